@@ -1,0 +1,145 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Files the collection writes: planned first, shown as a diff, then replaced atomically."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional
+
+HEADER = "Managed by Ansible (baremetal.mpi_roce). Edits here are overwritten."
+"""First line of every file that belongs to the collection, after the comment sign."""
+
+
+@dataclass(frozen=True)
+class FilePlan:
+    """A file as it is and as it is wanted. `None` content means absent; `mode` is an octal int."""
+
+    path: Path
+    before: Optional[str]
+    after: Optional[str]
+    mode: int = 0o644
+    uid: int = 0
+    gid: int = 0
+    mode_before: Optional[int] = None
+    owner_before: Optional[tuple[int, int]] = None
+    secret: bool = False
+
+    @property
+    def changed(self) -> bool:
+        if self.after is None:
+            return self.before is not None
+        return (
+            self.before != self.after
+            or self.mode_before != self.mode
+            or self.owner_before != (self.uid, self.gid)
+        )
+
+    def diff(self) -> dict[str, str]:
+        """Ansible's diff form. A secret file shows only that it changes."""
+        shown = (lambda text: "(not shown)\n" if text is not None else "") if self.secret else str
+        before = "" if self.before is None else shown(self.before)
+        after = "" if self.after is None else shown(self.after)
+        if self.before == self.after and self.after is not None:
+            before = f"mode {_octal(self.mode_before)} owner {self.owner_before}\n"
+            after = f"mode {_octal(self.mode)} owner {(self.uid, self.gid)}\n"
+        return {
+            "before_header": str(self.path),
+            "after_header": str(self.path),
+            "before": before,
+            "after": after,
+        }
+
+    def apply(self) -> None:
+        """Make it so. Interrupted at any point, the file is either the old one or the new one."""
+        if not self.changed:
+            return
+        if self.after is None:
+            with contextlib.suppress(FileNotFoundError):
+                self.path.unlink()
+            return
+        write_atomically(self.path, self.after, self.mode, self.uid, self.gid)
+
+
+def _octal(mode: Optional[int]) -> str:
+    return "absent" if mode is None else f"{mode:04o}"
+
+
+def plan_file(
+    path: Path,
+    after: Optional[str],
+    *,
+    mode: int = 0o644,
+    uid: int = 0,
+    gid: int = 0,
+    secret: bool = False,
+) -> FilePlan:
+    """Read what is there and plan the wanted content, mode and owner."""
+    before: Optional[str] = None
+    mode_before: Optional[int] = None
+    owner_before: Optional[tuple[int, int]] = None
+    with contextlib.suppress(FileNotFoundError):
+        before = path.read_text(encoding="utf-8", errors="surrogateescape")
+        status = path.stat()
+        mode_before = status.st_mode & 0o7777
+        owner_before = (status.st_uid, status.st_gid)
+    return FilePlan(path, before, after, mode, uid, gid, mode_before, owner_before, secret)
+
+
+def write_atomically(path: Path, text: str, mode: int, uid: int, gid: int) -> None:
+    """Write beside the file, flush to disk, then rename over it. Missing directories are made."""
+    target = path.resolve() if path.is_symlink() else path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with open(handle, "w", encoding="utf-8", errors="surrogateescape") as stream:
+            os.fchmod(stream.fileno(), mode)
+            os.fchown(stream.fileno(), uid, gid)
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(name, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise
+    directory = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def with_header(body: str, comment: str = "#") -> str:
+    """The body of an owned file under the managed header."""
+    return f"{comment} {HEADER}\n{body}"
+
+
+def replace_block(text: str, lines: Sequence[str], name: str, comment: str = "#") -> str:
+    """`text` with the block called `name` holding exactly `lines`; the rest is left as it is.
+
+    The block stands between two marker lines. It is appended when missing and removed, markers and
+    all, when `lines` is empty.
+    """
+    begin = f"{comment} BEGIN baremetal.mpi_roce {name}"
+    end = f"{comment} END baremetal.mpi_roce {name}"
+    old = text.splitlines()
+    block = [begin, *lines, end] if lines else []
+    if begin in old:
+        start = old.index(begin)
+        if end not in old[start:]:
+            raise ValueError(f"line {start + 1}: {begin!r} has no line {end!r} after it")
+        stop = old.index(end, start)
+        new = old[:start] + block + old[stop + 1 :]
+    else:
+        new = old + block
+    return "\n".join(new) + "\n" if new else ""
+
+
+def diffs(plans: Sequence[FilePlan]) -> list[dict[str, Any]]:
+    """The diffs of those that change, in order."""
+    return [plan.diff() for plan in plans if plan.changed]
