@@ -83,7 +83,8 @@ def plan_file(
     mode_before: Optional[int] = None
     owner_before: Optional[tuple[int, int]] = None
     with contextlib.suppress(FileNotFoundError):
-        before = path.read_text(encoding="utf-8", errors="surrogateescape")
+        with path.open(encoding="utf-8", errors="surrogateescape", newline="") as stream:
+            before = stream.read()
         status = path.stat()
         mode_before = status.st_mode & 0o7777
         owner_before = (status.st_uid, status.st_gid)
@@ -96,16 +97,15 @@ def write_atomically(path: Path, text: str, mode: int, uid: int, gid: int) -> No
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
-        with open(handle, "w", encoding="utf-8", errors="surrogateescape") as stream:
+        with open(handle, "w", encoding="utf-8", errors="surrogateescape", newline="") as stream:
             os.fchmod(stream.fileno(), mode)
             os.fchown(stream.fileno(), uid, gid)
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
-        os.replace(name, target)
+        Path(name).replace(target)
     except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
+        Path(name).unlink(missing_ok=True)
         raise
     directory = os.open(target.parent, os.O_RDONLY)
     try:
@@ -127,7 +127,8 @@ def replace_block(text: str, lines: Sequence[str], name: str, comment: str = "#"
     """
     begin = f"{comment} BEGIN baremetal.mpi_roce {name}"
     end = f"{comment} END baremetal.mpi_roce {name}"
-    old = text.splitlines()
+    # Not splitlines(): a carriage return in an operator's line is not ours to change.
+    old = text.removesuffix("\n").split("\n") if text else []
     block = [begin, *lines, end] if lines else []
     if begin in old:
         start = old.index(begin)

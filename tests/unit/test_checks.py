@@ -1,0 +1,54 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The read-back's verdicts: a difference is never ok, and an excuse needs a reason."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import checks, machine
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
+
+
+def test_compare_is_ok_only_when_equal():
+    assert checks.compare("mtu", 9000, 9000).status == checks.OK
+    assert checks.compare("mtu", 9000, 1500).status == checks.FAILED
+    assert checks.compare("mtu", 9000, "9000").status == checks.FAILED
+    assert checks.compare("mtu", 9000, 1500, check_mode=True).status == checks.PENDING
+
+
+def test_not_applicable_needs_a_reason():
+    with pytest.raises(ValueError, match="needs a reason"):
+        checks.Check("mtu", 9000, None, checks.NOT_APPLICABLE)
+    with pytest.raises(ValueError, match="unknown status"):
+        checks.Check("mtu", 9000, None, "passed")
+
+
+def test_the_failure_message_names_each_failed_promise_and_the_way_out():
+    found = [
+        checks.compare("rail_mtu", 9000, 1500, subject="rail3", reason="the driver refused it"),
+        checks.compare("rail_mtu", 9000, 9000, subject="rail4"),
+    ]
+    message = checks.failure_message("rails", found, "Look at dmesg.")
+    assert message == (
+        "rails: 1 promise(s) do not hold after the change:\n"
+        "  rail_mtu rail3: wanted 9000, found 1500 (the driver refused it)\n"
+        "Look at dmesg."
+    )
+    assert checks.failure_message("rails", found[1:], "") is None
+
+
+def test_a_container_is_told_from_a_machine(tmp_path):
+    assert machine.container(tmp_path) is None
+    (tmp_path / "run/systemd").mkdir(parents=True)
+    (tmp_path / "run/systemd/container").write_text("podman\n")
+    assert machine.container(tmp_path) == "podman"
+
+
+def test_a_program_that_fails_hangs_or_is_missing_says_so():
+    assert run(["cat"], stdin="in").stdout == "in"
+    with pytest.raises(CommandError, match=r"exit status 3: told you"):
+        run(["sh", "-c", "echo told you >&2; exit 3"])
+    assert run(["sh", "-c", "exit 3"], check=False).rc == 3
+    with pytest.raises(CommandError, match=r"sleep 5: no answer within 0.2 s"):
+        run(["sleep", "5"], timeout_s=0.2)
+    with pytest.raises(CommandError, match="no-such-program: not installed"):
+        run(["no-such-program"])
