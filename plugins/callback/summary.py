@@ -1,0 +1,192 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""At the end of a run: what every layer verified, and where the report lies."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: summary
+type: aggregate
+short_description: What every layer verified, told at the end and saved as JSON
+version_added: "0.1.0"
+author:
+  - Baremetal MPI RoCE founders (@baremetal)
+description:
+  - Collects the C(checks) that the modules of this collection return and prints, layer by layer,
+    how many hold, how many cannot apply to these machines and why, and how many do not hold.
+  - Names the hosts that failed, could not be reached, or need a reboot.
+  - Counts how often a module was executed on each host over its connection. Modules that run on the
+    controller (connection V(local)) are not counted, a module run on a node by delegation counts
+    for that node.
+  - Saves all of it as JSON. Neither holds more than what the modules return, which is no secret.
+  - Says nothing after a run in which no layer spoke and no host failed.
+options:
+  report_directory:
+    description:
+      - Directory of the reports; a directory named after the cluster is made in it.
+      - A relative path in the environment starts at the working directory, one in a configuration
+        file at that file.
+    type: path
+    default: reports
+    env:
+      - name: BAREMETAL_MPI_ROCE_REPORTS
+    ini:
+      - section: callback_summary
+        key: report_directory
+  remote_execution_limit:
+    description: Number of module executions on one compute node above which the summary says so.
+    type: int
+    default: 60
+    env:
+      - name: BAREMETAL_MPI_ROCE_REMOTE_EXECUTION_LIMIT
+    ini:
+      - section: callback_summary
+        key: remote_execution_limit
+requirements:
+  - To be enabled, C(callbacks_enabled = baremetal.mpi_roce.summary) in ansible.cfg or
+    E(ANSIBLE_CALLBACKS_ENABLED=baremetal.mpi_roce.summary).
+"""
+
+import contextlib
+import fcntl
+import functools
+import json
+import os
+import re
+import tempfile
+import time
+from collections import Counter
+from datetime import datetime, timezone
+from pathlib import Path
+
+from ansible import constants as C
+from ansible import context
+from ansible.plugins.action import ActionBase
+from ansible.plugins.callback import CallbackBase
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import write_atomically
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.summary import ROLES, RunSummary
+
+
+class ExecutionCount:
+    """Counts module executions on remote hosts, in whichever worker they happen.
+
+    Workers are forked from this process, so what wraps ActionBase here wraps it there. Each
+    execution appends one line to a nameless file that all of them hold open.
+    """
+
+    def __init__(self):
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as the run)
+        number = self._file.fileno()
+        fcntl.fcntl(number, fcntl.F_SETFL, fcntl.fcntl(number, fcntl.F_GETFL) | os.O_APPEND)
+
+    def install(self):
+        original = ActionBase._execute_module
+        original = getattr(original, "counts_for", original)
+
+        @functools.wraps(original)
+        def counted(action, *args, **kwargs):
+            result = original(action, *args, **kwargs)  # raises when the host is unreachable
+            with contextlib.suppress(Exception):  # a figure less, never a run less
+                self._note(action, kwargs.get("task_vars") or {})
+            return result
+
+        counted.counts_for = original
+        ActionBase._execute_module = counted
+
+    def _note(self, action, task_vars):
+        if action._connection.transport.rpartition(".")[2] == "local":
+            return
+        host = action._task.delegate_to or task_vars.get("inventory_hostname", "unknown")
+        os.write(self._file.fileno(), f"{host}\n".encode())
+
+    def read(self):
+        number = self._file.fileno()
+        size = os.fstat(number).st_size
+        return Counter(os.pread(number, size, 0).decode().split())
+
+
+class CallbackModule(CallbackBase):
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "aggregate"
+    CALLBACK_NAME = "baremetal.mpi_roce.summary"
+    CALLBACK_NEEDS_ENABLED = True
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._summary = RunSummary()
+        self._count = None
+        self._began = time.monotonic()
+        self._started = datetime.now(timezone.utc)
+
+    def v2_playbook_on_start(self, playbook):
+        self._summary.playbook = Path(playbook._file_name).name
+        self._count = ExecutionCount()
+        self._count.install()
+
+    def v2_playbook_on_play_start(self, play):
+        if self._summary.roles:
+            return
+        manager = play.get_variable_manager()
+        inventory = manager._inventory
+        hosts = inventory.get_hosts(ignore_limits=True, ignore_restrictions=True)
+        for host in hosts:
+            groups = {group.name for group in host.get_groups()}
+            role = next((role for role in ROLES if role in groups), None)
+            if role:
+                self._summary.roles[host.name] = role
+        if hosts:
+            variables = manager.get_vars(play=play, host=hosts[0])
+            self._summary.cluster = str(variables.get("cluster_name", ""))
+
+    def v2_runner_on_ok(self, result):
+        self._take(result)
+
+    def v2_runner_on_failed(self, result, ignore_errors=False):
+        self._take(result)
+        if not ignore_errors:
+            self._summary.failed[result._host.get_name()] = result._task.get_name()
+
+    def v2_runner_on_unreachable(self, result):
+        self._summary.unreachable[result._host.get_name()] = result._task.get_name()
+
+    def v2_playbook_on_stats(self, stats):
+        summary = self._summary
+        # A rescued failure is none; a host that came back is not unreachable.
+        summary.failed = {h: t for h, t in summary.failed.items() if stats.failures.get(h)}
+        summary.unreachable = {h: t for h, t in summary.unreachable.items() if stats.dark.get(h)}
+        summary.changed = Counter({h: n for h, n in stats.changed.items() if n})
+        if self._count:
+            summary.executions = self._count.read()
+        if not summary.tells:
+            return
+        seconds = time.monotonic() - self._began
+        limit = self.get_option("remote_execution_limit")
+        self._display.banner("SUMMARY")
+        bad = summary.failed or summary.unreachable
+        for line in summary.lines(seconds, limit):
+            self._display.display(line, color=C.COLOR_ERROR if bad else C.COLOR_OK)
+        try:
+            self._display.display(f"report: {self._save(seconds, limit)}")
+        except OSError as error:
+            self._display.warning(
+                f"The report was not saved: {error}. Set BAREMETAL_MPI_ROCE_REPORTS to a directory "
+                "that can be written."
+            )
+
+    def _take(self, result):
+        host = result._host.get_name()
+        fields = result._result
+        self._summary.add_result(host, fields)
+        for item in fields.get("results") or []:
+            if isinstance(item, dict):
+                self._summary.add_result(host, item)
+
+    def _save(self, seconds, limit):
+        check_mode = bool(context.CLIARGS.get("check"))
+        report = self._summary.report(self._started.isoformat(), seconds, limit, check_mode)
+        name = Path(self._summary.playbook).stem
+        cluster = re.sub(r"[^A-Za-z0-9._-]", "_", self._summary.cluster) or "unnamed"
+        directory = Path(self.get_option("report_directory")) / cluster
+        path = directory / f"{name}-{self._started:%Y%m%dT%H%M%S.%f}Z.json"
+        text = json.dumps(report, indent=1, default=str) + "\n"
+        write_atomically(path, text, 0o644, os.getuid(), os.getgid())
+        return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)

@@ -1,0 +1,93 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The summary callback in real runs, over a connection that is remote by name."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent / "summary_run"
+TOP = HERE.parents[2]
+
+
+def play(tmp_path: Path, *words: str, **environment: str) -> tuple[str, dict]:
+    """Run the play; what it printed, and the report it saved (empty when there is none)."""
+    done = subprocess.run(
+        [Path(sys.executable).parent / "ansible-playbook", HERE / "play.yml", *words],
+        env={
+            **os.environ,
+            "ANSIBLE_CONFIG": str(TOP / "ansible.cfg"),
+            "ANSIBLE_CONNECTION_PLUGINS": str(HERE / "connection_plugins"),
+            "ANSIBLE_LIBRARY": str(HERE / "library"),
+            "ANSIBLE_INVENTORY": str(HERE / "inventory.yml"),
+            "BAREMETAL_MPI_ROCE_REPORTS": str(tmp_path / "reports"),
+            **environment,
+        },
+        cwd=TOP,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    reports = list(tmp_path.glob("reports/looped/play-*Z.json"))
+    assert len(reports) <= 1
+    return done.stdout, json.loads(reports[0].read_text()) if reports else {}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return play(tmp_path_factory.mktemp("run"))
+
+
+def test_exactly_the_modules_run_on_nodes_are_counted(run):
+    _printed, report = run
+    assert report["remote_module_executions"]["hosts"] == {
+        "login01": 1 + 1,  # speak, and the ping that node01 delegated
+        "node01": 1,
+        "node02": 1 + 2 + 1,  # speak, two pings of a loop, the command that failed
+    }
+
+
+def test_the_summary_ends_the_run(run):
+    printed, _report = run
+    told = printed.partition("SUMMARY")[2]
+    assert "os     2 of 3 compute, 1 launcher   3               3" in told
+    assert "3 not applicable, not here: os thp 3" in told
+    assert "failed: node02 (Fail on one node)" in told
+    assert "unreachable: node03\n" in told
+    assert "remote module executions per compute node: 4 at most (node02), limit 60" in told
+    assert "report: " in told
+
+
+def test_the_report_names_the_run(run):
+    _printed, report = run
+    assert report["playbook"] == "play.yml"
+    assert report["cluster"] == "looped"
+    assert report["check_mode"] is False
+    assert set(report["unreachable"]) == {"node03"}
+    assert report["layers"]["os"]["counts"]["not_applicable"] == 3
+
+
+def test_an_unwritable_report_is_a_warning(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    printed, report = play(
+        tmp_path,
+        "--limit=node01",
+        BAREMETAL_MPI_ROCE_REPORTS=str(tmp_path / "file"),
+    )
+    assert report == {}
+    assert "The report was not saved" in printed
+    assert "failed=0" in printed and "os     1 of 3 compute" in printed
+
+
+def test_nothing_is_said_when_no_layer_spoke(tmp_path):
+    printed, report = play(tmp_path, "--limit=node01", "--start-at-task=No module at all")
+    assert "failed=0" in printed
+    assert "SUMMARY" not in printed
+    assert report == {}
