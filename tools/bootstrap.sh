@@ -1,0 +1,137 @@
+# shellcheck shell=bash
+# What ./demo and ./test need on this machine: checked every time, installed when missing, and told.
+# To be sourced from the root of the checkout. Nothing here reads standard input.
+#
+#   bootstrap_python controller|test   .venv/ with requirements/NAME.txt
+#   bootstrap_apt FILE...              the Debian packages listed in requirements/FILE
+#   require_nodes                      what virtual nodes need from the kernel and the user
+
+readonly PYTHON_OLDEST=3.11
+readonly VENV=.venv
+
+say() { printf '%s\n' "$*" >&2; }
+
+# require NAME WHAT-TO-DO...: say which requirement is missing and the way out, and stop.
+missing() {
+  local what=$1
+  shift
+  say ""
+  say "Cannot go on. Missing: $what"
+  say "What to do:   $*"
+  exit 3
+}
+
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi
+}
+
+can_be_root() {
+  [ "$(id -u)" -eq 0 ] || { command -v sudo >/dev/null && sudo -n true 2>/dev/null; }
+}
+
+# Name and version of this system, as os-release has them: `debian 12`.
+system_name() {
+  # shellcheck disable=SC1090,SC1091
+  (. "${OS_RELEASE:-/etc/os-release}" 2>/dev/null && echo "${ID:-unknown} ${VERSION_ID:-}") || echo unknown
+}
+
+wanted_packages() {
+  local file
+  for file in "$@"; do sed 's/#.*//' "requirements/$file"; done | tr -s '[:space:]' '\n' | sort -u | sed '/^$/d'
+}
+
+missing_packages() {
+  local package
+  for package in $(wanted_packages "$@"); do
+    # shellcheck disable=SC2016
+    [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || echo "$package"
+  done
+}
+
+bootstrap_apt() {
+  local packages
+  if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+    missing "a Debian or Ubuntu system (this one is: $(system_name))" \
+      "use Debian 12 or Ubuntu 24.04, the systems this is tested on. It installs there:" \
+      "$(wanted_packages "$@" | paste -sd ' ')"
+  fi
+  packages=$(missing_packages "$@" | paste -sd ' ')
+  [ -n "$packages" ] || return 0
+  can_be_root || missing "root, or sudo without a password, to install: $packages" \
+    "run this as root (sudo $0), or let an administrator run: apt-get install $packages"
+  say "Installing Debian packages: $packages"
+  # shellcheck disable=SC2086
+  if ! apt_install $packages; then
+    say "The package lists may be old; refreshing them and trying once more."
+    as_root apt-get -qq -o DPkg::Lock::Timeout=120 update </dev/null >&2 ||
+      missing "a package registry that answers" "see apt-get's lines above; /etc/apt says which one it asks"
+    # shellcheck disable=SC2086
+    apt_install $packages ||
+      missing "packages: $(missing_packages "$@" | paste -sd ' ')" \
+        "see apt-get's lines above; tested on Debian 12 and Ubuntu 24.04, this is $(system_name)"
+  fi
+}
+
+apt_install() {
+  local log
+  log=$(mktemp)
+  if as_root env DEBIAN_FRONTEND=noninteractive apt-get -y -qq -o DPkg::Lock::Timeout=120 \
+    install --no-install-recommends "$@" </dev/null >"$log" 2>&1; then
+    rm -f "$log"
+    return 0
+  fi
+  tail -n 15 "$log" >&2
+  rm -f "$log"
+  return 1
+}
+
+# A Python that can make a venv: the caller's own first, then the system's.
+find_python() {
+  local candidate
+  for candidate in "${PYTHON:-python3}" /usr/bin/python3 python3.13 python3.12 python3.11; do
+    "$candidate" - "$PYTHON_OLDEST" 2>/dev/null <<'PY' && { command -v "$candidate"; return 0; }
+import ensurepip, sys, venv
+oldest = tuple(int(part) for part in sys.argv[1].split("."))
+sys.exit(sys.version_info[:2] < oldest)
+PY
+  done
+  return 1
+}
+
+bootstrap_python() {
+  local set=$1 python want stamp="$VENV/.requirements-$1"
+  want=$(cat requirements/*.txt | sha256sum)
+  if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$want" ] && "$VENV/bin/python" -c '' 2>/dev/null; then
+    return 0
+  fi
+  if ! "$VENV/bin/python" -c 'import pip' 2>/dev/null; then
+    python=$(find_python) || missing "Python $PYTHON_OLDEST or later with its venv module \
+(python3 here is $(python3 -V 2>&1))" "install python3 $PYTHON_OLDEST or later, or name one: PYTHON=/path/to/python3 $0"
+    say "Making $VENV with $python ($("$python" -V 2>&1))"
+    "$python" -m venv --clear "$VENV"
+  fi
+  say "Installing into $VENV/: requirements/$set.txt"
+  "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-input \
+    -r "requirements/$set.txt" </dev/null >&2 ||
+    missing "Python packages of requirements/$set.txt" "see pip's lines above; pip's own settings say which index it asks"
+  printf '%s\n' "$want" >"$stamp"
+}
+
+# Virtual nodes are containers in network namespaces of our own: that takes root and a kernel that
+# lets root make them.
+require_nodes() {
+  local free
+  can_be_root || missing "root, or sudo that asks for no password" \
+    "run: sudo $0 (virtual nodes need network namespaces and bridges)"
+  as_root unshare --mount --net --pid --fork true 2>/dev/null || missing \
+    "namespaces (unshare --mount --net --pid failed)" \
+    "use a machine or virtual machine of your own: an unprivileged container cannot hold nodes"
+  as_root unshare --net sh -c 'ip link add probe0 type bridge && ip link add probe1 type veth' 2>/dev/null ||
+    missing "bridges and veth pairs (ip link add ... failed)" \
+      "load the kernel modules: modprobe bridge veth (or use a machine of your own)"
+  [ -w /sys/fs/cgroup ] || as_root test -w /sys/fs/cgroup || missing "a writable /sys/fs/cgroup" \
+    "use a machine or virtual machine of your own, or a container started with its own cgroup namespace"
+  free=$(df -Pm "${CONTAINERS_DIR:-/var/lib}" | awk 'NR == 2 {print $4}')
+  [ "${free:-0}" -ge 4096 ] || missing "4 GiB free under /var/lib for the node images (${free:-0} MiB are)" \
+    "free some space there"
+}
