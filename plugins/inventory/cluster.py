@@ -1,0 +1,104 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: cluster
+short_description: Hosts, groups and variables from a cluster model
+version_added: "0.1.0"
+author: Baremetal MPI RoCE founders (@baremetal)
+description:
+  - Compiles a cluster model, one YAML file that describes nodes, rails, addresses, leaves, spines,
+    storage and launcher, into the groups V(compute), V(launcher), V(storage), V(leaf), V(spine) and
+    one V(rack_NAME) per rack, with all host variables the layers of this collection read.
+  - A model that cannot be built is refused with every reason at once, each with its line, the key,
+    the value and the way out.
+  - Every key of the model is described in C(docs/cluster-model.md), which is generated from the
+    schema that validates it.
+notes:
+  - Set C(any_unparsed_is_failed = True) in C(ansible.cfg), section C(inventory). Without it Ansible
+    goes on with an empty inventory when the model is wrong; M(baremetal.mpi_roce.cluster_directory)
+    then stops the run.
+  - What differs on one machine goes into C(host_vars) beside the model, as with any inventory.
+requirements:
+  - netaddr (on the controller)
+options:
+  plugin:
+    description: Says that the file is a model for this plugin.
+    type: str
+    required: true
+    choices: [baremetal.mpi_roce.cluster]
+"""
+
+EXAMPLES = r"""
+# inventories/example/cluster.yml
+plugin: baremetal.mpi_roce.cluster
+name: example
+management: {subnet: 10.0.0.0/24}
+nodes: {count: 4, management_first: 10.0.0.11}
+gpus: {count: 8}
+rails: {count: 8, speed_gbps: 800}
+addresses: {pool: 10.1.0.0/16}
+leaves: {count: 8, ports: 64, management_first: 10.0.0.101}
+launcher: {name: launcher01, management: 10.0.0.10}
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleParserError
+from ansible.module_utils.basic import missing_required_lib
+from ansible.plugins.inventory import BaseInventoryPlugin
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import cluster_model
+
+
+class InventoryModule(BaseInventoryPlugin):
+    NAME = "baremetal.mpi_roce.cluster"
+
+    # Only `vars` of the model go through InventoryData.set_variable: the operator may template them.
+    trusted_by_default = True
+
+    def verify_file(self, path: str) -> bool:
+        """Ours when it says so, or when it cannot be read and `parse` has to say why."""
+        if not path.endswith((".yml", ".yaml")):
+            return False
+        try:
+            text = Path(path).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return True
+        return re.search(rf"^plugin:\s*['\"]?{re.escape(self.NAME)}\b", text, re.M) is not None
+
+    def parse(self, inventory: Any, loader: Any, path: str, cache: bool = True) -> None:
+        super().parse(inventory, loader, path, cache)
+        if cluster_model.MISSING is not None:
+            raise AnsibleParserError(missing_required_lib("netaddr")) from cluster_model.MISSING
+        try:
+            compiled = cluster_model.inventory_of(cluster_model.load(path))
+        except cluster_model.ModelError as error:
+            raise AnsibleParserError(str(error)) from None
+        self._fill(compiled)
+
+    def _fill(self, compiled: cluster_model.Inventory) -> None:
+        inventory = self.inventory
+        for group, variables in compiled.group_variables.items():
+            inventory.add_group(group)
+            _set_data(inventory.groups[group], variables)
+        for group, variables in compiled.site_group_variables.items():
+            for name, value in variables.items():
+                inventory.set_variable(group, name, value)
+        for host in compiled.hosts:
+            for group in host.groups:
+                inventory.add_host(host.name, group)
+            _set_data(inventory.hosts[host.name], host.variables)
+            for name, value in host.site_variables.items():
+                inventory.set_variable(host.name, name, value)
+
+
+def _set_data(entity: Any, variables: dict[str, Any]) -> None:
+    """Set computed values on the host or group itself.
+
+    InventoryData.set_variable would copy and tag every value for the template engine: a million
+    copies at 10,000 nodes, of values that are never templates.
+    """
+    for name, value in variables.items():
+        entity.set_variable(name, value)
