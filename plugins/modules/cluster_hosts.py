@@ -1,0 +1,265 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Set a host's name and have it know the names of the whole cluster."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: cluster_hosts
+short_description: Sets a host's name and has it know the names of the whole cluster
+version_added: "0.1.0"
+author:
+  - Baremetal MPI RoCE founders (@baremetal)
+description:
+  - Sets the host's name, in C(/etc/hostname) and in the running kernel. No systemd is needed.
+  - Writes one managed block in C(/etc/hosts) with the management address of every host of the
+    cluster and the address of every rail (C(node01-rail0), or C(node01-rail3p1) where rails have
+    planes). Lines outside of the block are the operator's and stay.
+  - A line outside of the block that gives one of these names another address is a conflict,
+    because programs then get both addresses. This host's own name on a loopback address, as
+    installers write it (C(127.0.1.1 node01)), is taken out of its line, which the diff and
+    RV(removed) show. Any other conflict fails with its line, before anything is written.
+  - Adds lines for C(localhost) where there are none. Open MPI asks DNS for it otherwise, and waits.
+  - Tells cloud-init, where it is installed, to leave both files alone at the next boot.
+  - Reads the name back from the kernel and resolves every name of this host.
+options:
+  name:
+    description: Name of this host, as the inventory has it.
+    type: str
+    required: true
+  directory:
+    description:
+      - Every host of the cluster, as the action M(baremetal.mpi_roce.cluster_directory) returns it
+        under RV(baremetal.mpi_roce.cluster_directory#module:directory).
+    type: list
+    elements: dict
+    required: true
+  domain:
+    description:
+      - DNS domain of the cluster. When given, C(node01.DOMAIN) is each host's canonical name.
+    type: str
+    default: ""
+attributes:
+  check_mode:
+    description: Computes the same files and writes nothing.
+    support: full
+  diff_mode:
+    description: Shows each file that changes, and the running name.
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Look the whole cluster up in the inventory
+  baremetal.mpi_roce.cluster_directory:
+  register: cluster
+  run_once: true
+
+- name: Set the host's name, and every name of the cluster in /etc/hosts
+  baremetal.mpi_roce.cluster_hosts:
+    name: "{{ inventory_hostname }}"
+    directory: "{{ cluster.directory }}"
+    domain: hpc.example.com
+"""
+
+RETURN = r"""
+layer:
+  description: The layer that speaks.
+  returned: always
+  type: str
+  sample: names
+names:
+  description: Number of names in the managed block.
+  returned: success
+  type: int
+  sample: 37
+removed:
+  description: Lines of the operator that gave this host's own name a loopback address.
+  returned: success
+  type: list
+  elements: str
+  sample: ["line 2: 127.0.1.1 node01"]
+checks:
+  description: What was read back, one entry for each promise.
+  returned: always
+  type: list
+  elements: dict
+  sample:
+    - name: host_name
+      subject: ""
+      wanted: node01
+      found: node01
+      status: ok
+      reason: ""
+"""
+
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import (
+    host_name,
+    hosts_table,
+    resolve,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
+    Check,
+    as_dicts,
+    compare,
+    failure_message,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import (
+    FilePlan,
+    diffs,
+    plan_file,
+)
+
+LAYER = "names"
+HOSTS = Path("/etc/hosts")
+IPV6 = Path("/proc/net/if_inet6")
+
+
+class PlanError(Exception):
+    """The host cannot be given its names; one finding per line."""
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "name": {"type": "str", "required": True},
+            "directory": {"type": "list", "elements": "dict", "required": True},
+            "domain": {"type": "str", "default": ""},
+        },
+        supports_check_mode=True,
+    )
+    name: str = module.params["name"]
+    try:
+        table, own = cluster_names(name, module.params["directory"], module.params["domain"])
+        hosts, removed = plan_table(name, table)
+        plans = [hosts, *host_name.plan_cloud_init(), host_name.plan_hostname(name)]
+        refuse_mounts(plans)
+    except PlanError as error:
+        module.fail_json(msg=f"names: nothing was written:\n  {error}", layer=LAYER, checks=[])
+    except OSError as error:
+        module.fail_json(msg=f"names: cannot read {error.filename}: {error.strerror}", layer=LAYER)
+
+    running = host_name.running_name()
+    if not module.check_mode:
+        try:
+            for each in plans:
+                each.apply()
+            if running != name:
+                host_name.set_running_name(name)
+        except OSError as error:
+            module.fail_json(
+                msg=f"names: cannot write {error.filename}: {error.strerror}", layer=LAYER
+            )
+        except host_name.HostNameError as error:
+            module.fail_json(msg=f"names: {error}", layer=LAYER)
+
+    checks = read_back(name, plans, table, own, module.check_mode)
+    result = {
+        "changed": running != name or any(each.changed for each in plans),
+        "diff": [*diffs(plans), *name_diff(running, name)],
+        "layer": LAYER,
+        "checks": as_dicts(checks),
+        "names": sum(len(names) for _address, *names in table),
+        "removed": removed,
+    }
+    message = failure_message(
+        LAYER,
+        checks,
+        "Look at /etc/hosts and at the sources before it in the line hosts: of /etc/nsswitch.conf.",
+    )
+    if message:
+        module.fail_json(msg=message, **result)
+    module.exit_json(**result)
+
+
+def cluster_names(
+    name: str, directory: list[dict], domain: str
+) -> tuple[list[tuple[str, ...]], dict[str, str]]:
+    """The table of the cluster, and which of its names are this host's."""
+    own = [node for node in directory if node["name"] == name]
+    if not own:
+        raise PlanError(
+            f"{name} is not in the directory of the cluster: put it in one of the groups compute, "
+            "launcher or storage"
+        )
+    try:
+        table = hosts_table.entries(directory, domain)
+    except hosts_table.HostsTableError as error:
+        raise PlanError("\n  ".join(error.findings)) from error
+    return table, hosts_table.own_names(table, own[0])
+
+
+def plan_table(name: str, table: list[tuple[str, ...]]) -> tuple[FilePlan, list[str]]:
+    """The hosts file as it is and as it is wanted."""
+    before = plan_file(HOSTS, None).before or ""
+    try:
+        planned = hosts_table.plan(before, table, name, ipv6=IPV6.exists())
+    except hosts_table.HostsTableError as error:
+        raise PlanError("\n  ".join(f"{HOSTS} {finding}" for finding in error.findings)) from error
+    return plan_file(HOSTS, planned.after), list(planned.removed)
+
+
+def refuse_mounts(plans: list[FilePlan]) -> None:
+    mounted = host_name.mounted_over([each.path for each in plans if each.changed])
+    if mounted:
+        raise PlanError(
+            f"{', '.join(map(str, mounted))}: a mount of its own, as container engines make it, "
+            "which cannot be replaced: unmount it, or start the container without (--no-hosts)"
+        )
+
+
+def read_back(
+    name: str,
+    plans: list[FilePlan],
+    table: list[tuple[str, ...]],
+    own: dict[str, str],
+    check_mode: bool,
+) -> list[Check]:
+    """The running name, the files, and what this host's own names resolve to."""
+    now = hosts_table.addresses(plan_file(HOSTS, None).before or "")
+    wanted = {each: address for address, *names in table for each in names}
+    right = sum(now.get(each.lower()) == {address} for each, address in wanted.items())
+    found = {each: resolve.system_lookup(each) for each in own}
+    return [
+        compare("host_name", name, host_name.running_name(), check_mode=check_mode),
+        *(
+            compare(
+                "file",
+                "as planned",
+                "different"
+                if plan_file(each.path, each.after, mode=each.mode).changed
+                else "as planned",
+                subject=str(each.path),
+                check_mode=check_mode,
+            )
+            for each in plans
+        ),
+        compare("names_in_table", len(wanted), right, check_mode=check_mode),
+        *resolve.name_checks(own, found, check_mode=check_mode),
+        compare(
+            "localhost_resolves",
+            True,
+            "127.0.0.1" in resolve.system_lookup("localhost"),
+            check_mode=check_mode,
+        ),
+    ]
+
+
+def name_diff(running: str, name: str) -> list[dict[str, str]]:
+    if running == name:
+        return []
+    header = "running host name"
+    return [
+        {
+            "before_header": header,
+            "after_header": header,
+            "before": f"{running}\n",
+            "after": f"{name}\n",
+        }
+    ]
+
+
+if __name__ == "__main__":
+    main()

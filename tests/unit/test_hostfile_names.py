@@ -1,0 +1,120 @@
+"""Whether the names in a hostfile resolve, and what is told when they do not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import resolve
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
+    FAILED,
+    OK,
+    PENDING,
+)
+
+
+class Resolver:
+    """A resolver that knows `table` and counts what it is asked."""
+
+    def __init__(self, table: dict[str, str]) -> None:
+        self.table = table
+        self.asked: list[str] = []
+
+    def __call__(self, name: str) -> tuple[str, ...]:
+        self.asked.append(name)
+        return (self.table[name],) if name in self.table else ()
+
+
+def simulated(count: int) -> dict[str, str]:
+    return {f"node{index}": f"10.0.{index // 250}.{index % 250 + 1}" for index in range(count)}
+
+
+def test_every_name_is_asked_for_when_there_is_no_table() -> None:
+    wanted = simulated(600)
+    resolver = Resolver(wanted)
+    found = resolve.find_addresses(list(wanted), {}, resolver)
+    assert sorted(resolver.asked) == sorted(wanted)
+    assert [check.status for check in resolve.name_checks(wanted, found)] == [OK]
+
+
+def test_of_a_table_a_spread_is_asked_for() -> None:
+    wanted = simulated(5000)
+    resolver = Resolver(wanted)
+    table = {name: {address} for name, address in wanted.items()}
+    found = resolve.find_addresses(list(wanted), table, resolver)
+    assert len(resolver.asked) == resolve.SPREAD
+    assert {"node0", "node4999"} <= set(resolver.asked)
+    assert [check.status for check in resolve.name_checks(wanted, found)] == [OK]
+
+
+def test_the_resolver_has_the_last_word_over_the_table() -> None:
+    found = resolve.find_addresses(["a"], {"a": {"10.0.0.1"}}, Resolver({"a": "10.0.0.9"}))
+    assert found == {"a": ("10.0.0.9",)}
+
+
+def test_a_name_missing_in_the_table_is_asked_for() -> None:
+    found = resolve.find_addresses(["a"], {"b": {"10.0.0.2"}}, Resolver({"a": "10.0.0.1"}))
+    assert found == {"a": ("10.0.0.1",)}
+
+
+def test_it_gives_up_on_a_dead_resolver_and_says_so() -> None:
+    wanted = simulated(1000)
+    resolver = Resolver({})
+    found = resolve.find_addresses(list(wanted), {}, resolver)
+    assert len(resolver.asked) < 2 * resolve.GIVE_UP
+    last = resolve.name_checks(wanted, found)[-1]
+    assert (last.name, last.found, last.status) == ("names_resolve", "0 of 1000", FAILED)
+    assert "stopped asking" in last.reason
+
+
+def test_a_wrong_address_is_told_with_both_values() -> None:
+    checks = resolve.name_checks(
+        {"a": "10.0.0.1", "b": "10.0.0.2"}, {"a": ("10.0.0.9",), "b": ("10.0.0.2",)}
+    )
+    assert [check.line() for check in checks] == [
+        "name_resolves a: wanted '10.0.0.1', found '10.0.0.9'",
+    ]
+
+
+@pytest.mark.parametrize("found", [(), ("10.0.0.1", "127.0.1.1")])
+def test_none_and_one_too_many_are_wrong_as_well(found: tuple[str, ...]) -> None:
+    checks = resolve.name_checks({"a": "10.0.0.1"}, {"a": found})
+    assert {check.status for check in checks} == {FAILED}
+
+
+def test_in_check_mode_a_name_may_still_come() -> None:
+    checks = resolve.name_checks({"a": "10.0.0.1"}, {"a": ("10.0.0.9",)}, check_mode=True)
+    assert [(check.status, check.reason) for check in checks] == [
+        (PENDING, "a: 10.0.0.9, not 10.0.0.1")
+    ]
+
+
+def test_check_mode_shows_a_few_of_many() -> None:
+    wanted = simulated(50)
+    (check,) = resolve.name_checks(wanted, dict.fromkeys(wanted, ()), check_mode=True)
+    assert (check.found, check.reason.count("nothing"), check.reason[-3:]) == ("0 of 50", 3, "...")
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("hosts: files dns\n", True),
+        ("passwd: files\nhosts:\tfiles mdns4_minimal [NOTFOUND=return] dns # x\n", True),
+        ("hosts: resolve [!UNAVAIL=return] files dns\n", False),
+        ("hosts: dns files\n", False),
+        ("# hosts: files\n", False),
+        (None, False),
+    ],
+)
+def test_whether_the_file_is_the_first_source(
+    tmp_path: Path, text: str | None, first: bool
+) -> None:
+    (tmp_path / "etc").mkdir()
+    if text is not None:
+        (tmp_path / "etc/nsswitch.conf").write_text(text)
+    assert resolve.files_first(tmp_path) is first
+
+
+def test_the_systems_resolver() -> None:
+    assert "127.0.0.1" in resolve.system_lookup("127.0.0.1")
+    assert resolve.system_lookup("no such name") == ()

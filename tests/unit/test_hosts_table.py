@@ -1,0 +1,196 @@
+"""/etc/hosts: the managed block, the operator's lines, and conflicts between the two."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hosts_table import (
+    BEGIN,
+    END,
+    HostsTableError,
+    addresses,
+    entries,
+    own_names,
+    parse,
+    plan,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+GOLDEN = Path(__file__).parent / "golden"
+DEBIAN = """\
+127.0.0.1\tlocalhost
+127.0.1.1\tnode01.example node01
+
+# The following lines are desirable for IPv6 capable hosts
+::1     localhost ip6-localhost ip6-loopback
+10.9.9.9 archive   # the operator's
+"""
+
+
+def host(name: str, index: int, role: str = "compute", rails: int = 2) -> dict[str, Any]:
+    return {
+        "name": name,
+        "role": role,
+        "management_address": f"10.10.0.{index}",
+        "rails": [
+            {"interface": f"rail{rail}", "address": f"10.20.{rail}.{index}"}
+            for rail in range(rails)
+        ],
+    }
+
+
+CLUSTER = [host("node01", 11), host("node02", 12), host("launcher", 5, "launcher", 0)]
+TABLE = entries(CLUSTER)
+
+
+def test_golden_file() -> None:
+    planned = plan(DEBIAN, entries(CLUSTER, "hpc.example"), "node01")
+    assert planned.after == (GOLDEN / "hosts").read_text(encoding="utf-8")
+    assert planned.removed == ("line 2: 127.0.1.1\tnode01.example node01",)
+
+
+def test_every_host_and_rail_has_its_name() -> None:
+    assert {name: address for address, name in TABLE} == {
+        "node01": "10.10.0.11",
+        "node01-rail0": "10.20.0.11",
+        "node01-rail1": "10.20.1.11",
+        "node02": "10.10.0.12",
+        "node02-rail0": "10.20.0.12",
+        "node02-rail1": "10.20.1.12",
+        "launcher": "10.10.0.5",
+    }
+
+
+def test_a_domain_makes_the_full_name_the_canonical_one() -> None:
+    assert entries(CLUSTER, "hpc.example")[0] == ("10.10.0.11", "node01.hpc.example", "node01")
+
+
+def test_the_names_of_one_host() -> None:
+    assert own_names(entries(CLUSTER, "x.y"), CLUSTER[1]) == {
+        "node02.x.y": "10.10.0.12",
+        "node02": "10.10.0.12",
+        "node02-rail0": "10.20.0.12",
+        "node02-rail1": "10.20.1.12",
+    }
+
+
+operator_lines = st.lists(
+    st.one_of(
+        st.from_regex(r"10\.9\.[0-9]\.[1-9] [a-m]{2,8}( [a-m]{2,8})?( #[ a-z]*)?", fullmatch=True),
+        st.from_regex(r"#[ -~]*", fullmatch=True),
+        st.just(""),
+        st.just("127.0.0.1 localhost"),
+    ).filter(lambda line: line not in (BEGIN, END)),
+    max_size=8,
+)
+
+
+@given(operator_lines, operator_lines)
+def test_the_operators_lines_survive_and_a_second_plan_changes_nothing(
+    above: list[str], below: list[str]
+) -> None:
+    text = "".join(f"{line}\n" for line in above)
+    first = plan(text, TABLE, "node01").after
+    assert first.splitlines()[: len(above)] == above
+    edited = first + "".join(f"{line}\n" for line in below)
+    second = plan(edited, TABLE, "node01").after
+    kept = [line for line in second.splitlines() if line in below]
+    assert kept[len(kept) - len(below) :] == below if below else True
+    assert plan(second, TABLE, "node01").after == second
+
+
+def test_a_node_that_is_gone_from_the_model_goes_from_the_block() -> None:
+    before = plan("", TABLE, "node01").after
+    after = plan(before, entries(CLUSTER[:1]), "node01").after
+    assert "node02" in before
+    assert "node02" not in after
+
+
+@pytest.mark.parametrize(
+    ("text", "present"),
+    [
+        ("", ["127.0.0.1 localhost", "::1 localhost"]),
+        ("127.0.0.1 localhost\n", ["::1 localhost"]),
+        ("127.0.0.1 localhost\n::1 localhost\n", []),
+        ("127.0.0.1 localhost.localdomain localhost\n::1 ip6-localhost localhost\n", []),
+    ],
+)
+def test_localhost_is_added_where_it_is_missing(text: str, present: list[str]) -> None:
+    block = plan(text, TABLE, "node01").after.split(BEGIN)[1].splitlines()
+    assert [line for line in block if "localhost" in line] == present
+
+
+def test_without_ipv6_no_line_for_it() -> None:
+    assert "::1" not in plan("", TABLE, "node01", ipv6=False).after
+
+
+@pytest.mark.parametrize(
+    ("line", "left"),
+    [
+        ("127.0.1.1 node01", None),
+        ("127.0.1.1 node01.old.example node01", None),
+        ("127.0.0.1 localhost node01", "127.0.0.1 localhost"),
+        ("127.0.0.1 localhost NODE01 # installer", "127.0.0.1 localhost # installer"),
+        ("::1 node01 localhost", "::1 localhost"),
+    ],
+)
+def test_the_own_name_leaves_loopback_lines(line: str, left: str | None) -> None:
+    planned = plan(f"{line}\n10.9.9.9 other\n", TABLE, "node01")
+    outside = planned.after.split(BEGIN)[0].splitlines()
+    assert outside == [*([left] if left else []), "10.9.9.9 other"]
+    assert planned.removed == (f"line 1: {line}",)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("# x\n127.0.1.1 node02\n", "line 2: '127.0.1.1 node02': maps node02 to 127.0.1.1"),
+        ("10.1.1.1 node01\n", "line 1: .*maps node01 to 10.1.1.1, the inventory to 10.10.0.11"),
+        ("10.1.1.1 storage Node02-RAIL1\n", "maps Node02-RAIL1 to 10.1.1.1"),
+        ("127.0.1.1 node01 node02\n", "maps node02"),
+        ("10.1.1.1 localhost\n", "line 1: .*localhost has to be a loopback"),
+        (f"{BEGIN}\n10.1.1.1 a\n", "line 1: the markers"),
+        (f"{END}\n{BEGIN}\n", "line 1, 2: the markers"),
+        (f"{BEGIN}\n{END}\n{BEGIN}\n{END}\n", "line 1, 2, 3, 4: the markers"),
+    ],
+)
+def test_other_conflicts_are_refused_with_their_line(text: str, told: str) -> None:
+    with pytest.raises(HostsTableError, match=told):
+        plan(text, TABLE, "node01")
+
+
+def test_every_conflict_is_told_at_once() -> None:
+    with pytest.raises(HostsTableError) as caught:
+        plan("10.1.1.1 node01\n10.1.1.2 node02\n", TABLE, "node01")
+    assert len(caught.value.findings) == 2
+
+
+def test_the_same_address_twice_is_no_conflict() -> None:
+    text = "10.10.0.11 node01 head\n"
+    planned = plan(text, TABLE, "node01")
+    assert planned.after.startswith(text)
+    assert addresses(planned.after)["node01"] == {"10.10.0.11"}
+
+
+@pytest.mark.parametrize(
+    ("directory", "told"),
+    [
+        ([host("node_1", 1)], "'node_1': not a host name"),
+        ([host("a", 1), host("a", 2)], "a: both 10.10.0.1 and 10.10.0.2 have this name"),
+        ([host("a-rail0", 1), host("a", 2)], "a-rail0: both"),
+    ],
+)
+def test_bad_names_are_refused(directory: list[dict[str, Any]], told: str) -> None:
+    with pytest.raises(HostsTableError, match=told):
+        entries(directory)
+
+
+def test_lines_glibc_does_not_understand_are_skipped() -> None:
+    assert parse("nonsense\n10.0.0.1\n10.0.0.300 a\n # x\n10.0.0.1 a # b c\n")[0].names == ("a",)
+
+
+def test_an_address_is_the_same_in_any_spelling() -> None:
+    assert addresses("FE80:0:0::1 a\nfe80::1 a\n") == {"a": {"fe80::1"}}
