@@ -15,6 +15,13 @@ def test_compare_is_ok_only_when_equal():
     assert checks.compare("mtu", 9000, 1500, check_mode=True).status == checks.PENDING
 
 
+def test_what_is_pending_has_failed_where_a_cluster_is_to_be_proved(monkeypatch):
+    monkeypatch.setenv(checks.STRICT, "1")
+    assert checks.compare("mtu", 9000, 1500, check_mode=True).status == checks.FAILED
+    assert checks.Check("mtu", 9000, 1500, checks.PENDING).status == checks.FAILED
+    assert checks.compare("mtu", 9000, 9000, check_mode=True).status == checks.OK
+
+
 def test_not_applicable_needs_a_reason():
     with pytest.raises(ValueError, match="needs a reason"):
         checks.Check("mtu", 9000, None, checks.NOT_APPLICABLE)
