@@ -1,4 +1,3 @@
-#!/usr/bin/python
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """A layer's module that says whatever it is told to."""
 

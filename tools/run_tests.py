@@ -1,0 +1,292 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Runs the stages of ./test: each with its time and result, and one table at the end.
+
+Stages without virtual nodes run two at a time, the others one after the other on the same nodes.
+Every stage runs, whatever the ones before it said, so that one run tells everything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[1]
+BIN = TOP / ".venv/bin"
+LOGS = TOP / "build/test"
+LANES = 2
+"""So many stages without nodes run at a time."""
+PROGRESS_S = 10 if sys.stdout.isatty() else 30
+TAIL_LINES = 60
+"""So much of a failed stage's output is shown; its log has the rest."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    name: str
+    argv: Sequence[str]
+    fast: bool = True
+    nodes: bool = False
+    pytest: bool = False
+    """Its tests are counted one by one, from the report pytest writes."""
+    minutes: float = 10
+    needs: str = ""
+    """The stage without which this one cannot run."""
+
+    @property
+    def log(self) -> Path:
+        return LOGS / f"{self.name.replace(' ', '-')}.log"
+
+    @property
+    def junit(self) -> Path:
+        return self.log.with_suffix(".xml")
+
+
+@dataclass
+class Outcome:
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+    remark: str = ""
+
+
+@dataclass
+class Running:
+    stage: Stage
+    process: subprocess.Popen[bytes]
+    began: float = field(default_factory=time.monotonic)
+    told: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+
+def tracked(*patterns: str) -> list[str]:
+    """The project's files, those not yet committed included."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns],
+        cwd=TOP,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    return sorted(name for name in set(listed) if (TOP / name).is_file())
+
+
+def shell_scripts() -> list[str]:
+    scripts = []
+    for name in tracked("demo", "test", ".ci/*", "*.sh", "tools/*", "roles/*/files/*"):
+        with open(TOP / name, "rb") as stream:
+            first = stream.readline()
+        if name.endswith(".sh") or (first.startswith(b"#!") and first.rstrip().endswith(b"sh")):
+            scripts.append(name)
+    return scripts
+
+
+def pytest(*words: str) -> list[str]:
+    return [str(BIN / "pytest"), "-q", "--color=no", *words]
+
+
+def stages() -> list[Stage]:
+    """Every stage, the long ones of each kind first."""
+    generators = tracked("tools/generate_*.py")
+    return [
+        Stage("unit", pytest("-n", "2", "-m", "not nodes and not gpu", "tests/unit"), pytest=True),
+        Stage("ansible-lint", ["ansible-lint", "--nocolor", "-q"]),
+        Stage("mypy", ["mypy"]),
+        Stage("yamllint", ["yamllint", "--strict", *tracked("*.yml", "*.yaml")]),
+        Stage("shellcheck", ["shellcheck", "--external-sources", *shell_scripts()]),
+        Stage("ruff check", ["ruff", "check", "--quiet", "."]),
+        Stage("ruff format", ["ruff", "format", "--check", "."]),
+        Stage("changelog", ["antsibull-changelog", "lint"]),
+        *(
+            Stage(Path(name).stem.replace("generate_", "docs "), ["python", name, "--check"])
+            for name in generators
+        ),
+        Stage("sanity", ["tools/sanity.sh"], fast=False, minutes=15),
+        Stage("package", ["tools/package.sh"], fast=False),
+        Stage("images", ["tools/node_images.sh"], fast=False, nodes=True, minutes=15),
+        Stage(
+            "integration",
+            pytest("-m", "nodes", "tests/integration"),
+            fast=False,
+            nodes=True,
+            pytest=True,
+            minutes=25,
+            needs="images",
+        ),
+        *(
+            Stage(
+                f"molecule {name}",
+                ["molecule", "test", "--scenario-name", name],
+                fast=False,
+                nodes=True,
+                minutes=10,
+                needs="images",
+            )
+            for name in sorted(Path(path).parts[1] for path in tracked("molecule/*/molecule.yml"))
+        ),
+    ]
+
+
+def start(stage: Stage) -> Running:
+    say(f"      {stage.name} ...")
+    argv = [*stage.argv, f"--junitxml={stage.junit}"] if stage.pytest else stage.argv
+    stage.junit.unlink(missing_ok=True)
+    with open(stage.log, "wb") as log:
+        process = subprocess.Popen(
+            argv,
+            cwd=TOP,
+            env={
+                **os.environ,
+                "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+                "PYTHONUNBUFFERED": "1",
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    return Running(stage, process)
+
+
+def finish(running: Running) -> Outcome:
+    stage, code = running.stage, running.process.returncode
+    outcome = Outcome(seconds=running.seconds)
+    if stage.pytest and stage.junit.exists():
+        for suite in ElementTree.parse(stage.junit).getroot().iter("testsuite"):
+            bad = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+            skipped = int(suite.get("skipped", 0))
+            outcome.failed += bad
+            outcome.skipped += skipped
+            outcome.passed += int(suite.get("tests", 0)) - bad - skipped
+    else:
+        outcome.passed = int(code == 0)
+    if code != 0 and not outcome.failed:  # also when pytest died, or found no test
+        outcome.failed = 1
+    verdict = "ok  " if code == 0 else "FAIL"
+    counts = f", {outcome.passed} passed, {outcome.skipped} skipped" if stage.pytest else ""
+    say(f"{verdict}  {stage.name}: {outcome.seconds:.1f} s{counts}")
+    for line in lines_of(stage):
+        if line.startswith(("skipped: ", "SKIPPED ")):
+            say(f"      {line}")
+    if code != 0:
+        outcome.remark = f"exit status {code}, see {stage.log.relative_to(TOP)}"
+        for line in lines_of(stage)[-TAIL_LINES:]:
+            say(f"      | {line}")
+    return outcome
+
+
+def lines_of(stage: Stage) -> list[str]:
+    return stage.log.read_text(encoding="utf-8", errors="replace").splitlines()
+
+
+def run(queue: list[Stage], lanes: int, outcomes: dict[str, Outcome]) -> None:
+    """Run the stages in order, `lanes` at a time."""
+    active: list[Running] = []
+    try:
+        while queue or active:
+            while queue and len(active) < lanes:
+                stage = queue.pop(0)
+                if stage.needs in outcomes and outcomes[stage.needs].failed:
+                    remark = f"could not run without {stage.needs}"
+                    outcomes[stage.name] = Outcome(failed=1, remark=remark)
+                    say(f"FAIL  {stage.name}: {remark}")
+                    continue
+                active.append(start(stage))
+            time.sleep(0.05)
+            for running in list(active):
+                if running.process.poll() is not None:
+                    active.remove(running)
+                    outcomes[running.stage.name] = finish(running)
+                else:
+                    watch(running)
+    finally:
+        for running in active:
+            end(running)
+
+
+def watch(running: Running) -> None:
+    """Show that a long stage is alive, and end one that exceeds its time."""
+    if running.seconds > running.stage.minutes * 60:
+        with open(running.stage.log, "a", encoding="utf-8") as log:
+            log.write(f"\nEnded after its limit of {running.stage.minutes:g} minutes.\n")
+        end(running)
+    elif time.monotonic() - running.told >= PROGRESS_S:
+        running.told = time.monotonic()
+        last = next((line for line in reversed(lines_of(running.stage)) if line.strip()), "")
+        say(f"      {running.stage.name}: {running.seconds:.0f} s, {last.strip()[:100]}")
+
+
+def end(running: Running) -> None:
+    """End a stage and everything it started."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(running.process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            running.process.wait(timeout=10)
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+def close(outcomes: dict[str, Outcome], seconds: float) -> int:
+    """The table, and the line that counts everything."""
+    say("")
+    for name, outcome in outcomes.items():
+        verdict = "FAIL" if outcome.failed else "ok"
+        say(f"{verdict:4}  {outcome.seconds:7.1f} s  {name}  {outcome.remark}".rstrip())
+    say(f"      {seconds:7.1f} s  in all")
+    say("")
+    total = {
+        kind: sum(getattr(outcome, kind) for outcome in outcomes.values())
+        for kind in ("passed", "failed", "skipped")
+    }
+    say("{passed} passed, {failed} failed, {skipped} skipped".format(**total))
+    return int(total["failed"] > 0 or total["passed"] == 0)
+
+
+def chosen(every: Iterable[Stage], words: argparse.Namespace) -> list[Stage]:
+    every = list(every)
+    if words.fast:
+        every = [stage for stage in every if stage.fast]
+    if words.only:
+        every = [stage for stage in every if any(word in stage.name for word in words.only)]
+    return every
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="./test")
+    parser.add_argument("--fast", action="store_true", help="without virtual nodes")
+    parser.add_argument("--only", nargs="+", metavar="WORD", help="stages with WORD in the name")
+    parser.add_argument("--list", action="store_true", help="name the stages and end")
+    words = parser.parse_args()
+    queue = chosen(stages(), words)
+    if not queue:
+        parser.error("no such stage; ./test --list names them")
+    if words.list:
+        for stage in queue:
+            say(stage.name)
+        return 0
+    LOGS.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("Ended by SIGTERM."))
+    began = time.monotonic()
+    outcomes: dict[str, Outcome] = {}
+    run([stage for stage in queue if not stage.nodes], LANES, outcomes)
+    run([stage for stage in queue if stage.nodes], 1, outcomes)
+    return close(outcomes, time.monotonic() - began)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
