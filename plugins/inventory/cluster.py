@@ -42,7 +42,6 @@ leaves: {count: 8, ports: 64, management_first: 10.0.0.101}
 launcher: {name: launcher01, management: 10.0.0.10}
 """
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +54,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils import cluster_
 class InventoryModule(BaseInventoryPlugin):
     NAME = "baremetal.mpi_roce.cluster"
 
-    # Only `vars` of the model go through InventoryData.set_variable: the operator may template them.
+    # Only `vars` of the model go through InventoryData.set_variable: they may be templates.
     trusted_by_default = True
 
     def verify_file(self, path: str) -> bool:
@@ -63,10 +62,9 @@ class InventoryModule(BaseInventoryPlugin):
         if not path.endswith((".yml", ".yaml")):
             return False
         try:
-            text = Path(path).read_text(encoding="utf-8", errors="replace")
+            return cluster_model.is_model(Path(path))
         except OSError:
             return True
-        return re.search(rf"^plugin:\s*['\"]?{re.escape(self.NAME)}\b", text, re.M) is not None
 
     def parse(self, inventory: Any, loader: Any, path: str, cache: bool = True) -> None:
         super().parse(inventory, loader, path, cache)

@@ -7,17 +7,20 @@ variables. Needs netaddr and PyYAML, on the controller alone: nothing here runs 
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from .addresses import NETADDR_MISSING
 from .cluster import Cluster
 from .compiler import compile_model
 from .findings import Finding, ModelError
+from .schema import PLUGIN
 from .source import YAML_MISSING, Source, read
 from .variables import Inventory, inventory_of
 
 __all__ = [
     "MISSING",
+    "PLUGIN",
     "Cluster",
     "Finding",
     "Inventory",
@@ -25,12 +28,19 @@ __all__ = [
     "Source",
     "compile_model",
     "inventory_of",
+    "is_model",
     "load",
     "read",
 ]
 
 MISSING = NETADDR_MISSING or YAML_MISSING
 """Why the model cannot be read on this controller, if it cannot."""
+
+
+def is_model(path: Path) -> bool:
+    """Whether the file says that it is a cluster model. Raises OSError when it cannot be read."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return re.search(rf"^plugin:\s*['\"]?{re.escape(PLUGIN)}\b", text, re.M) is not None
 
 
 def load(path: str) -> Cluster:

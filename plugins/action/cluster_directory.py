@@ -1,0 +1,106 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleError
+from ansible.plugins.action import ActionBase
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import cluster_model
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model import directory
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model.findings import (
+    SHOWN,
+    Findings,
+)
+
+_TEMPLATE = re.compile(r"\{[{%#]")
+
+
+class ActionModule(ActionBase):
+    """Reads the inventory on the controller: no connection, no module, whatever hosts play."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+    _supports_async = False
+
+    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        self.validate_argument_spec(argument_spec={})
+        findings = Findings()
+        records = list(_records(task_vars, findings))
+        built = directory.build(records, findings)
+        if findings:
+            result.update(
+                failed=True,
+                msg=_message(findings, records, task_vars.get("ansible_inventory_sources")),
+                findings=[finding.text() for finding in findings.found],
+            )
+            return result
+        result.update(
+            changed=False,
+            cluster_name=built.cluster_name,
+            compute_hosts=built.compute_hosts,
+            drained_hosts=built.drained_hosts,
+            total_slots=built.total_slots,
+            directory=built.entries,
+        )
+        return result
+
+
+def _records(task_vars: dict[str, Any], findings: Findings) -> Iterator[directory.Record]:
+    """Every host of the directory's groups, each once, with its variables resolved."""
+    groups, hostvars = task_vars["groups"], task_vars["hostvars"]
+    roles: dict[str, list[str]] = {}
+    for role in directory.ROLES:
+        for name in groups.get(role, []):
+            roles.setdefault(name, []).append(role)
+    for name, of_host in roles.items():
+        # HostVars.raw_get merges a host's variables once and templates none of them.
+        raw = hostvars.raw_get(name)
+        variables = {key: raw[key] for key in directory.VARIABLES if key in raw}
+        for key, value in variables.items():
+            if _has_template(value):
+                try:
+                    variables[key] = hostvars[name][key]
+                except AnsibleError as error:
+                    findings.add((name, key), f"cannot be templated: {error}", "Correct it")
+        yield directory.Record(name, tuple(of_host), variables)
+
+
+def _has_template(value: Any) -> bool:
+    if isinstance(value, str):
+        return "{" in value and _TEMPLATE.search(value) is not None
+    if isinstance(value, dict):
+        return any(map(_has_template, value.values()))
+    if isinstance(value, list):
+        return any(map(_has_template, value))
+    return False
+
+
+def _message(findings: Findings, records: list[directory.Record], sources: Any) -> str:
+    if not records:
+        return "\n".join(["The inventory has no hosts of a cluster.", *_why_empty(sources or [])])
+    lines = [finding.text() for finding in findings.found[:SHOWN]]
+    if len(findings.found) > SHOWN:
+        lines.append(f"... and {len(findings.found) - SHOWN} more.")
+    count = len(findings.found)
+    head = f"The inventory describes no possible cluster, {count} error{'s' if count != 1 else ''}:"
+    return "\n  ".join([head, *lines])
+
+
+def _why_empty(sources: list[Any]) -> Iterator[str]:
+    """What is wrong with the models among the sources: Ansible has only warned of it, far above."""
+    told = False
+    for source in map(Path, map(str, sources)):
+        for path in sorted(source.glob("*.y*ml")) if source.is_dir() else [source]:
+            try:
+                if cluster_model.is_model(path):
+                    cluster_model.load(str(path))
+            except cluster_model.ModelError as error:
+                told = True
+                yield str(error)
+    if not told:
+        shown = ", ".join(map(str, sources)) or "none"
+        yield f"Inventory sources: {shown}. Name one with compute hosts: -i inventories/NAME."

@@ -1,0 +1,129 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: cluster_directory
+short_description: One view of every host of the cluster, from the inventory
+version_added: "0.1.0"
+author: Baremetal MPI RoCE founders (@baremetal)
+description:
+  - Reads the variables of all hosts in the groups V(compute), V(launcher) and V(storage) from the
+    inventory, whatever hosts the play has and whatever C(--limit) says, and returns them as one
+    list.
+  - Fails, before any host is touched, on an inventory that describes no possible cluster, with one
+    line per finding. An inventory written by hand is checked like a compiled one.
+notes:
+  - Runs on the controller and opens no connection. Use C(run_once).
+  - Also fails when the inventory is empty because a cluster model was refused and
+    C(any_unparsed_is_failed) is off, and tells why it was refused.
+attributes:
+  check_mode:
+    description: Can run in check mode, where it does the same.
+    support: full
+  diff_mode:
+    description: Will return details on what has changed when in diff mode.
+    support: none
+  action:
+    description: Has an action plugin, which does all of it on the controller.
+    support: full
+seealso:
+  - plugin: baremetal.mpi_roce.cluster
+    plugin_type: inventory
+"""
+
+EXAMPLES = r"""
+- name: Know the whole cluster
+  baremetal.mpi_roce.cluster_directory:
+  run_once: true
+  register: cluster
+
+- name: Show where ranks run
+  ansible.builtin.debug:
+    msg: "{{ cluster.total_slots }} ranks on {{ cluster.compute_hosts | join(', ') }}"
+  run_once: true
+"""
+
+RETURN = r"""
+cluster_name:
+  description: Name of the cluster.
+  returned: success
+  type: str
+  sample: b300
+compute_hosts:
+  description: Names of all compute hosts, in order.
+  returned: success
+  type: list
+  elements: str
+  sample: [node01, node02]
+drained_hosts:
+  description: Those of them that get no ranks.
+  returned: success
+  type: list
+  elements: str
+  sample: [node02]
+total_slots:
+  description: MPI slots of all compute hosts that are not drained, the size of the MPI world.
+  returned: success
+  type: int
+  sample: 32
+directory:
+  description: Compute hosts in order of C(cluster_index), then launcher, then storage hosts.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Inventory name, which is the host name.
+      type: str
+      sample: node01
+    role:
+      description: V(compute), V(launcher) or V(storage).
+      type: str
+      sample: compute
+    management_address:
+      description: Its management address.
+      type: str
+      sample: 10.10.1.1
+    rack:
+      description: Its rack, empty unless it is a compute host.
+      type: str
+      sample: r01
+    slots:
+      description: Its MPI slots, 0 unless it is a compute host.
+      type: int
+      sample: 8
+    gpus:
+      description: How many GPUs it has.
+      type: int
+      sample: 8
+    drained:
+      description: Whether it gets no ranks.
+      type: bool
+      sample: false
+    rails:
+      description: Its rails, ordered by rail, then plane.
+      type: list
+      elements: dict
+      sample:
+        - {rail: 0, plane: 0, interface: rail0, address: 10.100.0.11, prefix: 24,
+           network: 10.100.0.0/24, gpu: 0, numa: 0}
+findings:
+  description: Everything that is wrong, one line each.
+  returned: failure
+  type: list
+  elements: str
+  sample: ["node02.cluster_slots: is not set. Set it to a whole number from 1 on."]
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+
+def main() -> None:
+    """Never reached: the action plugin of the same name does the work on the controller."""
+    module = AnsibleModule(argument_spec={}, supports_check_mode=True)
+    module.fail_json(msg="cluster_directory runs on the controller: its action plugin is missing.")
+
+
+if __name__ == "__main__":
+    main()
