@@ -15,9 +15,10 @@ description:
   - Every key of the model is described in C(docs/cluster-model.md), which is generated from the
     schema that validates it.
 notes:
-  - Set C(any_unparsed_is_failed = True) in C(ansible.cfg), section C(inventory). Without it Ansible
-    goes on with an empty inventory when the model is wrong; M(baremetal.mpi_roce.cluster_directory)
-    then stops the run.
+  - A refused model ends the run, whatever the setting C(any_unparsed_is_failed) says. Set it to true
+    in C(ansible.cfg), section C(inventory), all the same. A file that is not YAML, or names another
+    plugin, never gets as far as this one, and Ansible goes on with an empty inventory; then
+    M(baremetal.mpi_roce.cluster_directory) stops the run.
   - What differs on one machine goes into C(host_vars) beside the model, as with any inventory.
 requirements:
   - netaddr (on the controller)
@@ -45,6 +46,7 @@ launcher: {name: launcher01, management: 10.0.0.10}
 from pathlib import Path
 from typing import Any
 
+from ansible import constants
 from ansible.errors import AnsibleParserError
 from ansible.module_utils.basic import missing_required_lib
 from ansible.plugins.inventory import BaseInventoryPlugin
@@ -73,6 +75,9 @@ class InventoryModule(BaseInventoryPlugin):
         try:
             compiled = cluster_model.inventory_of(cluster_model.load(path))
         except cluster_model.ModelError as error:
+            # By default Ansible only warns, goes on with an empty inventory, matches no host and
+            # reports success. A refused model ends the run whatever the configuration says.
+            constants.INVENTORY_ANY_UNPARSED_IS_FAILED = True
             raise AnsibleParserError(str(error)) from None
         self._fill(compiled)
 
