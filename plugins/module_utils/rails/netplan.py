@@ -1,0 +1,210 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""netplan, rendered to systemd-networkd: one file for all rails, one stanza for each."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Optional
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Runner
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import (
+    FilePlan,
+    plan_file,
+    with_header,
+    write_atomically,
+)
+
+from .backend import NETPLAN, OWNER, Blocks, Conflict, mac_equal, names_match
+from .networkd import network_file_conflicts, network_files, take_over
+from .plan import MAIN_TABLE, RailPlan
+from .state import Link
+
+FILE = f"60-{OWNER}-rails.yaml"
+_HEAD = "network:\n  version: 2\n  ethernets:\n"
+_DIRECTORIES = ("etc/netplan", "run/netplan", "lib/netplan", "usr/lib/netplan")
+_GENERATED = "run/systemd/network"
+
+
+class Netplan:
+    """Writes /etc/netplan, and of what netplan generates takes over the rails' files alone.
+
+    `netplan apply` would rewrite the files of every interface, the management one included, which
+    makes networkd set all of them up anew. So netplan generates into a scratch root, and only the
+    changed rails' files go to where it would have put them; the next boot generates the same ones.
+    """
+
+    name = NETPLAN
+
+    def __init__(self, run: Runner, root: Path = Path("/")) -> None:
+        self._run = run
+        self._root = root
+        self._path = root / "etc/netplan" / FILE
+
+    def render(self, rail: RailPlan) -> str:
+        return stanza(rail)
+
+    def read(self) -> dict[str, str]:
+        with contextlib.suppress(FileNotFoundError):
+            return split(self._path.read_text(encoding="utf-8", errors="surrogateescape"))
+        return {}
+
+    def files(self, blocks: Blocks) -> list[FilePlan]:
+        text = join(blocks) if blocks else None
+        return [plan_file(self._path, text, mode=0o600)]
+
+    def conflicts(self, rails: Sequence[RailPlan], links: Mapping[str, Link]) -> list[Conflict]:
+        conflicts = []
+        for path in self._sources():
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            for rail in rails:
+                number = mention(lines, rail, links.get(rail.interface))
+                if number:
+                    where = f"/{path.relative_to(self._root)} line {number}"
+                    why = f"{lines[number - 1].strip()!r} claims {rail.interface}"
+                    conflicts.append(Conflict(rail.interface, where, why))
+        return conflicts + network_file_conflicts(self._root, rails, links, self._generated_path)
+
+    def _sources(self) -> list[Path]:
+        """The operator's netplan files; a name in /etc hides the same name elsewhere."""
+        seen: dict[str, Path] = {}
+        for directory in _DIRECTORIES:
+            for path in sorted((self._root / directory).glob("*.yaml")):
+                if path.name != FILE:
+                    seen.setdefault(path.name, path)
+        return [path for _, path in sorted(seen.items())]
+
+    def validate(self, blocks: Blocks) -> None:
+        """All netplan files together have to be understood, or the next boot has no network."""
+        if blocks:
+            with self._scratch(join(blocks)):
+                pass
+
+    def owner(self, interface: str) -> str:
+        return "/" + str(self._generated_path(interface).relative_to(self._root))
+
+    def owners(self, interfaces: Iterable[str]) -> dict[str, str]:
+        return network_files(self._run, interfaces)
+
+    def apply(self, written: Sequence[str], again: Sequence[str]) -> dict[str, str]:
+        blocks = self.read()
+        with self._scratch(join(blocks)) as scratch:
+            for interface in written:
+                source = scratch / _GENERATED / self._generated_path(interface).name
+                self._publish(source, self._generated_path(interface))
+        take_over(self._run, again)
+        return {}
+
+    def _generated_path(self, interface: str) -> Path:
+        return self._root / _GENERATED / f"10-netplan-{interface}.network"
+
+    @contextlib.contextmanager
+    def _scratch(self, text: str) -> Iterator[Path]:
+        """A root in which netplan has generated everything, our file being `text`."""
+        base = self._root / "run"
+        with tempfile.TemporaryDirectory(prefix=f"{OWNER}-netplan-", dir=base) as name:
+            scratch = Path(name)
+            directory = scratch / "etc/netplan"
+            directory.mkdir(parents=True)
+            for path in self._sources():
+                shutil.copyfile(path, directory / path.name)
+                (directory / path.name).chmod(0o600)
+            write_atomically(directory / FILE, text, 0o600, os.getuid(), os.getgid())
+            self._run(("netplan", "generate", "--root-dir", str(scratch)))
+            yield scratch
+
+    @staticmethod
+    def _publish(source: Path, target: Path) -> None:
+        """Move a generated file to where netplan would have put it, with the modes it chose."""
+        if not source.exists():
+            with contextlib.suppress(FileNotFoundError):
+                target.unlink()
+            return
+        status = source.stat()
+        text = source.read_text(encoding="utf-8")
+        write_atomically(target, text, status.st_mode & 0o7777, status.st_uid, status.st_gid)
+
+
+def stanza(rail: RailPlan) -> str:
+    """The lines of one rail under `ethernets`."""
+    lines = [
+        f"    {rail.interface}:",
+        "      renderer: networkd",
+        "      optional: true  # a pulled cable must not keep the host from booting",
+        "      ignore-carrier: true  # keep the address, and with it the RoCE GID, meanwhile",
+        "      dhcp4: false",
+        "      dhcp6: false",
+        "      accept-ra: false",
+        "      link-local: [ipv6]",
+        f"      mtu: {rail.mtu}",
+        f"      addresses: [{rail.cidr}]",
+    ]
+    if rail.routes:
+        lines.append("      routes:")
+    for route in rail.routes:
+        destination = "0.0.0.0/0" if route.destination == "default" else route.destination
+        parts = [f"to: {destination}"]
+        parts.append(f"via: {route.gateway}" if route.gateway else "scope: link")
+        if route.table != MAIN_TABLE:
+            parts.append(f"table: {route.table}")
+        if route.metric is not None:
+            parts.append(f"metric: {route.metric}")
+        lines.append(f"        - {{{', '.join(parts)}}}")
+    if rail.rule:
+        lines += [
+            "      routing-policy:",
+            f"        - {{from: {rail.rule.source}, table: {rail.rule.table}, "
+            f"priority: {rail.rule.priority}}}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def join(blocks: Blocks) -> str:
+    """The whole file."""
+    return (
+        with_header(_HEAD + "".join(blocks.values()))
+        if blocks
+        else with_header("network:\n  version: 2\n")
+    )
+
+
+def split(text: str) -> dict[str, str]:
+    """The stanzas of a file that `join` made, by interface."""
+    blocks: dict[str, str] = {}
+    name = ""
+    for line in text.splitlines(keepends=True):
+        head = re.fullmatch(r" {4}(\S+):\s*", line)
+        if head:
+            name = head.group(1)
+        elif not line.startswith("      "):
+            name = ""
+        if name:
+            blocks[name] = blocks.get(name, "") + line
+    return blocks
+
+
+def mention(lines: Sequence[str], rail: RailPlan, link: Optional[Link]) -> int:
+    """The first line (from 1) of somebody else's file that takes the rail in, or 0.
+
+    Names, shell patterns of names and MAC addresses are looked for wherever they stand: an
+    `ethernets` key, `match`, `set-name`, a port of a bond or bridge. Too much
+    rather than too little.
+    """
+    mac = link.mac if link else ""
+    for number, line in enumerate(lines, 1):
+        code = re.sub(r"(^|\s)#.*", "", line)
+        for word in re.findall(r"[^\s,\[\]{}\"']+", code):
+            token = word.rstrip(":")
+            pattern = any(sign in token for sign in "*?") and re.search(r"\bname\b", code)
+            if (
+                token == rail.interface
+                or mac_equal(mac, token)
+                or (pattern and names_match([token], rail.interface))
+            ):
+                return number
+    return 0

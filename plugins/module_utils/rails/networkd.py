@@ -1,0 +1,246 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""systemd-networkd: one `.network` file per rail."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Optional
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Runner
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import (
+    FilePlan,
+    plan_file,
+    with_header,
+)
+
+from .backend import NETWORKD, OWNER, Blocks, Conflict, mac_equal, names_match, rail_of
+from .plan import MAIN_TABLE, RailPlan
+from .state import Link
+
+_PREFIX = f"10-{OWNER}-"
+_SUFFIX = ".network"
+_DIRECTORIES = ("etc", "run", "usr/lib", "lib")
+
+
+class Networkd:
+    """Files in /etc/systemd/network; taken over with `networkctl reload`, rail by rail."""
+
+    name = NETWORKD
+
+    def __init__(self, run: Runner, root: Path = Path("/")) -> None:
+        self._run = run
+        self._root = root
+        self._directory = root / "etc/systemd/network"
+
+    def render(self, rail: RailPlan) -> str:
+        return with_header(network_file(rail))
+
+    def read(self) -> dict[str, str]:
+        return {
+            rail_of(path, _SUFFIX): path.read_text(encoding="utf-8", errors="surrogateescape")
+            for path in self._owned()
+        }
+
+    def _owned(self) -> list[Path]:
+        return sorted(self._directory.glob(f"{_PREFIX}*{_SUFFIX}"))
+
+    def _path(self, interface: str) -> Path:
+        return self._directory / f"{_PREFIX}{interface}{_SUFFIX}"
+
+    def files(self, blocks: Blocks) -> list[FilePlan]:
+        wanted = {self._path(interface): text for interface, text in blocks.items()}
+        paths = sorted({*wanted, *self._owned()})
+        return [plan_file(path, wanted.get(path)) for path in paths]
+
+    def conflicts(self, rails: Sequence[RailPlan], links: Mapping[str, Link]) -> list[Conflict]:
+        return [
+            *network_file_conflicts(self._root, rails, links, self._path),
+            *ifupdown_conflicts(self._root, rails),
+        ]
+
+    def validate(self, blocks: Blocks) -> None:
+        """networkd has no such test; what it makes of the files is read back."""
+
+    def owner(self, interface: str) -> str:
+        return "/" + str(self._path(interface).relative_to(self._root))
+
+    def owners(self, interfaces: Iterable[str]) -> dict[str, str]:
+        return network_files(self._run, interfaces)
+
+    def apply(self, written: Sequence[str], again: Sequence[str]) -> dict[str, str]:
+        take_over(self._run, again)
+        return {}
+
+
+def network_file(rail: RailPlan) -> str:
+    """The `.network` file of one rail."""
+    lines = [
+        "[Match]",
+        f"Name={rail.interface}",
+        "",
+        "[Link]",
+        "# A pulled cable must not keep the host from booting.",
+        "RequiredForOnline=no",
+        f"MTUBytes={rail.mtu}",
+        "",
+        "[Network]",
+        f"Address={rail.cidr}",
+        "DHCP=no",
+        "IPv6AcceptRA=no",
+        "LinkLocalAddressing=ipv6",
+        "# Keep the address, and with it the RoCE GID, while the link is down.",
+        "ConfigureWithoutCarrier=yes",
+    ]
+    for route in rail.routes:
+        destination = "0.0.0.0/0" if route.destination == "default" else route.destination
+        lines += ["", "[Route]", f"Destination={destination}"]
+        lines += [f"Gateway={route.gateway}"] if route.gateway else ["Scope=link"]
+        if route.table != MAIN_TABLE:
+            lines.append(f"Table={route.table}")
+        if route.metric is not None:
+            lines.append(f"Metric={route.metric}")
+    if rail.rule:
+        lines += [
+            "",
+            "[RoutingPolicyRule]",
+            f"From={rail.rule.source}",
+            f"Table={rail.rule.table}",
+            f"Priority={rail.rule.priority}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def take_over(run: Runner, again: Sequence[str]) -> None:
+    """Let networkd read its files; only links whose file is new or changed are touched by that.
+
+    Links in `again` have drifted from a file that networkd knows already, so they are set up anew.
+    """
+    if run(("systemctl", "is-active", "--quiet", "systemd-networkd"), check=False).rc != 0:
+        run(("systemctl", "start", "systemd-networkd"))
+    run(("networkctl", "reload"))
+    if again:
+        run(("networkctl", "reconfigure", *again))
+
+
+def network_files(run: Runner, interfaces: Iterable[str]) -> dict[str, str]:
+    """Which `.network` file networkd uses for each interface."""
+    names = tuple(interfaces)
+    if not names:
+        return {}
+    text = run(
+        ("networkctl", "--no-pager", "--lines=0", "status", "--", *names), check=False
+    ).stdout
+    return parse_status(text)
+
+
+def parse_status(text: str) -> dict[str, str]:
+    """Interface to network file, out of `networkctl status`; with its state until configured."""
+    files: dict[str, str] = {}
+    interface = path = ""
+    for line in text.splitlines():
+        head = re.match(r"\W*\d+:\s+(\S+)\s*$", line)
+        if head:
+            interface, path = head.group(1), ""
+        key, _, value = (part.strip() for part in line.partition(":"))
+        if key == "Network File" and interface and value != "n/a":
+            path = value
+            files[interface] = path
+        elif key == "State" and path and "(configured)" not in value:
+            files[interface] = f"{path}, {value}"
+    return files
+
+
+def network_file_conflicts(
+    root: Path,
+    rails: Sequence[RailPlan],
+    links: Mapping[str, Link],
+    ours: Callable[[str], Path],
+) -> list[Conflict]:
+    """Files that networkd would prefer to ours, or that name a rail outright."""
+    conflicts = []
+    for path, sections in network_sections(root):
+        match = sections.get("Match", {})
+        for rail in rails:
+            claim = claims(match, rail, links.get(rail.interface))
+            literal = rail.interface in match.get("Name", "").split()
+            earlier = path.name < ours(rail.interface).name
+            if claim and (literal or earlier):
+                where = "/" + str(path.relative_to(root))
+                conflicts.append(
+                    Conflict(rail.interface, where, f"[Match] {claim} claims {rail.interface}")
+                )
+    return conflicts
+
+
+def network_sections(root: Path) -> list[tuple[Path, dict[str, dict[str, str]]]]:
+    """Every `.network` file that is not ours or netplan's; a name in /etc hides the later ones."""
+    seen: dict[str, Path] = {}
+    for directory in _DIRECTORIES:
+        for path in sorted((root / directory / "systemd/network").glob("*.network")):
+            if not path.name.startswith((_PREFIX, "10-netplan-")):
+                seen.setdefault(path.name, path)
+    return [
+        (path, parse_unit(path.read_text(encoding="utf-8", errors="replace")))
+        for _, path in sorted(seen.items())
+    ]
+
+
+def parse_unit(text: str) -> dict[str, dict[str, str]]:
+    """Sections of a systemd file; a key that is repeated is joined, as lists are."""
+    sections: dict[str, dict[str, str]] = {}
+    section: dict[str, str] = {}
+    for raw in text.splitlines():
+        line = raw.strip()
+        if line.startswith("[") and line.endswith("]"):
+            section = sections.setdefault(line[1:-1], {})
+        elif "=" in line and not line.startswith(("#", ";")):
+            key, value = (part.strip() for part in line.split("=", 1))
+            section[key] = f"{section[key]} {value}".strip() if key in section else value
+    return sections
+
+
+def claims(match: Mapping[str, str], rail: RailPlan, link: Optional[Link]) -> str:
+    """The key of a [Match] section that takes the rail in, or nothing.
+
+    All keys have to match; those that cannot be judged here (Driver= ...) are taken to match.
+    """
+    mac = link.mac if link else ""
+    claim = ""
+    for key, value in match.items():
+        words = value.split()
+        if key == "Name":
+            hit = names_match([word for word in words if not word.startswith("!")], rail.interface)
+        elif key in ("MACAddress", "PermanentMACAddress"):
+            hit = any(mac_equal(mac, word) for word in words)
+        elif key == "Path":
+            hit = rail.pci is not None and names_match(words, f"pci-{rail.pci}")
+        elif key == "Type":
+            hit = "ether" in words
+        elif key in ("Kind", "WLANInterfaceType", "SSID", "BSSID"):
+            hit = False
+        else:
+            continue
+        if not hit:
+            return ""
+        claim = claim or f"{key}={value}"
+    return claim
+
+
+def ifupdown_conflicts(root: Path, rails: Sequence[RailPlan]) -> list[Conflict]:
+    """Stanzas of Debian's older /etc/network/interfaces."""
+    paths = [root / "etc/network/interfaces"]
+    paths += sorted((root / "etc/network/interfaces.d").glob("*"))
+    conflicts = []
+    names = {rail.interface for rail in rails}
+    for path in paths:
+        if not path.is_file():
+            continue
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        for number, line in enumerate(lines, 1):
+            words = line.split()
+            if len(words) > 1 and words[0] == "iface" and words[1] in names:
+                where = f"/{path.relative_to(root)} line {number}"
+                conflicts.append(Conflict(words[1], where, f"{line.strip()!r} claims {words[1]}"))
+    return conflicts

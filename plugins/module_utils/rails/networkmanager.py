@@ -1,0 +1,204 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""NetworkManager: one keyfile per rail."""
+
+from __future__ import annotations
+
+import configparser
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+    CommandError,
+    Runner,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import (
+    FilePlan,
+    plan_file,
+    with_header,
+)
+
+from .backend import NETWORKMANAGER, OWNER, Blocks, Conflict, mac_equal, rail_of
+from .plan import MAIN_TABLE, RailPlan
+from .state import Link
+
+_PREFIX = f"{OWNER}-"
+_SUFFIX = ".nmconnection"
+_DIRECTORIES = ("etc/NetworkManager", "run/NetworkManager", "usr/lib/NetworkManager")
+_PROFILES = "system-connections"
+_CARRIER = f"conf.d/60-{OWNER}-rails.conf"
+_ACTIVATION_S = 15
+
+
+class NetworkManager:
+    """Profiles in /etc/NetworkManager; each is loaded and brought up by itself."""
+
+    name = NETWORKMANAGER
+
+    def __init__(self, run: Runner, root: Path = Path("/")) -> None:
+        self._run = run
+        self._root = root
+        self._directory = root / "etc/NetworkManager" / _PROFILES
+        self._carrier = root / "etc/NetworkManager" / _CARRIER
+
+    def render(self, rail: RailPlan) -> str:
+        return with_header(keyfile(rail))
+
+    def read(self) -> dict[str, str]:
+        return {
+            rail_of(path, _SUFFIX, _PREFIX): path.read_text(encoding="utf-8", errors="replace")
+            for path in self._owned()
+        }
+
+    def _owned(self) -> list[Path]:
+        return sorted(self._directory.glob(f"{_PREFIX}*{_SUFFIX}"))
+
+    def _path(self, interface: str) -> Path:
+        return self._directory / f"{_PREFIX}{interface}{_SUFFIX}"
+
+    def files(self, blocks: Blocks) -> list[FilePlan]:
+        wanted = {self._path(interface): text for interface, text in blocks.items()}
+        paths = sorted({*wanted, *self._owned()})
+        plans = [plan_file(path, wanted.get(path), mode=0o600) for path in paths]
+        return [*plans, plan_file(self._carrier, with_header(carrier(blocks)) if blocks else None)]
+
+    def conflicts(self, rails: Sequence[RailPlan], links: Mapping[str, Link]) -> list[Conflict]:
+        conflicts = []
+        for path, interface, mac in self._profiles():
+            for rail in rails:
+                link = links.get(rail.interface)
+                where = f"/{path.relative_to(self._root)}"
+                if interface == rail.interface:
+                    why = f"this profile is for the interface {interface}"
+                    conflicts.append(Conflict(rail.interface, where, why))
+                elif link is not None and mac_equal(link.mac, mac):
+                    why = f"this profile is for {mac}, which is {rail.interface}"
+                    conflicts.append(Conflict(rail.interface, where, why))
+        return conflicts
+
+    def _profiles(self) -> Iterable[tuple[Path, str, str]]:
+        """Everybody else's profiles: where, interface name, MAC address (either may be empty)."""
+        seen: set[str] = set()
+        for directory in _DIRECTORIES:
+            for path in sorted((self._root / directory / _PROFILES).glob(f"*{_SUFFIX}")):
+                if path.name.startswith(_PREFIX) or path.name in seen:
+                    continue
+                seen.add(path.name)
+                profile = parse_profile(path.read_text(encoding="utf-8", errors="replace"))
+                yield path, *profile
+        scripts = self._root / "etc/sysconfig/network-scripts"
+        for path in sorted(scripts.glob("ifcfg-*")):
+            text = path.read_text(encoding="utf-8", errors="replace")
+            values: dict[str, str] = {}
+            for line in text.splitlines():
+                key, equals, value = (part.strip().strip("\"'") for part in line.partition("="))
+                if equals and not key.startswith("#"):
+                    values[key] = value
+            yield path, values.get("DEVICE", ""), values.get("HWADDR", "")
+
+    def validate(self, blocks: Blocks) -> None:
+        """NetworkManager tests a profile when it loads it, which changes nothing by itself."""
+
+    def owner(self, interface: str) -> str:
+        return profile_uuid(interface)
+
+    def owners(self, interfaces: Iterable[str]) -> dict[str, str]:
+        text = self._run(
+            ("nmcli", "--terse", "--fields", "DEVICE,UUID", "connection", "show", "--active"),
+            check=False,
+        ).stdout
+        active = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+        return {name: active[name] for name in interfaces if name in active}
+
+    def apply(self, written: Sequence[str], again: Sequence[str]) -> dict[str, str]:
+        if self._run(("nmcli", "general", "reload", "conf"), check=False).rc != 0:
+            self._run(("systemctl", "start", "NetworkManager"))
+        present = [name for name in written if self._path(name).exists()]
+        if present:
+            self._run(("nmcli", "connection", "load", *(str(self._path(name)) for name in present)))
+        for name in set(written).difference(present):
+            self._run(("nmcli", "connection", "delete", "uuid", profile_uuid(name)), check=False)
+        names = [*present, *(name for name in again if name not in written)]
+        with ThreadPoolExecutor(max_workers=max(1, len(names))) as pool:
+            told = dict(zip(names, pool.map(self._up, names)))
+        return {name: error for name, error in told.items() if error}
+
+    def _up(self, interface: str) -> str:
+        argv = ("nmcli", "--wait", str(_ACTIVATION_S), "connection", "up", "uuid")
+        try:
+            self._run((*argv, profile_uuid(interface), "ifname", interface))
+        except CommandError as error:
+            return str(error)
+        return ""
+
+
+def profile_uuid(interface: str) -> str:
+    """The same on every host and every run, so that a profile is replaced and never doubled."""
+    return str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{interface}.rails.{OWNER}"))
+
+
+def keyfile(rail: RailPlan) -> str:
+    """The profile of one rail."""
+    lines = [
+        "[connection]",
+        f"id={_PREFIX}{rail.interface}",
+        f"uuid={profile_uuid(rail.interface)}",
+        "type=ethernet",
+        f"interface-name={rail.interface}",
+        "autoconnect=true",
+        "# Before the profile that NetworkManager makes up for a device it does not know.",
+        "autoconnect-priority=100",
+        "",
+        "[ethernet]",
+        f"mtu={rail.mtu}",
+        "",
+        "[ipv4]",
+        "method=manual",
+        f"address1={rail.cidr}",
+    ]
+    for number, route in enumerate(rail.routes, 1):
+        destination = "0.0.0.0/0" if route.destination == "default" else route.destination
+        parts = [destination]
+        if route.gateway:
+            parts.append(route.gateway)
+        if route.metric is not None:
+            parts.append(str(route.metric))
+        lines.append(f"route{number}={','.join(parts)}")
+        if route.table != MAIN_TABLE:
+            lines.append(f"route{number}_options=table={route.table}")
+    if rail.rule:
+        lines.append(
+            f"routing-rule1=priority {rail.rule.priority} from {rail.rule.source} "
+            f"table {rail.rule.table}"
+        )
+    lines += [
+        "",
+        "[ipv6]",
+        "# Link-local only: its address is made of the MAC address, as RoCE's first GID expects.",
+        "method=link-local",
+        "addr-gen-mode=eui64",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def carrier(blocks: Blocks) -> str:
+    """The rails keep their addresses, and with them the RoCE GIDs, while a link is down."""
+    devices = ",".join(f"interface-name:{name}" for name in blocks)
+    return f"[device-{OWNER}-rails]\nmatch-device={devices}\nignore-carrier=yes\n"
+
+
+def parse_profile(text: str) -> tuple[str, str]:
+    """Interface name and MAC address that a keyfile is bound to; either may be empty."""
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    try:
+        parser.read_string(text)
+    except configparser.Error:
+        return "", ""
+    interface = parser.get("connection", "interface-name", fallback="")
+    for section in ("ethernet", "802-3-ethernet"):
+        interface = interface or parser.get(section, "interface-name", fallback="")
+        mac = parser.get(section, "mac-address", fallback="")
+        if mac:
+            return interface, mac
+    return interface, ""

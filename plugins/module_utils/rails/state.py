@@ -1,0 +1,150 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What the kernel says of links, addresses, routes and rules: three programs for all rails."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+    CommandError,
+    Runner,
+)
+
+from .plan import MAIN_TABLE, Route, Rule
+
+
+@dataclass(frozen=True)
+class Link:
+    """One network interface as it runs."""
+
+    name: str
+    index: int
+    mtu: int
+    up: bool
+    carrier: bool
+    mac: str
+    addresses: tuple[str, ...]
+    """IPv4 and IPv6 with prefix length, without the IPv6 link-local ones that the kernel makes."""
+    master: Optional[str] = None
+    """The bond or bridge it is a port of."""
+    lower: Optional[str] = None
+    """The interface it is stacked on, as a VLAN is."""
+
+
+@dataclass(frozen=True)
+class State:
+    """The network of this host at one moment."""
+
+    links: Mapping[str, Link] = field(default_factory=dict)
+    routes: Mapping[str, tuple[Route, ...]] = field(default_factory=dict)
+    """Per interface, unicast, without those that the kernel makes of an address."""
+    rules: tuple[Rule, ...] = ()
+    """Those that choose by an IPv4 source and look up a table."""
+
+    @property
+    def in_use(self) -> frozenset[str]:
+        """Interfaces that a route or another interface depends on."""
+        lowers = {link.lower for link in self.links.values() if link.lower}
+        return frozenset(lowers | {device for device, routes in self.routes.items() if routes})
+
+
+def read_state(run: Runner) -> State:
+    """Ask the kernel. Raises CommandError when it cannot be asked."""
+    links = _json(run, ("ip", "-N", "-j", "address", "show"))
+    routes = _json(run, ("ip", "-4", "-N", "-j", "route", "show", "table", "all"))
+    rules = _json(run, ("ip", "-4", "-N", "-j", "rule", "show"))
+    return State(parse_links(links), parse_routes(routes), parse_rules(rules))
+
+
+def _json(run: Runner, argv: tuple[str, ...]) -> list[dict[str, Any]]:
+    text = run(argv).stdout
+    try:
+        answer: list[dict[str, Any]] = json.loads(text or "[]")
+    except ValueError as error:
+        raise CommandError(f"{' '.join(argv)}: printed no JSON: {error}") from error
+    return answer
+
+
+def parse_links(answer: list[dict[str, Any]]) -> dict[str, Link]:
+    """The links of `ip -j address show`, by name."""
+    links = {}
+    for entry in answer:
+        if "ifname" not in entry:
+            continue
+        flags = entry.get("flags", [])
+        link = Link(
+            name=entry["ifname"],
+            index=entry["ifindex"],
+            mtu=entry["mtu"],
+            up="UP" in flags,
+            carrier="LOWER_UP" in flags,
+            mac=entry.get("address", ""),
+            addresses=tuple(_addresses(entry.get("addr_info", []))),
+            master=entry.get("master"),
+            lower=entry.get("link"),
+        )
+        links[link.name] = link
+    return links
+
+
+def _addresses(infos: list[dict[str, Any]]) -> list[str]:
+    found = []
+    for info in infos:
+        local = info.get("local")
+        # IPv6 link-local addresses come from the kernel; IPv4 ones (169.254) from a failed DHCP.
+        if local is None or (
+            info["family"] == "inet6" and ipaddress.ip_address(local).is_link_local
+        ):
+            continue
+        found.append(f"{local}/{info['prefixlen']}")
+    return found
+
+
+def parse_routes(answer: list[dict[str, Any]]) -> dict[str, tuple[Route, ...]]:
+    """The routes of `ip -4 -N -j route show table all` by interface, sorted."""
+    routes: dict[str, list[Route]] = {}
+    for entry in answer:
+        table = int(entry.get("table", MAIN_TABLE))
+        if entry.get("type", "1") not in ("1", "unicast") or entry.get("protocol") in (
+            "2",
+            "kernel",
+        ):
+            continue
+        for hop in entry.get("nexthops", [entry]):
+            if "dev" not in hop:
+                continue
+            route = Route(
+                table=table,
+                destination=_destination(entry["dst"]),
+                gateway=hop.get("gateway"),
+                # The metric tells routes of the main table apart; in a rail's own table the network
+                # service chooses it, and there is nothing to choose between.
+                metric=entry.get("metric", 0) if table == MAIN_TABLE else None,
+            )
+            routes.setdefault(hop["dev"], []).append(route)
+    return {device: tuple(sorted(found, key=str)) for device, found in routes.items()}
+
+
+def _destination(text: str) -> str:
+    """`ip` leaves the prefix length of a single address out."""
+    if text == "default" or "/" in text:
+        return "default" if text == "0.0.0.0/0" else text
+    return f"{text}/32"
+
+
+def parse_rules(answer: list[dict[str, Any]]) -> tuple[Rule, ...]:
+    """The source rules of `ip -4 -N -j rule show`."""
+    rules = []
+    for entry in answer:
+        source, table = entry.get("src", "all"), str(entry.get("table", ""))
+        if source == "all" or not table.isdigit():
+            continue
+        length = entry.get("srclen", 32)
+        rules.append(
+            Rule(entry["priority"], source if length == 32 else f"{source}/{length}", int(table))
+        )
+    return tuple(sorted(rules))

@@ -1,0 +1,332 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Give every rail of a host its name, address, MTU and routes."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: roce_rails
+short_description: Gives every rail of a host its name, address, MTU and routes
+version_added: "0.1.0"
+author:
+  - Baremetal MPI RoCE founders (@baremetal)
+description:
+  - Configures all rails of a host in one call, for the next boot in the files of the system's own
+    network service (netplan, NetworkManager or systemd-networkd), and in the running kernel.
+  - Names each interface by its PCI address with a systemd C(.link) file. An idle interface is
+    renamed at once; one that is in use gets its name at the next boot, which is recorded in
+    C(/var/lib/baremetal-mpi-roce/reboot-required.d/rails.json) and never done. An interface that
+    has a rail's name at another PCI address is refused.
+  - Sets up only the rails that differ. Other rails, the management interface and the files of the
+    operator are not touched. A rail that is claimed by a file of the operator is refused with the
+    name of that file.
+  - Reads everything back within a bounded time. A rail that does not come up with its new
+    configuration gets its former one back, and the module fails naming it after having done the
+    others.
+  - Removes what does not belong on a rail, that is other addresses, default routes in the main
+    table, and rules and routes in its own table.
+  - A run that was killed is repaired by the next.
+options:
+  rails:
+    description: The rails of this host, as the host variable C(cluster_rails) has them.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      rail:
+        description: Number of the rail, from 0.
+        type: int
+        required: true
+      plane:
+        description: Number of the plane in it, from 0.
+        type: int
+        default: 0
+      interface:
+        description: Name of the interface.
+        type: str
+        required: true
+      pci:
+        description:
+          - PCI address of its device, such as C(0000:5d:00.0).
+          - Without one the interface has to have its name already.
+        type: str
+      address:
+        description: IPv4 address.
+        type: str
+        required: true
+      prefix:
+        description: Prefix length of its network.
+        type: int
+        required: true
+      network:
+        description: Its network, compared with the address where given.
+        type: str
+      gateway:
+        description: Address on the leaf.
+        type: str
+      mtu:
+        description: Largest IP packet, in bytes.
+        type: int
+        required: true
+      speed_gbps:
+        description: Line rate in Gb/s; not used here.
+        type: float
+      leaf:
+        description: The leaf it plugs into; not used here.
+        type: str
+      leaf_port:
+        description: The port of that leaf; not used here.
+        type: str
+      gpu:
+        description: The GPU beside it; not used here.
+        type: int
+      numa:
+        description: Its NUMA node; not used here.
+        type: int
+  management:
+    description:
+      - Address and interface of the management network, as C(cluster_management) has them.
+      - A rail with the same address or interface is refused.
+    type: dict
+    default: {}
+  backend:
+    description:
+      - The network service that configures the rails.
+      - V(auto) takes V(netplan) where C(/etc/netplan) has files; else V(networkmanager) or
+        V(networkd), whichever runs; else what is installed.
+    type: str
+    choices: [auto, netplan, networkmanager, networkd]
+    default: auto
+  routing:
+    description:
+      - V(source) gives each rail a routing table and a rule that looks it up by the rail's address.
+      - V(arp) has no tables. It suits rails that share one flat network without gateways.
+      - The O(arp) settings are set in both cases.
+    type: str
+    choices: [source, arp]
+    default: source
+  table_base:
+    description: Number of the routing table of rail 0. Rail R, plane P has C(table_base + 10R + P).
+    type: int
+    default: 1000
+  priority_base:
+    description: Priority of the rule of rail 0. Rail R, plane P has C(priority_base + 10R + P).
+    type: int
+    default: 10000
+  networks:
+    description:
+      - Networks behind the rails' gateways, in CIDR notation. Each rail gets a route to them in the
+        main table, so that traffic which is not bound to a rail's address finds them as well.
+      - Needed with links of two addresses (/31), where no rail has its peers in its own network.
+    type: list
+    elements: str
+    default: []
+  arp:
+    description: Values of C(net.ipv4.conf.INTERFACE) for every rail.
+    type: dict
+    default: {arp_ignore: 1, arp_announce: 2, rp_filter: 2}
+    suboptions:
+      arp_ignore:
+        description: V(1) answers only for addresses of the interface that was asked.
+        type: int
+        default: 1
+      arp_announce:
+        description: V(2) asks with an address of the interface that asks.
+        type: int
+        default: 2
+      rp_filter:
+        description: V(2) checks loosely that a source is reachable at all.
+        type: int
+        default: 2
+  check_path:
+    description:
+      - Whether to send one full packet, that may not be fragmented, from each rail to its gateway.
+    type: bool
+    default: true
+  wait:
+    description: Longest time to wait for the rails to come up after a change, in seconds.
+    type: float
+    default: 30
+attributes:
+  check_mode:
+    description: Computes the same plan and changes nothing.
+    support: full
+  diff_mode:
+    description: Shows each file that changes, and per rail what differs in the running kernel.
+    support: full
+notes:
+  - Asks C(ip) for all rails at once. An unchanged run starts seven programs or fewer, and one
+    more for each gateway.
+"""
+
+EXAMPLES = r"""
+- name: Configure the rails
+  baremetal.mpi_roce.roce_rails:
+    rails: "{{ cluster_rails }}"
+    management: "{{ cluster_management }}"
+
+- name: Configure one rail by hand
+  baremetal.mpi_roce.roce_rails:
+    rails:
+      - rail: 3
+        interface: rail3
+        pci: "0000:5d:00.0"
+        address: 10.100.3.11
+        prefix: 24
+        gateway: 10.100.3.1
+        mtu: 9000
+"""
+
+RETURN = r"""
+layer:
+  description: The layer that speaks.
+  returned: always
+  type: str
+  sample: rails
+backend:
+  description: The network service that was used.
+  returned: when the host could be read
+  type: str
+  sample: netplan
+reconfigured:
+  description: Interfaces that the network service was told to set up. No other was touched.
+  returned: when the host could be read
+  type: list
+  elements: str
+  sample: [rail3]
+rolled_back:
+  description: Interfaces that did not come up and have their former configuration again.
+  returned: when the host could be read
+  type: list
+  elements: str
+  sample: []
+removed:
+  description: Interfaces that were rails and are none any more.
+  returned: when the host could be read
+  type: list
+  elements: str
+  sample: []
+checks:
+  description: What was read back, one entry for each promise of each rail.
+  returned: always
+  type: list
+  elements: dict
+  sample:
+    - name: rail_mtu
+      subject: rail3
+      wanted: 9000
+      found: 9000
+      status: ok
+      reason: ""
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
+    as_dicts,
+    failure_message,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import arp, detect
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.backend import BACKENDS
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.converge import (
+    LAYER,
+    Host,
+    Request,
+    converge,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.plan import (
+    ROUTINGS,
+    SOURCE,
+    Numbers,
+    PlanError,
+    plan_rails,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.reboots import RecordError
+
+RAIL = {
+    "rail": {"type": "int", "required": True},
+    "plane": {"type": "int", "default": 0},
+    "interface": {"type": "str", "required": True},
+    "pci": {"type": "str"},
+    "address": {"type": "str", "required": True},
+    "prefix": {"type": "int", "required": True},
+    "network": {"type": "str"},
+    "gateway": {"type": "str"},
+    "mtu": {"type": "int", "required": True},
+    "speed_gbps": {"type": "float"},
+    "leaf": {"type": "str"},
+    "leaf_port": {"type": "str"},
+    "gpu": {"type": "int"},
+    "numa": {"type": "int"},
+}
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "rails": {"type": "list", "elements": "dict", "required": True, "options": RAIL},
+            "management": {"type": "dict", "default": {}},
+            "backend": {
+                "type": "str",
+                "choices": [detect.AUTO, *sorted(BACKENDS)],
+                "default": detect.AUTO,
+            },
+            "routing": {"type": "str", "choices": list(ROUTINGS), "default": SOURCE},
+            "table_base": {"type": "int", "default": 1000},
+            "priority_base": {"type": "int", "default": 10000},
+            "networks": {"type": "list", "elements": "str", "default": []},
+            "arp": {
+                "type": "dict",
+                "default": dict(arp.DEFAULTS),
+                "options": {
+                    name: {"type": "int", "default": value} for name, value in arp.DEFAULTS.items()
+                },
+            },
+            "check_path": {"type": "bool", "default": True},
+            "wait": {"type": "float", "default": 30},
+        },
+        supports_check_mode=True,
+    )
+    given: dict[str, Any] = module.params
+    try:
+        plan = plan_rails(
+            given["rails"],
+            routing=given["routing"],
+            numbers=Numbers(given["table_base"], given["priority_base"]),
+            networks=given["networks"],
+            management=given["management"],
+        )
+    except PlanError as error:
+        module.fail_json(msg=f"rails: nothing was changed: {error}", layer=LAYER, checks=[])
+    try:
+        name = given["backend"]
+        backend = detect.backend_named(detect.detect(run) if name == detect.AUTO else name, run)
+        outcome = converge(
+            Request(plan, given["arp"], given["check_path"], given["wait"]),
+            backend,
+            Host(run),
+            check_mode=module.check_mode,
+        )
+    except (CommandError, RecordError) as error:
+        module.fail_json(msg=f"rails: {error}", layer=LAYER, checks=[])
+    except OSError as error:
+        module.fail_json(
+            msg=f"rails: {error.filename}: {error.strerror}; what was written is as it was before",
+            layer=LAYER,
+            checks=[],
+        )
+    result = {**vars(outcome), "checks": as_dicts(outcome.checks), "layer": LAYER}
+    message = failure_message(
+        LAYER,
+        outcome.checks,
+        "Rails that are not named here are as planned. When the cause is gone, run again.",
+    )
+    if message:
+        module.fail_json(msg=message, **result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()
