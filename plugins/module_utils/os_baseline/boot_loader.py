@@ -1,0 +1,105 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Where kernel arguments are configured for the next boot: GRUB's drop-in, or grubby's entries."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Optional, Protocol
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.part import NAME, Node
+
+GRUB_DROP_IN = f"etc/default/grub.d/90-{NAME}.cfg"
+GRUB_CONFIG = "boot/grub/grub.cfg"
+
+
+class BootLoader(Protocol):
+    @property
+    def exclusive(self) -> bool:
+        """True when our arguments stand in a place of their own."""
+        ...
+
+    def entries(self) -> list[list[str]]:
+        """The arguments of each boot entry that is not a recovery one."""
+        ...
+
+    def files(self, arguments: Sequence[str]) -> list[FilePlan]: ...
+
+    def stale(self) -> bool:
+        """Whether what boots is older than what is configured."""
+        ...
+
+    def configure(self, add: Sequence[str], remove: Sequence[str]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Grub:
+    """Debian and Ubuntu: a drop-in after all others, then update-grub.
+
+    It appends to the variable that stands last on the command line, so ours win, and that recovery
+    entries leave out, so a bad argument does not take the way back.
+    """
+
+    node: Node
+    exclusive: bool = True
+
+    def entries(self) -> list[list[str]]:
+        text = self.node.read(GRUB_CONFIG) or ""
+        lines = [line.split() for line in text.splitlines()]
+        kernels = [words[2:] for words in lines if words[:1] == ["linux"]]
+        return [words for words in kernels if not {"single", "recovery"} & set(words)]
+
+    def files(self, arguments: Sequence[str]) -> list[FilePlan]:
+        path = self.node.path(GRUB_DROP_IN)
+        if not arguments and not path.exists():
+            return []
+        name = "GRUB_CMDLINE_LINUX_DEFAULT"
+        line = f'{name}="${name} {" ".join(arguments)}"\n' if arguments else ""
+        return [self.node.file(GRUB_DROP_IN, line)]
+
+    def stale(self) -> bool:
+        drop_in = self.node.path(GRUB_DROP_IN)
+        config = self.node.path(GRUB_CONFIG)
+        if not drop_in.exists():
+            return False
+        return not config.exists() or config.stat().st_mtime < drop_in.stat().st_mtime
+
+    def configure(self, add: Sequence[str], remove: Sequence[str]) -> None:
+        self.node.run(["update-grub"])
+
+
+@dataclass(frozen=True)
+class Grubby:
+    """RHEL and Rocky: grubby changes every entry, and what kernels to come start from."""
+
+    node: Node
+    exclusive: bool = False
+
+    def entries(self) -> list[list[str]]:
+        text = self.node.run(["grubby", "--info=ALL"]).stdout
+        found = re.findall(r'^args="(.*)"$', text, re.MULTILINE)
+        return [shlex.split(line) for line in found]
+
+    def files(self, arguments: Sequence[str]) -> list[FilePlan]:
+        return []
+
+    def stale(self) -> bool:
+        return False
+
+    def configure(self, add: Sequence[str], remove: Sequence[str]) -> None:
+        words = ["grubby", "--update-kernel=ALL"]
+        words += [f"--remove-args={' '.join(remove)}"] if remove else []
+        words += [f"--args={' '.join(add)}"] if add else []
+        self.node.run(words)
+
+
+def boot_loader(node: Node) -> Optional[BootLoader]:
+    """The tool this node configures its boot with, or None (a diskless node, for instance)."""
+    if node.path("usr/sbin/grubby").exists():
+        return Grubby(node)
+    if node.path("usr/sbin/update-grub").exists():
+        return Grub(node)
+    return None

@@ -1,0 +1,312 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The operating system of an MPI node, in one call."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: os_baseline
+short_description: Prepares the operating system of a node for MPI over RoCE
+version_added: "0.1.0"
+description:
+  - Sets kernel parameters, resource limits, hugepages, the CPU governor, swap, time and the kernel
+    command line of one node in one call, for now and for every boot to come, and reads it all back.
+  - Everything is validated and read before anything is written. Run again, it repairs what an
+    interrupted run left.
+  - Never reboots. What only a reboot can bring into effect is recorded under
+    C(/var/lib/baremetal-mpi-roce/reboot-required.d/os.json) and returned in RV(reboot_reasons).
+  - In a container, what belongs to the host's kernel is C(not_applicable), with the reason.
+  - Packages are not its business; the role P(baremetal.mpi_roce.os_baseline#role) installs them.
+author:
+  - Baremetal MPI RoCE founders (@baremetal)
+attributes:
+  check_mode:
+    support: full
+    description: Computes the same plan and writes nothing; differences are C(pending) checks.
+  diff_mode:
+    support: full
+    description: Shows each file and each running value.
+options:
+  sysctls:
+    description:
+      - Kernel parameters by name, with values as C(/proc/sys) has them.
+      - A name that the kernel does not know fails, naming it, before anything is changed.
+    type: dict
+    default: {}
+  optional_sysctls:
+    description: Those of O(sysctls) that the kernel may be without.
+    type: list
+    elements: str
+    default: []
+  limits:
+    description:
+      - Limits of every session, soft and hard, as in limits.conf (memory in KiB, or V(unlimited)).
+      - Known are C(memlock), C(stack), C(core), C(nofile) and C(nproc).
+    type: dict
+    default: {}
+  service_limits:
+    description: Those of O(limits) that services started by systemd and the SSH server get as well.
+    type: list
+    elements: str
+    default: []
+  limits_user:
+    description:
+      - Account whose session proves the limits. As long as there is none of this name, C(nobody).
+    type: str
+    default: nobody
+  hugepages:
+    description:
+      - Pools of hugepages. Without any, hugepages are left as they are.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      size:
+        description: Size of a page. Pages of 1 GiB are asked for on the kernel command line too.
+        type: str
+        choices: ['2M', '1G']
+        required: true
+      count:
+        description: Number of pages.
+        type: int
+        required: true
+      node:
+        description: NUMA node. Without it, O(hugepages[].count) is the total of the machine.
+        type: int
+  transparent_hugepages:
+    description: When programs get transparent hugepages; V(keep) leaves the distribution's choice.
+    type: str
+    choices: [keep, always, madvise, never]
+    default: keep
+  governor:
+    description: CPU frequency governor, for instance V(performance); V(keep) leaves it as it is.
+    type: str
+    default: keep
+  swap:
+    description:
+      - V(off) ends swapping now and at every boot; lines of C(/etc/fstab) are set aside only.
+      - V(keep) leaves it as it is.
+    type: str
+    choices: ['off', 'keep']
+    default: keep
+  irqbalance:
+    description: Whether irqbalance runs; V(keep) leaves it as it is.
+    type: str
+    choices: ['on', 'off', 'keep']
+    default: keep
+  time:
+    description: Whether chrony has to run, and the clock to be synchronised by it.
+    type: bool
+    default: true
+  time_servers:
+    description:
+      - NTP servers, instead of those of the distribution. Without any, the distribution's stay.
+    type: list
+    elements: str
+    default: []
+  time_max_offset:
+    description: Seconds the clock may be off.
+    type: float
+    default: 0.1
+  time_wait:
+    description: Seconds to wait for a first synchronisation.
+    type: int
+    default: 30
+  kernel_arguments:
+    description:
+      - Arguments of the kernel command line, one per entry.
+      - Only arguments that this module added are removed when they are no longer listed.
+    type: list
+    elements: str
+    default: []
+"""
+
+EXAMPLES = r"""
+- name: A node for MPI over RoCE
+  baremetal.mpi_roce.os_baseline:
+    sysctls:
+      kernel.numa_balancing: 0
+      net.ipv4.tcp_mtu_probing: 1
+    limits:
+      memlock: unlimited
+      nofile: 1048576
+    service_limits: [memlock]
+    governor: performance
+    swap: 'off'
+    kernel_arguments: [iommu=pt]
+  become: true
+
+- name: Hugepages on each NUMA node
+  baremetal.mpi_roce.os_baseline:
+    hugepages:
+      - {size: 2M, count: 4096, node: 0}
+      - {size: 2M, count: 4096, node: 1}
+  become: true
+"""
+
+RETURN = r"""
+layer:
+  description: Tag of the layer.
+  returned: always
+  type: str
+  sample: os
+checks:
+  description: What was promised and what was read back.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Name of the promise.
+      type: str
+      sample: sysctl
+    subject:
+      description: What it is about; empty for the node as a whole.
+      type: str
+      sample: net.ipv4.tcp_mtu_probing
+    wanted:
+      description: The wanted value.
+      type: raw
+      sample: "1"
+    found:
+      description: The value read back.
+      type: raw
+      sample: "1"
+    status:
+      description: One of C(ok), C(failed), C(not_applicable), C(pending), C(reboot).
+      type: str
+      sample: ok
+    reason:
+      description: Why it is not C(ok).
+      type: str
+      sample: ""
+container:
+  description: The container engine the node runs under, or null on a machine of its own.
+  returned: always
+  type: str
+  sample: podman
+reboot_required:
+  description: Whether something waits for a reboot.
+  returned: always
+  type: bool
+  sample: true
+reboot_reasons:
+  description: What waits for a reboot, as recorded on the node.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    subject:
+      description: What waits.
+      type: str
+      sample: kernel argument iommu
+    wanted:
+      description: The value configured for the next boot.
+      type: str
+      sample: iommu=pt
+    running:
+      description: The value that runs now.
+      type: str
+      sample: absent
+    reason:
+      description: Why it takes a reboot.
+      type: str
+      sample: the kernel reads its command line at boot only
+    boot_id:
+      description: The boot in which this was first recorded.
+      type: str
+      sample: 2c4e3f0e-7a0e-4c8e-a3c8-5d0a8f6f8f10
+"""
+
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import machine, reboots
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
+    as_dicts,
+    failure_message,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.options import parts
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.part import (
+    LAYER,
+    Node,
+    PlanError,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.settle import settle
+
+SLOWEST_COMMAND_S = 600.0
+"""swapoff reads everything back into memory; update-grub probes every disk."""
+
+
+def main() -> None:
+    keep_or = {"type": "str", "default": "keep"}
+    module = AnsibleModule(
+        argument_spec={
+            "sysctls": {"type": "dict", "default": {}},
+            "optional_sysctls": {"type": "list", "elements": "str", "default": []},
+            "limits": {"type": "dict", "default": {}},
+            "service_limits": {"type": "list", "elements": "str", "default": []},
+            "limits_user": {"type": "str", "default": "nobody"},
+            "hugepages": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {
+                    "size": {"type": "str", "choices": ["2M", "1G"], "required": True},
+                    "count": {"type": "int", "required": True},
+                    "node": {"type": "int"},
+                },
+            },
+            "transparent_hugepages": {
+                **keep_or,
+                "choices": ["keep", "always", "madvise", "never"],
+            },
+            "governor": keep_or,
+            "swap": {**keep_or, "choices": ["off", "keep"]},
+            "irqbalance": {**keep_or, "choices": ["on", "off", "keep"]},
+            "time": {"type": "bool", "default": True},
+            "time_servers": {"type": "list", "elements": "str", "default": []},
+            "time_max_offset": {"type": "float", "default": 0.1},
+            "time_wait": {"type": "int", "default": 30},
+            "kernel_arguments": {"type": "list", "elements": "str", "default": []},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        node = Node(
+            root=Path("/"),
+            run=partial(run, timeout_s=SLOWEST_COMMAND_S),
+            container=machine.container(),
+            boot_id=machine.boot_id(),
+            check_mode=module.check_mode,
+            rebooted_for=tuple(reboots.recorded(LAYER)),
+        )
+        outcome = settle(parts(module.params), node)
+    except (PlanError, reboots.RecordError) as error:
+        module.fail_json(msg=f"os: nothing was changed:\n{error}", layer=LAYER, checks=[])
+    except (CommandError, OSError) as error:
+        module.fail_json(msg=f"os: {error}", layer=LAYER, checks=[])
+
+    result = {
+        "changed": outcome.changed,
+        "diff": outcome.diff,
+        "layer": LAYER,
+        "checks": as_dicts(outcome.checks),
+        "container": node.container,
+        "reboot_required": bool(outcome.reasons),
+        "reboot_reasons": [asdict(reason) for reason in outcome.reasons],
+    }
+    remedy = "Correct what the lines name, then run again with --tags os; nothing else is needed."
+    message = failure_message(LAYER, outcome.checks, remedy)
+    if outcome.errors:
+        message = "\n  ".join([message or "os: could not do everything:", *outcome.errors])
+    if message is not None:
+        module.fail_json(msg=message, **result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()
