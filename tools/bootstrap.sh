@@ -8,6 +8,9 @@
 
 readonly PYTHON_OLDEST=3.11
 readonly VENV=.venv
+# Where the role virtual_nodes writes the output of an image build as it happens.
+# shellcheck disable=SC2034
+readonly IMAGE_LOG=/var/log/baremetal-mpi-roce/virtual-image.log
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -134,4 +137,23 @@ require_nodes() {
   free=$(df -Pm "${CONTAINERS_DIR:-/var/lib}" | awk 'NR == 2 {print $4}')
   [ "${free:-0}" -ge 4096 ] || missing "4 GiB free under /var/lib for the node images (${free:-0} MiB are)" \
     "free some space there"
+}
+
+# with_progress LOG COMMAND...: run it, and every ten seconds show LOG's last line if it is a new one.
+with_progress() {
+  local log=$1 status=0 watcher
+  shift
+  (
+    before=
+    while sleep 10; do
+      now=$(tail -n 1 -- "$log" 2>/dev/null | tr -d '\r' | cut -c1-100)
+      if [ -n "$now" ] && [ "$now" != "$before" ]; then printf '      ... %s\n' "$now"; fi
+      before=$now
+    done
+  ) &
+  watcher=$!
+  "$@" </dev/null || status=$?
+  kill "$watcher" 2>/dev/null
+  wait "$watcher" 2>/dev/null || true
+  return "$status"
 }

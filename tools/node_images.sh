@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Build the images of the virtual nodes, of every family the tests use, and see nodes of each come up.
+set -euo pipefail
+cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/.."
+. tools/bootstrap.sh
+bootstrap_apt apt.txt
+require_nodes
+export PATH=$PWD/.venv/bin:$PATH
+inventory=inventories/virtual-mixed
+with_progress "$IMAGE_LOG" ansible-playbook playbooks/virtual_nodes.yml -i "$inventory"
+ansible-playbook playbooks/virtual_nodes_down.yml -i "$inventory"
