@@ -1,0 +1,14 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Check mode on converged nodes: every check holds, nothing would change, no diff is shown."""
+
+from __future__ import annotations
+
+
+def test_check_mode_is_silent(nodes, converge):
+    run = nodes.play(converge, "--check", "--diff")
+    assert run.total("failed") == run.total("unreachable") == run.total("changed") == 0, run.output
+    assert "+++ after" not in run.output and "--- before" not in run.output, run.output
+    for layer, found in run.report["layers"].items():
+        counts = found["counts"]
+        assert counts["ok"] > 0, layer
+        assert counts["failed"] == counts["pending"] == 0, (layer, counts)

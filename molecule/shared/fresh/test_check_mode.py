@@ -1,0 +1,35 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Check mode on nodes never configured: it tells what would change, and writes nothing."""
+
+from __future__ import annotations
+
+MARK = "/run/before-check-mode"
+ELSEWHERE = ("/proc", "/sys", "/dev", "/run", "/tmp", "/var/tmp", "/var/log", "/var/lib/systemd")
+"""Where a running system writes on its own. (/run/netplan and the like are compared apart.)"""
+
+
+def written_since(host) -> str:
+    skip = " -o ".join(f"-path {path}" for path in ELSEWHERE)
+    skip += " -o -path '/home/*/.ansible' -o -path '/root/.ansible'"
+    return host.check_output(f"find / \\( {skip} \\) -prune -o -newer {MARK} -type f -print")
+
+
+def kernel_view(host) -> str:
+    """Addresses, routes and the sysctls of the network, without counters and lifetimes."""
+    return host.check_output(
+        "hostname; ip -br address; ip -br link; ip rule; ip route show table all; "
+        "sysctl -a --pattern '^net.*(arp|rp_filter)'"
+    )
+
+
+def test_check_mode_tells_and_writes_nothing(nodes, converge):
+    names = nodes.group("compute", "launcher")
+    before = {}
+    for name in names:
+        nodes.on(name).check_output(f"touch {MARK} && sleep 0.1")
+        before[name] = kernel_view(nodes.on(name))
+    run = nodes.play(converge, "--check", "--diff")
+    assert run.total("failed") == run.total("unreachable") == 0
+    assert run.total("changed") > 0, "a fresh node lacks everything this role promises"
+    assert {name: written_since(nodes.on(name)) for name in names} == dict.fromkeys(names, "")
+    assert {name: kernel_view(nodes.on(name)) for name in names} == before

@@ -1,0 +1,136 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The virtual nodes as tests see them: to run playbooks on, and to look at over SSH."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+import testinfra
+from testinfra.host import Host
+
+TOP = Path(__file__).resolve().parents[1]
+BIN = Path(sys.executable).parent
+
+RECAP = re.compile(r"^(\S+)\s+: ((?:\w+=\d+\s*)+)$", re.MULTILINE)
+REPORT = re.compile(r"^report: (.+\.json)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of ansible-playbook: what it printed, its recap, and the report of the summary."""
+
+    rc: int
+    output: str
+    seconds: float
+    recap: dict[str, dict[str, int]]
+    report: dict[str, Any] = field(default_factory=dict)
+
+    def total(self, word: str) -> int:
+        """Sum over all hosts of `changed`, `failed`, `unreachable`, ..."""
+        return sum(counts[word] for counts in self.recap.values())
+
+    def hosts_with(self, word: str) -> set[str]:
+        return {host for host, counts in self.recap.items() if counts[word]}
+
+
+class PlaybookFailed(AssertionError):
+    """ansible-playbook ended with another status than expected; the text is its output."""
+
+
+class Nodes:
+    """The nodes of one inventory."""
+
+    def __init__(self, inventory: Path) -> None:
+        self.inventory = inventory
+        self.environment = {
+            **os.environ,
+            "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+            "ANSIBLE_CONFIG": str(TOP / "ansible.cfg"),
+            "ANSIBLE_NOCOLOR": "1",
+            "ANSIBLE_FORCE_COLOR": "0",
+        }
+
+    def command(self, playbook: str, *words: str) -> list[str]:
+        """The command line of a run, for tests that start it themselves."""
+        return [str(BIN / "ansible-playbook"), playbook, f"--inventory={self.inventory}", *words]
+
+    def play(
+        self,
+        playbook: str,
+        *words: str,
+        expect: Optional[int] = 0,
+        environment: Optional[dict[str, str]] = None,
+    ) -> Run:
+        """Run a playbook from the top of the checkout. `expect` None takes any exit status."""
+        began = time.monotonic()
+        done = subprocess.run(
+            self.command(playbook, *words),
+            cwd=TOP,
+            env={**self.environment, **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if expect is not None and done.returncode != expect:
+            raise PlaybookFailed(f"exit status {done.returncode}, wanted {expect}\n{done.stdout}")
+        recap = {
+            host: {word: int(count) for word, count in re.findall(r"(\w+)=(\d+)", counts)}
+            for host, counts in RECAP.findall(done.stdout.partition("PLAY RECAP")[2])
+        }
+        saved = REPORT.search(done.stdout)
+        return Run(
+            done.returncode,
+            done.stdout,
+            time.monotonic() - began,
+            recap,
+            json.loads((TOP / saved[1]).read_text(encoding="utf-8")) if saved else {},
+        )
+
+    @functools.cached_property
+    def variables(self) -> dict[str, Any]:
+        """The whole inventory, as `ansible-inventory --list` prints it."""
+        listed = subprocess.run(
+            [BIN / "ansible-inventory", "--list", f"--inventory={self.inventory}"],
+            cwd=TOP,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return dict(json.loads(listed.stdout))
+
+    def of(self, name: str) -> dict[str, Any]:
+        """The variables of one host."""
+        return dict(self.variables["_meta"]["hostvars"][name])
+
+    @property
+    def ssh_config(self) -> Path:
+        """How the nodes are reached: written by the role virtual_nodes when they came up."""
+        cluster = self.variables["_meta"]["hostvars"][self.group("launcher")[0]]["cluster_name"]
+        return Path.home() / f".local/state/baremetal.mpi_roce/{cluster}/ssh_config"
+
+    @functools.cache  # noqa: B019  (lives as long as the test session)
+    def on(self, name: str, sudo: bool = True) -> Host:
+        """A node, to be looked at over SSH and without any of the modules under test."""
+        return testinfra.get_host(
+            f"ssh://{name}", ssh_config=str(self.ssh_config), sudo=sudo, controlpersist=60
+        )
+
+    def state(self, present: bool) -> Run:
+        """Have the nodes up, or gone."""
+        return self.play(f"playbooks/virtual_nodes{'' if present else '_down'}.yml")
+
+    def group(self, *names: str) -> list[str]:
+        return [host for name in names for host in self.variables.get(name, {}).get("hosts", [])]
