@@ -1,0 +1,153 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What the installed MPI says of itself: versions, transports, devices."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Optional
+
+from .checks import FAILED, OK, PENDING, Check, compare
+from .commands import CommandError, Runner
+from .mpi_environment import PROFILE_FILE, Rail
+
+PROBE = (
+    "import json, numpy, mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; "
+    "print(json.dumps([mpi4py.__version__, numpy.__version__, MPI.Get_library_version()]))"
+)
+"""Imports mpi4py without starting MPI and says which library it is linked with."""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """What answered. A missing version comes with its reason in `problems`."""
+
+    open_mpi: Optional[str] = None
+    ucx: Optional[str] = None
+    mpi4py: Optional[str] = None
+    numpy: Optional[str] = None
+    linked_with: Optional[str] = None
+    devices: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)
+
+    def versions(self) -> dict[str, Optional[str]]:
+        return {
+            "open_mpi": self.open_mpi,
+            "ucx": self.ucx,
+            "mpi4py": self.mpi4py,
+            "numpy": self.numpy,
+            "linked_with": self.linked_with,
+        }
+
+
+def parse_mpirun_version(text: str) -> Optional[str]:
+    """`mpirun (Open MPI) 4.1.4` to `4.1.4`."""
+    found = re.search(r"\(Open MPI\)\s+(\S+)", text)
+    return found.group(1) if found else None
+
+
+def parse_ucx_version(text: str) -> Optional[str]:
+    """`# Version 1.13.1` (1.13) and `# Library version: 1.16.0` (later) to the number."""
+    found = re.search(r"^#\s*(?:Library version|Version):?\s+(\d\S*)", text, re.MULTILINE)
+    return found.group(1) if found else None
+
+
+def parse_ucx_devices(text: str) -> dict[str, list[str]]:
+    """`ucx_info -d`: the transports of each device, in order."""
+    found: dict[str, list[str]] = {}
+    transport = ""
+    for line in text.splitlines():
+        field_ = re.match(r"#\s*(Transport|Device):\s*(\S+)", line)
+        if field_ is None:
+            continue
+        if field_.group(1) == "Transport":
+            transport = field_.group(2)
+        elif transport not in found.setdefault(field_.group(2), []):
+            found[field_.group(2)].append(transport)
+    return found
+
+
+def read(run: Runner, python: str) -> Installed:
+    """Ask mpirun, UCX and mpi4py, each through the environment every rank gets."""
+
+    def ask(*argv: str) -> str:
+        shell = f'[ ! -r {PROFILE_FILE} ] || . {PROFILE_FILE}; exec "$@"'
+        return run(["/bin/sh", "-c", shell, "sh", *argv]).stdout
+
+    problems: dict[str, str] = {}
+    open_mpi = ucx = mpi4py = numpy = linked_with = None
+    devices: dict[str, list[str]] = {}
+    try:
+        answer = ask("mpirun", "--version")
+        open_mpi = parse_mpirun_version(answer)
+        if open_mpi is None:
+            problems["open_mpi"] = f"mpirun is not Open MPI: {answer.strip()[:80]!r}"
+    except CommandError as error:
+        problems["open_mpi"] = _first_line(error)
+    try:
+        # One call: -v prints the version, -d the devices.
+        answer = ask("ucx_info", "-v", "-d")
+        ucx = parse_ucx_version(answer)
+        devices = parse_ucx_devices(answer)
+    except CommandError as error:
+        problems["ucx"] = _first_line(error)
+    try:
+        mpi4py, numpy, linked_with = json.loads(ask(python, "-c", PROBE))
+        linked_with = linked_with.split(",")[0].strip()
+    except (CommandError, ValueError) as error:
+        problems["mpi4py"] = _first_line(error)
+    return Installed(open_mpi, ucx, mpi4py, numpy, linked_with, devices, problems)
+
+
+def _first_line(error: Exception) -> str:
+    """The telling line of an error: Python puts it last, programs first."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    return lines[-1] if "Traceback" in str(error) else lines[0]
+
+
+def _present(name: str, found: Optional[str], reason: str, check_mode: bool) -> Check:
+    if found is not None:
+        return Check(name, "installed", found, OK)
+    return Check(name, "installed", None, PENDING if check_mode else FAILED, "", reason)
+
+
+def readback(
+    installed: Installed, rails: Sequence[Rail], transport: str, *, check_mode: bool = False
+) -> list[Check]:
+    """The promises of the layer that the installed software has to keep."""
+    problems = installed.problems
+    missing = "it did not answer"
+    checks = [
+        _present("open_mpi", installed.open_mpi, problems.get("open_mpi", missing), check_mode),
+        _present("ucx", installed.ucx, problems.get("ucx", missing), check_mode),
+        _present("mpi4py", installed.mpi4py, problems.get("mpi4py", missing), check_mode),
+    ]
+    if installed.mpi4py is not None:
+        linked = installed.linked_with or ""
+        checks.append(
+            compare(
+                "mpi4py_library",
+                "Open MPI",
+                "Open MPI" if linked.startswith("Open MPI") else linked,
+                check_mode=check_mode,
+                reason="mpi4py is built for another MPI than mpirun: ranks would not meet",
+            )
+        )
+    for rail in rails:
+        offered = list(installed.devices.get(rail.ucx_device, ()))
+        usable = any(name == transport or name.startswith(f"{transport}_") for name in offered)
+        checks.append(
+            compare(
+                "ucx_device",
+                transport,
+                transport if usable else ", ".join(offered) or "not there",
+                subject=rail.ucx_device,
+                check_mode=check_mode,
+                reason="ucx_info -d does not offer it; without address or link it is hidden",
+            )
+        )
+    return checks

@@ -1,0 +1,373 @@
+#!/usr/bin/python3
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Allreduce over every rank: right to the bit, measured, and what it travelled on.
+
+Started by mpirun, one process per rank. Rank 0 prints one JSON object per line on standard output;
+nothing else goes there. Errors of any rank go to standard error, with the rank and the host.
+
+The data is chosen so that every partial result is exact in its type, in whatever order an algorithm
+combines it. Every rank can then compute the whole result by itself, without MPI, and compare bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import pathlib
+import signal
+import socket
+import sys
+import time
+
+MARK = "allreduce-record "
+"""Starts every line that belongs to the report; a login script may print others."""
+WRONG_SHOWN = 3
+"""Wrong results that one rank describes in full; further ones are counted."""
+
+OPERATIONS = ("SUM", "MAX", "MIN", "PROD")
+TYPES = ("float32", "float64", "int32", "int64", "complex128")
+EXACT_INTEGERS = {"float32": 24, "float64": 53, "int32": 31, "int64": 63, "complex128": 53}
+"""Bits within which every integer is exact: the mantissa of a float, the range of an integer."""
+
+
+def combinations():
+    """Every (type, operation, placement) in a fixed order; complex numbers have no order to MAX."""
+    return [
+        (kind, operation, placement)
+        for placement in ("out_of_place", "in_place")
+        for kind in TYPES
+        for operation in OPERATIONS
+        if kind != "complex128" or operation == "SUM"
+    ]
+
+
+def period(kind, ranks):
+    """Input values repeat after this many elements: odd, so that no power-of-two shift hides."""
+    limit = (1 << EXACT_INTEGERS[kind]) // max(ranks, 1) - 1
+    odd = min(997, limit)
+    return max(3, odd - 1 + odd % 2)
+
+
+@functools.cache
+def inputs_by_phase(numpy, kind, operation, ranks, of_rank):
+    """What `of_rank` contributes to an element of each phase, as exact Python-sized integers."""
+    phase = numpy.arange(period(kind, ranks), dtype=numpy.int64)
+    if operation == "PROD":
+        # Twenty ranks bring a factor of two at most, the others a sign: exact everywhere.
+        if of_rank < 20:
+            return numpy.where((phase + of_rank) % 2 == 0, 2, 1)
+        return numpy.where((phase + of_rank) % 3 == 0, -1, 1)
+    return (phase + 131 * (of_rank + 1)) % len(phase)
+
+
+@functools.cache
+def expected_by_phase(numpy, kind, operation, ranks):
+    """The reduced value of each phase, computed here from every rank's input, without MPI."""
+    combine = {
+        "SUM": numpy.add,
+        "MAX": numpy.maximum,
+        "MIN": numpy.minimum,
+        "PROD": numpy.multiply,
+    }[operation]
+    total = inputs_by_phase(numpy, kind, operation, ranks, 0)
+    for rank in range(1, ranks):
+        term = inputs_by_phase.__wrapped__(numpy, kind, operation, ranks, rank)
+        total = combine(total, term)
+    return total
+
+
+def spread(numpy, by_phase, kind, count):
+    """A buffer of `count` elements of `kind` out of the values of one period."""
+    values = by_phase.astype(kind)
+    if kind == "complex128":
+        values = values - 1j * by_phase[::-1]
+    places = (numpy.arange(count, dtype=numpy.int64) * 7) % len(by_phase)
+    return values[places]
+
+
+def verify(numpy, found, wanted):
+    """None when both are the same to the bit, else (wrong elements, first, wanted, found)."""
+    width = wanted.dtype.itemsize
+    left = numpy.ascontiguousarray(found).view(numpy.uint8).reshape(-1, width)
+    right = numpy.ascontiguousarray(wanted).view(numpy.uint8).reshape(-1, width)
+    if left.shape != right.shape:
+        return (max(len(left), len(right)), 0, f"{len(right)} elements", f"{len(left)} elements")
+    wrong = numpy.flatnonzero((left != right).any(axis=1))
+    if len(wrong) == 0:
+        return None
+    first = int(wrong[0])
+    return (len(wrong), first, str(wanted[first]), str(found[first]))
+
+
+def interface_counters(root="/sys"):
+    """Bytes sent and received by every interface but loopback; RDMA traffic beside it.
+
+    RoCE frames of a real adapter pass its kernel interface by; its port counts them in words of
+    four bytes.
+    """
+    counters = {}
+    for interface in sorted(pathlib.Path(root, "class/net").iterdir()):
+        statistics = interface / "statistics"
+        try:
+            if interface.name != "lo":
+                counters[interface.name] = [
+                    number(statistics / "tx_bytes"),
+                    number(statistics / "rx_bytes"),
+                ]
+        except OSError:
+            continue  # no statistics, or the interface is gone
+    for port in sorted(pathlib.Path(root, "class/infiniband").glob("*/ports/1")):
+        try:
+            name = (port / "gid_attrs/ndevs/0").read_text(encoding="ascii").strip()
+            counters["rdma:" + name] = [
+                4 * number(port / "counters/port_xmit_data"),
+                4 * number(port / "counters/port_rcv_data"),
+            ]
+        except OSError:
+            continue  # Soft-RoCE has no such counters; its bytes pass the kernel interface
+    return counters
+
+
+def number(path):
+    return int(path.read_text(encoding="ascii"))
+
+
+def lanes(log):
+    """UCX's own report of what its endpoints run over, each distinct line once."""
+    found = []
+    for line in log.splitlines():
+        for sign in ("ep_cfg[", "cfg#"):
+            if sign in line and "(" in line and "INFO" in line:
+                text = line.split("INFO", 1)[1].strip()
+                if text not in found:
+                    found.append(text)
+                break
+    return found
+
+
+class UcxLog:
+    """UCX writes its log to an unnamed file in memory: nothing to clean up, whatever happens."""
+
+    def __init__(self):
+        self.handle = os.memfd_create("ucx-log", 0)
+        os.environ["UCX_LOG_LEVEL"] = "info"
+        os.environ["UCX_LOG_FILE"] = f"/proc/self/fd/{self.handle}"
+
+    def text(self):
+        import ctypes
+
+        ctypes.CDLL(None).fflush(None)
+        size = os.fstat(self.handle).st_size
+        return os.pread(self.handle, size, 0).decode("utf-8", "replace")
+
+
+class Report:
+    """Rank 0's line to the launcher. Standard output of every rank is otherwise closed to it."""
+
+    def __init__(self):
+        self.stream = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)
+
+    def write(self, kind, **values):
+        self.stream.write(MARK + json.dumps({"kind": kind, **values}) + "\n")
+        self.stream.flush()
+
+
+def host_name():
+    return socket.gethostname()
+
+
+def run(spec, report, ucx_log):
+    import mpi4py
+    import numpy
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    rank, ranks, host = world.Get_rank(), world.Get_size(), host_name()
+    local = world.Split_type(MPI.COMM_TYPE_SHARED)
+    operations = {name: getattr(MPI, name) for name in OPERATIONS}
+
+    def tell(kind, **values):
+        if rank == 0:
+            report.write(kind, **values)
+
+    tell(
+        "start",
+        ranks=ranks,
+        steps=len(spec["sizes"]),
+        library=MPI.Get_library_version().split(",")[0],
+        mpi4py=mpi4py.__version__,
+        numpy=numpy.__version__,
+    )
+    wrong_here = []
+    wrong_count = 0
+    volume = 0
+
+    def check(found, wanted, **where):
+        nonlocal wrong_count
+        problem = verify(numpy, found, wanted)
+        if problem is None:
+            return
+        wrong_count += 1
+        if len(wrong_here) < WRONG_SHOWN:
+            elements, first, want, got = problem
+            wrong_here.append(
+                dict(
+                    where,
+                    rank=rank,
+                    host=host,
+                    elements=elements,
+                    first=first,
+                    wanted=want,
+                    found=got,
+                )
+            )
+
+    def exact(kind, operation, placement, count):
+        """One allreduce, compared to the bit; the send buffer must come out as it went in."""
+        mine = spread(numpy, inputs_by_phase(numpy, kind, operation, ranks, rank), kind, count)
+        wanted = spread(numpy, expected_by_phase(numpy, kind, operation, ranks), kind, count)
+        where = {
+            "type": kind,
+            "operation": operation,
+            "placement": placement,
+            "bytes": int(mine.nbytes),
+        }
+        if placement == "in_place":
+            world.Allreduce(MPI.IN_PLACE, mine, operations[operation])
+            check(mine, wanted, **where)
+        else:
+            before = mine.copy()
+            result = numpy.full_like(mine, 77)
+            world.Allreduce(mine, result, operations[operation])
+            check(result, wanted, **where)
+            check(mine, before, **dict(where, placement="send_buffer"))
+        return int(mine.nbytes)
+
+    # Connect first: the counters and times below are about moving data, not about meeting.
+    exact("float32", "SUM", "out_of_place", 1)
+    exact("float32", "SUM", "in_place", max(1, spec["sizes"][-1] // 4))
+    world.Barrier()
+    before = interface_counters() if local.Get_rank() == 0 else None
+    world.Barrier()
+
+    every = combinations()
+    place = 0
+    for size in spec["sizes"]:
+        tested = []
+        for _unused in range(min(spec["combinations"] or len(every), len(every))):
+            kind, operation, placement = every[place % len(every)]
+            place += 1
+            count = max(1, size // numpy.dtype(kind).itemsize)
+            if placement == "in_place" and count > 8:
+                count -= 1  # an odd count: segments of uneven length
+            volume += exact(kind, operation, placement, count)
+            tested.append([kind, operation, placement])
+
+        count = max(1, size // 4)
+        iterations = spec["iterations"] if size <= spec["large"] else spec["iterations_large"]
+        mine = spread(
+            numpy, inputs_by_phase(numpy, "float32", "SUM", ranks, rank), "float32", count
+        )
+        result = numpy.empty_like(mine)
+        for _unused in range(spec["warmup"]):
+            world.Allreduce(mine, result, MPI.SUM)
+        times = numpy.empty(iterations)
+        world.Barrier()
+        for number in range(iterations):
+            begin = time.perf_counter()
+            world.Allreduce(mine, result, MPI.SUM)
+            times[number] = time.perf_counter() - begin
+        world.Barrier()  # or the checks of quick ranks slow the last iteration of the others
+        volume += int(mine.nbytes) * (iterations + spec["warmup"])
+        wanted = spread(numpy, expected_by_phase(numpy, "float32", "SUM", ranks), "float32", count)
+        check(
+            result,
+            wanted,
+            type="float32",
+            operation="SUM",
+            placement="timed",
+            bytes=int(mine.nbytes),
+        )
+        # An allreduce is over when its last rank has the result.
+        world.Allreduce(MPI.IN_PLACE, times, MPI.MAX)
+        tell(
+            "size",
+            bytes=int(mine.nbytes),
+            times_us=[round(float(value) * 1e6, 2) for value in times],
+            tested=tested,
+        )
+
+    world.Barrier()
+    counters = None
+    if before is not None:
+        after = interface_counters()
+        counters = {
+            name: [after[name][0] - before[name][0], after[name][1] - before[name][1]]
+            for name in after
+            if name in before
+        }
+    mine = {
+        "host": host,
+        "devices": os.environ.get("UCX_NET_DEVICES", ""),
+        "lanes": lanes(ucx_log.text()),
+        "counters": counters,
+        "wrong": wrong_here,
+        "wrong_count": wrong_count,
+    }
+    everyone = world.gather(mine)
+    if rank == 0:
+        summarise(everyone, volume, report)
+    world.Barrier()
+
+
+def summarise(everyone, volume, report):
+    """Rank by rank to host by host and line by line, so that the report grows with the nodes."""
+    hosts = {}
+    texts = {}
+    for rank, one in enumerate(everyone):
+        entry = hosts.setdefault(one["host"], {"ranks": [], "devices": [], "counters": {}})
+        entry["ranks"].append(rank)
+        entry["devices"].append(one["devices"])
+        if one["counters"] is not None:
+            entry["counters"] = one["counters"]
+        for text in one["lanes"]:
+            texts.setdefault(text, []).append(rank)
+        for problem in one["wrong"]:
+            report.write("wrong", **problem)
+    for name, entry in hosts.items():
+        report.write("host", name=name, **entry)
+    for text, ranks in texts.items():
+        report.write("lane", text=text, ranks=ranks)
+    wrong_ranks = [rank for rank, one in enumerate(everyone) if one["wrong_count"]]
+    report.write(
+        "end",
+        volume_bytes=volume,
+        wrong_ranks=wrong_ranks,
+        wrong_results=sum(one["wrong_count"] for one in everyone),
+        silent_ranks=[rank for rank, one in enumerate(everyone) if not one["lanes"]],
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--run-id", required=True, help="by which this run's processes are known")
+    parser.add_argument("--spec", required=True, type=json.loads, help="what to do, as JSON")
+    arguments = parser.parse_args()
+    # The default action of SIGALRM ends the process wherever it is, inside MPI as well.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(int(arguments.spec["time_limit_s"]))
+    report = Report()
+    try:
+        run(arguments.spec, report, UcxLog())
+    except Exception as error:
+        rank = os.environ.get("OMPI_COMM_WORLD_RANK", "?")
+        text = str(error) or type(error).__name__
+        print(f"allreduce: rank {rank} on {host_name()}: {text}", file=sys.stderr, flush=True)
+        os._exit(1)  # not sys.exit: finalising MPI would wait for the ranks that go on
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,21 @@
+# MPI for every login shell, for the orted of each node, and so for every rank.
+if [ -r /etc/baremetal-mpi-roce/mpi.env ]; then
+  set -a
+  . /etc/baremetal-mpi-roce/mpi.env
+  if [ -n "${MPI_ROCE_BIN:-}" ]; then
+    case ":$PATH:" in *":$MPI_ROCE_BIN:"*) ;; *) PATH="$MPI_ROCE_BIN:$PATH" ;; esac
+  fi
+  if [ -n "${MPI_ROCE_LIB:-}" ]; then
+    case ":${LD_LIBRARY_PATH:-}:" in
+      *":$MPI_ROCE_LIB:"*) ;;
+      *) LD_LIBRARY_PATH="$MPI_ROCE_LIB${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" ;;
+    esac
+  fi
+  if [ -n "${MPI_ROCE_PYTHON:-}" ]; then
+    case ":${PYTHONPATH:-}:" in
+      *":$MPI_ROCE_PYTHON:"*) ;;
+      *) PYTHONPATH="$MPI_ROCE_PYTHON${PYTHONPATH:+:$PYTHONPATH}" ;;
+    esac
+  fi
+  set +a
+fi
