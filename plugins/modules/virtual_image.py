@@ -1,0 +1,165 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: virtual_image
+short_description: Image of a family of virtual nodes
+version_added: "0.1.0"
+author: Baremetal MPI RoCE founders (@baremetal)
+description:
+  - Builds the image virtual nodes of one family boot from, unless an image with the same inputs is
+    there. The inputs are the files in O(source), the package lists and the base.
+  - Stands on a Debian bootstrapped here from packages, or on an ordinary OCI image.
+  - Runs as root on the machine that carries the virtual nodes.
+options:
+  family:
+    description: V(ubuntu) is netplan and apt, V(el) is NetworkManager and dnf.
+    type: str
+    choices: [ubuntu, el]
+    required: true
+  source:
+    description: Folder with the Containerfile and the files it copies.
+    type: path
+    required: true
+  base:
+    description:
+      - An ordinary OCI image to stand on, for example C(docker.io/library/ubuntu:24.04).
+      - Debian is bootstrapped here when empty.
+    type: str
+    default: ""
+  suite:
+    description: Debian release to bootstrap.
+    type: str
+    default: bookworm
+  mirror:
+    description: Debian mirror. Security updates come from the same address with C(-security).
+    type: str
+    default: http://deb.debian.org/debian
+  bootstrap_packages:
+    description: Packages of the bootstrapped Debian.
+    type: list
+    elements: str
+    default: []
+  base_packages:
+    description: Packages a fresh server of this family has.
+    type: list
+    elements: str
+    default: []
+  heavy_packages:
+    description: Libraries put into the image so that roles install in seconds.
+    type: list
+    elements: str
+    default: []
+  role_packages:
+    description: Packages of the image's own repository, for the roles to install.
+    type: list
+    elements: str
+    default: []
+  log:
+    description: File that gets each step and all output as it happens.
+    type: path
+    default: /var/log/baremetal-mpi-roce/virtual-image.log
+attributes:
+  check_mode:
+    description: Says whether an image would be built.
+    support: full
+  diff_mode:
+    description: Shows the image that would be built.
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Build the image of Ubuntu-like nodes
+  baremetal.mpi_roce.virtual_image:
+    family: ubuntu
+    source: "{{ role_path }}/files/image"
+    bootstrap_packages: [systemd-sysv, openssh-server, sudo, python3, iproute2]
+    role_packages: [openmpi-bin]
+"""
+
+RETURN = r"""
+image:
+  description: The image, by name and digest of its inputs.
+  returned: always
+  type: str
+  sample: localhost/virtual-node-ubuntu:1f0c2ab4d3e5
+steps:
+  description: What was built, with the seconds each step took.
+  returned: when not in check mode
+  type: list
+  elements: dict
+  sample: [{name: build the ubuntu image, seconds: 19.2}]
+"""
+
+from dataclasses import asdict
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual_image import (
+    Bootstrap,
+    Builder,
+    Recipe,
+    VirtualImageError,
+    one_builder,
+)
+
+
+def main() -> None:
+    words = {"type": "list", "elements": "str", "default": []}
+    module = AnsibleModule(
+        argument_spec={
+            "family": {"type": "str", "choices": ["ubuntu", "el"], "required": True},
+            "source": {"type": "path", "required": True},
+            "base": {"type": "str", "default": ""},
+            "suite": {"type": "str", "default": "bookworm"},
+            "mirror": {"type": "str", "default": "http://deb.debian.org/debian"},
+            "bootstrap_packages": words,
+            "base_packages": words,
+            "heavy_packages": words,
+            "role_packages": words,
+            "log": {"type": "path", "default": "/var/log/baremetal-mpi-roce/virtual-image.log"},
+        },
+        supports_check_mode=True,
+    )
+    wanted = module.params
+    base = Bootstrap(wanted["suite"], wanted["mirror"], tuple(wanted["bootstrap_packages"]))
+    recipe = Recipe(
+        family=wanted["family"],
+        base=wanted["base"] or base.image,
+        source=Path(wanted["source"]),
+        packages={
+            "BASE_PACKAGES": wanted["base_packages"],
+            "HEAVY_PACKAGES": wanted["heavy_packages"],
+            "ROLE_PACKAGES": wanted["role_packages"],
+        },
+    )
+    builder = Builder(run, Path(wanted["log"]))
+    diff = {"before": "", "after": f"{recipe.image}\n"}
+    try:
+        if builder.exists(recipe.image):
+            module.exit_json(changed=False, image=recipe.image, steps=[])
+        if module.check_mode:
+            module.exit_json(changed=True, image=recipe.image, diff=diff)
+        with one_builder():
+            if not builder.exists(recipe.base):
+                if wanted["base"]:
+                    builder.pull(recipe.base)
+                else:
+                    builder.bootstrap(base)
+            if not builder.exists(recipe.image):
+                builder.build(recipe)
+    except (CommandError, VirtualImageError) as error:
+        module.fail_json(msg=f"image of the {wanted['family']} family: {error}")
+    module.exit_json(
+        changed=bool(builder.steps),
+        image=recipe.image,
+        steps=[asdict(step) for step in builder.steps],
+        diff=diff,
+    )
+
+
+if __name__ == "__main__":
+    main()

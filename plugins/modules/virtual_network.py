@@ -1,0 +1,178 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: virtual_network
+short_description: Network of a virtual cluster, in network namespaces of its own
+version_added: "0.1.0"
+author: Baremetal MPI RoCE founders (@baremetal)
+description:
+  - Makes one network namespace per virtual node, and one that holds a bridge per leaf and the
+    management bridge, and cables them with veth pairs.
+  - The host gets a single interface, the controller's port on the management network.
+  - The node's end of a rail is left with MTU 1500 and without an address, as a factory leaves it.
+  - Runs on the machine that carries the virtual nodes, as root.
+options:
+  cluster:
+    description: Name of the cluster; every namespace begins with it, so several clusters coexist.
+    type: str
+    required: true
+  management:
+    description: The C(cluster_management) variable of every node, by host name.
+    type: dict
+    default: {}
+  rails:
+    description: The C(cluster_rails) variable of every node that has rails, by host name.
+    type: dict
+    default: {}
+  addressing:
+    description:
+      - With V(subnet_per_rail) a leaf carries the gateway of each rail network.
+      - With V(point_to_point) the gateway stands on the leaf's port of each link.
+    type: str
+    choices: [subnet_per_rail, point_to_point]
+    default: subnet_per_rail
+  controller_address:
+    description:
+      - Address of the controller on the management network.
+      - The last address no node has, when empty.
+    type: str
+    default: ""
+  state:
+    description: V(absent) removes what was made for this cluster, and nothing else.
+    type: str
+    choices: [present, absent]
+    default: present
+attributes:
+  check_mode:
+    description: Computes the same plan and changes nothing.
+    support: full
+  diff_mode:
+    description: Shows the iproute2 commands of the plan.
+    support: full
+extends_documentation_fragment: []
+"""
+
+EXAMPLES = r"""
+- name: Lay the cables of a virtual cluster
+  baremetal.mpi_roce.virtual_network:
+    cluster: virtual
+    management:
+      node01: {address: 10.99.0.11, prefix: 24, interface: mgmt0}
+    rails:
+      node01:
+        - interface: rail0
+          leaf: leaf1
+          leaf_port: Ethernet0
+          network: 10.10.0.0/24
+          gateway: 10.10.0.254
+
+- name: Take them away
+  baremetal.mpi_roce.virtual_network:
+    cluster: virtual
+    state: absent
+"""
+
+RETURN = r"""
+namespaces:
+  description: Network namespace of each node.
+  returned: when O(state=present)
+  type: dict
+  sample: {node01: virtual.node01}
+fabric:
+  description: Network namespace that holds the leaves.
+  returned: when O(state=present)
+  type: str
+  sample: virtual-fabric
+controller:
+  description: Address of the controller on the management network.
+  returned: when O(state=present)
+  type: str
+  sample: 10.99.0.254
+interface:
+  description: The host's one interface.
+  returned: always
+  type: str
+  sample: virtual-6a1f3c
+commands:
+  description: The iproute2 commands that were run, or would be in check mode.
+  returned: always
+  type: list
+  elements: str
+  sample: ["netns add virtual.node01"]
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual_journal import Journal
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual_network import (
+    HostNetwork,
+    VirtualNetworkError,
+    create,
+    destroy,
+    node_namespace,
+    parse_nodes,
+    plan_network,
+)
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "cluster": {"type": "str", "required": True},
+            "management": {"type": "dict", "default": {}},
+            "rails": {"type": "dict", "default": {}},
+            "addressing": {
+                "type": "str",
+                "choices": ["subnet_per_rail", "point_to_point"],
+                "default": "subnet_per_rail",
+            },
+            "controller_address": {"type": "str", "default": ""},
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+        },
+        supports_check_mode=True,
+    )
+    wanted = module.params
+    cluster = wanted["cluster"]
+    host = HostNetwork(run)
+    journal = Journal(cluster)
+    result: dict[str, Any] = {}
+    try:
+        if wanted["state"] == "absent":
+            done = destroy(cluster, host, journal, check_mode=module.check_mode)
+        else:
+            nodes = parse_nodes(wanted["management"], wanted["rails"])
+            plan = plan_network(
+                cluster,
+                nodes,
+                point_to_point=wanted["addressing"] == "point_to_point",
+                controller=wanted["controller_address"],
+            )
+            done = create(plan, host, journal, check_mode=module.check_mode)
+            result["namespaces"] = {node.name: node_namespace(cluster, node.name) for node in nodes}
+            result["fabric"] = plan.fabric
+            result["controller"] = plan.controller
+    except (CommandError, VirtualNetworkError) as error:
+        module.fail_json(msg=f"virtual network of {cluster}: {error}")
+    shown = "".join(f"{line}\n" for line in done.commands)
+    header = f"network namespaces of {cluster}"
+    module.exit_json(
+        changed=bool(done.commands),
+        diff={
+            "before_header": header,
+            "after_header": header,
+            "before": "",
+            "after": shown,
+        },
+        interface=done.interface,
+        commands=list(done.commands),
+        **result,
+    )
+
+
+if __name__ == "__main__":
+    main()

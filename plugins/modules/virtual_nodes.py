@@ -1,0 +1,251 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: virtual_nodes
+short_description: Virtual nodes as podman containers with systemd and SSH
+version_added: "0.1.0"
+author: Baremetal MPI RoCE founders (@baremetal)
+description:
+  - Makes, starts and removes all virtual nodes of a cluster in one call, and waits until systemd is
+    C(running) and SSH answers on every one of them.
+  - Each node lives in the network namespace M(baremetal.mpi_roce.virtual_network) made for it.
+  - A node is made anew when its image or any of its settings changed.
+  - Runs on the machine that carries the virtual nodes, as root.
+options:
+  cluster:
+    description: Name of the cluster.
+    type: str
+    required: true
+  management:
+    description: The C(cluster_management) variable of every node, by host name.
+    type: dict
+    default: {}
+  images:
+    description: Image of every node, by host name.
+    type: dict
+    default: {}
+  login_user:
+    description: Unprivileged account of the image that may sudo.
+    type: str
+    default: ops
+  login_key:
+    description: Public key that may log in as O(login_user).
+    type: str
+    default: ""
+  identity:
+    description: Path of the private half on the controller, as the SSH configuration names it.
+    type: str
+    default: ""
+  known_hosts:
+    description: Path where the known hosts will lie, as the SSH configuration names it.
+    type: str
+    default: ""
+  runtime:
+    description: OCI runtime; V(auto) takes runc on hosts with cgroup v1 and podman's own elsewhere.
+    type: str
+    default: auto
+  limits:
+    description:
+      - Resource limits as C(podman run --ulimit) takes them.
+      - V(auto) stays within the host's own where they cannot be raised.
+    type: list
+    elements: str
+    default: [auto]
+  capabilities:
+    description: Capabilities beyond podman's own.
+    type: list
+    elements: str
+    default: []
+  shared_memory:
+    description: Size of /dev/shm, with its unit.
+    type: str
+    default: 1g
+  arguments:
+    description: More arguments for C(podman run).
+    type: list
+    elements: str
+    default: []
+  timeout_s:
+    description: Seconds within which every node has to be up.
+    type: int
+    default: 60
+  state:
+    description: V(absent) removes every container of this cluster.
+    type: str
+    choices: [present, absent]
+    default: present
+attributes:
+  check_mode:
+    description: Says what would be made, started and removed.
+    support: full
+  diff_mode:
+    description: Shows the same as a diff.
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Bring up two nodes
+  baremetal.mpi_roce.virtual_nodes:
+    cluster: virtual
+    management:
+      node01: {address: 10.99.0.11, prefix: 24, interface: mgmt0}
+      node02: {address: 10.99.0.12, prefix: 24, interface: mgmt0}
+    images:
+      node01: localhost/virtual-node-ubuntu:latest
+      node02: localhost/virtual-node-el:latest
+    login_key: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIExample operator
+"""
+
+RETURN = r"""
+nodes:
+  description: Every node that is up.
+  returned: when O(state=present), not in check mode
+  type: dict
+  sample: {node01: {address: 10.99.0.11, container: virtual.node01, host_key: ssh-ed25519 AAAA}}
+known_hosts:
+  description: Lines for a known hosts file with every node under its address and name.
+  returned: when O(state=present), not in check mode
+  type: str
+  sample: "10.99.0.11,node01 ssh-ed25519 AAAA\n"
+ssh_config:
+  description: An SSH client configuration that reaches every node by name.
+  returned: when O(state=present), not in check mode
+  type: str
+  sample: "Host node01\n  HostName 10.99.0.11\n"
+actions:
+  description: What was done, or would be in check mode, one line per container.
+  returned: always
+  type: list
+  elements: str
+  sample: ["create virtual.node01"]
+seconds:
+  description: Seconds from the first action until every node was up.
+  returned: always
+  type: float
+  sample: 4.2
+"""
+
+import time
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual_network import (
+    MANAGEMENT,
+    node_namespace,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual_nodes import (
+    Node,
+    Podman,
+    Settings,
+    VirtualNodeError,
+    choose_limits,
+    choose_runtime,
+    known_hosts,
+    plan_work,
+    podman_run,
+    ssh_config,
+)
+
+
+def present(module: AnsibleModule, podman: Podman) -> dict[str, Any]:
+    wanted = module.params
+    cluster = wanted["cluster"]
+    ids = {image: podman.image_id(image) for image in sorted(set(wanted["images"].values()))}
+    nodes = [
+        Node(
+            name=name,
+            address=settings["address"],
+            interface=settings.get("interface") or MANAGEMENT,
+            image=ids[wanted["images"][name]],
+        )
+        for name, settings in wanted["management"].items()
+    ]
+    settings = Settings(
+        login_key=wanted["login_key"].strip(),
+        shared_memory=wanted["shared_memory"],
+        capabilities=tuple(wanted["capabilities"]),
+        arguments=tuple(wanted["arguments"]),
+    )
+    runtime = choose_runtime(wanted["runtime"])
+    limits = choose_limits(wanted["limits"])
+    commands = {
+        node_namespace(cluster, node.name): podman_run(
+            cluster, node, settings, runtime=runtime, limits=limits
+        )
+        for node in nodes
+    }
+    work = plan_work(commands, podman.containers())
+    if module.check_mode:
+        return {"actions": work.lines}
+    podman.apply(work, commands)
+    keys = podman.wait(nodes, wanted["timeout_s"])
+    return {
+        "actions": work.lines,
+        "nodes": {
+            node.name: {
+                "address": node.address,
+                "container": node_namespace(cluster, node.name),
+                "host_key": keys[node.name],
+            }
+            for node in nodes
+        },
+        "known_hosts": known_hosts(nodes, keys),
+        "ssh_config": ssh_config(
+            nodes, wanted["login_user"], wanted["identity"], wanted["known_hosts"]
+        ),
+    }
+
+
+def absent(module: AnsibleModule, podman: Podman) -> dict[str, Any]:
+    if module.check_mode:
+        return {"actions": [f"remove {container.name}" for container in podman.containers()]}
+    return {"actions": [f"remove {name}" for name in podman.remove_all()]}
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "cluster": {"type": "str", "required": True},
+            "management": {"type": "dict", "default": {}},
+            "images": {"type": "dict", "default": {}},
+            "login_user": {"type": "str", "default": "ops"},
+            "login_key": {"type": "str", "default": "", "no_log": False},
+            "identity": {"type": "str", "default": ""},
+            "known_hosts": {"type": "str", "default": ""},
+            "runtime": {"type": "str", "default": "auto"},
+            "limits": {"type": "list", "elements": "str", "default": ["auto"]},
+            "capabilities": {"type": "list", "elements": "str", "default": []},
+            "shared_memory": {"type": "str", "default": "1g"},
+            "arguments": {"type": "list", "elements": "str", "default": []},
+            "timeout_s": {"type": "int", "default": 60},
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+        },
+        supports_check_mode=True,
+    )
+    started = time.monotonic()
+    podman = Podman(module.params["cluster"], run)
+    act = present if module.params["state"] == "present" else absent
+    try:
+        result = act(module, podman)
+    except (CommandError, VirtualNodeError) as error:
+        module.fail_json(msg=f"virtual nodes of {module.params['cluster']}: {error}")
+    header = f"containers of {module.params['cluster']}"
+    module.exit_json(
+        changed=bool(result["actions"]),
+        diff={
+            "before_header": header,
+            "after_header": header,
+            "before": "",
+            "after": "".join(f"{line}\n" for line in result["actions"]),
+        },
+        seconds=round(time.monotonic() - started, 1),
+        **result,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+# What is the same for every base: accounts, services, and nothing that names one node.
+
+admins=sudo
+[ "$family" = el ] && admins=wheel
+getent group "$admins" >/dev/null || groupadd --system "$admins"
+id ops >/dev/null 2>&1 || useradd --create-home --shell /bin/bash --groups "$admins" ops
+passwd --lock ops >/dev/null
+
+rm -f /etc/ssh/ssh_host_*
+: >/etc/machine-id
+mkdir -p /run/sshd
+
+# A container has no consoles, no kernel of its own and no seats; what would wait for them would
+# leave the system `degraded`.
+for unit in run-rpc_pipefs.mount e2scrub_reap.service e2scrub_all.timer getty.target \
+    console-getty.service systemd-logind.service systemd-udevd.service systemd-udev-trigger.service \
+    systemd-networkd-wait-online.service NetworkManager-wait-online.service \
+    systemd-timesyncd.service apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer \
+    fstrim.timer man-db.timer dnf-makecache.timer sys-kernel-debug.mount \
+    sys-kernel-tracing.mount dev-hugepages.mount rdma-ndd.service iwpmd.service; do
+    ln -sf /dev/null "/etc/systemd/system/$unit"
+done
+systemctl set-default multi-user.target
+systemctl enable virtual-node.service virtual-node-keys.service
+for unit in ssh.service sshd.service; do
+    if [ -e "/usr/lib/systemd/system/$unit" ] || [ -e "/lib/systemd/system/$unit" ]; then
+        systemctl enable "$unit"
+        break
+    fi
+done
+if [ "$family" = ubuntu ]; then
+    systemctl enable systemd-networkd.service
+else
+    systemctl disable systemd-networkd.service 2>/dev/null || true
+    systemctl enable NetworkManager.service
+fi
