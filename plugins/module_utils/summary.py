@@ -27,6 +27,10 @@ HEADINGS = {
     PENDING: "pending",
     REBOOT: "reboot",
 }
+BOOKKEEPING = frozenset(
+    "changed checks deprecations diff exception failed invocation layer msg warnings".split()
+)
+"""Keys of a result that are no measurement."""
 NAMES_SHOWN = 12
 """So many host names stand in one line before it says how many more there are."""
 
@@ -36,12 +40,12 @@ class LayerOnHost:
     """What one layer found on one host. A check made again replaces the earlier one."""
 
     checks: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
-    figures: dict[str, Any] = field(default_factory=dict)
+    measured: dict[str, Any] = field(default_factory=dict)
 
-    def add(self, checks: Iterable[Mapping[str, Any]], figures: Mapping[str, Any]) -> None:
+    def add(self, checks: Iterable[Mapping[str, Any]], measured: Mapping[str, Any]) -> None:
         for check in checks:
             self.checks[(str(check["name"]), str(check.get("subject", "")))] = check
-        self.figures.update(figures)
+        self.measured.update(measured)
 
 
 @dataclass
@@ -70,9 +74,8 @@ class RunSummary:
             for check in checks
             if isinstance(check, Mapping) and "name" in check and check.get("status") in STATUSES
         ]
-        figures = result.get("figures")
         entry = self.layers.setdefault(layer, {}).setdefault(host, LayerOnHost())
-        entry.add(whole, figures if isinstance(figures, Mapping) else {})
+        entry.add(whole, measurement(result) if result.get("figures") else {})
 
     def counts(self, layer: str) -> Counter[str]:
         """How many checks of a layer, over all hosts, have each status."""
@@ -161,7 +164,7 @@ class RunSummary:
                     "counts": {status: self.counts(layer)[status] for status in STATUSES},
                     "hosts": {
                         host: {
-                            **({"figures": entry.figures} if entry.figures else {}),
+                            **({"measured": entry.measured} if entry.measured else {}),
                             "checks": list(entry.checks.values()),
                         }
                         for host, entry in hosts.items()
@@ -204,6 +207,15 @@ class RunSummary:
             ).rstrip()
             for row in rows
         ]
+
+
+def measurement(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What a module that measures has to say besides its checks."""
+    return {
+        key: value
+        for key, value in result.items()
+        if key not in BOOKKEEPING and not key.startswith(("_ansible", "ansible_"))
+    }
 
 
 def _without(reason: str) -> str:

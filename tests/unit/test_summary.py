@@ -97,13 +97,19 @@ def test_what_speaks_for_no_layer_is_left_alone():
 
 def test_the_report_holds_every_check_and_the_figures():
     run = summary()
-    run.add_result("login01", result("smoke", check(checks.OK), figures={"busbw_gbps": 1.5}))
+    figures = [{"bytes": 4, "median_us": 31.0}]
+    run.add_result(
+        "login01",
+        result("smoke", check(checks.OK), figures=figures, ranks=32, invocation={}, changed=False),
+    )
+    run.add_result("node01", result("smoke", check(checks.OK), ranks=32))
     run.executions.update({"node01": 3})
     report = run.report("2026-01-01T00:00:00+00:00", 2.04, 60, check_mode=False)
     assert report["seconds"] == 2.0
-    assert report["layers"]["smoke"]["counts"][checks.OK] == 1
+    assert report["layers"]["smoke"]["counts"][checks.OK] == 2
     smoke = report["layers"]["smoke"]["hosts"]["login01"]
-    assert smoke["figures"] == {"busbw_gbps": 1.5}
+    assert smoke["measured"] == {"figures": figures, "ranks": 32}
+    assert "measured" not in report["layers"]["smoke"]["hosts"]["node01"]
     assert smoke["checks"][0]["name"] == "mtu"
     assert report["remote_module_executions"] == {
         "limit_per_compute_node": 60,

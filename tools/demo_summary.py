@@ -1,0 +1,124 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The end of ./demo: what the newest report of site.yml says, in a few lines for a person.
+
+Usage: demo_summary.py CLUSTER TIMES, where TIMES has a line `STAGE<tab>SECONDS` for each stage.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+def newest_report(cluster: str) -> Path:
+    """Names hold the time of the run, so the last in order is the newest."""
+    reports = sorted(Path("reports", cluster).glob("site-*.json"))
+    if not reports:
+        raise SystemExit(f"reports/{cluster}/ has no report of site.yml. Did the run get that far?")
+    return reports[-1]
+
+
+def size_name(size: int) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size} {unit}"
+        size //= 1024
+    return f"{size} GiB"
+
+
+def time_name(us: float) -> str:
+    return f"{us:.0f} us" if us < 1000 else f"{us / 1000:.1f} ms"
+
+
+def checks(report: dict[str, Any]) -> str:
+    counts: Counter[str] = Counter()
+    for layer in report["layers"].values():
+        counts.update(layer["counts"])
+    words = [f"{counts['ok']} checks ok"]
+    for status in ("not_applicable", "reboot", "pending", "failed"):
+        if counts[status]:
+            words.append(f"{counts[status]} {status.replace('_', ' ')}")
+    return ", ".join(words)
+
+
+def reasons(report: dict[str, Any]) -> Iterator[str]:
+    counts = Counter(
+        check["reason"]
+        for layer in report["layers"].values()
+        for host in layer["hosts"].values()
+        for check in host["checks"]
+        if check["status"] == "not_applicable"
+    )
+    for reason, count in counts.most_common():
+        yield f"{count} {reason}"
+
+
+def allreduce(smoke: dict[str, Any]) -> Iterator[str]:
+    """Three sizes: the smallest, one in the middle, the largest; and how they were carried."""
+    figures = smoke["figures"]
+    for one in (figures[0], figures[len(figures) // 2], figures[-1]):
+        yield (
+            f"{size_name(one['bytes'])}: median {time_name(one['median_us'])}, "
+            f"p99 {time_name(one['p99_us'])}, busbw {one['busbw_gbytes_s']:.3f} GB/s"
+        )
+    nominal = " (nominal: virtual rails)" if smoke.get("virtual") else ""
+    yield f"line rate of a node {smoke['line_rate_gbytes_s']:g} GB/s{nominal}"
+
+
+def rows(report: dict[str, Any], path: Path, times: str) -> Iterator[tuple[str, str]]:
+    hosts = sorted({host for layer in report["layers"].values() for host in layer["hosts"]})
+    yield "nodes", ", ".join(hosts)
+    smoke = next(
+        (
+            host["measured"]
+            for host in report["layers"].get("smoke", {"hosts": {}})["hosts"].values()
+            if "measured" in host
+        ),
+        None,
+    )
+    if smoke:
+        yield "ranks", f"{smoke['ranks']} on {len(smoke['nodes'])} nodes"
+    yield "layers", ", ".join(report["layers"])
+    yield "", checks(report)
+    for line in reasons(report):
+        yield "", line
+    if smoke:
+        lines = allreduce(smoke)
+        yield "allreduce", next(lines)
+        for line in lines:
+            yield "", line
+    remote = report["remote_module_executions"]
+    yield (
+        "executions",
+        f"{remote['most_on_a_compute_node']} modules at most on a compute node "
+        f"(limit {remote['limit_per_compute_node']})",
+    )
+    if report["changed"]:
+        changed = sum(report["changed"].values())
+        yield "changed", f"{changed} tasks (run ./demo again: an unchanged run changes none)"
+    else:
+        yield "changed", "nothing"
+    yield "time", times
+    yield "report", str(path)
+    yield "log in", "./demo login node01"
+    yield "take down", "./demo down"
+
+
+def main() -> None:
+    cluster, times_file = sys.argv[1:]
+    path = newest_report(cluster)
+    report = json.loads(path.read_text(encoding="utf-8"))
+    stages = [line.split("\t") for line in Path(times_file).read_text("utf-8").splitlines()]
+    times = ", ".join(f"{name} {seconds} s" for name, seconds in stages)
+    print("\nThe virtual cluster is up and verified.\n")
+    for name, text in rows(report, path, times):
+        print(f"  {name:<11}{text}")
+    print()
+
+
+if __name__ == "__main__":
+    main()
