@@ -1,0 +1,92 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The controller's part of the trust: sign what the node says it needs, and remember it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import issuing
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.ledger import (
+    Ledger,
+    LedgerError,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.signing import (
+    SigningError,
+)
+
+MODULE = "baremetal.mpi_roce.ssh_trust"
+RESERVED = ("serials", "certificates", "now")
+"""Arguments of the module that are the action's to set."""
+
+
+class ActionModule(ActionBase):
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_async = False
+
+    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
+        super().run(tmp, task_vars)
+        arguments = {key: value for key, value in self._task.args.items() if key not in RESERVED}
+        state_dir = arguments.pop("state_dir", None)
+        if not state_dir:
+            return {"failed": True, "msg": "ssh: state_dir is missing: ssh_authority returns it"}
+        try:
+            return self._lay(arguments, Ledger(Path(str(state_dir))), task_vars)
+        except (LedgerError, SigningError) as error:
+            return {"failed": True, "msg": f"ssh: on the controller: {error}"}
+        except OSError as error:
+            where = f"{error.filename}: {error.strerror}"
+            return {"failed": True, "msg": f"ssh: on the controller: {where}"}
+
+    def _lay(self, arguments: dict[str, Any], ledger: Ledger, task_vars: Any) -> dict[str, Any]:
+        name, now = str(task_vars["inventory_hostname"]), int(time.time())
+        validity_days = int(arguments.pop("validity_days", 365))
+        arguments["now"] = now
+        arguments["serials"] = issuing.serials(ledger.read(name))
+        first = self._execute(arguments, task_vars)
+        if self._task.check_mode or not _well(first):
+            return first
+        result, believed = first, arguments["authority"]
+        if first["sign"]:
+            arguments["certificates"] = issuing.issue(
+                ledger,
+                name,
+                list(first["sign"]),
+                first["public_keys"],
+                issuing.signing_of(believed),
+                user=str(arguments.get("user", "mpi")),
+                principal=believed["principal"],
+                names=arguments.get("names", []),
+                validity_days=validity_days,
+                now=now,
+            )
+            arguments["serials"] = issuing.serials(ledger.read(name))
+            result = self._execute(arguments, task_vars)
+            result["changed"] = True
+            result["diff"] = [*first.get("diff", []), *result.get("diff", [])]
+            if not _well(result):
+                return result
+            if result["sign"]:
+                why = ", ".join(f"{kind}: {text}" for kind, text in result["sign"].items())
+                return {
+                    **result,
+                    "failed": True,
+                    "msg": f"ssh: a new certificate is refused: {why}",
+                }
+            result["sign"] = first["sign"]
+        issuing.remember(ledger, name, result["public_keys"], believed["believed"], now)
+        return result
+
+    def _execute(self, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:
+        result: dict[str, Any] = self._execute_module(
+            module_name=MODULE, module_args=arguments, task_vars=task_vars
+        )
+        return result
+
+
+def _well(result: dict[str, Any]) -> bool:
+    """Whether the module ran to its end, and its promises hold."""
+    return not result.get("failed") and not result.get("unreachable") and "sign" in result

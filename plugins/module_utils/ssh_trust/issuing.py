@@ -1,0 +1,111 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What the controller does for one node: sign what it needs, and remember it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.certificates import (
+    DAY,
+    USER,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.ledger import (
+    Issued,
+    Ledger,
+    Node,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.signing import (
+    Request,
+    Signer,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.wire import (
+    parse_public_key,
+)
+
+
+@dataclass(frozen=True)
+class Signing:
+    """The authority that signs: its name, and where its private keys lie on the controller."""
+
+    authority: str
+    paths: Mapping[str, Path]
+    believed: tuple[str, ...]
+    """Names of all authorities a node believes once it has been told."""
+
+
+def serials(node: Node | None) -> dict[str, int]:
+    """The serials of the certificates a node has to have."""
+    found = {}
+    for kind in ("user", "host"):
+        latest = node.latest(kind) if node else None
+        if latest:
+            found[kind] = latest.serial
+    return found
+
+
+def issue(
+    ledger: Ledger,
+    name: str,
+    kinds: Sequence[str],
+    public_keys: Mapping[str, str],
+    signing: Signing,
+    *,
+    user: str,
+    principal: str,
+    names: Sequence[str],
+    validity_days: int,
+    now: int,
+    signers: dict[Path, Signer] | None = None,
+) -> dict[str, str]:
+    """Sign the certificates of these kinds for a node.
+
+    Each is in the ledger before it leaves, so that everything ever handed out can be revoked.
+    """
+    signers = {} if signers is None else signers
+    node = ledger.read(name) or Node(name)
+    node.forget_expired(now)
+    requests = []
+    for kind, serial in zip(kinds, ledger.next_serials(len(kinds))):
+        request = Request(
+            kind=kind,
+            key=parse_public_key(public_keys[kind]),
+            key_id=f"{user}@{name}" if kind == USER else name,
+            principals=(principal,) if kind == USER else tuple(names),
+            serial=serial,
+            now=now,
+            validity_s=validity_days * DAY,
+        )
+        requests.append(request)
+        node.issued.append(Issued(kind, serial, signing.authority, now + request.validity_s))
+    ledger.write(node)
+    certificates = {}
+    for request in requests:
+        path = signing.paths[request.kind]
+        if path not in signers:
+            signers[path] = Signer(path)
+        certificates[request.kind] = signers[path].sign(request)
+    return certificates
+
+
+def remember(
+    ledger: Ledger, name: str, public_keys: Mapping[str, str], believed: Sequence[str], now: int
+) -> bool:
+    """Note what a node has, after it has been told; whether anything of it was new."""
+    node = ledger.read(name) or Node(name)
+    node.forget_expired(now)
+    node.user_key = public_keys.get("user", node.user_key)
+    node.host_key = public_keys.get("host", node.host_key)
+    node.trusts = list(believed)
+    return ledger.write(node)
+
+
+def signing_of(told: Mapping[str, Any]) -> Signing:
+    """From the result of the authority's action."""
+    return Signing(
+        str(told["signs"]),
+        {kind: Path(str(path)) for kind, path in told["private_keys"].items()},
+        tuple(told["believed"]),
+    )

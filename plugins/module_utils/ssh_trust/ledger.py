@@ -1,0 +1,160 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What the controller remembers: which keys each node has and which certificates it was given.
+
+One small file for each node, because Ansible works on each host in a process of its own: nobody
+waits for anybody, and the work for one node does not grow with the number of others. Only the
+counter of serials is shared, under a lock. Nothing in here is secret.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import write_atomically
+
+
+class LedgerError(Exception):
+    """The ledger cannot be read or written; the text says which file and what to do."""
+
+
+@dataclass(frozen=True)
+class Issued:
+    """One certificate that was signed. `valid_before` is in seconds since 1970."""
+
+    kind: str
+    serial: int
+    authority: str
+    valid_before: int
+
+
+@dataclass
+class Node:
+    """One node: its public keys, its certificates not yet expired, the authorities it believes."""
+
+    name: str
+    user_key: str = ""
+    host_key: str = ""
+    issued: list[Issued] = field(default_factory=list)
+    trusts: list[str] = field(default_factory=list)
+
+    def latest(self, kind: str) -> Optional[Issued]:
+        """The certificate of this kind that the node has to have."""
+        mine = [each for each in self.issued if each.kind == kind]
+        return max(mine, key=lambda each: each.serial) if mine else None
+
+    def forget_expired(self, now: int) -> None:
+        self.issued = [each for each in self.issued if each.valid_before > now]
+
+    def text(self) -> str:
+        return json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"
+
+    @classmethod
+    def parse(cls, text: str) -> Node:
+        data: dict[str, Any] = json.loads(text)
+        issued = [Issued(**each) for each in data.pop("issued")]
+        return cls(issued=issued, **data)
+
+
+def save(path: Path, text: str) -> None:
+    """Write a file of the controller's own, readable by its owner only."""
+    write_atomically(path, text, 0o600, os.getuid(), os.getgid())
+
+
+def make_private_directory(path: Path) -> None:
+    """The directory and its parents; the last one for its owner only."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if path.stat().st_mode & 0o077:
+        path.chmod(0o700)
+
+
+class Ledger:
+    """The files of one cluster under one directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.nodes = directory / "nodes"
+        self.removed = directory / "removed"
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """One process at a time. The kernel drops the lock of a process that dies."""
+        make_private_directory(self.directory)
+        with (self.directory / "lock").open("w") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            yield
+
+    def _file(self, folder: Path, name: str) -> Path:
+        if not name or "/" in name or name.startswith("."):
+            raise LedgerError(f"{name!r}: not a host name that can be a file name")
+        return folder / f"{name}.json"
+
+    def read(self, name: str, *, removed: bool = False) -> Optional[Node]:
+        """A node's entry, or None when it has none."""
+        path = self._file(self.removed if removed else self.nodes, name)
+        try:
+            return Node.parse(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise LedgerError(
+                f"{path}: not a ledger entry ({error}): move it away and run again;"
+                " the node gets new certificates"
+            ) from error
+
+    def write(self, node: Node) -> bool:
+        """Remember a node; whether anything was new."""
+        path = self._file(self.nodes, node.name)
+        text = node.text()
+        with contextlib.suppress(FileNotFoundError):
+            if path.read_text(encoding="utf-8") == text:
+                return False
+        make_private_directory(path.parent)
+        save(path, text)
+        return True
+
+    def names(self, *, removed: bool = False) -> list[str]:
+        folder = self.removed if removed else self.nodes
+        if not folder.is_dir():
+            return []
+        return sorted(path.stem for path in folder.glob("*.json") if path.name[0] != ".")
+
+    def remove(self, name: str) -> None:
+        """Move a node to those whose certificates are revoked."""
+        node = self.read(name)
+        if node is None:
+            return
+        before = self.read(name, removed=True)
+        if before is not None:
+            known = {each.serial for each in node.issued}
+            node.issued += [each for each in before.issued if each.serial not in known]
+        path = self._file(self.removed, name)
+        make_private_directory(path.parent)
+        save(path, node.text())
+        self._file(self.nodes, name).unlink()
+
+    def next_serials(self, count: int) -> range:
+        """So many serials that were never given out.
+
+        The first one ever is the time, so that a ledger that was lost does not repeat the serials
+        of an authority that was not.
+        """
+        with self.locked():
+            path = self.directory / "serial"
+            try:
+                first = int(path.read_text(encoding="ascii"))
+            except FileNotFoundError:
+                first = int(time.time())
+            except ValueError as error:
+                raise LedgerError(
+                    f"{path}: not a number: write one in it that is larger than every serial in use"
+                ) from error
+            save(path, f"{first + count}\n")
+        return range(first, first + count)

@@ -1,0 +1,507 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The trust on one node: look at everything, change what differs, read it back."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
+    OK,
+    PENDING,
+    Check,
+    compare,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+    CommandError,
+    Runner,
+    run,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import (
+    FilePlan,
+    diffs,
+    plan_file,
+    with_header,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import (
+    account as accounts,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import (
+    authorized_keys,
+    configs,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.certificates import (
+    DAY,
+    HOST,
+    KINDS,
+    USER,
+    Wanted,
+    fault,
+    parse_certificate,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.keys import (
+    KeyPlan,
+    apply_key,
+    plan_key,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.sshd import (
+    Settings,
+    Sshd,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.wire import (
+    PublicKey,
+    parse_public_key,
+    public_key_or_none,
+)
+
+CERTIFICATE, AUTHORIZED_KEYS = "certificate", "authorized_keys"
+MODES = (CERTIFICATE, AUTHORIZED_KEYS)
+
+
+class TrustError(Exception):
+    """The trust cannot be laid on this node; the text says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the controller wants of this node. Keys are lines `type base64`."""
+
+    mode: str
+    user: str
+    uid: Optional[int]
+    shell: str
+    patterns: tuple[str, ...]
+    principal: str = ""
+    names: tuple[str, ...] = ()
+    user_authorities: tuple[str, ...] = ()
+    host_authorities: tuple[str, ...] = ()
+    krl: bytes = b""
+    authorized_keys: tuple[str, ...] = ()
+    known_hosts: tuple[str, ...] = ()
+    serials: Mapping[str, Optional[int]] = field(default_factory=dict)
+    certificates: Mapping[str, str] = field(default_factory=dict)
+    renew_before_s: int = 0
+    now: Optional[int] = None
+    """The controller's time, by which expiry is judged. The node's own is checked besides."""
+
+
+@dataclass
+class Outcome:
+    changed: bool = False
+    diff: list[dict[str, Any]] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+    public_keys: dict[str, str] = field(default_factory=dict)
+    sign: dict[str, str] = field(default_factory=dict)
+    """Certificates the controller has to sign before anything else can be done, and why."""
+    days_left: dict[str, int] = field(default_factory=dict)
+
+
+class Node:
+    """One run on one node."""
+
+    def __init__(
+        self,
+        request: Request,
+        *,
+        check_mode: bool,
+        places: Optional[configs.Places] = None,
+        runner: Runner = run,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.request = request
+        self.check_mode = check_mode
+        self.places = places or configs.Places()
+        self.run = runner
+        self.clock = clock
+        self.now = int(clock()) if request.now is None else request.now
+        self.sshd = Sshd(self.places.sshd_config, runner)
+        self.outcome = Outcome()
+
+    def ensure(self) -> Outcome:
+        """Lay the trust, or say which certificates are missing for it."""
+        account = self._ensure_account()
+        settings = self._settings()
+        host_key, host_key_line = self._host_key(settings)
+        uid, gid = (account.uid, account.gid) if account else (self.request.uid or 0, 0)
+        hostname = socket.gethostname()
+        pairs = {
+            USER: plan_key(
+                self.places.user_key, uid, gid, f"{self.request.user}@{hostname}", self.run
+            ),
+            HOST: plan_key(host_key, 0, 0, f"root@{hostname}", self.run),
+        }
+        keys = {kind: self._ensure_key(plan) for kind, plan in pairs.items()}
+        self.outcome.public_keys = {kind: key.text for kind, key in keys.items() if key}
+        if self.request.mode == CERTIFICATE:
+            self.outcome.sign = self._to_sign(keys)
+            if self.outcome.sign and not self.check_mode:
+                return self.outcome
+        self._ensure_authorized_keys(account, settings)
+        plans = self._plan_files(host_key_line)
+        self.outcome.diff += diffs(plans)
+        self.outcome.changed |= any(plan.changed for plan in plans)
+        if not self.check_mode:
+            self._apply(plans, pairs[HOST].changed)
+        self._read_back(plans, keys)
+        return self.outcome
+
+    # Account and keys.
+
+    def _ensure_account(self) -> Optional[accounts.Account]:
+        user = self.request.user
+        steps = accounts.commands(user, self.request.uid, self.request.shell)
+        if steps:
+            self._note(f"account {user}", "absent\n", "\n".join(map(" ".join, steps)) + "\n")
+            if self.check_mode:
+                return None
+            return accounts.make(steps, user, self.run)
+        account = accounts.find(user)
+        if account is not None and accounts.home_missing(account):
+            self._note(str(account.home), "absent\n", f"home of {user}\n")
+            if not self.check_mode:
+                accounts.make_home(account)
+        return account
+
+    def _ensure_key(self, plan: KeyPlan) -> Optional[PublicKey]:
+        if plan.changed:
+            self.outcome.changed = True
+            self.outcome.diff.append(plan.diff())
+            if not self.check_mode:
+                self._sweep()
+                return apply_key(plan, self.run)
+        return plan.public
+
+    def _sweep(self) -> None:
+        """Remove what a killed run left in our directory: everything final has a visible name."""
+        self.places.own.mkdir(mode=0o755, parents=True, exist_ok=True)
+        for leftover in self.places.own.glob(".*"):
+            if leftover.is_dir():
+                shutil.rmtree(leftover)
+            else:
+                leftover.unlink()
+
+    def _note(self, what: str, before: str, after: str) -> None:
+        self.outcome.changed = True
+        self.outcome.diff.append(
+            {"before_header": what, "after_header": what, "before": before, "after": after}
+        )
+
+    def _settings(self) -> Settings:
+        try:
+            return self.sshd.settings(self.request.user)
+        except CommandError:
+            # A configuration that does not hold may be what is to be repaired; it is tested
+            # after the change in any case.
+            return Settings({})
+
+    def _host_key(self, settings: Settings) -> tuple[Path, str]:
+        """The ed25519 host key in use, and the HostKey line it needs in the drop-in, if any.
+
+        A HostKey line switches sshd's defaults off, so there is one only where the operator has
+        some and none of them is of this type.
+        """
+        listed = [Path(value) for value in settings.values.get("hostkey", [])]
+        default = self.places.host_key
+        ours = plan_file(self.places.sshd_drop_in, None).before or ""
+        if f"HostKey {default}\n" in ours:
+            return default, str(default)
+        if not listed or default in listed:
+            return default, ""
+        for path in listed:
+            public = public_key_or_none(plan_file(Path(f"{path}.pub"), None).before)
+            if public is not None and public.type == "ssh-ed25519":
+                return path, ""
+        return default, str(default)
+
+    # Certificates.
+
+    def _wanted(self, kind: str, key: PublicKey) -> Wanted:
+        request = self.request
+        authorities = request.user_authorities if kind == USER else request.host_authorities
+        return Wanted(
+            kind=kind,
+            serial=request.serials.get(kind),
+            principals=(request.principal,) if kind == USER else request.names,
+            key=key,
+            authority=parse_public_key(authorities[0]),
+        )
+
+    def _certificate_text(self, kind: str) -> str:
+        """The certificate that will be on the node after this call."""
+        given = self.request.certificates.get(kind)
+        return given or plan_file(self._certificate_path(kind), None).before or ""
+
+    def _certificate_path(self, kind: str) -> Path:
+        return self.places.user_certificate if kind == USER else self.places.host_certificate
+
+    def _to_sign(self, keys: Mapping[str, Optional[PublicKey]]) -> dict[str, str]:
+        found = {}
+        for kind, key in keys.items():
+            if key is None:
+                why = "its key pair is yet to be made"
+            elif not self.request.user_authorities:
+                why = "the authority is yet to be made"
+            else:
+                why = fault(
+                    self._certificate_text(kind),
+                    self._wanted(kind, key),
+                    self.now,
+                    self.request.renew_before_s,
+                )
+            if why:
+                found[kind] = why
+                if self.check_mode:
+                    path = str(self._certificate_path(kind))
+                    self._note(path, f"{why}\n", "a certificate signed anew\n")
+        return found
+
+    # Files.
+
+    def _ensure_authorized_keys(
+        self, account: Optional[accounts.Account], settings: Settings
+    ) -> None:
+        lines = self.request.authorized_keys if self.request.mode == AUTHORIZED_KEYS else ()
+        if account is None or not account.home.is_dir():
+            return
+        path = authorized_keys.path_of(account, settings.first("authorizedkeysfile"))
+        try:
+            answer = authorized_keys.ensure(account, path, lines, write=not self.check_mode)
+        except OSError as error:
+            raise TrustError(f"{path}: {error}") from error
+        if answer.changed:
+            self.outcome.changed = True
+            self.outcome.diff.append(answer.diff)
+            if not self.check_mode and shutil.which("restorecon"):
+                self.run(["restorecon", "-R", str(path.parent)], check=False)
+        if lines:
+            self.outcome.checks.append(
+                compare(
+                    "authorized_keys",
+                    "every node's key",
+                    "different"
+                    if self.check_mode and answer.changed
+                    else self._authorized_now(account, path),
+                    subject=str(path),
+                    check_mode=self.check_mode,
+                )
+            )
+
+    def _authorized_now(self, account: accounts.Account, path: Path) -> str:
+        lines = self.request.authorized_keys
+        again = authorized_keys.ensure(account, path, lines, write=False)
+        return "different" if again.changed else "every node's key"
+
+    def _plan_files(self, host_key_line: str) -> list[FilePlan]:
+        """Every file, in the order it has to be written: none refers to one that comes later."""
+        request, places = self.request, self.places
+        by_authority = request.mode == CERTIFICATE
+
+        def owned(path: Path, text: str) -> FilePlan:
+            return plan_file(path, text if by_authority else None)
+
+        plans = []
+        if by_authority and not self.outcome.sign:
+            plans += [
+                plan_file(self._certificate_path(kind), self._certificate_text(kind))
+                for kind in KINDS
+            ]
+        elif not by_authority:
+            plans += [plan_file(self._certificate_path(kind), None) for kind in KINDS]
+        if not by_authority:
+            known = with_header("".join(f"{line}\n" for line in request.known_hosts))
+        else:
+            known = configs.authority_lines(request.host_authorities, request.patterns)
+        krl = request.krl.decode("utf-8", "surrogateescape")
+        plans += [
+            owned(
+                places.user_authorities,
+                with_header("".join(f"{key}\n" for key in request.user_authorities)),
+            ),
+            owned(places.principals, with_header(f"{request.principal}\n")),
+            plan_file(places.revoked, krl if by_authority else None, secret=True),
+            plan_file(places.known_hosts, known),
+            plan_file(
+                places.ssh_drop_in,
+                configs.ssh_text(places, request.user, request.patterns, revocation=by_authority),
+            ),
+            self._plan_main(places.ssh_config, places.ssh_drop_in, included=True),
+            plan_file(
+                places.sshd_drop_in,
+                configs.sshd_text(places, request.user, host_key_line) if by_authority else None,
+            ),
+            self._plan_main(places.sshd_config, places.sshd_drop_in, included=by_authority),
+        ]
+        return plans
+
+    def _plan_main(self, main: Path, drop_in: Path, *, included: bool) -> FilePlan:
+        """OpenSSH's own file: untouched but for an Include where the distribution has none."""
+        now = plan_file(main, None)
+        text = now.before or ""
+        try:
+            if included:
+                wanted = configs.with_include(text, drop_in, main.parent)
+            else:
+                wanted = configs.without_include(text)
+        except ValueError as error:
+            raise TrustError(f"{main}: {error}: restore the line or remove both") from error
+        uid, gid = now.owner_before or (0, 0)
+        mode = 0o644 if now.mode_before is None else now.mode_before
+        return plan_file(
+            main, wanted if wanted or now.before else None, mode=mode, uid=uid, gid=gid
+        )
+
+    def _apply(self, plans: list[FilePlan], host_key_changed: bool) -> None:
+        places = self.places
+        configuration = [
+            plan
+            for plan in plans
+            if plan.path in (places.sshd_drop_in, places.sshd_config) and plan.changed
+        ]
+        read_at_start = configuration or [
+            plan for plan in plans if plan.path == places.host_certificate and plan.changed
+        ]
+        if any(plan.changed for plan in plans):
+            self._sweep()
+        if read_at_start or host_key_changed:
+            places.reload_pending.parent.mkdir(parents=True, exist_ok=True)
+            places.reload_pending.touch()
+        for plan in plans:
+            plan.apply()
+        if places.reload_pending.exists():
+            wrong = self.sshd.fault()
+            if wrong:
+                for plan in reversed(configuration):
+                    _restore(plan)
+                places.reload_pending.unlink()
+                raise TrustError(
+                    f"sshd refuses the configuration, which is as it was again: {wrong}\n"
+                    "If the file named there is yours, repair it (sshd -t tells when it holds)"
+                    " and run again."
+                )
+            self.sshd.reload()
+            places.reload_pending.unlink()
+
+    # Reading back.
+
+    def _read_back(self, plans: list[FilePlan], keys: Mapping[str, Optional[PublicKey]]) -> None:
+        request, checks = self.request, self.outcome.checks
+        checks += accounts.checks(request.user, request.uid, self.check_mode)
+        for kind, key in keys.items():
+            checks.append(
+                compare(
+                    f"{kind}_key",
+                    "ed25519, private to its owner",
+                    "ed25519, private to its owner" if key else "none",
+                    subject=str(self.places.user_key if kind == USER else self.places.host_key),
+                    check_mode=self.check_mode,
+                )
+            )
+        for plan in plans:
+            again = plan_file(plan.path, plan.after, mode=plan.mode, uid=plan.uid, gid=plan.gid)
+            checks.append(
+                compare(
+                    "file",
+                    "as wanted",
+                    "different" if again.changed else "as wanted",
+                    subject=str(plan.path),
+                    check_mode=self.check_mode,
+                )
+            )
+        if request.mode == CERTIFICATE:
+            self._read_back_certificates(keys)
+        self._read_back_sshd()
+
+    def _read_back_certificates(self, keys: Mapping[str, Optional[PublicKey]]) -> None:
+        wanted = f"valid for {self.request.renew_before_s // DAY} days or more"
+        for kind, key in keys.items():
+            name = f"{kind}_certificate"
+            why = self.outcome.sign.get(kind, "")
+            if why or key is None:
+                status = Check(name, wanted, "none that serves", PENDING, reason=why)
+                self.outcome.checks.append(status)
+                continue
+            text = plan_file(self._certificate_path(kind), None).before or ""
+            # By the node's own clock this time: it is the one sshd and ssh go by.
+            why = fault(text, self._wanted(kind, key), int(self.clock()), 0)
+            found = parse_certificate(text)
+            left = found.days_left(self.now)
+            self.outcome.days_left[kind] = left
+            told = f"{left} days left, serial {found.serial}, by {found.authority.fingerprint}"
+            if why:
+                reason = f"{why} by this node's clock, which says {time.ctime(self.clock())}"
+                self.outcome.checks.append(
+                    compare(name, wanted, told, reason=reason, check_mode=self.check_mode)
+                )
+            else:
+                self.outcome.checks.append(Check(name, wanted, told, OK))
+
+    def _read_back_sshd(self) -> None:
+        checks, request = self.outcome.checks, self.request
+
+        def told(name: str, wanted: Any, found: Any, reason: str = "") -> None:
+            checks.append(compare(name, wanted, found, check_mode=self.check_mode, reason=reason))
+
+        wrong = self.sshd.fault()
+        told("sshd_configuration", "valid", wrong or "valid")
+        if wrong:
+            return
+        settings = self.sshd.settings(request.user)
+        if request.mode == CERTIFICATE:
+            places = self.places
+            for keyword, wanted in (
+                ("trustedusercakeys", places.user_authorities),
+                ("authorizedprincipalsfile", places.principals),
+                ("revokedkeys", places.revoked),
+            ):
+                told(
+                    f"sshd_{keyword}",
+                    str(wanted),
+                    settings.first(keyword),
+                    f"another file sets it for {request.user} before {configs.DROP_IN}",
+                )
+            if not self.outcome.sign:
+                self._read_back_presented(settings)
+        told(
+            "sshd_pubkeyauthentication",
+            "yes",
+            settings.first("pubkeyauthentication"),
+            f"sshd's configuration forbids {request.user} to log in with a key",
+        )
+
+    def _read_back_presented(self, settings: Settings) -> None:
+        """The certificate on the wire is the one on the disk."""
+        wanted = parse_public_key(self._certificate_text(HOST)).text
+        found = self.sshd.presented(settings)
+        if found != wanted and not self.check_mode:
+            # Written by an earlier run that was killed, or sshd is just reading its files.
+            self.sshd.reload()
+            for _attempt in range(20):
+                time.sleep(0.1)
+                found = self.sshd.presented(settings)
+                if found == wanted:
+                    break
+        serials = [parse_certificate(line).serial if line else None for line in (wanted, found)]
+        self.outcome.checks.append(
+            compare(
+                "sshd_presents",
+                f"host certificate {serials[0]}",
+                f"host certificate {serials[1]}" if found else "no host certificate",
+                check_mode=self.check_mode,
+                reason="the running sshd has not read its files: systemctl restart ssh",
+            )
+        )
+
+
+def _restore(plan: FilePlan) -> None:
+    """Put a file back to what it was before the plan was applied."""
+    if plan.before is None:
+        plan.path.unlink(missing_ok=True)
+        return
+    uid, gid = plan.owner_before or (0, 0)
+    mode = 0o644 if plan.mode_before is None else plan.mode_before
+    plan_file(plan.path, plan.before, mode=mode, uid=uid, gid=gid).apply()

@@ -1,0 +1,186 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The proof: log in as the MPI user, as mpirun will, and say plainly why it did not work."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
+    FAILED,
+    NOT_APPLICABLE,
+    OK,
+    PENDING,
+    Check,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.account import Account
+
+UNKNOWN_HOST_KEY = "unknown host key"
+REVOKED_HOST_KEY = "revoked host key"
+HOST_KEY_CHANGED = "host key is not the one known"
+EXPIRED = "host certificate expired or not valid yet"
+OTHER_NAME = "host certificate is for other names"
+PERMISSION_DENIED = "permission denied"
+TIMEOUT = "no answer in time"
+REFUSED = "connection refused"
+NO_ROUTE = "no route"
+UNKNOWN_NAME = "name does not resolve"
+CLOSED = "connection closed"
+
+REASONS: tuple[tuple[str, str], ...] = (
+    (r"Certificate invalid: name is not a listed principal", OTHER_NAME),
+    (r"Certificate invalid: (expired|not yet valid)", EXPIRED),
+    (r"REVOKED|[Rr]evoked host|revoked by file", REVOKED_HOST_KEY),
+    (r"REMOTE HOST IDENTIFICATION HAS CHANGED", HOST_KEY_CHANGED),
+    (r"Host key verification failed|No .* host key is known", UNKNOWN_HOST_KEY),
+    (r"Permission denied|Too many authentication failures", PERMISSION_DENIED),
+    (r"Connection timed out|Operation timed out|timed out", TIMEOUT),
+    (r"Connection refused", REFUSED),
+    (r"No route to host|Network is unreachable", NO_ROUTE),
+    (r"Could not resolve hostname|Name or service not known", UNKNOWN_NAME),
+    (r"Connection (closed|reset)|kex_exchange_identification", CLOSED),
+)
+"""What ssh prints, and what it means, the most telling first."""
+
+ADVICE: Mapping[str, str] = {
+    UNKNOWN_HOST_KEY: "run --tags ssh on that host: it presents no certificate of this cluster",
+    REVOKED_HOST_KEY: "it left the inventory once; --tags ssh on it gives it new certificates",
+    HOST_KEY_CHANGED: "run --tags ssh on that host, so that its present key becomes known",
+    EXPIRED: "compare the clocks of both hosts, then run --tags ssh on that host",
+    OTHER_NAME: "its name or addresses changed: run --tags ssh on that host",
+    PERMISSION_DENIED: "run --tags ssh on that host; its sshd's log says which rule refused",
+    TIMEOUT: "is the host up, and the path to it (firewall, VLAN, cable)?",
+    REFUSED: "sshd does not run there, or not on this port",
+    NO_ROUTE: "routing or ARP: see the layer rails for rail names",
+    UNKNOWN_NAME: "run --tags names on this host",
+    CLOSED: "sshd there closed it at once: its log says why (MaxStartups, tcp wrappers)",
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """Whom to reach: the host it belongs to, and the name or address to reach it by."""
+
+    host: str
+    target: str
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """How one login went. `why` is empty when it went well; `told` is ssh's own last line."""
+
+    target: Target
+    why: str
+    told: str
+    seconds: float
+
+
+def reason(stderr: str, status: int) -> str:
+    """Why ssh did not get through, from what it printed."""
+    for pattern, meaning in REASONS:
+        if re.search(pattern, stderr):
+            return meaning
+    return f"ssh ended with status {status}"
+
+
+def last_line(stderr: str) -> str:
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else ""
+
+
+def argv(target: str, timeout_s: int) -> list[str]:
+    """As mpirun starts its daemons, and never waiting for a person.
+
+    Host keys are checked by the settings of the node, which is what is to be proved.
+    """
+    options = ["BatchMode=yes", f"ConnectTimeout={timeout_s}", "ConnectionAttempts=1"]
+    words = ["ssh", "-n"]
+    for option in options:
+        words += ["-o", option]
+    return [*words, "--", target, "true"]
+
+
+def attempt(target: Target, account: Account, timeout_s: int) -> Attempt:
+    """One login as the MPI user."""
+    began = time.monotonic()
+    environment = {
+        "HOME": str(account.home),
+        "USER": account.name,
+        "LOGNAME": account.name,
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "LC_ALL": "C",
+    }
+    # A process without root is the MPI user already.
+    identity: dict[str, Any] = {}
+    if os.geteuid() == 0:
+        identity = {"user": account.uid, "group": account.gid, "extra_groups": []}
+    try:
+        done = subprocess.run(
+            argv(target.target, timeout_s),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            # A login that hangs after the connection is no login either.
+            timeout=timeout_s * 2 + 5,
+            env=environment,
+            cwd="/",
+            check=False,
+            **identity,
+        )
+    except subprocess.TimeoutExpired:
+        return Attempt(target, TIMEOUT, "ssh was ended", time.monotonic() - began)
+    except FileNotFoundError:
+        return Attempt(target, "ssh is not installed here", "", 0.0)
+    why = "" if done.returncode == 0 else reason(done.stderr, done.returncode)
+    told = "" if done.returncode == 0 else last_line(done.stderr)
+    return Attempt(target, why, told, time.monotonic() - began)
+
+
+def probe(
+    targets: Sequence[Target],
+    account: Account,
+    *,
+    timeout_s: int,
+    parallel: int,
+    attempt_one: Callable[[Target, Account, int], Attempt] = attempt,
+) -> list[Attempt]:
+    """Every target, so many at a time, in the order given."""
+    if not targets:
+        return []
+    with ThreadPoolExecutor(max_workers=min(parallel, len(targets))) as pool:
+        return list(pool.map(lambda each: attempt_one(each, account, timeout_s), targets))
+
+
+def checks(
+    attempts: Iterable[Attempt], lost: Sequence[str], *, here: str, check_mode: bool
+) -> list[Check]:
+    """A verdict for each pair. Hosts in `lost` already failed in this run, under their own name."""
+    found = []
+    for each in attempts:
+        pair = f"{here} -> {each.target.target}"
+        if not each.why:
+            found.append(Check("ssh_login", "reached", "reached", OK, pair))
+        elif each.target.host in lost:
+            told = f"{each.target.host} dropped out of this run earlier ({each.why})"
+            found.append(Check("ssh_login", "reached", each.why, NOT_APPLICABLE, pair, told))
+        else:
+            advice = ADVICE.get(each.why, "try it by hand as the MPI user, with ssh -v")
+            told = f"{advice}; ssh: {each.told}" if each.told else advice
+            status = PENDING if check_mode else FAILED
+            found.append(Check("ssh_login", "reached", each.why, status, pair, told))
+    return found
+
+
+def not_laid(targets: Iterable[Target], why: str, *, here: str) -> list[Check]:
+    """Check mode on a host where the trust is yet to be laid: nothing to prove so far."""
+    return [
+        Check("ssh_login", "reached", None, PENDING, f"{here} -> {each.target}", why)
+        for each in targets
+    ]

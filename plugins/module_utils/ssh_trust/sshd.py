@@ -1,0 +1,100 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The node's sshd: does its configuration hold, what does it come to, what does it present."""
+
+from __future__ import annotations
+
+import ipaddress
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+    CommandError,
+    Runner,
+    run,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.certificates import (
+    CERTIFICATE_TYPE,
+)
+
+PATH = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin"
+UNITS = ("ssh.service", "sshd.service")
+"""Debian's name for it, and everybody else's."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """sshd's effective settings for one user, as `sshd -T` tells them."""
+
+    values: dict[str, list[str]]
+
+    def first(self, keyword: str) -> str:
+        return (self.values.get(keyword) or [""])[0]
+
+
+class Sshd:
+    """The daemon of this node."""
+
+    def __init__(self, config: Path, runner: Runner = run) -> None:
+        self.config = config
+        self.run = runner
+
+    def _program(self) -> str:
+        found = shutil.which("sshd", path=PATH)
+        if found is None:
+            raise CommandError(
+                "sshd: not installed (looked in /usr/sbin): install the package openssh-server"
+            )
+        # Debian's unit makes it at each start; without it sshd does not even test.
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+        return found
+
+    def fault(self) -> str:
+        """What `sshd -t` finds wrong with the configuration; empty when it holds."""
+        tried = self.run([self._program(), "-t", "-f", str(self.config)], check=False)
+        return "" if tried.rc == 0 else (tried.stderr.strip() or f"exit status {tried.rc}")
+
+    def settings(self, user: str) -> Settings:
+        """What the configuration comes to for a login of this user."""
+        connection = f"user={user},host=localhost,addr=127.0.0.1,laddr=127.0.0.1,lport=22"
+        argv = [self._program(), "-T", "-f", str(self.config), "-C", connection]
+        values: dict[str, list[str]] = {}
+        for line in self.run(argv).stdout.splitlines():
+            keyword, _, value = line.partition(" ")
+            values.setdefault(keyword.lower(), []).append(value.strip())
+        return Settings(values)
+
+    def reload(self) -> None:
+        """Have the running sshd read its files again. Sessions that are open stay open."""
+        for unit in UNITS:
+            if self.run(["systemctl", "is-active", "--quiet", unit], check=False).rc == 0:
+                self.run(["systemctl", "reload", unit])
+                return
+        # None runs: the next one that starts (by a socket, say) reads the new files.
+
+    def presented(self, settings: Settings) -> Optional[str]:
+        """The host certificate that the running sshd presents, as a line, or None."""
+        address, port = listening(settings)
+        argv = ["ssh-keyscan", "-c", "-t", "ed25519", "-T", "5", "-p", str(port), address]
+        for line in self.run(argv, check=False).stdout.splitlines():
+            words = line.split()
+            if CERTIFICATE_TYPE in words:
+                return " ".join(words[words.index(CERTIFICATE_TYPE) :][:2])
+        return None
+
+
+def listening(settings: Settings) -> tuple[str, int]:
+    """An address and port of this node where its sshd answers."""
+    ports = settings.values.get("port") or ["22"]
+    for value in settings.values.get("listenaddress") or []:
+        host, _, port = value.rpartition(":")
+        host = host.strip("[]")
+        try:
+            address = ipaddress.ip_address(host.split("%")[0])
+        except ValueError:
+            continue
+        if address.is_unspecified:
+            host = "127.0.0.1" if address.version == 4 else "::1"
+        return host, int(port)
+    return "127.0.0.1", int(ports[0])

@@ -1,0 +1,176 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Documentation of the action of the same name, which runs on the controller."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: ssh_authority
+short_description: Prepares on the controller what every node believes about SSH
+version_added: "0.1.0"
+author:
+  - Baremetal MPI RoCE founders (@baremetal)
+description:
+  - Runs on the controller, once for all nodes (C(run_once)), without a connection.
+  - Makes the certificate authorities of the cluster, one for users and one for hosts, where they
+    are missing; takes each due step of a rotation; and revokes the certificates of nodes that
+    have left the inventory.
+  - In the mode V(authorized_keys) it builds the classic lists from the keys that nodes have shown.
+  - Who has left is judged by the directory, which is made of the whole inventory. The limit of a
+    run changes nothing.
+options:
+  directory:
+    description:
+      - Every host of the cluster, as the action M(baremetal.mpi_roce.cluster_directory) returns it
+        under RV(baremetal.mpi_roce.cluster_directory#module:directory).
+    type: list
+    elements: dict
+    required: true
+  cluster_name:
+    description: Name of the cluster.
+    type: str
+    required: true
+  domain:
+    description: DNS domain of the cluster. Nodes are then also known by their full names.
+    type: str
+    default: ""
+  user:
+    description: The MPI user.
+    type: str
+    default: mpi
+  mode:
+    description:
+      - V(certificate) has an authority sign users and hosts. V(authorized_keys) lists the keys of
+        all nodes on all nodes.
+    type: str
+    choices: [certificate, authorized_keys]
+    default: certificate
+  state_dir:
+    description:
+      - Directory on the controller with the authority and the ledger of what it signed. It holds
+        private keys and is readable by its owner only. Keep a copy of it.
+      - By default C(~/.local/state/baremetal.mpi_roce/CLUSTER/ssh-ca).
+    type: path
+    default: ""
+  ca_generation:
+    description:
+      - Number of the authority. Raising it starts a rotation, of which each run takes the next
+        step that is due.
+    type: int
+    default: 1
+  ca_overlap:
+    description:
+      - Whether the old authority is believed until every node has certificates of the new one. When
+        V(false), as after a theft, the old one is dropped at once, and nodes that the run does not
+        reach are refused by the others.
+    type: bool
+    default: true
+  user_ca_key:
+    description:
+      - Private key on the controller of an authority of your own, which then signs users. It is
+        used where it lies; C(.pub) lies beside it. Needs O(host_ca_key) as well.
+    type: path
+    default: ""
+  host_ca_key:
+    description: The same for hosts.
+    type: path
+    default: ""
+  warn_days:
+    description: Warn of certificates of any node that expire within so many days.
+    type: int
+    default: 30
+attributes:
+  check_mode:
+    description: Tells the steps it would take and writes nothing.
+    support: full
+  diff_mode:
+    description: Changes nothing on a node; the steps are told in the result.
+    support: none
+"""
+
+EXAMPLES = r"""
+- name: Prepare the authority on the controller
+  baremetal.mpi_roce.ssh_authority:
+    directory: "{{ cluster.directory }}"
+    cluster_name: "{{ cluster_name }}"
+  register: trust
+  run_once: true
+
+- name: Begin or continue a rotation of the authority
+  baremetal.mpi_roce.ssh_authority:
+    directory: "{{ cluster.directory }}"
+    cluster_name: "{{ cluster_name }}"
+    ca_generation: 2
+  register: trust
+  run_once: true
+"""
+
+RETURN = r"""
+authority:
+  description:
+    - What every node is told, for M(baremetal.mpi_roce.ssh_trust). Public keys, host patterns,
+      the list of revoked certificates and the paths, not the content, of private keys.
+  returned: success
+  type: dict
+  sample:
+    mode: certificate
+    principal: mpi@b300
+    patterns: ["node*", "launcher*", "10.20.0.*"]
+    signs: generation-1
+hosts:
+  description: For each node its names, and whom it has to reach to prove the trust.
+  returned: success
+  type: dict
+  sample:
+    node01:
+      names: [node01, 10.20.0.11, node01-rail0, 10.40.0.11]
+      probes: [{host: node02, target: node02}]
+state_dir:
+  description: The directory on the controller.
+  returned: success
+  type: str
+  sample: /home/admin/.local/state/baremetal.mpi_roce/b300/ssh-ca
+removed:
+  description: Nodes that have left the inventory since the last run, now revoked.
+  returned: success
+  type: list
+  elements: str
+  sample: [node07]
+steps:
+  description: What was done, or waits for something, in words.
+  returned: success
+  type: list
+  elements: str
+  sample: [authority generation-1 made]
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+
+def main() -> None:
+    """Never reached: the action plugin of the same name does the work on the controller."""
+    module = AnsibleModule(
+        argument_spec={
+            "directory": {"type": "list", "elements": "dict", "required": True},
+            "cluster_name": {"type": "str", "required": True},
+            "domain": {"type": "str", "default": ""},
+            "user": {"type": "str", "default": "mpi"},
+            "mode": {
+                "type": "str",
+                "choices": ["certificate", "authorized_keys"],
+                "default": "certificate",
+            },
+            "state_dir": {"type": "path", "default": ""},
+            "ca_generation": {"type": "int", "default": 1},
+            "ca_overlap": {"type": "bool", "default": True},
+            "user_ca_key": {"type": "path", "default": "", "no_log": False},
+            "host_ca_key": {"type": "path", "default": "", "no_log": False},
+            "warn_days": {"type": "int", "default": 30},
+        },
+        supports_check_mode=True,
+    )
+    module.fail_json(msg="ssh_authority runs on the controller: its action plugin is missing.")
+
+
+if __name__ == "__main__":
+    main()

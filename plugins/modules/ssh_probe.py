@@ -1,0 +1,190 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Prove that the MPI user gets from this host to others."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: ssh_probe
+short_description: Proves that the MPI user gets from this host to others over SSH
+version_added: "0.1.0"
+author:
+  - Baremetal MPI RoCE founders (@baremetal)
+description:
+  - Logs in to every target as the MPI user, without a terminal and without asking, as V(mpirun)
+    does, several at a time, and names each pair that fails and why.
+  - Changes nothing.
+options:
+  targets:
+    description: Whom to reach.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      host:
+        description: The host, by its name in the inventory.
+        type: str
+        required: true
+      target:
+        description: The name or address to reach it by.
+        type: str
+        required: true
+  here:
+    description: What this host is called in the checks. By default its own host name.
+    type: str
+    default: ""
+  user:
+    description: The MPI user.
+    type: str
+    default: mpi
+  lost:
+    description:
+      - Hosts that dropped out of this run already. They are tried and named, and one that does not
+        answer is not held against this host.
+    type: list
+    elements: str
+    default: []
+  timeout:
+    description: Seconds to wait for a connection.
+    type: int
+    default: 10
+  parallel:
+    description: So many logins at a time.
+    type: int
+    default: 32
+attributes:
+  check_mode:
+    description: The same, but where the trust is yet to be laid, the proof is pending.
+    support: full
+  diff_mode:
+    description: Changes nothing.
+    support: none
+"""
+
+EXAMPLES = r"""
+- name: Prove that the launcher reaches two nodes
+  baremetal.mpi_roce.ssh_probe:
+    targets:
+      - {host: node01, target: node01}
+      - {host: node02, target: node02-rail0}
+"""
+
+RETURN = r"""
+layer:
+  description: The layer that speaks.
+  returned: always
+  type: str
+  sample: ssh
+attempts:
+  description: How each login went. RV(attempts[].why) is empty when it went well.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    host:
+      description: The host.
+      type: str
+      sample: node02
+    target:
+      description: The name or address it was reached by.
+      type: str
+      sample: node02-rail0
+    why:
+      description: Why it failed.
+      type: str
+      sample: permission denied
+    told:
+      description: The last line that ssh printed.
+      type: str
+      sample: "mpi@node02: Permission denied (publickey)."
+    seconds:
+      description: Time taken, in seconds.
+      type: float
+      sample: 0.21
+checks:
+  description: What was proved, one entry for each pair.
+  returned: always
+  type: list
+  elements: dict
+  sample:
+    - name: ssh_login
+      subject: node01 -> node02
+      wanted: reached
+      found: reached
+      status: ok
+      reason: ""
+"""
+
+import socket
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
+    as_dicts,
+    failure_message,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import account, probe
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.configs import Places
+
+LAYER = "ssh"
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "targets": {
+                "type": "list",
+                "elements": "dict",
+                "required": True,
+                "options": {
+                    "host": {"type": "str", "required": True},
+                    "target": {"type": "str", "required": True},
+                },
+            },
+            "here": {"type": "str", "default": ""},
+            "user": {"type": "str", "default": "mpi"},
+            "lost": {"type": "list", "elements": "str", "default": []},
+            "timeout": {"type": "int", "default": 10},
+            "parallel": {"type": "int", "default": 32},
+        },
+        supports_check_mode=True,
+    )
+    arguments = module.params
+    here = arguments["here"] or socket.gethostname()
+    targets = [probe.Target(each["host"], each["target"]) for each in arguments["targets"]]
+    user = account.find(arguments["user"])
+    if module.check_mode and (user is None or not Places().user_key.exists()):
+        pending = probe.not_laid(targets, "the trust is yet to be laid here", here=here)
+        module.exit_json(changed=False, layer=LAYER, attempts=[], checks=as_dicts(pending))
+    if user is None:
+        module.fail_json(
+            msg=f"ssh: user {arguments['user']} does not exist on {here}: run --tags ssh on it",
+            layer=LAYER,
+            checks=[],
+        )
+    attempts = probe.probe(
+        targets, user, timeout_s=arguments["timeout"], parallel=arguments["parallel"]
+    )
+    checks = probe.checks(attempts, arguments["lost"], here=here, check_mode=module.check_mode)
+    result = {
+        "changed": False,
+        "layer": LAYER,
+        "checks": as_dicts(checks),
+        "attempts": [
+            {
+                "host": each.target.host,
+                "target": each.target.target,
+                "why": each.why,
+                "told": each.told,
+                "seconds": round(each.seconds, 3),
+            }
+            for each in attempts
+        ],
+    }
+    message = failure_message(LAYER, checks, f"{len(attempts)} logins were tried from {here}.")
+    if message:
+        module.fail_json(msg=message, **result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()
