@@ -163,6 +163,13 @@ def main() -> None:
         "checks": as_dicts(checks),
         "names": sum(len(names) for _address, *names in table),
         "removed": removed,
+        # Ansible would send the whole directory back as part of the arguments.
+        "invocation": {
+            "module_args": {
+                **module.params,
+                "directory": f"{len(module.params['directory'])} hosts",
+            }
+        },
     }
     message = failure_message(
         LAYER,

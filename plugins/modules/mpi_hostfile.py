@@ -74,9 +74,9 @@ options:
     default: /etc/baremetal-mpi-roce/rankfile
   numa_cores:
     description:
-      - The cores of each NUMA node, which are the same on every node, for example
-        C({0: '0-55', 1: '56-111'}), as hwloc's logical core numbers
-        (C(hwloc-calc --intersect core numa:0)).
+      - The cores of each NUMA node, by its number, such as V(0-55). The same on every node.
+      - They are hwloc's logical core numbers, as C(hwloc-calc --intersect core numa:0) prints them
+        on a node.
       - Never guessed. A rankfile is refused while a NUMA node in use is missing here.
     type: dict
     default: {}
@@ -264,6 +264,10 @@ def main() -> None:
         "hosts": [entry.host for entry in wanted.entries],
         "slots": wanted.slots,
         "drained": list(wanted.drained),
+        # Ansible would send the whole directory back as part of the arguments.
+        "invocation": {
+            "module_args": {**arguments, "directory": f"{len(arguments['directory'])} hosts"}
+        },
     }
     message = failure_message(
         LAYER,
