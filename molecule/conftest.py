@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.nodes import TOP, Nodes
+from tests.nodes import INVENTORY, Nodes
 
-INVENTORY = TOP / "inventories/virtual-mixed"
 NODES = Nodes(INVENTORY)
 
 

@@ -19,6 +19,8 @@ from testinfra.host import Host
 
 TOP = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
+INVENTORY = TOP / os.environ.get("NODES_INVENTORY", "inventories/virtual-mixed")
+"""The nodes tests use. Another inventory is an instance of one's own, beside the usual one."""
 
 RECAP = re.compile(r"^(\S+)\s+: ((?:\w+=\d+\s*)+)$", re.MULTILINE)
 REPORT = re.compile(r"^report: (.+\.json)$", re.MULTILINE)

@@ -28,7 +28,10 @@ HEADINGS = {
     REBOOT: "reboot",
 }
 BOOKKEEPING = frozenset(
-    "changed checks deprecations diff exception failed invocation layer msg warnings".split()
+    [
+        *("changed", "checks", "diff", "failed", "invocation", "layer", "msg"),
+        *("deprecations", "exception", "warnings"),
+    ]
 )
 """Keys of a result that are no measurement."""
 NAMES_SHOWN = 12

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.nodes import TOP, Nodes
+from tests.nodes import INVENTORY, Nodes
 
 
 @pytest.fixture(scope="session")
 def fresh_nodes() -> Iterator[Nodes]:
     """Nodes of both families, up, and as the image made them."""
-    nodes = Nodes(TOP / "inventories/virtual-mixed")
+    nodes = Nodes(INVENTORY)
     nodes.state(present=False)
     nodes.state(present=True)
     yield nodes
