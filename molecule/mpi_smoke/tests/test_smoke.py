@@ -1,0 +1,42 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The allreduce ran over every rank and the rails, its figures are told, and no process stays."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def smoke(nodes, converge) -> dict:
+    """What one run of the smoke test reported."""
+    hosts = nodes.play(converge).report["layers"]["smoke"]["hosts"]
+    assert list(hosts) == nodes.group("launcher")
+    return hosts[nodes.group("launcher")[0]]
+
+
+def test_every_slot_had_a_rank(smoke, nodes):
+    slots = sum(nodes.of(name)["cluster_slots"] for name in nodes.group("compute"))
+    assert smoke["measured"]["ranks"] == slots
+    assert smoke["measured"]["nodes"] == nodes.group("compute")
+    assert {check["status"] for check in smoke["checks"]} <= {"ok", "not_applicable"}
+
+
+def test_figures_add_up(smoke):
+    ranks = smoke["measured"]["ranks"]
+    sizes = [one["bytes"] for one in smoke["measured"]["figures"]]
+    assert sizes[0] == 4 and sizes == sorted(set(sizes))
+    for one in smoke["measured"]["figures"]:
+        assert 0 < one["min_us"] <= one["median_us"] <= one["p99_us"]
+        busbw = one["bytes"] / one["median_us"] / 1000 * 2 * (ranks - 1) / ranks
+        assert one["busbw_gbytes_s"] == pytest.approx(busbw, rel=0.02, abs=1e-6)
+
+
+def test_traffic_went_over_the_rails(smoke):
+    for one in smoke["measured"]["traffic"]:
+        rails, elsewhere = sum(one["rails"].values()), sum(one["elsewhere"].values())
+        assert rails > 10 * elsewhere, one
+
+
+def test_no_process_of_it_stays(node):
+    found = node.run("pgrep -a -f 'allreduce.py|orted|mpirun'").stdout
+    assert [line for line in found.splitlines() if "pgrep" not in line] == []

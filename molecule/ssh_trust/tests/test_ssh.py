@@ -1,0 +1,54 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The MPI user gets through without being asked, to the right host only, and nothing leaks."""
+
+from __future__ import annotations
+
+import re
+
+PRIVATE = re.compile("-----BEGIN [A-Z ]*PRIVATE KEY-----")
+
+
+def as_mpi(host, nodes, command: str):
+    user = nodes.of(host.backend.hostname)["cluster_mpi_user"]
+    return host.run("su -l %s -c %s", user, command)
+
+
+def test_the_launcher_reaches_every_node(launcher, nodes):
+    for name in nodes.group("compute"):
+        found = as_mpi(launcher, nodes, f"ssh -n -o BatchMode=yes {name} hostname")
+        assert (found.rc, found.stdout.strip()) == (0, name), found.stderr
+
+
+def test_neighbours_reach_each_other_over_a_rail(compute, nodes):
+    names = nodes.group("compute")
+    peer = names[(names.index(compute.backend.hostname) + 1) % len(names)]
+    found = as_mpi(compute, nodes, f"ssh -n -o BatchMode=yes {peer}-rail0 hostname")
+    assert (found.rc, found.stdout.strip()) == (0, peer), found.stderr
+
+
+def test_a_host_with_another_key_is_refused(compute, nodes):
+    """The same sshd under a name its certificate does not have."""
+    address = nodes.of(nodes.group("launcher")[0])["cluster_management"]["address"]
+    command = f"ssh -n -o BatchMode=yes -o HostKeyAlias=stranger {address} true"
+    found = as_mpi(compute, nodes, command)
+    assert found.rc == 255
+    assert "verification failed" in found.stderr or "No matching" in found.stderr
+
+
+def test_root_is_not_let_in(compute, nodes):
+    peer = next(name for name in nodes.group("compute") if name != compute.backend.hostname)
+    assert as_mpi(compute, nodes, f"ssh -n -o BatchMode=yes root@{peer} true").rc == 255
+
+
+def test_private_keys_belong_to_their_user_alone(node, nodes):
+    user = nodes.of(node.backend.hostname)["cluster_mpi_user"]
+    home = node.user(user).home
+    assert node.file(f"{home}/.ssh").mode == 0o700
+    for path in node.check_output(f"grep -lr 'PRIVATE KEY' {home}/.ssh").split():
+        file = node.file(path)
+        assert (file.user, file.mode) == (user, 0o600)
+
+
+def test_no_key_is_told_at_any_verbosity(nodes, converge):
+    output = nodes.play(converge, "-vvvv", "--diff").output
+    assert not PRIVATE.search(output)
