@@ -17,6 +17,7 @@ for unit in run-rpc_pipefs.mount e2scrub_reap.service e2scrub_all.timer getty.ta
     systemd-networkd-wait-online.service NetworkManager-wait-online.service \
     systemd-timesyncd.service apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer \
     fstrim.timer man-db.timer dnf-makecache.timer sys-kernel-debug.mount \
+    systemd-ask-password-console.path systemd-ask-password-wall.path \
     sys-kernel-tracing.mount dev-hugepages.mount rdma-ndd.service iwpmd.service; do
     ln -sf /dev/null "/etc/systemd/system/$unit"
 done
