@@ -69,7 +69,7 @@ class Hostfile:
     """What a hostfile says, whatever its syntax.
 
     `drained` are the nodes left out, by name. `capped` forbids oversubscription (`max_slots`, which
-    only Open MPI's syntax can say).
+    only Open MPI's syntax can say, and only Open MPI 5 enforces).
     """
 
     entries: tuple[Entry, ...]

@@ -59,7 +59,9 @@ options:
     default: management
   max_slots:
     description:
-      - Forbid more ranks on a node than it has slots. Only the format V(openmpi) can say it.
+      - Also say C(max_slots), equal to the slots, so that Open MPI 5 refuses more ranks on a node
+        even when told to oversubscribe. Open MPI 4 reads it and does not enforce it.
+      - Only the format V(openmpi) can say it.
     type: bool
     default: true
   rankfile:
@@ -84,7 +86,7 @@ options:
     description:
       - V(divided) gives each rank its part of the cores of its GPU's NUMA node, so that no two
         ranks share one. V(all) gives it all of them, which Open MPI 5 accepts only with
-        C(--map-by rankfile:file=FILE:overload-allowed).
+        C(--bind-to :overload-allowed).
     type: str
     choices: [divided, all]
     default: divided
