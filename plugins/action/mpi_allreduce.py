@@ -1,0 +1,173 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Runs the allreduce module on the launcher, shows how it is getting on, and reports what it found.
+
+The module runs detached from this connection, by Ansible's own means: it comes to its end and
+cleans up even when the controller goes away. One remote module execution in all; between start and
+end a shell waits on the launcher and looks at two files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import tempfile
+import time
+import uuid
+from contextlib import suppress
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import table
+
+display = Display()
+
+PROGRAM = Path(__file__).parents[2] / "roles/mpi_stack/files/allreduce.py"
+PROGRESS = "/run/baremetal-mpi-roce/{}.progress"
+LOOK_S = 5
+"""Seconds the shell on the launcher waits for the end before it tells how far it is."""
+PATIENCE_S = 60
+"""Beyond the time limits of the module, for what it does before and after its runs."""
+
+# Done when Ansible's record of the job no longer says that it has only started.
+WAIT = """
+until=$(($(date +%s) + {seconds}))
+while grep -qs '"started"' {job} && [ "$(date +%s)" -lt "$until" ]; do sleep 0.2; done
+if grep -qs '"started"' {job}; then echo running; cat {progress} 2>/dev/null
+else echo finished; cat {job}; fi
+"""
+
+
+class ActionModule(ActionBase):
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_async = False
+
+    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        arguments = dict(self._task.args)
+        arguments.setdefault("run_id", uuid.uuid4().hex[:12])
+        arguments.setdefault("program_sha256", _program_sha256())
+        arguments["nodes"] = [_needed(entry) for entry in arguments.get("nodes") or []]
+        reports = arguments.get("report_directory")
+        if self._task.check_mode:
+            found = self._execute_module(
+                "baremetal.mpi_roce.mpi_allreduce", module_args=arguments, task_vars=task_vars
+            )
+            if "command" in found:
+                display.display(f"allreduce: would run {found['command']}")
+            return {**result, **found}
+        found = self._run_detached(arguments, task_vars)
+        result.update(found)
+        if found.get("figures"):
+            for line in table.lines(found):
+                display.display(line)
+            if reports:
+                result["report"] = _save(Path(reports), found)
+                display.display(f"allreduce: report in {result['report']}")
+        return result
+
+    def _run_detached(self, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:
+        limit = _seconds(arguments, "time_limit_s", 300) + PATIENCE_S
+        limit += _seconds(arguments, "bisect_runs", 24) * _seconds(arguments, "bisect_limit_s", 30)
+        begin = time.monotonic()
+        kept = self._task.async_val
+        self._task.async_val = int(limit)
+        try:
+            started = self._execute_module(
+                "baremetal.mpi_roce.mpi_allreduce",
+                module_args=arguments,
+                task_vars=task_vars,
+                wrap_async=True,
+            )
+        finally:
+            self._task.async_val = kept
+        job = started.get("results_file")
+        if not job:
+            return started
+        told = ""
+        while time.monotonic() - begin < limit + PATIENCE_S:
+            done, text = self._look(job, PROGRESS.format(arguments["run_id"]))
+            if done:
+                self._low_level_execute_command(f"rm -f {shlex.quote(job)}")
+                return _result(text)
+            if text and text != told:
+                told = text
+                display.display(told)
+        raise AnsibleActionFail(
+            f"smoke: the allreduce has not ended within {limit:.0f} s; its job on the launcher: {job}"
+        )
+
+    def _look(self, job: str, progress: str) -> tuple[bool, str]:
+        script = WAIT.format(job=shlex.quote(job), progress=progress, seconds=LOOK_S)
+        answer = self._low_level_execute_command(f"/bin/sh -c {shlex.quote(script)}")
+        head, _, rest = answer["stdout"].partition("\n")
+        if head.strip() not in ("running", "finished"):
+            told = (answer.get("stderr") or answer["stdout"]).strip()
+            raise AnsibleActionFail(f"smoke: could not look after the allreduce: {told}")
+        return head.strip() == "finished", rest.strip()
+
+
+def _needed(entry: dict[str, Any]) -> dict[str, Any]:
+    """Of a node only what the test uses: the whole directory would be megabytes for many nodes."""
+    return {
+        "name": entry["name"],
+        "role": entry.get("role", "compute"),
+        "slots": entry["slots"],
+        "drained": entry.get("drained", False),
+        "rails": [{"interface": rail["interface"]} for rail in entry.get("rails") or []],
+    }
+
+
+def _program_sha256() -> str:
+    """Of the program as mpi_stack installs it: ending in exactly one line feed."""
+    text = PROGRAM.read_text(encoding="utf-8").rstrip() + "\n"
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def _seconds(arguments: dict[str, Any], name: str, default: float) -> float:
+    try:
+        return float(arguments.get(name, default))
+    except (TypeError, ValueError):
+        return default  # the module says what is wrong with it
+
+
+def _result(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        shown = text[-2000:] or "nothing"
+        return {"failed": True, "msg": f"smoke: the module ended without a result: {shown}"}
+    found.pop("ansible_job_id", None)
+    return found
+
+
+def _save(directory: Path, found: dict[str, Any]) -> str:
+    """The whole result as JSON, under the time it was made; `smoke-latest.json` is the same."""
+    directory = directory.absolute()
+    directory.mkdir(parents=True, exist_ok=True)
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    kept = {key: value for key, value in found.items() if key != "invocation"}
+    text = json.dumps({"made": stamp, **kept}, indent=2, sort_keys=True) + "\n"
+    path = directory / f"smoke-{stamp}.json"
+    for target in (path, directory / "smoke-latest.json"):
+        handle, name = tempfile.mkstemp(dir=directory, prefix=".smoke-")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                stream.write(text)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.chmod(name, 0o644)  # noqa: PTH101
+            os.replace(name, target)  # noqa: PTH105
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(name)  # noqa: PTH108
+            raise
+    return str(path)

@@ -1,0 +1,126 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Finding who is at fault: the smallest set of nodes that fails, in few runs.
+
+The search halves. For one node or one pair among n it takes some 2 log2(n) runs per culprit, where
+trying all pairs would take n(n-1)/2. It assumes only that a set which contains a failing set fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+NODE = "node"
+PAIR = "pair"
+GROUP = "group"
+NOT_REPRODUCED = "not_reproduced"
+UNFINISHED = "unfinished"
+
+Fails = Callable[[Sequence[str]], bool]
+"""Runs on these nodes, and says whether that failed."""
+
+
+class NoMoreRuns(Exception):
+    """The budget of runs or of time is spent."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`kind` says what `nodes` are: the culprit alone, a pair, a larger group, or suspects."""
+
+    kind: str
+    nodes: tuple[str, ...]
+    runs: int
+
+    def sentence(self) -> str:
+        names = ", ".join(self.nodes)
+        spent = f"{self.runs} short run(s)"
+        if self.kind == NODE:
+            return f"{names} is at fault: runs with it fail, runs without it pass ({spent})"
+        if self.kind == PAIR:
+            return f"the pair {names} is at fault: each passes with others ({spent})"
+        if self.kind == GROUP:
+            return f"it takes {len(self.nodes)} nodes to fail: {names} ({spent})"
+        if self.kind == NOT_REPRODUCED:
+            return f"a short run on all nodes passed: the fault comes and goes ({spent})"
+        return f"the search ended early after {spent}; still suspect: {names}"
+
+
+def find(names: Sequence[str], fails: Fails, max_runs: int) -> Finding:
+    """The smallest set of `names` for which `fails` holds, within `max_runs` runs."""
+    search = _Search(names, fails, max_runs)
+    try:
+        return search.run()
+    except NoMoreRuns:
+        return Finding(UNFINISHED, tuple(sorted(search.suspects, key=search.order)), search.runs)
+
+
+class _Search:
+    def __init__(self, names: Sequence[str], fails: Fails, max_runs: int) -> None:
+        self.names = list(names)
+        self.fails_on = fails
+        self.left = max_runs
+        self.runs = 0
+        self.known: dict[frozenset[str], bool] = {}
+        self.suspects: set[str] = set(names)
+        self.place = {name: number for number, name in enumerate(names)}
+
+    def order(self, name: str) -> int:
+        return self.place[name]
+
+    def fails(self, names: Sequence[str]) -> bool:
+        key = frozenset(names)
+        if not key:
+            return False
+        if key not in self.known:
+            if self.left < 1:
+                raise NoMoreRuns
+            self.left -= 1
+            self.runs += 1
+            self.known[key] = self.fails_on(sorted(key, key=self.order))
+        return self.known[key]
+
+    def run(self) -> Finding:
+        if not self.fails(self.names):
+            return Finding(NOT_REPRODUCED, (), self.runs)
+        self.known[frozenset(self.names)] = True
+        culprits = self.minimal([], self.names, False)
+        self.suspects = set(culprits)
+        if len(culprits) == 2:
+            culprits = self.one_of_two(culprits)
+        kind = {1: NODE, 2: PAIR}.get(len(culprits), GROUP)
+        return Finding(kind, tuple(sorted(culprits, key=self.order)), self.runs)
+
+    def minimal(self, given: list[str], among: list[str], grown: bool) -> list[str]:
+        """The fewest of `among` that fail together with `given` (QuickXplain's halving)."""
+        if grown and given and self.fails(given):
+            return []
+        if len(among) == 1:
+            return among
+        middle = len(among) // 2
+        left, right = among[:middle], among[middle:]
+        if not given:
+            # Where one half fails alone the other is cleared at once.
+            for half in (left, right):
+                if self.fails(half):
+                    self.suspects = set(half)
+                    return self.minimal([], half, False)
+        from_right = self.minimal(given + left, right, True)
+        from_left = self.minimal(given + from_right, left, bool(from_right))
+        return from_left + from_right
+
+    def one_of_two(self, pair: list[str]) -> list[str]:
+        """A node whose links are down passes alone and fails with everybody: no pair, but one."""
+        first, second = pair
+        others = [name for name in self.names if name not in pair]
+        # Take a witness that is sound: one that passes with at least one of the two.
+        for other in others[:3]:
+            with_first = self.fails([first, other])
+            with_second = self.fails([second, other])
+            if with_first and not with_second:
+                return [first]
+            if with_second and not with_first:
+                return [second]
+            if not with_first and not with_second:
+                return pair
+        return pair

@@ -1,0 +1,131 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Reading what a run printed: the program's records, UCX's lanes, the launcher's complaints."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Optional
+
+MARK = "allreduce-record "
+"""As the program has it."""
+
+INSIDE_A_NODE = (
+    "self",
+    "sysv",
+    "posix",
+    "cma",
+    "knem",
+    "xpmem",
+    "cuda_ipc",
+    "cuda_copy",
+    "gdr_copy",
+)
+
+
+def record(line: str) -> Optional[dict[str, Any]]:
+    """The record on a line of the program's output, or None for any other line."""
+    if not line.startswith(MARK):
+        return None
+    try:
+        value = json.loads(line[len(MARK) :])
+    except ValueError:
+        return None  # cut short: the run ended in the middle of it
+    return value if isinstance(value, dict) and "kind" in value else None
+
+
+def records(lines: Iterable[str]) -> list[dict[str, Any]]:
+    return [value for value in map(record, lines) if value is not None]
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One way an endpoint sends: `tcp/rail0`."""
+
+    transport: str
+    device: str
+
+
+def lanes(text: str) -> tuple[Lane, ...]:
+    """The lanes in a line of UCX's report, whatever it uses them for.
+
+    `ep_cfg[2]: tag(tcp/rail0 tcp/rail1)` in UCX 1.13 and before, in later versions
+    `ucp_context_0 inter-node cfg#3 tag(rc_mlx5/mlx5_0:1)`.
+    """
+    found = []
+    for group in re.findall(r"\b\w+\(([^()]*)\)", text):
+        for word in group.split():
+            transport, separator, device = word.partition("/")
+            if separator:
+                found.append(Lane(transport, device))
+    return tuple(found)
+
+
+def between_nodes(text: str) -> tuple[Lane, ...]:
+    """The lanes of a report line that leave the node; empty for one that stays inside."""
+    found = lanes(text)
+    if "intra-node" in text or "self cfg#" in text:
+        return ()
+    if "inter-node" not in text and any(lane.transport in INSIDE_A_NODE for lane in found):
+        return ()
+    return tuple(lane for lane in found if lane.transport not in INSIDE_A_NODE)
+
+
+def is_transport(lane: Lane, asked: str) -> bool:
+    """Whether a lane is of the transport asked for: `rc` has drivers (`rc_verbs`, `rc_mlx5`)."""
+    return lane.transport == asked or lane.transport.startswith(f"{asked}_")
+
+
+TELLING = re.compile(
+    r"error|fail|unable|unreachable|not reach|signal|killed|abort|lost|refused|denied|timed? ?out|"
+    r"cannot|could not|no route|not found|not installed|does not know|exited|not enough slots|"
+    r"verification|mismatch|invalid|allreduce: rank|no components|no such",
+    re.IGNORECASE,
+)
+WHERE = re.compile(
+    r"^\s*(local host|remote host|host|node|hostname|executable|framework)\s*:", re.I
+)
+NOISE = re.compile(
+    r"^-{20,}$|^primary job\s+terminated|^your choice|^this may be because|^\* |"
+    r"a system-required executable|^please |is likely to abort|^\s*$|"
+    r"job to be (terminated|aborted)|was asked to launch|show_help|usually caused by|for example",
+    re.IGNORECASE,
+)
+
+
+def relevant_lines(text: str, limit: int = 12) -> list[str]:
+    """What of the launcher's output tells the cause: no boxes, no advice, nothing twice."""
+    found: list[str] = []
+    seen: set[str] = set()
+    for line in text.splitlines():
+        line = line.strip()
+        if NOISE.search(line) or not (TELLING.search(line) or WHERE.search(line)):
+            continue
+        kind = re.sub(r"\d+", "#", line) if line.startswith("[") else line
+        if kind in seen:
+            continue
+        seen.add(kind)
+        found.append(line if len(line) <= 300 else line[:297] + "...")
+        if len(found) == limit:
+            break
+    return found
+
+
+def hosts_named(lines: Sequence[str], names: Iterable[str]) -> list[str]:
+    """Which of `names` the lines mention, as whole words."""
+    text = "\n".join(lines)
+    words = set(re.findall(r"[A-Za-z0-9][A-Za-z0-9_-]*", text))
+    whole = set(re.findall(r"[A-Za-z0-9][A-Za-z0-9_.-]*[A-Za-z0-9]", text))
+    return [name for name in names if name in words or name in whole]
+
+
+def first_ranks_named(lines: Iterable[str]) -> list[int]:
+    """Ranks that the launcher or the program names as the ones that went wrong."""
+    found: list[int] = []
+    for line in lines:
+        for text in re.findall(r"(?:process rank|allreduce: rank) (\d+)", line):
+            if int(text) not in found:
+                found.append(int(text))
+    return found

@@ -1,0 +1,294 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The smoke test from end to end: ready? run, clean up, judge, and on failure find the culprit."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Optional, Protocol
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import (
+    bisect,
+    figures,
+    hosts,
+    parse,
+    verdict,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.launch import (
+    GRACE_S,
+    Outcome,
+    Progress,
+    bounded,
+    launch,
+    login_shell,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.plan import (
+    PROGRAM,
+    Plan,
+    as_listed,
+    command,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
+    FAILED,
+    OK,
+    Check,
+    failures,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Runner
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the operator asked for."""
+
+    plan: Plan
+    user: str
+    hostfile: Path
+    run_id: str
+    program_sha256: str = ""
+    time_limit_s: float = 300.0
+    bisect_runs: int = 24
+    bisect_limit_s: float = 30.0
+    tolerances: verdict.Tolerances = field(default_factory=verdict.Tolerances)
+    line_rate_gbytes_s: float = 0.0
+    virtual: bool = False
+
+
+class Launcher(Protocol):
+    """Runs a plan over a hostfile for at most so many seconds."""
+
+    def __call__(
+        self, plan: Plan, hostfile: Path, run_id: str, limit_s: float, progress: Progress
+    ) -> Outcome: ...
+
+
+Say = Callable[[str], None]
+
+
+def mpirun(user: str, run: Runner) -> Launcher:
+    """The launcher of production: mpirun as `user`, under systemd's guard."""
+
+    def start(
+        plan: Plan, hostfile: Path, run_id: str, limit_s: float, progress: Progress
+    ) -> Outcome:
+        unit = f"baremetal-mpi-smoke-{run_id}"
+        # The one who waits is first to lose patience, then the ranks, then systemd: so a hang is
+        # reported as one, and not as the rank whose clock happened to ring first.
+        argv = login_shell(user, command(plan, str(hostfile), run_id, limit_s + GRACE_S))
+        return launch(
+            bounded(argv, unit, limit_s + 2 * GRACE_S),
+            limit_s,
+            stop=lambda: _stop_unit(run, unit),
+            progress=progress,
+        )
+
+    return start
+
+
+def _stop_unit(run: Runner, unit: str) -> None:
+    run(["systemctl", "stop", "--no-block", unit], check=False)
+
+
+class Session:
+    """One smoke test. `say` gets a line whenever there is something new to tell."""
+
+    def __init__(
+        self,
+        request: Request,
+        run: Runner,
+        start: Launcher,
+        say: Say,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.request = request
+        self.run_program = run
+        self.start = start
+        self.say = say
+        self.clock = clock
+        self.deadline = clock() + request.time_limit_s
+        self.begin = clock()
+        self.lines: list[str] = []
+        self.culprit: Optional[bisect.Finding] = None
+        self.outcome: Optional[Outcome] = None
+
+    def run(self) -> dict[str, Any]:
+        """The result, as the module returns it: `checks`, `figures`, `message` when it failed."""
+        request = self.request
+        nodes, differences = as_listed(request.plan.nodes, _read(request.hostfile))
+        plan = replace(request.plan, nodes=nodes)
+        if differences:
+            why = f"{verdict.listed(differences)}; run --tags hostfile"
+            return self.result(plan, [Check("hostfile", "as the model", "not", FAILED, "", why)])
+        checks = self.ready(plan)
+        if failures(checks):
+            return self.result(plan, checks)
+
+        total = len(plan.sizes)
+        done = 0
+
+        def progress(record: dict[str, Any]) -> None:
+            nonlocal done
+            if record["kind"] == "size":
+                done += 1
+                self.tell(f"allreduce: {done} of {total} sizes")
+
+        self.tell(f"allreduce: starting {plan.ranks} ranks on {len(plan.nodes)} nodes")
+        limit = max(5.0, self.left())
+        outcome = self.start(plan, request.hostfile, request.run_id, limit, progress)
+        self.outcome = outcome
+        swept = self.sweep(plan)
+        checks.append(self.finished(outcome, done, total, limit))
+        if outcome.complete:
+            checks += verdict.judge(plan, outcome.records, request.tolerances)
+        checks.append(verdict.no_orphans(swept))
+        wrong = any(check.name == "exactness" for check in failures(checks))
+        if (not outcome.complete or wrong) and len(plan.nodes) > 1:
+            self.search(plan)
+        return self.result(plan, checks)
+
+    def ready(self, plan: Plan) -> list[Check]:
+        names = [node.host for node in plan.nodes]
+        self.tell(f"allreduce: asking {len(names)} nodes whether they are ready")
+        request = self.request
+        problems = hosts.preflight(
+            self.run_program, request.user, names, PROGRAM, request.program_sha256
+        )
+        if not problems:
+            return [Check("ready", len(names), len(names), OK)]
+        return [
+            Check("ready", "ready", "not", FAILED, name, reason)
+            for name, reason in problems.items()
+        ]
+
+    def finished(self, outcome: Outcome, done: int, total: int, limit: float) -> Check:
+        """Whether the run came to its end by itself."""
+        if outcome.complete and outcome.rc == 0:
+            return Check("finished", "all sizes", "all sizes", OK)
+        self.lines = parse.relevant_lines(outcome.complaints)
+        if outcome.timed_out:
+            why = f"stopped after {limit:.0f} s (mpi_smoke_time_limit_s)"
+        else:
+            why = f"mpirun ended with status {outcome.rc}"
+        named = parse.hosts_named(self.lines, [node.name for node in self.request.plan.nodes])
+        ranks = parse.first_ranks_named(self.lines)
+        why += f"; it names {', '.join(named)}" if named else ""
+        why += f"; rank(s) {', '.join(map(str, ranks[:8]))}" if ranks else ""
+        return Check("finished", "all sizes", f"{done} of {total} sizes", FAILED, "", why)
+
+    def sweep(self, plan: Plan) -> hosts.Swept:
+        names = [node.host for node in plan.nodes]
+        return hosts.sweep(self.run_program, self.request.user, names, self.request.run_id)
+
+    def search(self, plan: Plan) -> None:
+        """Short runs on fewer and fewer nodes."""
+        request = self.request
+        number = 0
+
+        def fails(names: Sequence[str]) -> bool:
+            nonlocal number
+            if self.left() < 1:
+                raise bisect.NoMoreRuns
+            number += 1
+            self.tell(f"allreduce: looking for the fault, run {number}, {len(names)} nodes")
+            part = plan.subset(names)
+            limit = min(request.bisect_limit_s, self.left())
+            with _hostfile(part) as path:
+                outcome = self.start(part, path, f"{request.run_id}-{number}", limit, _ignore)
+            ends = [one for one in outcome.records if one["kind"] == "end"]
+            failed = outcome.rc != 0 or not ends or bool(ends[0]["wrong_results"])
+            if failed:
+                self.sweep(part)
+                self.lines = parse.relevant_lines(outcome.complaints) or self.lines
+            return failed
+
+        # The search has time of its own: the run may have used up its limit by hanging.
+        self.deadline = self.clock() + request.bisect_runs * request.bisect_limit_s
+        self.culprit = bisect.find([node.name for node in plan.nodes], fails, request.bisect_runs)
+
+    def left(self) -> float:
+        return self.deadline - self.clock()
+
+    def tell(self, text: str) -> None:
+        self.say(f"{text}, {self.clock() - self.begin:.0f} s")
+
+    def result(self, plan: Plan, checks: list[Check]) -> dict[str, Any]:
+        request = self.request
+        records = self.outcome.records if self.outcome is not None else []
+        start = next(iter(verdict.of_kind(records, "start")), {})
+        failed = failures(checks)
+        return {
+            "checks": [asdict(check) for check in checks],
+            "figures": self.figures(plan, records),
+            "nodes": [node.name for node in plan.nodes],
+            "lanes": [
+                {"text": one["text"], "ranks": len(one["ranks"])}
+                for one in verdict.of_kind(records, "lane")
+            ],
+            "traffic": verdict.traffic(plan, records),
+            "versions": {key: start[key] for key in ("library", "mpi4py", "numpy") if key in start},
+            "run_id": request.run_id,
+            "seconds": round(self.clock() - self.begin, 1),
+            "command": shlex.join(
+                command(plan, str(request.hostfile), request.run_id, request.time_limit_s)
+            ),
+            "lines": self.lines,
+            "culprit": asdict(self.culprit) if self.culprit is not None else None,
+            "message": self.message(plan, failed) if failed else "",
+        }
+
+    def figures(self, plan: Plan, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """What was measured, beside what it is to be compared with."""
+        by_size = figures.figures(records, plan.ranks)
+        best = figures.best_busbw(by_size)
+        return {
+            "ranks": plan.ranks,
+            "nodes": len(plan.nodes),
+            "transport": plan.transport,
+            "by_size": by_size,
+            "best_busbw_gbytes_s": best["busbw_gbytes_s"] if best is not None else None,
+            "line_rate_gbytes_s": self.request.line_rate_gbytes_s,
+            "threshold_gbytes_s": self.request.tolerances.min_busbw_gbytes_s,
+            "virtual": self.request.virtual,
+        }
+
+    def message(self, plan: Plan, failed: Sequence[Check]) -> str:
+        shown = [
+            f"smoke: allreduce over {plan.ranks} ranks on {len(plan.nodes)} nodes "
+            f"({plan.transport}) failed:"
+        ]
+        shown += [f"  {check.line()}" for check in failed[:20]]
+        if len(failed) > 20:
+            shown.append(f"  and {len(failed) - 20} more")
+        if self.culprit is not None:
+            shown.append(f"  search: {self.culprit.sentence()}")
+        if self.lines:
+            shown.append("  the launcher said:")
+            shown += [f"    {line}" for line in self.lines]
+        return "\n".join(shown)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+
+
+def _ignore(record: dict[str, Any]) -> None:
+    del record
+
+
+@contextlib.contextmanager
+def _hostfile(plan: Plan) -> Iterator[Path]:
+    """A hostfile for some of the nodes, readable by the MPI user, gone afterwards."""
+    with tempfile.NamedTemporaryFile("w", prefix="mpi-smoke-hosts-", suffix=".txt") as stream:
+        path = Path(stream.name)
+        path.chmod(0o644)
+        stream.write(plan.hostfile())
+        stream.flush()
+        yield path

@@ -1,0 +1,72 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A result as a person reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import OK
+
+
+def size_text(count: int) -> str:
+    """4 B, 64 KiB, 1 MiB; sizes that are no round number in bytes."""
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= scale and count % scale == 0:
+            return f"{count // scale} {unit}"
+    return f"{count} B"
+
+
+def time_text(microseconds: float) -> str:
+    if microseconds < 1000:
+        return f"{microseconds:.1f} us"
+    if microseconds < 1e6:
+        return f"{microseconds / 1000:.1f} ms"
+    return f"{microseconds / 1e6:.2f} s"
+
+
+def lines(result: Mapping[str, Any]) -> list[str]:
+    """The figures as a table, with what they are measured against, and the verdict."""
+    figures = result["figures"]
+    rows = [("size", "runs", "min", "median", "p99", "algbw", "busbw")]
+    for one in figures["by_size"]:
+        rows.append(
+            (
+                size_text(one["bytes"]),
+                str(one["iterations"]),
+                time_text(one["min_us"]),
+                time_text(one["median_us"]),
+                time_text(one["p99_us"]),
+                f"{one['algbw_gbytes_s']:.4f}",
+                f"{one['busbw_gbytes_s']:.4f}",
+            )
+        )
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    shown = [
+        f"allreduce of {figures['ranks']} ranks on {figures['nodes']} nodes over "
+        f"{figures['transport']} (bandwidth in GB/s)"
+    ]
+    if figures["by_size"]:
+        for row in rows:
+            cells = (cell.rjust(width) for cell, width in zip(row, widths))
+            shown.append("  " + "  ".join(cells))
+        shown.append("  " + against(figures))
+    checks = result.get("checks", [])
+    held = sum(check["status"] == OK for check in checks)
+    failed = [check["name"] for check in checks if check["status"] == "failed"]
+    verdict = f"FAILED: {', '.join(dict.fromkeys(failed))}" if failed else "none failed"
+    shown.append(f"  {held} of {len(checks)} checks hold, {verdict} ({result['seconds']:.1f} s)")
+    return shown
+
+
+def against(figures: Mapping[str, Any]) -> str:
+    """The best figure beside the line rate and the threshold."""
+    best = figures["best_busbw_gbytes_s"]
+    rate = figures["line_rate_gbytes_s"]
+    wanted = figures["threshold_gbytes_s"]
+    text = f"best busbw {best:.4f} GB/s; line rate {rate:g} GB/s a node"
+    if figures["virtual"]:
+        text += " is nominal: these nodes are virtual, only correctness counts"
+    elif rate:
+        text += f" ({100 * best / rate:.1f} %)"
+    return text + ("; no threshold set" if wanted is None else f"; threshold {wanted:g} GB/s")

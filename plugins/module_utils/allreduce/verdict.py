@@ -1,0 +1,289 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Judging a run: each promise of the smoke test against what the ranks reported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import figures
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.hosts import Swept
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.parse import (
+    between_nodes,
+    is_transport,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.plan import Node, Plan
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
+    FAILED,
+    NOT_APPLICABLE,
+    OK,
+    Check,
+    compare,
+)
+
+SHOWN = 5
+"""Items a reason lists before it says how many more there are."""
+
+
+@dataclass(frozen=True)
+class Tolerances:
+    """What is not a fault: a shell on management, a figure below none."""
+
+    management_bytes: int = 1 << 20
+    management_share: float = 0.02
+    min_busbw_gbytes_s: Optional[float] = None
+
+
+Records = Sequence[Mapping[str, Any]]
+
+
+def of_kind(records: Records, kind: str) -> list[Mapping[str, Any]]:
+    return [one for one in records if one["kind"] == kind]
+
+
+def listed(items: Sequence[str]) -> str:
+    more = len(items) - SHOWN
+    return "; ".join(items[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+
+
+def node_of(host: str, nodes: Mapping[str, Node]) -> Optional[Node]:
+    """The model's node for a host name, which may carry a domain."""
+    return nodes.get(host) or nodes.get(host.split(".", 1)[0])
+
+
+def judge(plan: Plan, records: Records, tolerances: Tolerances) -> list[Check]:
+    """Every check of a run that came to its end."""
+    return [
+        world_size(plan, records),
+        placement(plan, records),
+        *exactness(records),
+        transport(plan, records),
+        rails_traffic(plan, records),
+        management_traffic(plan, records, tolerances),
+        threshold(plan, records, tolerances),
+    ]
+
+
+def world_size(plan: Plan, records: Records) -> Check:
+    found = next((one["ranks"] for one in of_kind(records, "start")), None)
+    return compare("world_size", plan.ranks, found, reason="ranks are missing, or too many started")
+
+
+def placement(plan: Plan, records: Records) -> Check:
+    """Ranks are given out node by node in the hostfile's order, as many as each has slots."""
+    wanted: dict[str, tuple[int, int]] = {}
+    first = 0
+    for planned in plan.nodes:
+        wanted[planned.name] = (first, first + planned.slots)
+        first += planned.slots
+    nodes = {node.name: node for node in plan.nodes}
+    wrong = []
+    seen = set()
+    for host in of_kind(records, "host"):
+        node = node_of(host["name"], nodes)
+        if node is None:
+            wrong.append(f"ranks {host['ranks'][:8]} ran on {host['name']}, which is no node of it")
+            continue
+        seen.add(node.name)
+        begin, end = wanted[node.name]
+        exact = host["ranks"] == list(range(begin, end))
+        if len(host["ranks"]) != node.slots or not (exact or plan.rankfile):
+            wrong.append(f"{node.name} has ranks {host['ranks'][:8]}, not {begin} to {end - 1}")
+    wrong += [f"{name} has none" for name in wanted if name not in seen]
+    return _all_or("placement", f"{len(plan.nodes)} nodes as in the hostfile", wrong)
+
+
+def _all_or(name: str, wanted: Any, wrong: Sequence[str], subject: str = "") -> Check:
+    if not wrong:
+        return Check(name, wanted, wanted, OK, subject)
+    return Check(name, wanted, f"{len(wrong)} not", FAILED, subject, listed(wrong))
+
+
+def exactness(records: Records) -> list[Check]:
+    """One check per type and operation, over every size and both placements, on every rank."""
+    tested: dict[tuple[str, str], int] = {}
+    for one in of_kind(records, "size"):
+        for kind, operation, _placement in one["tested"]:
+            tested[kind, operation] = tested.get((kind, operation), 0) + 1
+    if any(of_kind(records, "size")):
+        timed = tested.get(("float32", "SUM"), 0)
+        tested["float32", "SUM"] = timed + len(of_kind(records, "size"))
+    wrong: dict[tuple[str, str], list[str]] = {}
+    for one in of_kind(records, "wrong"):
+        wrong.setdefault((one["type"], one["operation"]), []).append(
+            f"rank {one['rank']} on {one['host']}: {one['elements']} element(s) of "
+            f"{one['bytes']} bytes {one['placement']}, first at {one['first']}: "
+            f"wanted {one['wanted']}, found {one['found']}"
+        )
+    checks = [
+        _all_or(
+            "exactness",
+            f"{tested.get(key, 0)} allreduces to the bit",
+            wrong.get(key, []),
+            f"{key[0]} {key[1]}",
+        )
+        for key in sorted({*tested, *wrong})
+    ]
+    total = next((one["wrong_results"] for one in of_kind(records, "end")), None)
+    shown = len(of_kind(records, "wrong"))
+    if total is None or (total and not shown):
+        checks.append(
+            Check("exactness", 0, total, FAILED, "", "ranks did not report what was wrong")
+        )
+    return checks
+
+
+def transport(plan: Plan, records: Records) -> Check:
+    """What UCX says its endpoints between nodes run over; that and nothing else."""
+    name, asked = "transport", plan.transport
+    if len(plan.nodes) < 2:
+        return Check(name, asked, None, NOT_APPLICABLE, "", "one node alone: nothing leaves it")
+    silent: Sequence[int] = next((one["silent_ranks"] for one in of_kind(records, "end")), [])
+    if silent:
+        why = f"UCX reported nothing on ranks {silent[:8]}: they did not use UCX (pml is not ucx?)"
+        return Check(name, asked, "no report", FAILED, "", why)
+    rails_of_rank = _rails_of_rank(plan, records)
+    used: set[str] = set()
+    wrong = []
+    connected: set[int] = set()
+    for one in of_kind(records, "lane"):
+        found = between_nodes(one["text"])
+        if not found:
+            continue
+        connected.update(one["ranks"])
+        used.update(lane.transport for lane in found)
+        for lane in found:
+            if not is_transport(lane, asked):
+                wrong.append(f"{lane.transport}/{lane.device} on ranks {one['ranks'][:8]}")
+            elif asked == "tcp":
+                stray = [r for r in one["ranks"] if lane.device not in rails_of_rank.get(r, ())]
+                if stray:
+                    wrong.append(f"{lane.device} is no rail of ranks {stray[:8]}")
+    ranks = {rank for one in of_kind(records, "host") for rank in one["ranks"]}
+    if ranks and not connected:
+        wrong.append("no endpoint between nodes was reported")
+    if wrong:
+        found_text = ", ".join(sorted(used)) or "nothing"
+        return Check(name, asked, found_text, FAILED, "", listed(wrong))
+    return Check(name, asked, asked, OK, "", ", ".join(sorted(used)))
+
+
+def _rails_of_rank(plan: Plan, records: Records) -> dict[int, tuple[str, ...]]:
+    nodes = {node.name: node for node in plan.nodes}
+    found: dict[int, tuple[str, ...]] = {}
+    for host in of_kind(records, "host"):
+        node = node_of(host["name"], nodes)
+        for rank in host["ranks"]:
+            found[rank] = node.rails if node is not None else ()
+    return found
+
+
+def volume(records: Records) -> int:
+    return next((int(one["volume_bytes"]) for one in of_kind(records, "end")), 0)
+
+
+def least_bytes_per_node(plan: Plan, records: Records) -> int:
+    """What every node has to send, whatever the algorithm: its part of the buffers, once over.
+
+    A ring or a recursive halving sends about twice this, recursive doubling several times as much.
+    """
+    return volume(records) * (len(plan.nodes) - 1) // max(1, len(plan.nodes))
+
+
+def sent_by_rail(node: Node, counters: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """Bytes sent by each rail: the kernel's counter, or the RDMA port's where that one counts."""
+    return {
+        rail: max(counters.get(rail, (0, 0))[0], counters.get(f"rdma:{rail}", (0, 0))[0])
+        for rail in node.rails
+    }
+
+
+def traffic(plan: Plan, records: Records) -> list[dict[str, Any]]:
+    """Bytes by node: what each rail sent, and what everything that is no rail sent or received."""
+    nodes = {node.name: node for node in plan.nodes}
+    found = []
+    for host in of_kind(records, "host"):
+        node = node_of(host["name"], nodes)
+        if node is None:
+            continue
+        counters: Mapping[str, Sequence[int]] = host["counters"]
+        others = {
+            name: max(value)
+            for name, value in counters.items()
+            if name not in node.rails and not name.startswith("rdma:")
+        }
+        found.append(
+            {"node": node.name, "rails": sent_by_rail(node, counters), "elsewhere": others}
+        )
+    return found
+
+
+def rails_traffic(plan: Plan, records: Records) -> Check:
+    """Every node sent what an allreduce cannot do without, and over each of its rails."""
+    name = "rails_traffic"
+    if len(plan.nodes) < 2:
+        return Check(name, 0, None, NOT_APPLICABLE, "", "one node alone: nothing leaves it")
+    least = least_bytes_per_node(plan, records)
+    wanted = f"at least {_mebibytes(least)} from every node, on every rail"
+    wrong = []
+    totals = []
+    for one in traffic(plan, records):
+        total = sum(one["rails"].values())
+        totals.append(total)
+        if total < least:
+            wrong.append(f"{one['node']} sent {_mebibytes(total)} over its rails")
+        idle = [
+            rail for rail, sent in one["rails"].items() if sent < least / 100 / len(one["rails"])
+        ]
+        if idle and plan.bind_rails and len(one["rails"]) > len(idle):
+            wrong.append(f"{one['node']}: nothing went over {', '.join(idle)}")
+    if not totals:
+        wrong.append("no node reported its counters")
+    if wrong:
+        return Check(name, wanted, f"{len(wrong)} not", FAILED, "", listed(wrong))
+    return Check(name, wanted, f"{_mebibytes(min(totals))} or more", OK)
+
+
+def management_traffic(plan: Plan, records: Records, tolerances: Tolerances) -> Check:
+    """Nothing to speak of on any interface that is not a rail."""
+    least = least_bytes_per_node(plan, records)
+    allowed = tolerances.management_bytes + round(tolerances.management_share * least)
+    wrong = []
+    most = 0
+    for one in traffic(plan, records):
+        for interface, moved in one["elsewhere"].items():
+            most = max(most, moved)
+            if moved > allowed:
+                wrong.append(f"{one['node']} {interface}: {_mebibytes(moved)}")
+    wanted = f"at most {_mebibytes(allowed)} on any interface that is no rail"
+    if wrong:
+        return Check("management_traffic", wanted, f"{len(wrong)} over", FAILED, "", listed(wrong))
+    return Check("management_traffic", wanted, _mebibytes(most), OK)
+
+
+def _mebibytes(count: int) -> str:
+    return f"{count / (1 << 20):.2f} MiB"
+
+
+def threshold(plan: Plan, records: Records, tolerances: Tolerances) -> Check:
+    wanted = tolerances.min_busbw_gbytes_s
+    best = figures.best_busbw(figures.figures(records, plan.ranks))
+    found = None if best is None else best["busbw_gbytes_s"]
+    if wanted is None:
+        return Check("threshold", None, found, NOT_APPLICABLE, "", "no threshold set")
+    if found is not None and found >= wanted:
+        return Check("threshold", f"at least {wanted:g} GB/s", found, OK)
+    why = "best bus bandwidth of any size, in GB/s; compare rails and cores of the slow node"
+    return Check("threshold", f"at least {wanted:g} GB/s", found, FAILED, "", why)
+
+
+def no_orphans(swept: Swept) -> Check:
+    """After the run and its clean-up, no process of it is left on any node."""
+    killed = sum(swept.killed.values())
+    wrong = [f"{host}: {count} left" for host, count in swept.left.items()]
+    wrong += [f"{host}: could not be asked ({why})" for host, why in swept.unknown.items()]
+    if wrong:
+        return Check("no_orphans", 0, sum(swept.left.values()), FAILED, "", listed(wrong))
+    hosts = ", ".join(f"{host} {count}" for host, count in swept.killed.items())
+    return Check("no_orphans", 0, 0, OK, "", f"{killed} killed: {hosts}" if killed else "")

@@ -1,0 +1,358 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: mpi_allreduce
+short_description: Prove the cluster with an allreduce over every rank
+version_added: "0.1.0"
+description:
+  - Launches an mpi4py allreduce from the launcher, as the MPI user, over the hostfile.
+  - Checks every result to the bit on every rank, where the ranks run, which transport UCX used, and
+    that the bytes went over the rails and not over management.
+  - Measures every size, and returns the figures beside the line rate.
+  - On failure it runs again on fewer and fewer nodes until the node or the pair at fault is found.
+  - A run ends after its time limit whatever happens, and no process of it is left on any node.
+  - Changes nothing. Runs on the launcher; the action plugin of the same name shows progress, prints
+    the figures and saves them on the controller.
+options:
+  nodes:
+    description:
+      - Nodes that take part, as entries of C(directory) of the
+        M(baremetal.mpi_roce.cluster_directory) action. Those that are not compute nodes or are
+        drained are left out.
+    type: list
+    elements: dict
+    required: true
+  user:
+    description: MPI user that launches.
+    type: str
+    required: true
+  hostfile:
+    description: Hostfile on the launcher, in Open MPI's format.
+    type: path
+    default: /etc/baremetal-mpi-roce/hostfile
+  rankfile:
+    description: Rankfile on the launcher; empty places ranks slot by slot.
+    type: str
+    default: ''
+  transport:
+    description: Transport that UCX has to report between nodes.
+    type: str
+    choices: [tcp, rc]
+    default: tcp
+  max_bytes:
+    description: Largest buffer, in bytes.
+    type: int
+    default: 67108864
+  size_step:
+    description: Each size is this many times the one before, from 4 bytes on.
+    type: int
+    default: 4
+  combinations:
+    description:
+      - How many combinations of type, operation and placement to check at each size, going round
+        through all of them. V(0) checks all of them at each size.
+    type: int
+    default: 0
+  iterations:
+    description: Timed iterations of each size up to 64 KiB.
+    type: int
+    default: 200
+  iterations_large:
+    description: Timed iterations of each larger size.
+    type: int
+    default: 50
+  warmup:
+    description: Untimed iterations before those.
+    type: int
+    default: 2
+  bind_rails:
+    description: Whether each rank uses only the rail of its own GPU, so that every rail is used.
+    type: bool
+    default: true
+  python:
+    description: Python interpreter of the ranks.
+    type: path
+    default: /usr/bin/python3
+  parameters:
+    description: Further Open MPI parameters for the command line.
+    type: dict
+    default: {}
+  time_limit_s:
+    description: Seconds after which the run is stopped and counts as failed.
+    type: float
+    default: 300
+  bisect_runs:
+    description: At most this many short runs to find the node or pair at fault; V(0) for none.
+    type: int
+    default: 24
+  bisect_limit_s:
+    description: Seconds after which a short run counts as failed.
+    type: float
+    default: 30
+  min_busbw_gbytes_s:
+    description: Least bus bandwidth (10^9 bytes per second) that the best size has to reach.
+    type: float
+  management_bytes:
+    description: Bytes on a management interface that are not yet a finding.
+    type: int
+    default: 1048576
+  management_share:
+    description: Share of a node's rail traffic that may pass management in addition.
+    type: float
+    default: 0.02
+  speed_gbps:
+    description: Speed of one rail in Gbit/s, for the line rate.
+    type: float
+    default: 0
+  program_sha256:
+    description: Checksum that the allreduce program has to have on every node; empty accepts any.
+    type: str
+    default: ''
+  run_id:
+    description: Name of this run, in the command line of each of its processes; empty makes one up.
+    type: str
+    default: ''
+  report_directory:
+    description:
+      - Directory on the controller where the action plugin saves the result as JSON; a relative
+        path starts where Ansible was started. Empty saves nothing.
+    type: path
+author:
+  - Baremetal MPI RoCE founders (@baremetal)
+attributes:
+  check_mode:
+    description: Shows the command and launches nothing.
+    support: full
+  diff_mode:
+    description: There is nothing to differ; it changes nothing.
+    support: none
+seealso:
+  - module: baremetal.mpi_roce.mpi_stack
+"""
+
+EXAMPLES = r"""
+- name: Prove the cluster
+  baremetal.mpi_roce.mpi_allreduce:
+    nodes: "{{ directory }}"
+    user: mpi
+    max_bytes: 1048576
+    min_busbw_gbytes_s: 200
+"""
+
+RETURN = r"""
+layer:
+  description: Tag of the layer.
+  type: str
+  returned: always
+  sample: smoke
+checks:
+  description: Each promise, what was wanted and what was found.
+  type: list
+  elements: dict
+  returned: always
+  sample:
+    - name: world_size
+      subject: ''
+      wanted: 32
+      found: 32
+      status: ok
+      reason: ''
+figures:
+  description:
+    - What was measured, beside what it compares with. Bandwidths are in 10^9 bytes per second; the
+      line rate is what all rails of one node carry in each direction.
+    - C(by_size) has per size the number of iterations, the minimum, median and 99th percentile time
+      in microseconds, and algorithm and bus bandwidth. The time of an iteration is that of its
+      slowest rank.
+    - C(virtual) says that the launcher is a container; the line rate is then nominal only.
+  type: dict
+  returned: always
+  sample:
+    ranks: 32
+    nodes: 4
+    transport: rc
+    best_busbw_gbytes_s: 31.31
+    line_rate_gbytes_s: 800.0
+    threshold_gbytes_s: null
+    virtual: false
+    by_size:
+      - bytes: 1048576
+        iterations: 50
+        min_us: 60.1
+        median_us: 64.9
+        p99_us: 81.0
+        algbw_gbytes_s: 16.16
+        busbw_gbytes_s: 31.31
+traffic:
+  description: Bytes sent by each rail of each node, and bytes on its other interfaces.
+  type: list
+  elements: dict
+  returned: when the run got that far
+  sample:
+    - node: node01
+      rails: {rail0: 27389406}
+      elsewhere: {eth0: 14029}
+lanes:
+  description: What UCX reported its endpoints run over, and how many ranks did.
+  type: list
+  elements: dict
+  returned: when the run got that far
+  sample:
+    - text: 'ep_cfg[2]: tag(tcp/rail0)'
+      ranks: 4
+nodes:
+  description: Names of the nodes that took part, in the order of their ranks.
+  type: list
+  elements: str
+  returned: always
+  sample: [node01, node02]
+culprit:
+  description: What the search after a failure found; null without one.
+  type: dict
+  returned: always
+  sample:
+    kind: pair
+    nodes: [node02, node07]
+    runs: 9
+command:
+  description: The launcher's command line.
+  type: str
+  returned: always
+  sample: mpirun --hostfile /etc/baremetal-mpi-roce/hostfile -np 32 --map-by slot ...
+lines:
+  description: The launcher's lines that tell the cause of a failure.
+  type: list
+  elements: str
+  returned: always
+  sample: []
+seconds:
+  description: Seconds it took in all.
+  type: float
+  returned: always
+  sample: 6.4
+"""
+
+import contextlib
+import uuid
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import commands, files, machine
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import (
+    figures,
+    plan,
+    session,
+    verdict,
+)
+
+PROGRESS_DIRECTORY = Path("/run/baremetal-mpi-roce")
+
+
+def nodes_of(directory: list) -> tuple:
+    """The nodes of the directory that run ranks."""
+    return tuple(
+        plan.Node(
+            entry["name"],
+            int(entry["slots"]),
+            tuple(rail["interface"] for rail in entry.get("rails") or []),
+        )
+        for entry in directory
+        if entry.get("role", "compute") == "compute" and not entry.get("drained")
+    )
+
+
+def request_of(params: dict) -> session.Request:
+    nodes = nodes_of(params["nodes"])
+    rails = max((len(node.rails) for node in nodes), default=0)
+    return session.Request(
+        plan=plan.Plan(
+            nodes=nodes,
+            transport=params["transport"],
+            max_bytes=params["max_bytes"],
+            size_step=params["size_step"],
+            combinations=params["combinations"],
+            iterations=params["iterations"],
+            iterations_large=params["iterations_large"],
+            warmup=params["warmup"],
+            bind_rails=params["bind_rails"],
+            python=params["python"],
+            parameters=tuple((name, str(value)) for name, value in params["parameters"].items()),
+            rankfile=params["rankfile"],
+        ),
+        user=params["user"],
+        hostfile=Path(params["hostfile"]),
+        run_id=params["run_id"],
+        program_sha256=params["program_sha256"],
+        time_limit_s=params["time_limit_s"],
+        bisect_runs=params["bisect_runs"],
+        bisect_limit_s=params["bisect_limit_s"],
+        tolerances=verdict.Tolerances(
+            params["management_bytes"], params["management_share"], params["min_busbw_gbytes_s"]
+        ),
+        line_rate_gbytes_s=figures.line_rate_gbytes_s(rails, params["speed_gbps"]),
+        virtual=machine.container() is not None,
+    )
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "nodes": {"type": "list", "elements": "dict", "required": True},
+            "user": {"type": "str", "required": True},
+            "hostfile": {"type": "path", "default": "/etc/baremetal-mpi-roce/hostfile"},
+            "rankfile": {"type": "str", "default": ""},
+            "transport": {"type": "str", "choices": ["tcp", "rc"], "default": "tcp"},
+            "max_bytes": {"type": "int", "default": 67108864},
+            "size_step": {"type": "int", "default": 4},
+            "combinations": {"type": "int", "default": 0},
+            "iterations": {"type": "int", "default": 200},
+            "iterations_large": {"type": "int", "default": 50},
+            "warmup": {"type": "int", "default": 2},
+            "bind_rails": {"type": "bool", "default": True},
+            "python": {"type": "path", "default": "/usr/bin/python3"},
+            "parameters": {"type": "dict", "default": {}},
+            "time_limit_s": {"type": "float", "default": 300},
+            "bisect_runs": {"type": "int", "default": 24},
+            "bisect_limit_s": {"type": "float", "default": 30},
+            "min_busbw_gbytes_s": {"type": "float"},
+            "management_bytes": {"type": "int", "default": 1048576},
+            "management_share": {"type": "float", "default": 0.02},
+            "speed_gbps": {"type": "float", "default": 0},
+            "program_sha256": {"type": "str", "default": ""},
+            "run_id": {"type": "str", "default": ""},
+            "report_directory": {"type": "path"},
+        },
+        supports_check_mode=True,
+    )
+    module.params["run_id"] = module.params["run_id"] or uuid.uuid4().hex[:12]
+    progress = PROGRESS_DIRECTORY / f"{module.params['run_id']}.progress"
+
+    def say(text: str) -> None:
+        files.write_atomically(progress, text + "\n", 0o644, 0, 0)
+
+    def start() -> dict:
+        request = request_of(module.params)
+        test = session.Session(
+            request, commands.run, session.mpirun(request.user, commands.run), say
+        )
+        if module.check_mode:
+            return {**test.result(request.plan, []), "message": ""}
+        return test.run()
+
+    try:
+        result = start()
+    except (plan.PlanError, commands.CommandError, OSError, KeyError) as error:
+        module.fail_json(msg=f"smoke: {error}", layer="smoke", checks=[], figures={})
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            progress.unlink()
+    message = result.pop("message")
+    if message:
+        module.fail_json(msg=message, changed=False, layer="smoke", **result)
+    module.exit_json(changed=False, layer="smoke", **result)
+
+
+if __name__ == "__main__":
+    main()
