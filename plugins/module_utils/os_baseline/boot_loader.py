@@ -14,6 +14,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.par
 
 GRUB_DROP_IN = f"etc/default/grub.d/90-{NAME}.cfg"
 GRUB_CONFIG = "boot/grub/grub.cfg"
+OWN_KERNELS = "/etc/grub.d/10_linux"
+"""The script whose entries start this system; it marks its section of GRUB_CONFIG."""
 
 
 class BootLoader(Protocol):
@@ -47,10 +49,16 @@ class Grub:
     exclusive: bool = True
 
     def entries(self) -> list[list[str]]:
-        text = self.node.read(GRUB_CONFIG) or ""
-        lines = [line.split() for line in text.splitlines()]
-        kernels = [words[2:] for words in lines if words[:1] == ["linux"]]
-        return [words for words in kernels if not {"single", "recovery"} & set(words)]
+        """Those of this system's own kernels: neither memory tests nor other systems found."""
+        found = []
+        section = OWN_KERNELS
+        for line in (self.node.read(GRUB_CONFIG) or "").splitlines():
+            words = line.split()
+            if words[:2] == ["###", "BEGIN"] and len(words) > 2:
+                section = words[2]
+            elif words[:1] == ["linux"] and section.startswith(OWN_KERNELS) and "vmlinu" in line:
+                found.append(words[2:])
+        return [words for words in found if not {"single", "recovery"} & set(words)]
 
     def files(self, arguments: Sequence[str]) -> list[FilePlan]:
         path = self.node.path(GRUB_DROP_IN)

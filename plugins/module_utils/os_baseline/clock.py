@@ -65,15 +65,12 @@ def parse_tracking(text: str) -> Optional[Tracking]:
 
 def with_servers(text: str, servers: Sequence[str]) -> str:
     """chrony.conf asking `servers` and nobody else; without any, as the distribution made it."""
-    cleaned = replace_block(text, [], BLOCK)
-    lines = [
-        line[len(MARKER) :] if line.startswith(MARKER) else line for line in cleaned.splitlines()
-    ]
+    lines = replace_block(text, [], BLOCK).split("\n")
+    lines = [line.removeprefix(MARKER) for line in lines]
     if servers:
         source = re.compile(r"\s*(server|pool|peer)\s")
         lines = [MARKER + line if source.match(line) else line for line in lines]
-    whole = "\n".join(lines) + "\n"
-    return replace_block(whole, [f"server {server} iburst" for server in servers], BLOCK)
+    return replace_block("\n".join(lines), [f"server {each} iburst" for each in servers], BLOCK)
 
 
 @dataclass(frozen=True)

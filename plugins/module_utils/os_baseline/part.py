@@ -69,7 +69,10 @@ class Node:
     def read(self, name: str) -> Optional[str]:
         """A small text file, or None when it is not there."""
         try:
-            return self.path(name).read_text(encoding="utf-8", errors="surrogateescape")
+            with self.path(name).open(
+                encoding="utf-8", errors="surrogateescape", newline=""
+            ) as stream:
+                return stream.read()
         except (FileNotFoundError, NotADirectoryError):
             return None
 

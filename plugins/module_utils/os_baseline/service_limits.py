@@ -53,7 +53,10 @@ class ServiceLimits:
             service = "".join(f"{each.item.systemd}={each.systemd}\n" for each in own)
             name = f"etc/systemd/system/{unit}.d/90-{NAME}.conf"
             files.append(node.file(name, f"[Service]\n{service}" if own else None))
-        return Plan(files, [*self._reload(node, unit), *self._prlimit(node, unit)])
+        steps = [*self._reload(node, unit), *self._prlimit(node, unit)]
+        if not own and any(planned.changed for planned in files):
+            steps.append(_reload_step(node, ["as configured here"], ["as distributed"]))
+        return Plan(files, steps)
 
     def verify(self, node: Node) -> Verdict:
         unit = systemd.installed(node, SSH_UNITS)
@@ -94,16 +97,7 @@ class ServiceLimits:
             if unit is not None:
                 before.append(f"{unit} {key}={service.get(key)}")
                 after.append(f"{unit} {key}={limit.systemd}")
-        if before == after:
-            return []
-        return [
-            Step(
-                "systemd limits",
-                "\n".join(before),
-                "\n".join(after),
-                lambda: systemd.reload(node),
-            )
-        ]
+        return [] if before == after else [_reload_step(node, before, after)]
 
     def _prlimit(self, node: Node, unit: Optional[str]) -> list[Step]:
         pid, running = self._of_the_server(node, unit)
@@ -137,6 +131,11 @@ class ServiceLimits:
 def _compare(name: str, wanted: str, found: Optional[str], subject: str, node: Node) -> Check:
     reason = "" if node.check_mode else "another drop-in sets it: see systemctl cat, show"
     return compare(name, wanted, found, subject=subject, check_mode=node.check_mode, reason=reason)
+
+
+def _reload_step(node: Node, before: Sequence[str], after: Sequence[str]) -> Step:
+    old, new = "\n".join(before), "\n".join(after)
+    return Step("systemd limits", old, new, lambda: systemd.reload(node))
 
 
 def _prlimit_step(node: Node, pid: int, limit: Limit, running: Optional[tuple[str, str]]) -> Step:

@@ -52,8 +52,7 @@ def is_swap(line: str) -> bool:
 
 def without_swap(text: str) -> str:
     """fstab with its swap lines set aside; every other byte stays."""
-    lines = text.splitlines(keepends=True)
-    return "".join(MARKER + line if is_swap(line) else line for line in lines)
+    return "\n".join(MARKER + line if is_swap(line) else line for line in text.split("\n"))
 
 
 @dataclass(frozen=True)

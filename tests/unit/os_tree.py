@@ -1,0 +1,289 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Recorded nodes on which the programs that os_baseline runs have their real effect.
+
+A tree of tests/unit/data/os_baseline is copied, and `Tree.run` plays systemctl, prlimit, runuser,
+swapoff, update-grub, grubby and chronyc on the copy. What systemd has loaded changes only
+at daemon-reload, and the kernel command line only at `reboot`, as on a node.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Optional
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import machine, reboots
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+    CommandError,
+    Result,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.options import parts
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.part import LAYER, Node
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.settle import (
+    Outcome,
+    settle,
+)
+
+DATA = Path(__file__).parent / "data/os_baseline"
+
+DEFAULTS: dict[str, Any] = {
+    "sysctls": {},
+    "optional_sysctls": [],
+    "limits": {},
+    "service_limits": [],
+    "limits_user": "mpi",
+    "hugepages": [],
+    "transparent_hugepages": "keep",
+    "governor": "keep",
+    "swap": "keep",
+    "irqbalance": "keep",
+    "time": False,
+    "time_servers": [],
+    "time_max_offset": 0.1,
+    "time_wait": 1,
+    "kernel_arguments": [],
+}
+
+FULL: dict[str, Any] = {
+    "sysctls": {"kernel.numa_balancing": 0, "net.ipv4.tcp_rmem": "4096 131072 67108864"},
+    "limits": {"memlock": "unlimited", "nofile": 1048576},
+    "service_limits": ["memlock"],
+    "hugepages": [{"size": "2M", "count": 512, "node": 0}, {"size": "2M", "count": 512, "node": 1}],
+    "transparent_hugepages": "always",
+    "governor": "performance",
+    "swap": "off",
+    "irqbalance": "off",
+    "time": True,
+    "time_servers": ["10.0.0.1"],
+    "kernel_arguments": ["iommu=pt"],
+}
+
+IN_STEP = "0A000001,10.0.0.1,3,1763640000.1,-0.000012,0,0,0,0,0,0,0,16.0,Normal\n"
+LOST = "00000000,,0,0.0,0.0,0,0,0,0,0,0,0,0.0,Not synchronised\n"
+
+
+class Tree:
+    """One recorded node."""
+
+    def __init__(self, kind: str, where: Path) -> None:
+        self.root = where / kind
+        shutil.copytree(DATA / kind, self.root, symlinks=True)
+        if kind == "container":  # git keeps no read-only files
+            (self.root / "proc/sys/net/core/rmem_max").chmod(0o444)
+        self.boot = 1
+        self.calls: list[list[str]] = []
+        self.users = {"nobody"}
+        self.tracking = IN_STEP
+        self.states = {"irqbalance.service": "enabled, active"}
+        self.stubborn: set[str] = set()
+        self.services_started = 0.0
+        self.loaded: dict[str, str] = {}
+        self._load()
+
+    # What the tests do.
+
+    def options(self, **wanted: Any) -> dict[str, Any]:
+        return {**DEFAULTS, **wanted}
+
+    def settle(self, *, check_mode: bool = False, **wanted: Any) -> Outcome:
+        node = self.node(check_mode)
+        return settle(parts(self.options(**wanted)), node)
+
+    def node(self, check_mode: bool = False) -> Node:
+        return Node(
+            root=self.root,
+            run=self.run,
+            container=machine.container(self.root),
+            boot_id=f"boot-{self.boot}",
+            check_mode=check_mode,
+            uid=os.getuid(),
+            gid=os.getgid(),
+            rebooted_for=tuple(reboots.recorded(LAYER, self.root)),
+        )
+
+    def read(self, name: str) -> str:
+        return (self.root / name).read_text()
+
+    def write(self, name: str, text: str) -> None:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def snapshot(self) -> dict[str, str]:
+        """Every file of the node, to see that nothing was touched."""
+        found = {}
+        for path in sorted(self.root.rglob("*")):
+            if path.is_symlink():
+                found[str(path.relative_to(self.root))] = f"-> {path.readlink()}"
+            elif path.is_file():
+                found[str(path.relative_to(self.root))] = path.read_text()
+        return found
+
+    def reboot(self) -> None:
+        """The next boot: the configured command line, and tmpfiles.d."""
+        self.boot += 1
+        if (self.root / "usr/sbin/update-grub").exists():
+            for line in self.read("boot/grub/grub.cfg").splitlines():
+                if line.split()[:1] == ["linux"] and "7d1c ro" in line and "recovery" not in line:
+                    self.write("proc/cmdline", " ".join(line.split()[1:]) + "\n")
+        else:
+            self.write("proc/cmdline", f"BOOT_IMAGE=vmlinuz {self._entry()}\n")
+
+    # The programs.
+
+    def run(
+        self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
+    ) -> Result:
+        words = list(argv)
+        self.calls.append(words)
+        name = words[0].replace("-", "_")
+        if words[0] == "systemctl":
+            name = f"systemctl_{words[1].replace('-', '_')}"
+        handler = getattr(self, f"_{name}", None)
+        if handler is None:
+            raise AssertionError(f"nobody plays {words}")
+        rc, stdout = handler(words)
+        if check and rc:
+            raise CommandError(f"{' '.join(words)}: exit status {rc}: {stdout}")
+        return Result(tuple(words), rc, stdout, "")
+
+    def ran(self, *words: str) -> bool:
+        return any(call[: len(words)] == list(words) for call in self.calls)
+
+    def _systemctl_daemon_reload(self, words: list[str]) -> tuple[int, str]:
+        self._load()
+        return 0, ""
+
+    def _load(self) -> None:
+        self.loaded = {"DefaultLimitMEMLOCK": "8388608", "LimitMEMLOCK": "8388608"}
+        for path in sorted((self.root / "etc/systemd").rglob("*.conf")):
+            if "user.conf.d" not in path.parts:
+                pairs = [
+                    line.split("=", 1) for line in path.read_text().splitlines() if "=" in line
+                ]
+                self.loaded.update(dict(pairs))
+        for path in (self.root / "run/systemd").rglob("*.swap"):
+            if "SourcePath=/etc/fstab" in path.read_text() and "swap" not in [
+                (line.split() + [""] * 3)[2] for line in self.read("etc/fstab").splitlines()
+            ]:
+                path.unlink()
+
+    def _systemctl_show(self, words: list[str]) -> tuple[int, str]:
+        keys = [word for before, word in zip(words, words[1:]) if before == "-p"]
+        unit = words[2] if words[2] != "-p" else ""
+        enabled, active = self.states.get(unit, "enabled, active").split(", ")
+        values = {
+            **self.loaded,
+            "MainPID": str(self._sshd_pid()),
+            "UnitFileState": enabled,
+            "ActiveState": active,
+            "ActiveEnterTimestamp": f"@{int(self.services_started)}",
+        }
+        return 0, "".join(f"{key}={values[key]}\n" for key in keys)
+
+    def _systemctl_enable(self, words: list[str]) -> tuple[int, str]:
+        unit = words[-1]
+        self.states[unit] = "enabled, active"
+        link = self.root / "etc/systemd/system/multi-user.target.wants" / unit
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(f"/etc/systemd/system/{unit}")
+        return 0, ""
+
+    def _systemctl_disable(self, words: list[str]) -> tuple[int, str]:
+        self.states[words[-1]] = "disabled, inactive"
+        return 0, ""
+
+    def _systemctl_restart(self, words: list[str]) -> tuple[int, str]:
+        self.services_started = 4e9
+        return 0, ""
+
+    def _systemctl_mask(self, words: list[str]) -> tuple[int, str]:
+        path = self.root / "etc/systemd/system" / words[2]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to("/dev/null")
+        return 0, ""
+
+    def _sshd_pid(self) -> int:
+        pids = [int(path.name) for path in (self.root / "proc").iterdir() if path.name.isdigit()]
+        return max(pids) if max(pids) > 1 else 0
+
+    def _prlimit(self, words: list[str]) -> tuple[int, str]:
+        path = self.root / f"proc/{words[2]}/limits"
+        match = re.fullmatch(r"--memlock=(\S+):(\S+)", words[3])
+        assert match
+        if "prlimit" not in self.stubborn:
+            line = f"Max locked memory         {match.group(1):<21}{match.group(2):<21}bytes"
+            path.write_text(re.sub(r"Max locked memory.*", line, path.read_text()))
+        return 0, ""
+
+    def _id(self, words: list[str]) -> tuple[int, str]:
+        return (0, "2000\n") if words[2] in self.users else (1, "")
+
+    def _runuser(self, words: list[str]) -> tuple[int, str]:
+        assert words[2] in self.users
+        limits = {"memlock": ("8388608", "8388608"), "nofile": ("1024", "1048576")}
+        for path in sorted((self.root / "etc/security/limits.d").glob("*.conf")):
+            for line in path.read_text().splitlines():
+                fields = line.split()
+                if len(fields) == 4 and fields[0] == "*":
+                    value = fields[3]
+                    if fields[2] == "memlock" and value != "unlimited":
+                        value = str(int(value) * 1024)
+                    limits[fields[2]] = (value, value)
+        names = {"memlock": "Max locked memory", "nofile": "Max open files"}
+        rows = [f"{names[k]:<26}{s:<21}{h:<21}bytes\n" for k, (s, h) in limits.items()]
+        return 0, "".join(rows)
+
+    def _swapoff(self, words: list[str]) -> tuple[int, str]:
+        if "swapoff" in self.stubborn:
+            return 255, "swapoff: Cannot allocate memory"
+        lines = self.read("proc/swaps").splitlines(keepends=True)
+        kept = [line for line in lines if not line.startswith(f"{words[1]} ")]
+        self.write("proc/swaps", "".join(kept))
+        return 0, ""
+
+    def _update_grub(self, words: list[str]) -> tuple[int, str]:
+        script = ". etc/default/grub; for f in etc/default/grub.d/*.cfg; do . $f; done; "
+        script += 'echo "$GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT"'
+        line = subprocess.run(
+            ["sh", "-c", script], cwd=self.root, capture_output=True, text=True, check=True
+        ).stdout.strip()
+        text = self.read("boot/grub/grub.cfg").splitlines(keepends=True)
+        for number, old in enumerate(text):
+            if old.split()[:1] == ["linux"] and "7d1c ro" in old and "recovery" not in old:
+                text[number] = f"\tlinux\t/vmlinuz-6.8.0-49-generic root=UUID=7d1c ro {line}\n"
+        self.write("boot/grub/grub.cfg", "".join(text))
+        return 0, ""
+
+    def _entry(self) -> str:
+        path = self.root / "boot/entry"
+        return path.read_text() if path.exists() else "ro crashkernel=1G-4G:192M"
+
+    def _grubby(self, words: list[str]) -> tuple[int, str]:
+        if words[1] == "--info=ALL":
+            return 0, f'index=0\nargs="{self._entry()}"\nroot="/dev/mapper/rl-root"\n'
+        have = self._entry().split()
+        for word in words[2:]:
+            key, _, value = word.partition("=")
+            if key == "--remove-args":
+                have = [each for each in have if each not in value.split()]
+            if key == "--args":
+                have += [each for each in value.split() if each not in have]
+        self.write("boot/entry", " ".join(have))
+        return 0, ""
+
+    def _chronyc(self, words: list[str]) -> tuple[int, str]:
+        return 0, self.tracking
+
+
+def found(outcome: Outcome, name: str) -> dict[str, Any]:
+    """Subject -> check, of the checks called `name`."""
+    return {check.subject: check for check in outcome.checks if check.name == name}
+
+
+def statuses(outcome: Outcome) -> set[str]:
+    return {check.status for check in outcome.checks}

@@ -1,0 +1,158 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Kernel command line: GRUB and grubby, own arguments only, and the reboot recorded."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import reboots
+
+from tests.unit.os_tree import Tree, found
+
+OWNED = "var/lib/baremetal-mpi-roce/kernel-arguments.json"
+
+
+@pytest.fixture
+def ubuntu(tmp_path):
+    return Tree("ubuntu", tmp_path)
+
+
+@pytest.fixture
+def rocky(tmp_path):
+    return Tree("rocky", tmp_path)
+
+
+@pytest.fixture(params=["ubuntu", "rocky"])
+def tree(request, tmp_path):
+    return Tree(request.param, tmp_path)
+
+
+def configured(tree):
+    if tree.root.name == "rocky":
+        return tree._entry()
+    return next(line for line in tree.read("boot/grub/grub.cfg").splitlines() if "quiet" in line)
+
+
+def judged(tree, *arguments, **more):
+    outcome = tree.settle(kernel_arguments=list(arguments), **more)
+    return {key: check.status for key, check in found(outcome, "kernel_argument").items()}
+
+
+def test_an_argument_is_configured_now_and_runs_after_the_reboot(tree):
+    assert judged(tree, "iommu=pt") == {"iommu=pt": "reboot"}
+    assert "iommu=pt" in configured(tree)
+    assert reboots.recorded("os", tree.root)[0].wanted == "iommu=pt"
+    tree.reboot()
+    assert judged(tree, "iommu=pt") == {"iommu=pt": "ok"}
+    assert reboots.recorded("os", tree.root) == []
+
+
+def test_ours_come_last_and_not_into_the_recovery_entry(ubuntu):
+    judged(ubuntu, "iommu=pt", "amd_iommu=on")
+    assert configured(ubuntu).endswith("ro quiet splash iommu=pt amd_iommu=on")
+    recovery = [
+        line for line in ubuntu.read("boot/grub/grub.cfg").splitlines() if "dis_ucode" in line
+    ]
+    assert "iommu" not in recovery[0]
+
+
+def test_check_mode_says_pending_and_runs_no_boot_loader(tree):
+    assert judged(tree, "iommu=pt", check_mode=True) == {"iommu=pt": "pending"}
+    assert not tree.ran("update-grub")
+    assert not tree.ran("grubby", "--update-kernel=ALL")
+
+
+def test_a_reboot_that_did_not_bring_it_is_a_failure_not_another_reboot(tree):
+    judged(tree, "iommu=pt")
+    command_line = tree.read("proc/cmdline")
+    tree.reboot()
+    tree.write("proc/cmdline", command_line)  # booted from elsewhere
+    outcome = tree.settle(kernel_arguments=["iommu=pt"])
+    check = found(outcome, "kernel_argument")["iommu=pt"]
+    assert check.status == "failed"
+    assert "boot-1" in check.reason
+
+
+def test_an_argument_no_longer_wanted_leaves_with_the_next_reboot(tree):
+    judged(tree, "iommu=pt", "nosmt")
+    tree.reboot()
+    judged(tree, "iommu=pt", "nosmt")
+    assert judged(tree, "iommu=pt") == {"iommu=pt": "ok", "nosmt": "reboot"}
+    assert "nosmt" not in configured(tree)
+    assert [each.wanted for each in reboots.recorded("os", tree.root)] == ["absent"]
+    assert not tree.settle(kernel_arguments=["iommu=pt"]).changed
+    tree.reboot()
+    assert judged(tree, "iommu=pt") == {"iommu=pt": "ok"}
+    assert "nosmt" not in tree.read(OWNED)
+    assert not tree.settle(kernel_arguments=["iommu=pt"]).changed
+
+
+def test_an_argument_given_up_before_it_ever_ran_leaves_nothing(tree):
+    judged(tree, "iommu=pt", "nosmt")
+    assert judged(tree) == {}
+    assert "nosmt" not in configured(tree)
+    assert not (tree.root / OWNED).exists()
+    assert reboots.recorded("os", tree.root) == []
+    assert not tree.settle(kernel_arguments=[]).changed
+
+
+def test_what_the_operator_configured_is_never_removed(rocky):
+    rocky.write("boot/entry", "ro crashkernel=1G-4G:192M iommu=pt")
+    judged(rocky, "iommu=pt", "nosmt")
+    assert json.loads(rocky.read(OWNED)) == {"owned": ["nosmt"]}
+    judged(rocky)
+    assert configured(rocky) == "ro crashkernel=1G-4G:192M iommu=pt"
+
+
+def test_another_value_that_comes_later_wins_and_fails_by_name(tree):
+    tree.write("proc/cmdline", "ro iommu=pt quiet iommu=off\n")
+    outcome = tree.settle(kernel_arguments=["iommu=pt"])
+    check = found(outcome, "kernel_argument")["iommu=pt"]
+    assert check.status == "failed"
+    assert "iommu=off comes later" in check.reason
+
+
+def test_several_wanted_arguments_of_one_name_are_no_rivals(tree):
+    tree.write("proc/cmdline", "console=tty0 console=ttyS0\n")
+    assert judged(tree, "console=tty0", "console=ttyS0") == {
+        "console=tty0": "ok",
+        "console=ttyS0": "ok",
+    }
+
+
+def test_without_a_boot_loader_the_running_command_line_decides(ubuntu):
+    (ubuntu.root / "usr/sbin/update-grub").unlink()
+    assert judged(ubuntu, "quiet") == {"quiet": "ok"}
+    outcome = ubuntu.settle(kernel_arguments=["iommu=pt"])
+    check = found(outcome, "kernel_argument")["iommu=pt"]
+    assert check.status == "failed"
+    assert "where this node boots from" in check.reason
+    assert not outcome.changed
+
+
+def test_a_drop_in_newer_than_the_menu_is_made_up_for(ubuntu):
+    judged(ubuntu, "iommu=pt")
+    menu = ubuntu.root / "boot/grub/grub.cfg"
+    os.utime(menu, (1, 1))
+    ubuntu.calls.clear()
+    assert ubuntu.settle(kernel_arguments=["iommu=pt"]).changed
+    assert ubuntu.ran("update-grub")
+
+
+def test_large_pages_and_arguments_share_one_command_line(tree):
+    tree.settle(kernel_arguments=["iommu=pt"], hugepages=[{"size": "1G", "count": 16}])
+    assert configured(tree).endswith("iommu=pt hugepagesz=1G hugepages=16")
+
+
+def test_nothing_wanted_touches_nothing(tree):
+    before = tree.snapshot()
+    assert not tree.settle().changed
+    assert tree.snapshot() == before
+
+
+def test_a_broken_list_of_own_arguments_is_named(tree):
+    tree.write(OWNED, "{")
+    with pytest.raises(Exception, match=OWNED):
+        tree.settle(kernel_arguments=["iommu=pt"])

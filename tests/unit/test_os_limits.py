@@ -1,0 +1,148 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Limits: units of three worlds, PAM, the running SSH server, and no locked-out operator."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline import (
+    limits,
+    session_limits,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.part import PlanError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.os_tree import Tree, found
+
+VALUES = st.one_of(st.just("unlimited"), st.integers(1, 2**40).map(str))
+
+
+@pytest.fixture(params=["ubuntu", "rocky"])
+def tree(request, tmp_path):
+    return Tree(request.param, tmp_path)
+
+
+def limit(name, value):
+    return limits.from_options({name: value})[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kernel", "systemd"),
+    [
+        ("memlock", "unlimited", "unlimited", "infinity"),
+        ("memlock", 64, "65536", "65536"),
+        ("nofile", 1048576, "1048576", "1048576"),
+        ("stack", 8192, "8388608", "8388608"),
+    ],
+)
+def test_kib_for_pam_are_bytes_for_kernel_and_systemd(name, value, kernel, systemd):
+    wanted = limit(name, value)
+    assert (wanted.kernel, wanted.systemd) == (kernel, systemd)
+
+
+@given(VALUES, VALUES)
+def test_of_two_different_limits_exactly_one_is_above(one, other):
+    first, second = limit("memlock", one), limit("memlock", other)
+    above = [first.above(second.kernel), second.above(first.kernel)]
+    assert sum(above) == (0 if first.kernel == second.kernel else 1)
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "infinity", "", True, "12k", None])
+def test_values_that_are_no_limit_are_refused(value):
+    with pytest.raises(PlanError, match="memlock"):
+        limits.from_options({"memlock": value})
+
+
+def test_a_service_limit_has_to_be_among_the_limits(tree):
+    with pytest.raises(PlanError, match="stack"):
+        tree.settle(limits={"memlock": 64}, service_limits=["stack"])
+
+
+def test_root_gets_lines_of_its_own(tree):
+    tree.settle(limits={"memlock": "unlimited"})
+    text = tree.read("etc/security/limits.d/90-baremetal-mpi-roce.conf")
+    assert "* - memlock unlimited\n" in text
+    assert "root - memlock unlimited\n" in text
+
+
+def test_the_running_server_is_raised_without_a_restart(tree):
+    outcome = tree.settle(limits={"memlock": "unlimited"}, service_limits=["memlock"])
+    assert found(outcome, "sshd_limit")["memlock"].found == "unlimited"
+    assert tree.ran("prlimit", "--pid", "812", "--memlock=unlimited:unlimited")
+    assert not tree.ran("systemctl", "restart")
+
+
+def test_the_drop_in_belongs_to_the_unit_this_family_has(tmp_path):
+    for kind, unit in (("ubuntu", "ssh.service"), ("rocky", "sshd.service")):
+        tree = Tree(kind, tmp_path)
+        tree.settle(limits={"memlock": "unlimited"}, service_limits=["memlock"])
+        name = f"etc/systemd/system/{unit}.d/90-baremetal-mpi-roce.conf"
+        assert "[Service]\nLimitMEMLOCK=infinity\n" in tree.read(name)
+
+
+def test_a_server_that_does_not_run_is_said_and_its_drop_in_is_there(tree):
+    (tree.root / "proc/812/limits").unlink()
+    (tree.root / "proc/812").rmdir()
+    outcome = tree.settle(limits={"memlock": "unlimited"}, service_limits=["memlock"])
+    check = found(outcome, "sshd_limit")["memlock"]
+    assert check.status == "not_applicable"
+    assert "not running" in check.reason
+
+
+def test_files_written_but_not_loaded_are_loaded_by_the_next_run(tree):
+    wanted = {"limits": {"memlock": "unlimited"}, "service_limits": ["memlock"]}
+    tree.settle(**wanted)
+    tree.loaded["DefaultLimitMEMLOCK"] = "8388608"
+    assert tree.settle(**wanted).changed
+    assert not tree.settle(**wanted).changed
+
+
+def test_another_drop_in_that_wins_fails(tree):
+    tree.write("etc/systemd/system.conf.d/99-site.conf", "[Manager]\nDefaultLimitMEMLOCK=64\n")
+    outcome = tree.settle(limits={"memlock": "unlimited"}, service_limits=["memlock"])
+    assert found(outcome, "service_limit")["memlock"].status == "failed"
+
+
+def test_a_later_line_of_limits_d_that_wins_fails_with_what_a_session_has(tree):
+    tree.write("etc/security/limits.d/99-site.conf", "* - memlock 64\n")
+    check = found(tree.settle(limits={"memlock": "unlimited"}), "session_limit")["memlock"]
+    assert (check.status, check.found) == ("failed", "65536")
+
+
+def test_the_mpi_user_proves_it_once_there_is_one(tree):
+    tree.settle(limits={"memlock": 64})
+    assert tree.ran("runuser", "-u", "nobody")
+    tree.users.add("mpi")
+    tree.calls.clear()
+    tree.settle(limits={"memlock": 64})
+    assert tree.ran("runuser", "-u", "mpi")
+
+
+def test_pam_stacks_are_followed_into_what_they_include(tree):
+    assert "pam_limits.so" in session_limits.session_modules(tree.node(), "sshd")
+
+
+def test_a_commented_or_foreign_pam_limits_does_not_count(tree):
+    tree.write("etc/pam.d/sshd", "# session required pam_limits.so\nauth required pam_limits.so\n")
+    outcome = tree.settle(limits={"memlock": 64})
+    assert found(outcome, "ssh_pam_limits")[""].status == "failed"
+
+
+def test_pam_files_that_include_each_other_end(tree):
+    tree.write("etc/pam.d/sshd", "session include a\n")
+    tree.write("etc/pam.d/a", "session include sshd\n")
+    assert session_limits.session_modules(tree.node(), "sshd") == set()
+
+
+def test_more_files_than_the_kernel_allows_would_lock_everybody_out(tree):
+    with pytest.raises(PlanError, match="refuse every login"):
+        tree.settle(limits={"nofile": 1048577})
+
+
+def test_limits_given_up_leave_no_file_and_are_loaded(tree):
+    tree.settle(limits={"memlock": 64}, service_limits=["memlock"])
+    tree.calls.clear()
+    assert tree.settle().changed
+    assert tree.ran("systemctl", "daemon-reload")
+    assert not list(tree.root.rglob("90-baremetal-mpi-roce.conf"))
+    assert not tree.settle().changed

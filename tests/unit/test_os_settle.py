@@ -1,0 +1,201 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The whole baseline on recorded nodes: fresh, converged, drifted, interrupted, and a container."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import reboots
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.part import PlanError
+
+from tests.unit.os_tree import FULL, Tree, found, statuses
+
+MACHINES = ["ubuntu", "rocky"]
+
+
+@pytest.fixture(params=MACHINES)
+def tree(request, tmp_path):
+    return Tree(request.param, tmp_path)
+
+
+@pytest.fixture
+def container(tmp_path):
+    return Tree("container", tmp_path)
+
+
+def test_a_fresh_node_is_settled_and_only_the_reboot_is_left(tree):
+    outcome = tree.settle(**FULL)
+    assert outcome.changed
+    assert not outcome.errors
+    assert [check.line() for check in outcome.checks if check.status == "failed"] == []
+    assert statuses(outcome) == {"ok", "reboot"}
+    assert {c.subject for c in outcome.checks if c.status == "reboot"} == {"iommu=pt"}
+    assert [each.wanted for each in outcome.reasons] == ["iommu=pt"]
+
+
+def test_a_second_run_changes_nothing_and_calls_nothing_that_would(tree):
+    tree.settle(**FULL)
+    before = tree.snapshot()
+    tree.calls.clear()
+    outcome = tree.settle(**FULL)
+    assert not outcome.changed, outcome.diff
+    assert tree.snapshot() == before
+    quiet = {"show", "id", "runuser", "grubby", "chronyc"}
+    assert {call[1] if call[0] == "systemctl" else call[0] for call in tree.calls} <= quiet
+
+
+def test_after_the_reboot_everything_is_ok_and_the_record_is_gone(tree):
+    tree.settle(**FULL)
+    assert "os" in reboots.required(tree.root)
+    tree.reboot()
+    outcome = tree.settle(**FULL)
+    assert statuses(outcome) == {"ok"}
+    assert outcome.reasons == []
+    assert reboots.required(tree.root) == {}
+    assert not tree.settle(**FULL).changed
+
+
+def test_check_mode_on_a_fresh_node_tells_all_and_does_nothing(tree):
+    before = tree.snapshot()
+    outcome = tree.settle(check_mode=True, **FULL)
+    assert tree.snapshot() == before
+    assert outcome.changed
+    assert "failed" not in statuses(outcome)
+    told = {each["before_header"] for each in outcome.diff}
+    real = {each["before_header"] for each in tree.settle(**FULL).diff}
+    assert {header for header in told if header.endswith("(running)")} == {
+        header for header in real if header.endswith("(running)")
+    }
+
+
+def test_check_mode_on_a_converged_node_is_silent(tree):
+    tree.settle(**FULL)
+    tree.reboot()
+    tree.settle(**FULL)
+    outcome = tree.settle(check_mode=True, **FULL)
+    assert not outcome.changed
+    assert statuses(outcome) == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "check"),
+    [
+        ("proc/sys/kernel/numa_balancing", "1\n", "sysctl"),
+        ("etc/sysctl.d/90-baremetal-mpi-roce.conf", "# emptied by hand\n", "file"),
+        ("etc/security/limits.d/90-baremetal-mpi-roce.conf", "* - memlock 64\n", "session_limit"),
+        ("sys/devices/system/cpu/cpufreq/policy1/scaling_governor", "powersave\n", "cpu_governor"),
+        ("sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n", "transparent"),
+    ],
+)
+def test_drift_is_seen_and_repaired(tree, name, text, check):
+    tree.settle(**FULL)
+    tree.write(name, text)
+    seen = tree.settle(check_mode=True, **FULL)
+    pending = [each for each in seen.checks if each.status == "pending"]
+    assert any(each.name.startswith(check) for each in pending)
+    assert tree.read(name) == text
+    repaired = tree.settle(**FULL)
+    assert repaired.changed
+    assert "failed" not in statuses(repaired)
+    if "enabled" not in name:  # the recorded kernel does not put brackets around the choice
+        assert not tree.settle(**FULL).changed
+
+
+def test_a_run_killed_after_any_change_is_made_up_for(tree, tmp_path):
+    """Stopped after the first, second, ... program: running again reaches the same node."""
+    tree.settle(**FULL)
+    goal = tree.snapshot()
+    for point in range(1, 40):
+        half = Tree(tree.root.name, tmp_path / f"killed-{point}")
+        count = 0
+
+        def run(argv, half=half, point=point, **more):
+            nonlocal count
+            if argv[:2] == ["systemctl", "show"] or argv[0] in ("id", "runuser", "chronyc"):
+                return Tree.run(half, argv, **more)
+            count += 1
+            if count > point:
+                raise KeyboardInterrupt
+            return Tree.run(half, argv, **more)
+
+        half.run = run
+        try:
+            half.settle(**FULL)
+        except KeyboardInterrupt:
+            del half.run
+            half.settle(**FULL)
+            assert half.snapshot() == goal, point
+            assert not half.settle(**FULL).changed
+        else:
+            break
+    else:
+        pytest.fail("never ran to its end")
+
+
+def test_in_a_container_the_hosts_things_are_not_applicable_and_the_rest_works(container):
+    before = container.read("proc/sys/kernel/numa_balancing")
+    outcome = container.settle(**FULL)
+    assert statuses(outcome) == {"ok", "not_applicable"}
+    excused = {check.name for check in outcome.checks if check.status == "not_applicable"}
+    assert excused == {
+        "sysctl",
+        "session_limit",
+        "service_limit",
+        "hugepages",
+        "transparent_hugepages",
+        "cpu_governor",
+        "swap",
+        "irqbalance",
+        "time_sync",
+        "kernel_argument",
+    }
+    assert all(
+        check.reason.startswith("not applicable in a container (podman)")
+        for check in outcome.checks
+        if check.status == "not_applicable"
+    )
+    assert container.read("proc/sys/kernel/numa_balancing") == before
+    assert container.read("proc/sys/net/ipv4/tcp_rmem").split() == ["4096", "131072", "67108864"]
+    assert "dev/vdb" in container.read("proc/swaps")
+    assert not container.settle(**FULL).changed
+
+
+def test_in_a_container_no_line_that_would_make_pam_refuse_logins(container):
+    container.settle(**FULL)
+    assert not (container.root / "etc/security/limits.d").exists()
+    container.settle(limits={"memlock": 8192, "nofile": 65536})
+    text = container.read("etc/security/limits.d/90-baremetal-mpi-roce.conf")
+    assert "memlock 8192" in text
+    assert "nofile" not in text
+
+
+def test_a_finding_of_any_part_leaves_everything_untouched(tree):
+    before = tree.snapshot()
+    with pytest.raises(PlanError) as caught:
+        tree.settle(
+            sysctls={"net.ipv4.tcp_no_such_thing": 1},
+            limits={"nofile": 99999999},
+            kernel_arguments=["iommu=pt"],
+        )
+    assert "tcp_no_such_thing" in str(caught.value)
+    assert "fs.nr_open" in str(caught.value)
+    assert tree.snapshot() == before
+
+
+def test_mistakes_in_the_options_are_named_together(tree):
+    with pytest.raises(PlanError) as caught:
+        tree.settle(
+            sysctls={"vm.zone_reclaim_mode": True, "../etc/shadow": 1},
+            limits={"memlok": 1, "nofile": "unlimited"},
+            kernel_arguments=["iommu=pt quiet"],
+            hugepages=[{"size": "2M", "count": 1}, {"size": "2M", "count": 1, "node": 0}],
+        )
+    text = str(caught.value)
+    for word in ("zone_reclaim_mode", "../etc/shadow", "memlok", "nofile", "iommu=pt quiet", "2M"):
+        assert word in text
+
+
+def test_a_program_that_fails_is_told_and_its_check_fails(tree):
+    tree.stubborn = {"swapoff"}
+    outcome = tree.settle(swap="off")
+    assert any("Cannot allocate memory" in error for error in outcome.errors)
+    assert found(outcome, "swap")[""].status == "failed"
