@@ -15,9 +15,9 @@ description:
   - Every key of the model is described in C(docs/cluster-model.md), which is generated from the
     schema that validates it.
 notes:
-  - A refused model ends the run, whatever the setting C(any_unparsed_is_failed) says. Set it to true
-    in C(ansible.cfg), section C(inventory), all the same. A file that is not YAML, or names another
-    plugin, never gets as far as this one, and Ansible goes on with an empty inventory; then
+  - A refused model ends the run, whatever the setting C(any_unparsed_is_failed) says. Set it to
+    true in C(ansible.cfg), section C(inventory), all the same. A file that is not YAML, or names
+    another plugin, never gets as far as this one, and Ansible goes on with an empty inventory; then
     M(baremetal.mpi_roce.cluster_directory) stops the run.
   - What differs on one machine goes into C(host_vars) beside the model, as with any inventory.
 requirements:
@@ -43,6 +43,7 @@ leaves: {count: 8, ports: 64, management_first: 10.0.0.101}
 launcher: {name: launcher01, management: 10.0.0.10}
 """
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,13 @@ from ansible.errors import AnsibleParserError
 from ansible.module_utils.basic import missing_required_lib
 from ansible.plugins.inventory import BaseInventoryPlugin
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils import cluster_model
+
+try:
+    from ansible.template import trust_as_template
+except ImportError:  # ansible-core 2.18 trusts what inventory plugins set
+
+    def trust_as_template(value: str) -> str:
+        return value
 
 
 class InventoryModule(BaseInventoryPlugin):
@@ -80,28 +88,54 @@ class InventoryModule(BaseInventoryPlugin):
             constants.INVENTORY_ANY_UNPARSED_IS_FAILED = True
             raise AnsibleParserError(str(error)) from None
         self._fill(compiled)
+        # The inventory lives as long as the process: keep the garbage collector from walking it
+        # again and again, which also keeps its pages shared with the workers that are forked off.
+        gc.freeze()
 
     def _fill(self, compiled: cluster_model.Inventory) -> None:
         inventory = self.inventory
+        trusted = _Trusted()
+
+        def set_data(entity: Any, variables: dict[str, Any]) -> None:
+            # InventoryData.set_variable would copy and tag every value again, a million times.
+            for name, value in _mark(variables, trusted).items():
+                entity.set_variable(name, value)
+
         for group, variables in compiled.group_variables.items():
             inventory.add_group(group)
-            _set_data(inventory.groups[group], variables)
+            set_data(inventory.groups[group], variables)
         for group, variables in compiled.site_group_variables.items():
             for name, value in variables.items():
                 inventory.set_variable(group, name, value)
         for host in compiled.hosts:
             for group in host.groups:
                 inventory.add_host(host.name, group)
-            _set_data(inventory.hosts[host.name], host.variables)
+            set_data(inventory.hosts[host.name], host.variables)
             for name, value in host.site_variables.items():
                 inventory.set_variable(host.name, name, value)
 
 
-def _set_data(entity: Any, variables: dict[str, Any]) -> None:
-    """Set computed values on the host or group itself.
+class _Trusted(dict[str, str]):
+    """Text to the same text marked as trusted, made once for each text.
 
-    InventoryData.set_variable would copy and tag every value for the template engine: a million
-    copies at 10,000 nodes, of values that are never templates.
+    Without the mark `ansible-inventory --list` writes `{"__ansible_unsafe": "10.0.0.1"}`. The
+    schema lets no brace pass into a name, so that nothing computed can be a template.
     """
-    for name, value in variables.items():
-        entity.set_variable(name, value)
+
+    def __missing__(self, text: str) -> str:
+        self[text] = trusted = trust_as_template(text)
+        return trusted
+
+
+def _mark(value: Any, trusted: _Trusted) -> Any:
+    """`value` with all text in it marked; what holds text is changed in place."""
+    if isinstance(value, str):
+        return trusted[value]
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if item.__class__ is not int:
+                value[key] = _mark(item, trusted)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            value[index] = _mark(item, trusted)
+    return value

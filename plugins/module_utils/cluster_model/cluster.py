@@ -45,19 +45,27 @@ class Rail:
 
 
 @dataclass
-class Port:
-    """One used port of a leaf or spine."""
+class PortGroup:
+    """Ports of one switch that differ in their peer alone.
 
-    port: str
+    All cables of one rail, or one link to each spine, have the same interface at their other end.
+    So a port costs one line, not ten, of an inventory that has 100,000 of them at 10,000 nodes.
+    """
+
     kind: str
-    peer: str
+    """`host` to a node, `uplink` to a spine, `downlink` to a leaf."""
     peer_interface: str
     speed_gbps: int
     mtu: int
-    address: Optional[str]
-    prefix: Optional[int]
-    rail: Optional[int]
-    plane: Optional[int]
+    rail: Optional[int] = None
+    plane: Optional[int] = None
+    prefix: Optional[int] = None
+    address: Optional[str] = None
+    """The gateway that these ports share, with `subnet_per_rail`."""
+    peers: dict[str, str] = field(default_factory=dict)
+    """Port to peer."""
+    addresses: dict[str, str] = field(default_factory=dict)
+    """Port to its own address, with `point_to_point`."""
 
 
 @dataclass
@@ -80,7 +88,7 @@ class Node(Host):
 
 @dataclass
 class Switch(Host):
-    ports: list[Port] = field(default_factory=list)
+    ports: list[PortGroup] = field(default_factory=list)
 
 
 @dataclass

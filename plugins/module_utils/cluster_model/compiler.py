@@ -9,11 +9,11 @@ from typing import Any, Optional
 
 from .address_plan import AddressPlan, Exhausted, PointToPoint, SubnetPerRail
 from .addresses import Network, text
-from .cluster import Cluster, Gpu, Host, Management, Node, Port, Rail, Switch
+from .cluster import Cluster, Gpu, Host, Management, Node, PortGroup, Rail, Switch
 from .findings import Findings, ModelError, Path, nearest, some
 from .kinds import HOST_NAME, check
 from .nodes import NodeSpec, specify
-from .schema import MODEL, POINT_TO_POINT, SUBNET_PER_RAIL
+from .schema import MODEL, SUBNET_PER_RAIL
 from .source import Source
 from .topology import Lane, Ports, Topology, lay_lanes
 
@@ -512,61 +512,48 @@ def _plug_nodes(
     plan: AddressPlan,
 ) -> None:
     """Give every lane of every node its address, and both ends of its cable their port."""
-    rails, gpus = model["rails"], model["gpus"]
-    ports = [topology.leaf_ports.name(index) for index in range(topology.leaf_ports.count)]
-    shared_gateway = model["addresses"]["plan"] != POINT_TO_POINT
-    lanes = [
-        (lane, _interface(rails, lane.rail, lane.plane), *_locality(lane, rails, gpus))
-        for lane in topology.lanes
-    ]
-    networks: dict[int, str] = {}
-    lanes_on = [topology.lanes_on(leaf) for leaf in range(topology.leaves_per_set)]
+    rails = model["rails"]
     mtu, speed, prefix = rails["mtu"], rails["speed_gbps"], plan.prefix
-    for index, (spec, node) in enumerate(zip(specs, nodes)):
-        leaf_set, in_set = divmod(index, topology.nodes_per_set)
-        for number, (lane, interface, gpu, numa) in enumerate(lanes):
+    ports = [topology.leaf_ports.name(index) for index in range(topology.leaf_ports.count)]
+    shared_gateway = model["addresses"]["plan"] == SUBNET_PER_RAIL
+    for number, lane in enumerate(topology.lanes):
+        interface = _interface(rails, lane.rail, lane.plane)
+        gpu, numa = _locality(lane, rails, model["gpus"])
+        lanes_here = topology.lanes_on(lane.leaf)
+        for leaf_set, first in enumerate(range(0, len(nodes), topology.nodes_per_set)):
             leaf = leaves[leaf_set * topology.leaves_per_set + lane.leaf]
-            port = ports[in_set * lanes_on[lane.leaf] + lane.place]
-            network = plan.network(index, number)
-            if shared_gateway:
-                network_text = networks.setdefault(network.first, "") or str(network)
-                networks[network.first] = network_text
-            else:
-                network_text = str(network)
-            gateway = text(plan.gateway(index, number))
-            pci = spec.pci[lane.rail] if spec.pci else None
-            node.rails.append(
-                Rail(
-                    rail=lane.rail,
-                    plane=lane.plane,
-                    interface=interface,
-                    pci=pci[lane.plane] if isinstance(pci, list) else pci,
-                    address=text(plan.address(index, number)),
-                    prefix=prefix,
-                    network=network_text,
-                    gateway=gateway,
-                    mtu=mtu,
-                    speed_gbps=speed,
-                    leaf=leaf.name,
-                    leaf_port=port,
-                    gpu=gpu,
-                    numa=numa,
+            group = PortGroup("host", interface, speed, mtu, lane.rail, lane.plane, prefix)
+            leaf.ports.append(group)
+            network = str(plan.network(first, number))
+            gateway = text(plan.gateway(first, number))
+            group.address = gateway if shared_gateway else None
+            last = min(first + topology.nodes_per_set, len(nodes))
+            for index in range(first, last):
+                port = ports[(index - first) * lanes_here + lane.place]
+                group.peers[port] = nodes[index].name
+                if not shared_gateway:
+                    network = str(plan.network(index, number))
+                    gateway = group.addresses[port] = text(plan.gateway(index, number))
+                pci = specs[index].pci
+                device = pci[lane.rail] if pci else None
+                nodes[index].rails.append(
+                    Rail(
+                        rail=lane.rail,
+                        plane=lane.plane,
+                        interface=interface,
+                        pci=device[lane.plane] if isinstance(device, list) else device,
+                        address=text(plan.address(index, number)),
+                        prefix=prefix,
+                        network=network,
+                        gateway=gateway,
+                        mtu=mtu,
+                        speed_gbps=speed,
+                        leaf=leaf.name,
+                        leaf_port=port,
+                        gpu=gpu,
+                        numa=numa,
+                    )
                 )
-            )
-            leaf.ports.append(
-                Port(
-                    port=port,
-                    kind="host",
-                    peer=node.name,
-                    peer_interface=interface,
-                    speed_gbps=speed,
-                    mtu=mtu,
-                    address=gateway,
-                    prefix=prefix,
-                    rail=lane.rail,
-                    plane=lane.plane,
-                )
-            )
 
 
 def _locality(
@@ -585,17 +572,21 @@ def _locality(
 def _plug_spines(
     model: dict[str, Any], leaves: list[Switch], spines: list[Switch], topology: Topology
 ) -> None:
+    """A link has the same port on every spine, and to one spine the same port on every leaf."""
     spine_ports = _ports(model["spines"])
     speed = model["spines"]["speed_gbps"] or model["rails"]["speed_gbps"]
     mtu = model["rails"]["mtu"]
-    for leaf_index, leaf in enumerate(leaves):
-        for spine_index, spine in enumerate(spines):
-            for link in range(topology.links_per_leaf):
-                up = topology.leaf_ports.name(topology.uplink_port(spine_index, link))
-                down = spine_ports.name(topology.spine_port(leaf_index, link))
-                leaf.ports.append(_link(up, "uplink", spine.name, down, speed, mtu))
-                spine.ports.append(_link(down, "downlink", leaf.name, up, speed, mtu))
-
-
-def _link(port: str, kind: str, peer: str, peer_port: str, speed: int, mtu: int) -> Port:
-    return Port(port, kind, peer, peer_port, speed, mtu, None, None, None, None)
+    for link in range(topology.links_per_leaf):
+        ups = [
+            topology.leaf_ports.name(topology.uplink_port(spine, link))
+            for spine in range(topology.spines)
+        ]
+        downs = [
+            spine_ports.name(topology.spine_port(leaf, link)) for leaf in range(topology.leaves)
+        ]
+        for leaf, down in zip(leaves, downs):
+            peers = {up: spine.name for up, spine in zip(ups, spines)}
+            leaf.ports.append(PortGroup("uplink", down, speed, mtu, peers=peers))
+        for spine, up in zip(spines, ups):
+            peers = {down: leaf.name for down, leaf in zip(downs, leaves)}
+            spine.ports.append(PortGroup("downlink", up, speed, mtu, peers=peers))
