@@ -184,14 +184,13 @@ class _Run:
             )
         return seen
 
-    def _checks_of(self, rail: RailPlan, *, check_mode: bool, reason: str = "") -> list[Check]:
+    def _checks_of(self, rail: RailPlan, *, check_mode: bool) -> list[Check]:
         return readback.rail_checks(
             rail,
             self.seen[rail.interface],
             self.backend.owner(rail.interface),
             self.request.arp,
             check_mode=check_mode,
-            reason=reason,
         )
 
     def _differing(self, rail: RailPlan, names: Iterable[str]) -> list[Check]:
@@ -326,7 +325,8 @@ class _Run:
     def _apply(self, written: Sequence[str], again: Sequence[str]) -> None:
         if not written and not again:
             return
-        self.reconfigured += [name for name in (*written, *again) if name not in self.reconfigured]
+        told = (*self.reconfigured, *written, *again)
+        self.reconfigured = list(dict.fromkeys(told))
         try:
             self.complaints.update(self.backend.apply(written, again))
         except CommandError as error:
@@ -411,18 +411,24 @@ class _Run:
         self._apply(failed, [name for name in failed if name in self.old_blocks])
         self.rolled_back = failed
 
+    def _reason(self, name: str) -> str:
+        """What is known of why a rail does not hold, and what was done about it."""
+        parts = [self.complaints.get(name, "")]
+        if name in self.rolled_back and name in self.old_blocks:
+            parts.append("its former configuration was put back")
+        elif name in self.rolled_back:
+            parts.append("it had no configuration before, and has none now")
+        return "; ".join(part for part in parts if part)
+
     def _final_checks(self, changed: bool) -> list[Check]:
         checks: list[Check] = []
         sound: list[RailPlan] = []
         of: dict[str, list[Check]] = {}
         for rail in self.request.rails:
             name = rail.interface
-            reason = self.complaints.get(name, "")
-            if name in self.rolled_back:
-                back = "its former configuration was" if name in self.old_blocks else "this was"
-                reason = f"{reason}; {back} put back" if reason else f"{back} put back"
-            of[name] = self._checks_of(rail, check_mode=self.check_mode, reason=reason)
-            if all(check.status not in (FAILED, PENDING, REBOOT) for check in of[name]):
+            found = self._checks_of(rail, check_mode=self.check_mode)
+            of[name] = _explained(found, self._reason(name))
+            if all(check.status not in (FAILED, PENDING, REBOOT) for check in found):
                 sound.append(rail)
         unreached: dict[str, str] = {}
         if self.request.check_path:
@@ -440,6 +446,15 @@ class _Run:
                 own += [path] if path else []
             checks += own
         return checks
+
+
+def _explained(checks: list[Check], reason: str) -> list[Check]:
+    """The reason once, at the first check that failed without one of its own."""
+    bare = [place for place, check in enumerate(checks) if check.status == FAILED]
+    bare = [place for place in bare if not checks[place].reason]
+    if bare and reason:
+        checks[bare[0]] = replace(checks[bare[0]], reason=reason)
+    return checks
 
 
 def _route_del(name: str, destination: str, gateway: Optional[str], table: int) -> tuple[str, ...]:

@@ -12,7 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Runner
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+    CommandError,
+    Runner,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import (
     FilePlan,
     plan_file,
@@ -29,6 +32,7 @@ FILE = f"60-{OWNER}-rails.yaml"
 _HEAD = "network:\n  version: 2\n  ethernets:\n"
 _DIRECTORIES = ("etc/netplan", "run/netplan", "lib/netplan", "usr/lib/netplan")
 _GENERATED = "run/systemd/network"
+_SCRATCH = "netplan-"
 
 
 class Netplan:
@@ -106,8 +110,11 @@ class Netplan:
     @contextlib.contextmanager
     def _scratch(self, text: str) -> Iterator[Path]:
         """A root in which netplan has generated everything, our file being `text`."""
-        base = self._root / "run"
-        with tempfile.TemporaryDirectory(prefix=f"{OWNER}-netplan-", dir=base) as name:
+        base = self._root / "run" / OWNER
+        base.mkdir(mode=0o755, parents=True, exist_ok=True)
+        for left in base.glob(f"{_SCRATCH}*"):  # by a run that was killed
+            shutil.rmtree(left)
+        with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=base) as name:
             scratch = Path(name)
             directory = scratch / "etc/netplan"
             directory.mkdir(parents=True)
@@ -115,7 +122,10 @@ class Netplan:
                 shutil.copyfile(path, directory / path.name)
                 (directory / path.name).chmod(0o600)
             write_atomically(directory / FILE, text, 0o600, os.getuid(), os.getgid())
-            self._run(("netplan", "generate", "--root-dir", str(scratch)))
+            try:
+                self._run(("netplan", "generate", "--root-dir", name))
+            except CommandError as error:
+                raise CommandError(str(error).replace(f"{name}/", "/")) from error
             yield scratch
 
     @staticmethod

@@ -25,7 +25,8 @@ from .state import Link
 
 _PREFIX = f"{OWNER}-"
 _SUFFIX = ".nmconnection"
-_DIRECTORIES = ("etc/NetworkManager", "run/NetworkManager", "usr/lib/NetworkManager")
+_DIRECTORIES = ("etc/NetworkManager", "usr/lib/NetworkManager")
+"""Of profiles. Those under /run are NetworkManager's own inventions, which ours take over from."""
 _PROFILES = "system-connections"
 _CARRIER = f"conf.d/60-{OWNER}-rails.conf"
 _ACTIVATION_S = 15

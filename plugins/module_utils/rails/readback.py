@@ -89,9 +89,8 @@ def rail_checks(
     arp: Mapping[str, int],
     *,
     check_mode: bool = False,
-    reason: str = "",
 ) -> list[Check]:
-    """One check per promise of a rail. `reason` is added to what failed."""
+    """One check per promise of a rail."""
     subject = rail.interface
     if seen.naming.verdict == REFUSED:
         found = seen.naming.interface
@@ -103,7 +102,7 @@ def rail_checks(
         )
         return [*first, Check(CLAIM, [], list(seen.claims), FAILED, subject, why)]
     first.append(Check(CLAIM, [], [], OK, subject))
-    rest = _running_checks(rail, seen, owner, arp, check_mode, reason)
+    rest = _running_checks(rail, seen, owner, arp, check_mode)
     if seen.naming.verdict == NAME_AT_REBOOT:
         rest = [_at_reboot(check, seen.naming.reason) for check in rest]
     return [*first, *rest]
@@ -115,12 +114,9 @@ def _running_checks(
     owner: str,
     arp: Mapping[str, int],
     check_mode: bool,
-    reason: str,
 ) -> list[Check]:
     def same(name: str, wanted: Any, found: Any) -> Check:
-        return compare(
-            name, wanted, found, subject=rail.interface, check_mode=check_mode, reason=reason
-        )
+        return compare(name, wanted, found, subject=rail.interface, check_mode=check_mode)
 
     link = seen.link
     found_owner = (seen.owner or "none") + ("" if seen.on_disk else " (its text differs)")
