@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import groupby
 from typing import Any, Optional
 
 from .address_plan import AddressPlan, Exhausted, PointToPoint, SubnetPerRail
 from .addresses import Network, text
 from .cluster import Cluster, Gpu, Host, Management, Node, PortGroup, Rail, Switch
 from .findings import Findings, ModelError, Path, nearest, some
-from .kinds import HOST_NAME, check
+from .kinds import HOST_NAME, INTERFACE, check
 from .nodes import NodeSpec, specify
 from .schema import MODEL, SUBNET_PER_RAIL
 from .source import Source
@@ -146,11 +147,12 @@ def _with_room(
         spines=topology.spines,
         links_per_leaf=topology.links_per_leaf,
     )
-    if specs is not None and len(specs) > sized.room:
-        sets = -(-len(specs) // per_set)
+    places = specs[-1].index + 1 if specs else 0
+    if places > sized.room:
+        sets = -(-places // per_set)
         findings.add(
             ("leaves", "count"),
-            f"{len(specs)} nodes, but the leaves have ports for {sized.room} "
+            f"{places} nodes, but the leaves have ports for {sized.room} "
             f"({sized.sets} set(s) of {per_set} nodes)",
             f"Have {sets * topology.leaves_per_set} leaves, leaves with more ports, or fewer nodes",
         )
@@ -198,7 +200,7 @@ def _plan(
         plan = PointToPoint(pool=pool, lanes=len(topology.lanes))
         remedy = "Take a larger pool"
     try:
-        plan.require_room(len(specs))
+        plan.require_room(specs[-1].index + 1)
     except Exhausted as exhausted:
         findings.add(("addresses", "pool"), str(exhausted), remedy)
     return plan
@@ -358,11 +360,11 @@ def _check_devices(
             "Put {plane} into it",
         )
     longest = _interface(rails, rails["count"] - 1, rails["planes"] - 1)
-    if len(longest) > 15:
+    if not re.fullmatch(INTERFACE.form, longest) or len(longest) > INTERFACE.most:
         findings.add(
             ("rails", "interface"),
-            f"{longest!r} is longer than the 15 characters Linux allows",
-            "Shorten the pattern",
+            f"{longest!r} is not {INTERFACE.wanted}",
+            "Change the pattern",
         )
     seen: set[tuple[int, int]] = set()
     for spec in specs or []:
@@ -468,13 +470,13 @@ def _build(
             role="compute",
             management=management(spec.management or 0),
             vars=spec.vars,
-            index=index,
+            index=spec.index,
             rack=spec.rack,
             slots=spec.slots,
             drained=spec.drained,
             gpus=common_gpus if spec.gpu_pci is gpus["pci"] else _gpus(gpus, spec.gpu_pci),
         )
-        for index, spec in enumerate(specs)
+        for spec in specs
     ]
     _plug_nodes(model, specs, nodes, leaves, topology, plan)
     if model["spines"]:
@@ -516,33 +518,38 @@ def _plug_nodes(
     mtu, speed, prefix = rails["mtu"], rails["speed_gbps"], plan.prefix
     ports = [topology.leaf_ports.name(index) for index in range(topology.leaf_ports.count)]
     shared_gateway = model["addresses"]["plan"] == SUBNET_PER_RAIL
+    sets = [
+        (leaf_set, list(members))
+        for leaf_set, members in groupby(
+            zip(specs, nodes), key=lambda pair: pair[1].index // topology.nodes_per_set
+        )
+    ]
     for number, lane in enumerate(topology.lanes):
         interface = _interface(rails, lane.rail, lane.plane)
         gpu, numa = _locality(lane, rails, model["gpus"])
         lanes_here = topology.lanes_on(lane.leaf)
-        for leaf_set, first in enumerate(range(0, len(nodes), topology.nodes_per_set)):
+        for leaf_set, members in sets:
+            first = leaf_set * topology.nodes_per_set
             leaf = leaves[leaf_set * topology.leaves_per_set + lane.leaf]
             group = PortGroup("host", interface, speed, mtu, lane.rail, lane.plane, prefix)
             leaf.ports.append(group)
             network = str(plan.network(first, number))
             gateway = text(plan.gateway(first, number))
             group.address = gateway if shared_gateway else None
-            last = min(first + topology.nodes_per_set, len(nodes))
-            for index in range(first, last):
-                port = ports[(index - first) * lanes_here + lane.place]
-                group.peers[port] = nodes[index].name
+            for spec, node in members:
+                port = ports[(node.index - first) * lanes_here + lane.place]
+                group.peers[port] = node.name
                 if not shared_gateway:
-                    network = str(plan.network(index, number))
-                    gateway = group.addresses[port] = text(plan.gateway(index, number))
-                pci = specs[index].pci
-                device = pci[lane.rail] if pci else None
-                nodes[index].rails.append(
+                    network = str(plan.network(node.index, number))
+                    gateway = group.addresses[port] = text(plan.gateway(node.index, number))
+                device = spec.pci[lane.rail] if spec.pci else None
+                node.rails.append(
                     Rail(
                         rail=lane.rail,
                         plane=lane.plane,
                         interface=interface,
                         pci=device[lane.plane] if isinstance(device, list) else device,
-                        address=text(plan.address(index, number)),
+                        address=text(plan.address(node.index, number)),
                         prefix=prefix,
                         network=network,
                         gateway=gateway,

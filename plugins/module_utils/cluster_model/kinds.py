@@ -70,6 +70,17 @@ class Integer(Kind):
 
 
 @dataclass(frozen=True)
+class Boolean(Kind):
+    def convert(self, value: Any) -> bool:
+        if not isinstance(value, bool):
+            raise _wrong_type(value, "true or false")
+        return value
+
+    def describe(self) -> str:
+        return "true or false"
+
+
+@dataclass(frozen=True)
 class OneOf(Kind):
     choices: tuple[str, ...]
 
@@ -253,7 +264,7 @@ class Section(Kind):
     keys: tuple[Key, ...] = field(default_factory=tuple)
 
     def describe(self) -> str:
-        return f"section [`{self.name}`](#{self.name})"
+        return f"section [`{self.name}`](#{self.name.replace('.', '')})"
 
 
 @dataclass(frozen=True)
@@ -265,6 +276,13 @@ class Table(Kind):
 
     def describe(self) -> str:
         return f"{self.of} to {self.kind.describe()}"
+
+
+def section_in(kind: Kind) -> Optional[Section]:
+    """The section that a kind is, or is a list or table of."""
+    if isinstance(kind, (ListOf, Table)):
+        return section_in(kind.kind)
+    return kind if isinstance(kind, Section) else None
 
 
 def check(kind: Kind, value: Any, source: Source, findings: Findings, path: Path = ()) -> Any:

@@ -14,6 +14,7 @@ class NodeSpec:
     """A node as the model states it. `path` is the place to blame."""
 
     name: str
+    index: int
     path: Path
     management: Optional[int]
     management_path: Path
@@ -52,17 +53,21 @@ def specify(model: dict[str, Any], findings: Findings) -> Optional[list[NodeSpec
         findings.add(("nodes",), "the cluster is empty: it has no node", "Give it at least one")
         return None
     known = set(names)
-    for index, name in enumerate(nodes["drained"]):
+    named: list[tuple[Path, str]] = [
+        (("nodes", "overrides", name), name) for name in nodes["overrides"]
+    ]
+    for key in ("drained", "absent"):
+        named += [(("nodes", key, index), name) for index, name in enumerate(nodes[key])]
+    for path, name in named:
         if name not in known:
-            findings.add(
-                ("nodes", "drained", index), f"there is no node {name!r}", nearest(name, names)
-            )
-    for name in nodes["overrides"]:
-        if name not in known:
-            findings.add(
-                ("nodes", "overrides", name), f"there is no node {name!r}", nearest(name, names)
-            )
-    specs = _specs(model, names, own)
+            findings.add(path, f"there is no node {name!r}", nearest(name, names))
+    absent = set(nodes["absent"])
+    specs = [spec for spec in _specs(model, names, own) if spec.name not in absent]
+    if not specs:
+        findings.add(
+            ("nodes", "absent"), "the cluster is empty: every node is absent", "Keep at least one"
+        )
+        return None
     _require_basics(specs, findings)
     return specs
 
@@ -81,6 +86,7 @@ def _specs(
     for index, name in enumerate(names):
         spec = NodeSpec(
             name=name,
+            index=index,
             path=("nodes",),
             management=None if first is None else first + index,
             management_path=("nodes", "management_first"),
@@ -109,6 +115,8 @@ def _refine(spec: NodeSpec, entry: dict[str, Any], path: Path) -> None:
         spec.gpu_pci, spec.gpu_pci_path = entry["gpu_pci"], (*path, "gpu_pci")
     spec.rack = entry["rack"] or spec.rack
     spec.slots = entry["slots"] or spec.slots
+    if entry["drained"] is not None:
+        spec.drained = entry["drained"]
     spec.vars = {**spec.vars, **entry["vars"]}
 
 

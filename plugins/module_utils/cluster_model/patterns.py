@@ -20,7 +20,9 @@ def check(pattern: str, fields: tuple[str, ...], needed: tuple[str, ...]) -> Non
     except ValueError as error:
         raise PatternError(str(error)) from error
     used = []
-    for _text, field, spec, conversion in parts:
+    for literal, field, spec, conversion in parts:
+        if re.search(r"[\s{}]", literal):
+            raise PatternError("it has a blank or a brace in its text")
         if field is None:
             continue
         if field not in fields:

@@ -11,6 +11,7 @@ from .kinds import (
     RACK,
     USER,
     Address,
+    Boolean,
     Integer,
     Key,
     ListOf,
@@ -38,9 +39,14 @@ _SPEED = Integer(1, 3200, "Gb/s")
 _PORTS = Integer(1, 4096, "ports")
 
 _OF_ONE_NODE = (
-    Key("management", Address(), "Its management address, instead of one counted from `first`."),
+    Key(
+        "management",
+        Address(),
+        "Its management address, instead of one counted from `management_first`.",
+    ),
     Key("rack", RACK, "Its rack, instead of the one counted by `nodes_per_rack`."),
     Key("slots", Integer(1, 4096), "Its MPI slots."),
+    Key("drained", Boolean(), "Whether it is configured but gets no ranks."),
     Key("pci", _PCI_LIST, "PCI addresses of its rails, instead of `rails.pci`."),
     Key("gpu_pci", _GPU_PCI_LIST, "PCI addresses of its GPUs, instead of `gpus.pci`."),
     Key("vars", Variables(), "Variables of this host alone.", default={}),
@@ -86,7 +92,7 @@ NODES = Section(
     "The compute nodes: either `count` of them by pattern, or a `list`.",
     (
         Key("count", Integer(0, 100_000), "How many there are."),
-        Key("list", ListOf(LISTED_NODE), "Each by itself, see [`nodes.list`](#nodeslist)."),
+        Key("list", ListOf(LISTED_NODE), "Each by itself."),
         Key("name", Pattern(), "Their names.", default="node{:02d}"),
         Key("start", Integer(0, 1_000_000), "The number of the first.", default=1),
         Key(
@@ -112,6 +118,13 @@ NODES = Section(
             "drained",
             ListOf(HOST_NAME, "host names"),
             "Nodes that are configured but get no ranks.",
+            default=[],
+        ),
+        Key(
+            "absent",
+            ListOf(HOST_NAME, "host names"),
+            "Nodes that are not there, yet or any more: left out of the inventory, their place "
+            "(address, port, number) kept free.",
             default=[],
         ),
         Key(

@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Write docs/cluster-model.md from the schema that validates models: run it, it has no options.
+
+A unit test fails while the page is not what this writes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "cluster-model.md"
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT / "collections"))
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model import (  # noqa: E402
+    ModelError,
+    compile_model,
+    kinds,
+    read,
+    schema,
+)
+
+HEAD = """\
+<!-- Written by docs/generate_cluster_model.py from the schema. Edit that, and run it. -->
+# Cluster model
+
+One file, `inventories/NAME/cluster.yml`, describes a cluster. The inventory plugin
+`baremetal.mpi_roce.cluster` compiles it to hosts, groups and variables
+([architecture.md](architecture.md) has those). Look at
+[inventories/b300/cluster.yml](../inventories/b300/cluster.yml) first: it is a page and commented.
+
+    ansible-inventory -i inventories/NAME --graph        # hosts and groups
+    ansible-inventory -i inventories/NAME --host node01  # what a node will get
+
+The smallest model there is:
+
+```yaml
+{smallest}```
+
+What differs on one machine goes into `host_vars/` beside the model, or under `vars`. Adding nodes
+at the end changes no address, port or name of the others; a node that goes is named under
+`nodes.absent`, which keeps its place free.
+
+A model that cannot be built is refused before any host is touched. Every reason is told at once,
+with its line, the key, the value and the way out:
+
+    {refused}
+
+## Keys
+
+**Bold** keys are required.
+"""
+
+TAIL = """
+## What cannot be built
+
+Besides unknown keys, wrong types and values out of range, a model is refused for:
+
+- an empty cluster;
+- a name, address or PCI address that is there twice; a host named like a group;
+- a management address outside its subnet; rails that overlap the management subnet;
+- a pool or subnet with too few addresses;
+- a rail without a leaf; more nodes than leaf ports; more uplinks than spine ports;
+- lists that do not have one entry per rail, plane or GPU;
+- drained nodes and overrides that name no node;
+- variables for a group that is not there, or with a name that the model itself sets.
+
+## Ports of leaves and spines
+
+`cluster_ports` of a leaf or spine is a list of groups of ports that differ in their peer alone:
+
+| | |
+|---|---|
+| `kind` | `host` (to a node), `uplink` (to a spine) or `downlink` (to a leaf) |
+| `peer_interface` | the interface at the other end of every cable of the group |
+| `peers` | port to peer |
+| `speed_gbps`, `mtu` | as on the other end |
+| `rail`, `plane` | which one the ports carry; null between switches |
+| `prefix`, `address` | with `subnet_per_rail`, the gateway that the ports share |
+| `addresses` | with `point_to_point`, port to its own address |
+
+## Room for what is to come
+
+Keys for the fabric layer (the system of each leaf, cable lengths) will stand under `leaves` and
+`spines`, and those for storage networks under `storage`.
+"""
+
+SMALLEST = """\
+plugin: baremetal.mpi_roce.cluster
+name: small
+management: {subnet: 10.0.0.0/24}
+nodes: {count: 2, management_first: 10.0.0.11}
+gpus: {count: 8}
+rails: {count: 8, speed_gbps: 800}
+addresses: {pool: 10.1.0.0/16}
+leaves: {count: 8, ports: 64, management_first: 10.0.0.101}
+launcher: {name: launcher01, management: 10.0.0.10}
+"""
+
+
+REFUSED = SMALLEST.replace("nodes: {count", "nodes: {cuont").replace(
+    "speed_gbps: 800", "speed_gbps: 800, mtu: 90000"
+)
+
+
+def page() -> str:
+    sections = list(_sections(schema.MODEL))
+    head = HEAD.format(smallest=SMALLEST, refused=_refused().replace("\n", "\n    "))
+    return head + "".join(map(_section, sections)) + TAIL
+
+
+def _refused() -> str:
+    try:
+        compile_model(read("inventories/small/cluster.yml", REFUSED))
+    except ModelError as error:
+        return str(error)
+    raise AssertionError("the bad example compiles")
+
+
+def _sections(section: kinds.Section) -> Iterator[kinds.Section]:
+    """The section and those below it, each once, in the order of the model."""
+    yield section
+    for key in section.keys:
+        below = kinds.section_in(key.kind)
+        if below is not None:
+            yield from _sections(below)
+
+
+def _section(section: kinds.Section) -> str:
+    lines = [
+        f"\n### {section.name}\n\n{section.help}\n",
+        "| key | type | default | |",
+        "|---|---|---|---|",
+    ]
+    for key in section.keys:
+        name = f"**`{key.name}`**" if key.required else f"`{key.name}`"
+        lines.append(f"| {name} | {key.kind.describe()} | {_default(key)} | {key.help} |")
+    return "\n".join(lines) + "\n"
+
+
+def _default(key: kinds.Key) -> str:
+    if key.default_text:
+        return key.default_text
+    below = kinds.section_in(key.kind)
+    if key.required or key.default is None or below is not None:
+        return ""
+    return f"`{_shown(key.default)}`"
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) and value else json.dumps(value)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"wrote {PAGE.relative_to(ROOT)}")
