@@ -49,11 +49,15 @@ _LINES = {
 
 
 class HostfileError(ValueError):
-    """What is wrong, one finding per line, each with the way out."""
+    """What is wrong, one finding per line, each with the way out; of many, the first."""
+
+    SHOWN = 20
 
     def __init__(self, findings: Sequence[str]) -> None:
         self.findings = tuple(findings)
-        super().__init__("\n".join(self.findings))
+        more = len(self.findings) - self.SHOWN
+        tail = [f"... and {more} more"] if more > 0 else []
+        super().__init__("\n  ".join([*self.findings[: self.SHOWN], *tail]))
 
 
 @dataclass(frozen=True)
@@ -236,7 +240,7 @@ def render(hostfile: Hostfile, form: str) -> str:
     """The file's text. `plain` says slots by repeating the name, one line per rank."""
     lines = [
         f"# {HEADER}",
-        f"# {len(hostfile.entries)} hosts, {hostfile.slots} slots, {len(hostfile.drained)} drained",
+        f"# hosts {len(hostfile.entries)}, slots {hostfile.slots}, drained {len(hostfile.drained)}",
         *(f"{_DRAINED}{name}" for name in hostfile.drained),
     ]
     for entry in hostfile.entries:

@@ -16,6 +16,7 @@ from typing import Any
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import replace_block
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hostfile import (
+    HostfileError,
     is_host_name,
     rail_name,
 )
@@ -27,12 +28,8 @@ END = f"# END baremetal.mpi_roce {BLOCK}"
 LOCALHOST = "localhost"
 
 
-class HostsTableError(ValueError):
-    """What is wrong, one finding per line, each with the way out."""
-
-    def __init__(self, findings: Sequence[str]) -> None:
-        self.findings = tuple(findings)
-        super().__init__("\n".join(self.findings))
+class HostsTableError(HostfileError):
+    """What is wrong with the names, or with the lines of the operator."""
 
 
 @dataclass(frozen=True)

@@ -109,30 +109,51 @@ def bind(
     """
     cores_of = _numa_cores(numa_cores)
     findings: list[str] = []
+    missing: dict[int, str] = {}
     bindings: list[Binding] = []
     placements = iter(place(membership))
     for member in membership.members:
         name = str(member.node["name"])
         numas = [_numa_of_gpu(member.node["rails"], local) for local in range(member.slots)]
-        findings.extend(_numa_findings(name, numas, cores_of))
+        unknown = [str(gpu) for gpu, numa in enumerate(numas) if numa is None]
+        if unknown:
+            findings.append(
+                f"{name}: the NUMA node of GPU {', '.join(unknown)} is not known: set gpus.numa in "
+                "cluster.yml, or do without a rankfile (mpi_hostfile_rankfile: false)"
+            )
         for local, numa in enumerate(numas):
             placement = next(placements)
+            if numa is None:
+                continue
             if numa not in cores_of:
+                missing.setdefault(numa, name)
                 continue
             cores = cores_of[numa]
             if divided:
-                neighbours = [k for k, other in enumerate(numas) if other == numa]
-                part, parts = neighbours.index(local), len(neighbours)
-                cores = cores[len(cores) * part // parts : len(cores) * (part + 1) // parts]
-                if not cores:
-                    findings.append(
-                        f"{name}: NUMA node {numa} has {len(cores_of[numa])} cores for {parts} "
-                        f"ranks, none for rank {local}: lower cluster_slots, or share the cores"
-                    )
+                cores = _part(cores, numas, local)
+            if not cores:
+                findings.append(
+                    f"{name}: NUMA node {numa} has {len(cores_of[numa])} cores for "
+                    f"{numas.count(numa)} ranks, none for rank {local}: lower cluster_slots, or "
+                    "let ranks share cores (mpi_hostfile_rankfile_cores: all)"
+                )
             bindings.append(Binding(placement.rank, placement.host, cores))
+    findings.extend(
+        f"{name}: the cores of NUMA node {numa} are not known: set "
+        f"cluster_numa_cores to the logical cores of each NUMA node, such as {{{numa}: '0-27'}} "
+        f"(on the node: hwloc-calc --intersect core numa:{numa})"
+        for numa, name in sorted(missing.items())
+    )
     if findings:
         raise HostfileError(findings)
     return bindings
+
+
+def _part(cores: tuple[int, ...], numas: Sequence[Any], local: int) -> tuple[int, ...]:
+    """The share of rank `local` in the cores of its NUMA node; `numas` are those of all ranks."""
+    neighbours = [rank for rank, numa in enumerate(numas) if numa == numas[local]]
+    part, parts = neighbours.index(local), len(neighbours)
+    return cores[len(cores) * part // parts : len(cores) * (part + 1) // parts]
 
 
 def _numa_cores(given: Mapping[str, str]) -> dict[Any, tuple[int, ...]]:
@@ -151,25 +172,6 @@ def _numa_cores(given: Mapping[str, str]) -> dict[Any, tuple[int, ...]]:
 def _numa_of_gpu(rails: Iterable[Mapping[str, Any]], gpu: int) -> Any:
     """The NUMA node of a GPU is that of its rail: they hang on the same PCIe switch."""
     return next((rail["numa"] for rail in rails if rail["gpu"] == gpu), None)
-
-
-def _numa_findings(
-    name: str, numas: Sequence[Any], cores_of: Mapping[Any, tuple[int, ...]]
-) -> list[str]:
-    unknown = [str(gpu) for gpu, numa in enumerate(numas) if numa is None]
-    findings = []
-    if unknown:
-        findings.append(
-            f"{name}: the NUMA node of GPU {', '.join(unknown)} is not known: set numa on their "
-            "rails in cluster.yml, or do without a rankfile (mpi_hostfile_rankfile: false)"
-        )
-    findings.extend(
-        f"{name}: the cores of NUMA node {numa} are not known: set cluster_numa_cores to the "
-        f"logical cores of each NUMA node, for example {{{numa}: '0-27'}} "
-        f"(hwloc-calc --intersect core numa:{numa} shows them on the node)"
-        for numa in sorted({numa for numa in numas if numa is not None and numa not in cores_of})
-    )
-    return findings
 
 
 def render_rankfile(bindings: Sequence[Binding]) -> str:

@@ -194,7 +194,7 @@ def cluster_names(
     try:
         table = hosts_table.entries(directory, domain)
     except hosts_table.HostsTableError as error:
-        raise PlanError("\n  ".join(error.findings)) from error
+        raise PlanError(str(error)) from error
     return table, hosts_table.own_names(table, own[0])
 
 
@@ -204,7 +204,7 @@ def plan_table(name: str, table: list[tuple[str, ...]]) -> tuple[FilePlan, list[
     try:
         planned = hosts_table.plan(before, table, name, ipv6=IPV6.exists())
     except hosts_table.HostsTableError as error:
-        raise PlanError("\n  ".join(f"{HOSTS} {finding}" for finding in error.findings)) from error
+        raise PlanError(f"{HOSTS}:\n  {error}") from error
     return plan_file(HOSTS, planned.after), list(planned.removed)
 
 

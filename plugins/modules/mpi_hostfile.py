@@ -234,10 +234,7 @@ def main() -> None:
         wanted = membership.hostfile(arguments["max_slots"] and arguments["format"] == "openmpi")
         plans = plan(membership, wanted, arguments)
     except hostfile.HostfileError as error:
-        findings = "\n  ".join(error.findings)
-        module.fail_json(
-            msg=f"hostfile: nothing was written:\n  {findings}", layer=LAYER, checks=[]
-        )
+        module.fail_json(msg=f"hostfile: nothing was written:\n  {error}", layer=LAYER, checks=[])
     except OSError as error:
         module.fail_json(
             msg=f"hostfile: cannot read {error.filename}: {error.strerror}", layer=LAYER
