@@ -100,7 +100,7 @@ class ActionModule(ActionBase):
                 told = text
                 display.display(told)
         raise AnsibleActionFail(
-            f"smoke: the allreduce has not ended within {limit:.0f} s; its job on the launcher: {job}"
+            f"smoke: the allreduce has not ended within {limit:.0f} s; job on the launcher: {job}"
         )
 
     def _look(self, job: str, progress: str) -> tuple[bool, str]:

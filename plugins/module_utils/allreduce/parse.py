@@ -80,19 +80,31 @@ def is_transport(lane: Lane, asked: str) -> bool:
 
 TELLING = re.compile(
     r"error|fail|unable|unreachable|not reach|signal|killed|abort|lost|refused|denied|timed? ?out|"
-    r"cannot|could not|no route|not found|not installed|does not know|exited|not enough slots|"
+    r"cannot|could not|no route|not found|not installed|exited|not enough slots|"
     r"verification|mismatch|invalid|allreduce: rank|no components|no such",
     re.IGNORECASE,
 )
 WHERE = re.compile(
-    r"^\s*(local host|remote host|host|node|hostname|executable|framework)\s*:", re.I
+    r"^\s*(local host|remote host|host|hostname|framework|component|process name)\s*:", re.I
 )
 NOISE = re.compile(
-    r"^-{20,}$|^primary job\s+terminated|^your choice|^this may be because|^\* |"
-    r"a system-required executable|^please |is likely to abort|^\s*$|"
-    r"job to be (terminated|aborted)|was asked to launch|show_help|usually caused by|for example",
+    "|".join(
+        (
+            r"^-{20,}$",
+            r"^\s*$",
+            # Open MPI's boxes explain what may be wrong in general, at length.
+            r"^\*  ?\w",
+            r"^(please|primary job|your choice|this (may|is|usually)|means that|fail during|problems)\b",
+            r"^(not finding|lack of|an inability|the inability)\b",
+            r"\b(likely to abort|job has been aborted|was unable to reliably)",
+            r"\b(sent help message|set mca parameter|one or more processes exited)\b",
+            r"\b(unable to be (found|used|opened)|network connectivity|mpi_init failed for some)\b",
+            r"\*\*\* (unknown error|mpi_errors_are_fatal|reported by|on a |\s+and pot)",
+        )
+    ),
     re.IGNORECASE,
 )
+"""Looks telling and is not."""
 
 
 def relevant_lines(text: str, limit: int = 12) -> list[str]:
@@ -125,7 +137,9 @@ def first_ranks_named(lines: Iterable[str]) -> list[int]:
     """Ranks that the launcher or the program names as the ones that went wrong."""
     found: list[int] = []
     for line in lines:
-        for text in re.findall(r"(?:process rank|allreduce: rank) (\d+)", line):
+        for text in re.findall(
+            r"(?:process rank |allreduce: rank |Process name: \[\[\d+,1\],)(\d+)", line
+        ):
             if int(text) not in found:
                 found.append(int(text))
     return found

@@ -1,0 +1,107 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The search finds any node, any pair and any small group at fault, in few runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import bisect
+from hypothesis import given
+from hypothesis import strategies as st
+
+counts = st.integers(2, 60)
+
+
+def names_of(count: int) -> list[str]:
+    return [f"node{number:02d}" for number in range(count)]
+
+
+def search(
+    names: Sequence[str], fails: Callable[[set[str]], bool], budget: int = 1000
+) -> bisect.Finding:
+    def run(part: Sequence[str]) -> bool:
+        assert list(part) == [name for name in names if name in part], "in the model's order"
+        return fails(set(part))
+
+    return bisect.find(names, run, budget)
+
+
+@given(counts, st.data())
+def test_a_node_that_fails_alone_is_found(count: int, data: st.DataObject) -> None:
+    names = names_of(count)
+    bad = data.draw(st.sampled_from(names))
+    found = search(names, lambda part: bad in part)
+    assert (found.kind, found.nodes) == (bisect.NODE, (bad,))
+    assert found.runs <= 2 * math.ceil(math.log2(count)) + 2
+
+
+@given(st.integers(3, 60), st.data())
+def test_a_node_that_fails_with_everybody_is_found(count: int, data: st.DataObject) -> None:
+    """Its links are down: alone it passes, as everything stays inside."""
+    names = names_of(count)
+    bad = data.draw(st.sampled_from(names))
+    found = search(names, lambda part: bad in part and len(part) > 1)
+    assert (found.kind, found.nodes) == (bisect.NODE, (bad,))
+    assert found.runs <= 6 * math.ceil(math.log2(count)) + 8
+
+
+@given(counts, st.data())
+def test_a_pair_is_found(count: int, data: st.DataObject) -> None:
+    names = names_of(count)
+    pair = set(data.draw(st.lists(st.sampled_from(names), min_size=2, max_size=2, unique=True)))
+    found = search(names, lambda part: pair <= part)
+    assert (found.kind, set(found.nodes)) == (bisect.PAIR, pair)
+    assert found.runs <= 6 * math.ceil(math.log2(count)) + 8
+
+
+@given(counts, st.data())
+def test_a_group_is_found_and_is_minimal(count: int, data: st.DataObject) -> None:
+    names = names_of(count)
+    size = min(4, count)
+    group = set(data.draw(st.lists(st.sampled_from(names), min_size=size, unique=True)))
+    found = search(names, lambda part: group <= part)
+    assert set(found.nodes) == group
+
+
+@given(counts, st.data())
+def test_of_two_bad_nodes_one_is_found(count: int, data: st.DataObject) -> None:
+    names = names_of(count)
+    bad = set(data.draw(st.lists(st.sampled_from(names), min_size=2, max_size=2, unique=True)))
+    found = search(names, lambda part: bool(bad & part))
+    assert found.kind == bisect.NODE
+    assert set(found.nodes) < bad
+
+
+@given(counts, st.integers(0, 12), st.data())
+def test_the_budget_holds_and_the_culprit_stays_suspect(
+    count: int, budget: int, data: st.DataObject
+) -> None:
+    names = names_of(count)
+    bad = data.draw(st.sampled_from(names))
+    found = search(names, lambda part: bad in part, budget)
+    assert found.runs <= budget
+    assert bad in found.nodes
+
+
+def test_no_run_is_made_twice() -> None:
+    seen: list[frozenset[str]] = []
+
+    def fails(part: set[str]) -> bool:
+        assert frozenset(part) not in seen
+        seen.append(frozenset(part))
+        return {"node01", "node06"} <= part
+
+    assert search(names_of(8), fails).kind == bisect.PAIR
+
+
+def test_a_fault_that_comes_and_goes_is_not_pinned_on_anyone() -> None:
+    found = search(names_of(4), lambda part: False)
+    assert (found.kind, found.nodes, found.runs) == (bisect.NOT_REPRODUCED, (), 1)
+    assert "comes and goes" in found.sentence()
+
+
+def test_two_nodes_are_a_pair_when_each_passes_alone() -> None:
+    found = search(names_of(2), lambda part: len(part) == 2)
+    assert found.kind == bisect.PAIR
+    assert "the pair node00, node01 is at fault" in found.sentence()

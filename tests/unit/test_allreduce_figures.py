@@ -1,0 +1,83 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Times to figures, and figures to a table."""
+
+from __future__ import annotations
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import figures, table
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def test_figures_in_the_terms_of_the_field() -> None:
+    found = figures.figure(1 << 20, [1000.0, 900.0, 1100.0, 5000.0], 32)
+    assert found["min_us"] == 900.0
+    assert found["median_us"] == 1050.0
+    assert found["p99_us"] == 5000.0
+    assert found["iterations"] == 4
+    assert found["algbw_gbytes_s"] == round(1048576 / 1050 / 1000, 6)
+    assert found["busbw_gbytes_s"] == round(1048576 / 1050 / 1000 * 2 * 31 / 32, 6)
+
+
+@given(st.lists(st.floats(0.01, 1e7), min_size=1, max_size=300))
+def test_quantiles_are_measured_and_ordered(times: list[float]) -> None:
+    found = figures.figure(4, times, 2)
+    assert found["min_us"] == min(times)
+    assert found["p99_us"] in times
+    assert found["min_us"] <= found["p99_us"] <= max(times)
+    if len(times) < 100:
+        assert found["p99_us"] == max(times)
+
+
+def test_one_rank_has_no_bus() -> None:
+    assert figures.figure(4, [1.0], 1)["busbw_gbytes_s"] == 0
+
+
+def test_line_rate_of_the_reference() -> None:
+    assert figures.line_rate_gbytes_s(8, 800) == 800
+
+
+def result(**changes: object) -> dict:
+    by_size = [figures.figure(4, [10.0], 32), figures.figure(1 << 20, [40000.0], 32)]
+    base = {
+        "ranks": 32,
+        "nodes": 4,
+        "transport": "tcp",
+        "by_size": by_size,
+        "best_busbw_gbytes_s": by_size[1]["busbw_gbytes_s"],
+        "line_rate_gbytes_s": 10.0,
+        "threshold_gbytes_s": None,
+        "virtual": True,
+    }
+    checks = [{"name": "world_size", "status": "ok"}, {"name": "transport", "status": "failed"}]
+    return {"figures": {**base, **changes}, "checks": checks, "seconds": 6.25}
+
+
+def test_the_table_stands_in_columns() -> None:
+    found = table.lines(result())
+    assert found[0].startswith("allreduce of 32 ranks on 4 nodes over tcp")
+    assert len({len(line) for line in found[1:4]}) == 1
+    assert found[3].split()[:5] == ["1", "MiB", "1", "40.0", "ms"]
+    assert "FAILED: transport" in found[-1]
+
+
+def test_a_virtual_line_rate_is_called_nominal_and_a_real_one_compared() -> None:
+    assert "nominal" in table.against(result()["figures"])
+    real = table.against(result(virtual=False, threshold_gbytes_s=5.0)["figures"])
+    assert "nominal" not in real
+    assert "%" in real
+    assert "threshold 5 GB/s" in real
+    assert "no threshold set" in table.against(result()["figures"])
+
+
+def test_a_run_without_figures_has_a_verdict() -> None:
+    found = table.lines(result(by_size=[], best_busbw_gbytes_s=None))
+    assert len(found) == 2
+
+
+def test_units() -> None:
+    assert table.size_text(4) == "4 B"
+    assert table.size_text(65536) == "64 KiB"
+    assert table.size_text(1 << 30) == "1 GiB"
+    assert table.size_text(1000) == "1000 B"
+    assert table.time_text(12.34) == "12.3 us"
+    assert table.time_text(2_500_000) == "2.50 s"

@@ -1,0 +1,97 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What is run: sizes, command line, and the hostfile against the model."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.plan import (
+    Node,
+    Plan,
+    PlanError,
+    as_listed,
+    command,
+    sizes,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+NODES = (Node("node01", 8, ("rail0", "rail1")), Node("node02", 4, ("rail0", "rail1")))
+
+
+@given(st.integers(4, 1 << 30), st.integers(2, 64))
+def test_sizes_go_from_four_bytes_to_the_largest(largest: int, step: int) -> None:
+    found = sizes(largest, step)
+    assert found[0] == 4
+    assert found[-1] == largest - largest % 4
+    assert found == sorted(set(found))
+    assert all(size % 4 == 0 for size in found)
+
+
+def test_the_command_names_everything_and_carries_the_run_id() -> None:
+    plan = Plan(NODES, "tcp", parameters=(("btl_base_verbose", "10"),))
+    argv = command(plan, "/etc/hosts.mpi", "abc123", 60)
+    text = " ".join(argv)
+    assert argv[0] == "mpirun"
+    assert "--mca baremetal_run_id abc123" in text
+    assert "--mca btl_base_verbose 10" in text
+    assert "--hostfile /etc/hosts.mpi -np 12 --map-by slot" in text
+    assert "rail-bind /usr/bin/python3" in text
+    assert argv[argv.index("--run-id") + 1] == "abc123"
+    assert json.loads(argv[-1])["time_limit_s"] == 60
+
+
+def test_rankfile_and_unbound_rails() -> None:
+    plan = Plan(NODES, "tcp", rankfile="/etc/rankfile", bind_rails=False)
+    text = " ".join(command(plan, "h", "id", 60))
+    assert "--rankfile /etc/rankfile" in text
+    assert "--map-by" not in text
+    assert "rail-bind" not in text
+
+
+def test_a_subset_is_the_same_run_on_fewer_nodes_and_short() -> None:
+    plan = Plan(NODES, "tcp", max_bytes=1 << 20, rankfile="/etc/rankfile")
+    part = plan.subset(["node02"])
+    assert [node.name for node in part.nodes] == ["node02"]
+    assert part.ranks == 4
+    assert part.sizes[-1] == plan.sizes[-1]
+    assert len(part.sizes) < len(plan.sizes)
+    assert part.rankfile == ""
+    assert part.hostfile() == "node02 slots=4\n"
+
+
+def test_an_impossible_plan_says_what_to_do() -> None:
+    with pytest.raises(PlanError, match="every compute node is drained"):
+        Plan((), "tcp")
+    with pytest.raises(PlanError, match="largest size 3 bytes"):
+        Plan(NODES, "tcp", max_bytes=3)
+    with pytest.raises(PlanError, match="size step 1"):
+        Plan(NODES, "tcp", size_step=1)
+    with pytest.raises(PlanError, match="at least one"):
+        Plan(NODES, "tcp", iterations=0)
+
+
+def test_the_hostfile_decides_order_and_names() -> None:
+    text = "# comment\nnode02-rail0 slots=4 max_slots=4\nnode01 slots=8\n"
+    nodes, differences = as_listed(NODES, text)
+    assert differences == []
+    assert [(node.name, node.host) for node in nodes] == [
+        ("node02", "node02-rail0"),
+        ("node01", "node01"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("node01 slots=8\n", "node02: in the model, and not in the hostfile"),
+        ("node01 slots=8\nnode02 slots=8\n", "node02: 4 slots, 8 in the hostfile"),
+        ("node01 slots=8\nnode02 slots=4\nnode03 slots=1\n", "node03: in the hostfile, and not"),
+        ("node01 8 slots\n", "not of the format openmpi"),
+        ("", "node01: in the model"),
+    ],
+)
+def test_a_hostfile_unlike_the_model_is_told_line_by_line(text: str, said: str) -> None:
+    _nodes, differences = as_listed(NODES, text)
+    assert any(said in line for line in differences)

@@ -1,0 +1,216 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The program every rank runs: its data is exact, and it sees every wrong bit."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import numpy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+PATH = Path(__file__).parents[2] / "roles/mpi_stack/files/allreduce.py"
+
+
+def load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("allreduce_program", PATH)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+program = load()
+CASES = sorted({(kind, operation) for kind, operation, _placement in program.combinations()})
+NUMPY = {
+    "SUM": numpy.add,
+    "MAX": numpy.maximum,
+    "MIN": numpy.minimum,
+    "PROD": numpy.multiply,
+}
+
+
+def buffers(kind: str, operation: str, ranks: int, count: int) -> list[numpy.ndarray]:
+    return [
+        program.spread(
+            numpy, program.inputs_by_phase(numpy, kind, operation, ranks, rank), kind, count
+        )
+        for rank in range(ranks)
+    ]
+
+
+def expected(kind: str, operation: str, ranks: int, count: int) -> numpy.ndarray:
+    phases = program.expected_by_phase(numpy, kind, operation, ranks)
+    return program.spread(numpy, phases, kind, count)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.sampled_from(CASES),
+    st.integers(1, 70),
+    st.integers(1, 2500),
+    st.randoms(use_true_random=False),
+)
+def test_any_order_of_combining_gives_the_same_bits(case, ranks, count, random) -> None:
+    """As MPI's algorithms do: rank by rank, in trees, in any order, in the type itself."""
+    kind, operation = case
+    parts = buffers(kind, operation, ranks, count)
+    while len(parts) > 1:
+        left = parts.pop(random.randrange(len(parts)))
+        right = parts.pop(random.randrange(len(parts)))
+        parts.append(NUMPY[operation](left, right))
+    wanted = expected(kind, operation, ranks, count)
+    assert wanted.dtype == numpy.dtype(kind)
+    assert program.verify(numpy, parts[0], wanted) is None
+
+
+@pytest.mark.parametrize(("kind", "operation"), CASES)
+def test_exact_with_a_very_large_world(kind: str, operation: str) -> None:
+    """The partial sums of 20,000 ranks stay within the integers the type holds exactly."""
+    ranks = 20_000
+    assert program.period(kind, ranks) % 2 == 1
+    largest = program.period(kind, ranks) * ranks
+    assert largest < 1 << program.EXACT_INTEGERS[kind]
+    if operation == "PROD":
+        product = 1
+        for rank in range(ranks):
+            product *= int(program.inputs_by_phase.__wrapped__(numpy, kind, "PROD", ranks, rank)[0])
+        assert abs(product) <= 1 << 20
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.sampled_from(CASES), st.integers(2, 40), st.integers(1, 600), st.data())
+def test_every_flipped_bit_is_seen(case, ranks, count, data) -> None:
+    kind, operation = case
+    wanted = expected(kind, operation, ranks, count)
+    found = wanted.copy()
+    element = data.draw(st.integers(0, count - 1))
+    width = wanted.dtype.itemsize
+    byte = element * width + data.draw(st.integers(0, width - 1))
+    found.view(numpy.uint8)[byte] ^= 1 << data.draw(st.integers(0, 7))
+    problem = program.verify(numpy, found, wanted)
+    assert problem is not None
+    assert problem[:2] == (1, element)
+
+
+def test_bits_count_where_values_are_equal() -> None:
+    zeros = numpy.zeros(3, dtype="float32")
+    assert program.verify(numpy, -zeros, zeros) is not None
+    nans = numpy.full(3, numpy.nan)
+    assert program.verify(numpy, nans.copy(), nans) is None
+
+
+@pytest.mark.parametrize("kind", program.TYPES)
+def test_a_missing_rank_a_doubled_rank_and_a_shift_are_seen(kind: str) -> None:
+    ranks, count = 32, 4096
+    parts = buffers(kind, "SUM", ranks, count)
+    wanted = expected(kind, "SUM", ranks, count)
+    total = sum(parts)
+    assert program.verify(numpy, total.astype(kind), wanted) is None
+    assert program.verify(numpy, (total - parts[5]).astype(kind), wanted) is not None
+    doubled = total - parts[5] + parts[6]
+    assert program.verify(numpy, doubled.astype(kind), wanted) is not None
+    for shift in (1, 2, 64, 1024, 2048):
+        assert program.verify(numpy, numpy.roll(wanted, shift), wanted) is not None
+
+
+def test_a_wrong_result_is_described() -> None:
+    wanted = numpy.arange(10, dtype="int32")
+    found = wanted.copy()
+    found[[3, 7]] = -1
+    assert program.verify(numpy, found, wanted) == (2, 3, "3", "-1")
+    assert program.verify(numpy, wanted[:4], wanted)[2:] == ("10 elements", "4 elements")
+
+
+def test_every_combination_once() -> None:
+    every = program.combinations()
+    assert len(every) == len(set(every)) == 34
+    assert ("complex128", "MAX", "in_place") not in every
+    assert {operation for _kind, operation, _placement in every} == set(program.OPERATIONS)
+
+
+def test_counters_of_interfaces_and_of_rdma_ports(tmp_path: Path) -> None:
+    for name, sent in (("rail0", 100), ("mgmt0", 7), ("lo", 999)):
+        directory = tmp_path / f"class/net/{name}/statistics"
+        directory.mkdir(parents=True)
+        (directory / "tx_bytes").write_text(f"{sent}\n")
+        (directory / "rx_bytes").write_text(f"{sent + 1}\n")
+    (tmp_path / "class/net/bonding_masters").write_text("")
+    port = tmp_path / "class/infiniband/mlx5_0/ports/1"
+    (port / "gid_attrs/ndevs").mkdir(parents=True)
+    (port / "gid_attrs/ndevs/0").write_text("rail0\n")
+    (port / "counters").mkdir()
+    (port / "counters/port_xmit_data").write_text("25\n")
+    (port / "counters/port_rcv_data").write_text("26\n")
+    (tmp_path / "class/infiniband/rxe0/ports/1").mkdir(parents=True)
+    assert program.interface_counters(tmp_path) == {
+        "mgmt0": [7, 8],
+        "rail0": [100, 101],
+        "rdma:rail0": [100, 104],
+    }
+
+
+def test_ucx_lanes_of_old_and_new_versions() -> None:
+    log = (
+        "[1.9] [n:1 :0]  ucp_context.c:1849 UCX  INFO  Version 1.13.1 (loaded from /lib/x)\n"
+        "[1.9] [n:1 :0]   ucp_worker.c:1763 UCX  INFO    ep_cfg[2]: tag(tcp/rail0)\n"
+        "[1.9] [n:1 :0]   ucp_worker.c:1763 UCX  INFO    ep_cfg[2]: tag(tcp/rail0)\n"
+        "[2.0] [n:1:0]    ucp_worker.c:1903 UCX  INFO    x inter-node cfg#3 tag(rc_mlx5/mlx5_0:1)\n"
+    )
+    assert program.lanes(log) == [
+        "ep_cfg[2]: tag(tcp/rail0)",
+        "x inter-node cfg#3 tag(rc_mlx5/mlx5_0:1)",
+    ]
+
+
+class Sink:
+    def __init__(self) -> None:
+        self.records: list[dict] = []
+
+    def write(self, kind: str, **values: object) -> None:
+        self.records.append({"kind": kind, **values})
+
+
+def rank(host: str, wrong: int = 0, lanes: tuple = ("ep_cfg[2]: tag(tcp/rail0)",)) -> dict:
+    return {
+        "host": host,
+        "devices": "rail0",
+        "lanes": list(lanes),
+        "counters": {"rail0": [5, 6]} if host.endswith("1") else None,
+        "wrong": [{"rank": 1}] if wrong else [],
+        "wrong_count": wrong,
+    }
+
+
+def test_the_report_is_by_host_and_by_lane() -> None:
+    sink = Sink()
+    ranks = [rank("node01"), rank("node01", wrong=4), rank("node02", lanes=())]
+    program.summarise(ranks, 1234, sink)
+    by_kind: dict[str, list[dict]] = {}
+    for one in sink.records:
+        by_kind.setdefault(str(one["kind"]), []).append(one)
+    assert [(one["name"], one["ranks"]) for one in by_kind["host"]] == [
+        ("node01", [0, 1]),
+        ("node02", [2]),
+    ]
+    assert by_kind["host"][0]["counters"] == {"rail0": [5, 6]}
+    assert by_kind["lane"] == [
+        {"kind": "lane", "text": "ep_cfg[2]: tag(tcp/rail0)", "ranks": [0, 1]}
+    ]
+    assert by_kind["end"] == [
+        {
+            "kind": "end",
+            "volume_bytes": 1234,
+            "wrong_ranks": [1],
+            "wrong_results": 4,
+            "silent_ranks": [2],
+        }
+    ]
+
+
+def test_the_program_is_python_3_9() -> None:
+    compile(PATH.read_text(encoding="utf-8"), str(PATH), "exec", dont_inherit=True)
+    assert "from __future__ import annotations" in PATH.read_text(encoding="utf-8")
