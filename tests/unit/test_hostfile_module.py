@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +66,10 @@ def test_a_rankfile_for_another_mpi_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_on_the_disk_is_read_back(tmp_path: Path) -> None:
-    wanted = hostfile.compile_membership([NODE]).hostfile(True)
-    plans = mpi_hostfile.plan(hostfile.compile_membership([NODE]), wanted, arguments(tmp_path))
+    membership = hostfile.compile_membership([NODE])
+    wanted = membership.hostfile(True)
+    (root,) = mpi_hostfile.plan(membership, wanted, arguments(tmp_path))
+    plans = [replace(root, uid=os.getuid(), gid=os.getgid())]
 
     def statuses() -> list[tuple[str, Any]]:
         checks = mpi_hostfile.read_back(plans, wanted, "openmpi", False)
