@@ -72,9 +72,16 @@ def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
     told = publishing.empty(arguments["mode"], entries, f"{user}@{arguments['cluster_name']}")
     warnings: list[str] = []
     if arguments["mode"] == CERTIFICATE:
+        rotating = bool(AuthorityStore(ledger).state().current)
         outcome = _authorities(arguments, ledger, members, now, write=write)
         publishing.by_authority(told, outcome.authorities, outcome.krl)
-        warnings = _expiring(ledger, members, now, arguments["warn_days"])
+        if outcome.removed:
+            warnings.append(
+                f"ssh: {', '.join(outcome.removed)} left the inventory:"
+                " certificates revoked, refused by every node that is reached"
+            )
+        warnings += [f"ssh: {step}" for step in outcome.steps] if rotating else []
+        warnings += _expiring(ledger, members, now, arguments["warn_days"])
     else:
         outcome = _leavers(ledger, members, write=write)
         waiting = publishing.by_lists(told, entries, ledger, user, arguments["domain"])

@@ -141,7 +141,7 @@ steps:
   returned: success
   type: list
   elements: str
-  sample: [authority generation-1 made]
+  sample: [authority generation-1 is made]
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -94,7 +94,7 @@ attempts:
       type: str
       sample: permission denied
     told:
-      description: The last line that ssh printed.
+      description: The line of ssh's output that says so.
       type: str
       sample: "mpi@node02: Permission denied (publickey)."
     seconds:

@@ -90,7 +90,7 @@ class Outcome:
     made: bool = False
     """Whether the authorities changed: made, taken into use, or dropped."""
     steps: list[str] = field(default_factory=list)
-    """What was done, or in check mode would be, for the operator."""
+    """What was done, waits, or in check mode would be done, for the operator."""
 
 
 class AuthorityStore:
@@ -195,9 +195,6 @@ class AuthorityStore:
         """
         outcome = Outcome()
         present = set(members)
-        if write:
-            for leftover in self.ledger.directory.glob(".new-*"):
-                shutil.rmtree(leftover)  # of a run that was killed
         outcome.removed = [name for name in self.ledger.names() if name not in present]
         if write:
             for name in outcome.removed:
@@ -216,8 +213,8 @@ class AuthorityStore:
         outcome.authorities = [
             self.load(name) for name in after.believed if write or name in before.believed
         ]
-        if outcome.authorities and (write or (self.ledger.directory / "revoked.krl").exists()):
-            outcome.krl = self._revocation_list(outcome.authorities, now, write=write)
+        if outcome.authorities:
+            outcome.krl = self._revocation_list(outcome, now, write=write)
         return outcome
 
     def _advance(
@@ -226,7 +223,7 @@ class AuthorityStore:
         """The steps of a rotation that are due; each one is told in `steps`."""
         nodes = list(nodes)
         if not state.current:
-            steps.append(f"authority {wanted} made")
+            steps.append(f"authority {wanted} is made")
             return State(current=wanted)
         if wanted == state.current and state.next:
             # It has signed nothing yet: wanting the old one again is enough to be rid of it.
@@ -255,7 +252,7 @@ class AuthorityStore:
         if state.next and not state.previous:
             waiting = [node.name for node in nodes if state.next not in node.trusts]
             if waiting and overlap:
-                steps.append(f"authority {state.next} signs when it is believed by {_few(waiting)}")
+                steps.append(f"authority {state.next} signs once believed by {_few(waiting)} too")
             else:
                 steps.append(f"authority {state.next} signs from now on")
                 state = State(state.next, previous=state.current if overlap else "")
@@ -270,33 +267,38 @@ class AuthorityStore:
 
     # Revocation.
 
-    def _revocation_list(self, authorities: Sequence[Authority], now: int, *, write: bool) -> bytes:
+    def _revocation_list(self, outcome: Outcome, now: int, *, write: bool) -> bytes:
         """The KRL with every certificate, not yet expired, of nodes that have left.
 
         It is made anew only when what it lists changes: it holds the time it was made at.
         """
-        listed: dict[tuple[str, str], list[int]] = {}
-        for name in self.ledger.names(removed=True):
-            node = self.ledger.read(name, removed=True)
+        gone = [self.ledger.read(name, removed=True) for name in self.ledger.names(removed=True)]
+        if not write:
+            gone += [self.ledger.read(name) for name in outcome.removed]
+        listed: dict[tuple[str, str], set[int]] = {}
+        for node in gone:
             for each in node.issued if node else []:
                 if each.valid_before > now:
-                    listed.setdefault((each.authority, each.kind), []).append(each.serial)
+                    listed.setdefault((each.authority, each.kind), set()).add(each.serial)
         scopes = [
             (authority.id, kind, key.text, sorted(listed.get((authority.id, kind), [])))
-            for authority in authorities
+            for authority in outcome.authorities
             for kind, key in (("user", authority.user), ("host", authority.host))
         ]
         wanted = json.dumps([scope for scope in scopes if scope[3]]) + "\n"
         listing = self.ledger.directory / "revoked.json"
         krl = self.ledger.directory / "revoked.krl"
         fresh = krl.exists() and listing.exists() and listing.read_text("utf-8") == wanted
-        if not fresh and write:
-            self._make_krl(krl, scopes)
+        if fresh:
+            return krl.read_bytes()
+        made = self._make_krl(scopes)
+        if write:
+            save(krl, made.decode("utf-8", "surrogateescape"))
             save(listing, wanted)
-        return krl.read_bytes()
+        return made
 
-    def _make_krl(self, krl: Path, scopes: Iterable[tuple[str, str, str, list[int]]]) -> None:
-        with tempfile.TemporaryDirectory(dir=krl.parent, prefix=".new-") as scratch:
+    def _make_krl(self, scopes: Iterable[tuple[str, str, str, list[int]]]) -> bytes:
+        with tempfile.TemporaryDirectory(prefix="ssh-krl-") as scratch:
             made = Path(scratch) / "revoked.krl"
             self.run(["ssh-keygen", "-q", "-k", "-f", str(made)])
             for _name, _kind, key, serials in scopes:
@@ -308,7 +310,7 @@ class AuthorityStore:
                     )
                     argv = ["ssh-keygen", "-q", "-k", "-u", "-f", str(made)]
                     self.run([*argv, "-s", str(authority), str(listing)])
-            made.replace(krl)
+            return made.read_bytes()
 
 
 def _generation(name: str) -> int:

@@ -8,10 +8,12 @@ only): nobody else's logins are touched, whatever the operator has set for them.
 from __future__ import annotations
 
 import fnmatch
+import glob
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import with_header
 
@@ -143,6 +145,32 @@ def includes(main: str, drop_in: Path, base: Path) -> bool:
                 if fnmatch.fnmatch(str(drop_in), str(base / pattern)):
                     return True
     return False
+
+
+def values_of(keyword: str, main: Path, *, but: Path, base: Optional[Path] = None) -> list[str]:
+    """Every value of an sshd keyword in a file and those it includes, our own drop-in left out.
+
+    For keywords that hold for the whole daemon, so blocks do not matter. `sshd -T` cannot tell:
+    it does not say which file a value is from.
+    """
+    try:
+        text = main.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    found = []
+    base = base or main.parent  # relative patterns start where the main file lies
+    for line in text.splitlines():
+        words = re.split(r"[\s=]+", line.strip(), maxsplit=1)
+        if len(words) < 2:
+            continue
+        if words[0].lower() == keyword.lower():
+            found.append(words[1].strip().strip('"'))
+        if words[0].lower() == "include":
+            for pattern in words[1].replace('"', " ").split():
+                for name in sorted(glob.glob(str(base / pattern))):  # noqa: PTH207 may be absolute
+                    if Path(name) != but:
+                        found += values_of(keyword, Path(name), but=but, base=base)
+    return found
 
 
 INCLUDE_BEGIN = "# BEGIN baremetal.mpi_roce ssh"

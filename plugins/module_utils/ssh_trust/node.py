@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import time
@@ -125,8 +126,9 @@ class Node:
     def ensure(self) -> Outcome:
         """Lay the trust, or say which certificates are missing for it."""
         account = self._ensure_account()
+        self._ensure_directory()
         settings = self._settings()
-        host_key, host_key_line = self._host_key(settings)
+        host_key, host_key_line = self._host_key()
         uid, gid = (account.uid, account.gid) if account else (self.request.uid or 0, 0)
         hostname = socket.gethostname()
         pairs = {
@@ -176,9 +178,22 @@ class Node:
                 return apply_key(plan, self.run)
         return plan.public
 
+    def _ensure_directory(self) -> None:
+        """Ours, and writable by root only: sshd refuses lists that others could replace."""
+        path = self.places.own
+        if path.is_dir():
+            status = path.stat()
+            found = f"mode {status.st_mode & 0o7777:04o} owner {status.st_uid}:{status.st_gid}"
+            wanted = f"mode 0755 owner {os.getuid()}:{os.getgid()}"
+            if found != wanted:
+                self._note(str(path), f"{found}\n", f"{wanted}\n")
+        if not self.check_mode:
+            path.mkdir(mode=0o755, parents=True, exist_ok=True)
+            path.chmod(0o755)
+            os.chown(path, os.getuid(), os.getgid())
+
     def _sweep(self) -> None:
         """Remove what a killed run left in our directory: everything final has a visible name."""
-        self.places.own.mkdir(mode=0o755, parents=True, exist_ok=True)
         for leftover in self.places.own.glob(".*"):
             if leftover.is_dir():
                 shutil.rmtree(leftover)
@@ -199,17 +214,16 @@ class Node:
             # after the change in any case.
             return Settings({})
 
-    def _host_key(self, settings: Settings) -> tuple[Path, str]:
+    def _host_key(self) -> tuple[Path, str]:
         """The ed25519 host key in use, and the HostKey line it needs in the drop-in, if any.
 
         A HostKey line switches sshd's defaults off, so there is one only where the operator has
         some and none of them is of this type.
         """
-        listed = [Path(value) for value in settings.values.get("hostkey", [])]
-        default = self.places.host_key
-        ours = plan_file(self.places.sshd_drop_in, None).before or ""
-        if f"HostKey {default}\n" in ours:
-            return default, str(default)
+        places = self.places
+        named = configs.values_of("hostkey", places.sshd_config, but=places.sshd_drop_in)
+        listed = [Path(value) for value in named]
+        default = places.host_key
         if not listed or default in listed:
             return default, ""
         for path in listed:

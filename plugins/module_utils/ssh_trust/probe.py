@@ -38,7 +38,8 @@ REASONS: tuple[tuple[str, str], ...] = (
     (r"Certificate invalid: (expired|not yet valid)", EXPIRED),
     (r"REVOKED|[Rr]evoked host|revoked by file", REVOKED_HOST_KEY),
     (r"REMOTE HOST IDENTIFICATION HAS CHANGED", HOST_KEY_CHANGED),
-    (r"Host key verification failed|No .* host key is known", UNKNOWN_HOST_KEY),
+    (r"No .* host key is known", UNKNOWN_HOST_KEY),
+    (r"Host key verification failed", UNKNOWN_HOST_KEY),
     (r"Permission denied|Too many authentication failures", PERMISSION_DENIED),
     (r"Connection timed out|Operation timed out|timed out", TIMEOUT),
     (r"Connection refused", REFUSED),
@@ -73,7 +74,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Attempt:
-    """How one login went. `why` is empty when it went well; `told` is ssh's own last line."""
+    """How one login went. `why` is empty when it went well; `told` is ssh's own telling line."""
 
     target: Target
     why: str
@@ -81,17 +82,14 @@ class Attempt:
     seconds: float
 
 
-def reason(stderr: str, status: int) -> str:
-    """Why ssh did not get through, from what it printed."""
+def reason(stderr: str, status: int) -> tuple[str, str]:
+    """Why ssh did not get through, from what it printed, and the line that says so."""
+    lines = [line.strip()[:300] for line in stderr.splitlines() if line.strip()]
     for pattern, meaning in REASONS:
-        if re.search(pattern, stderr):
-            return meaning
-    return f"ssh ended with status {status}"
-
-
-def last_line(stderr: str) -> str:
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    return lines[-1][:300] if lines else ""
+        for line in lines:
+            if re.search(pattern, line):
+                return meaning, line
+    return f"ssh ended with status {status}", lines[-1] if lines else ""
 
 
 def argv(target: str, timeout_s: int) -> list[str]:
@@ -138,8 +136,7 @@ def attempt(target: Target, account: Account, timeout_s: int) -> Attempt:
         return Attempt(target, TIMEOUT, "ssh was ended", time.monotonic() - began)
     except FileNotFoundError:
         return Attempt(target, "ssh is not installed here", "", 0.0)
-    why = "" if done.returncode == 0 else reason(done.stderr, done.returncode)
-    told = "" if done.returncode == 0 else last_line(done.stderr)
+    why, told = ("", "") if done.returncode == 0 else reason(done.stderr, done.returncode)
     return Attempt(target, why, told, time.monotonic() - began)
 
 
