@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import reboots
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import files, reboots
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.part import PlanError
 
 from tests.unit.os_tree import FULL, Tree, found, statuses
@@ -48,6 +48,9 @@ def test_after_the_reboot_everything_is_ok_and_the_record_is_gone(tree):
     assert "os" in reboots.required(tree.root)
     tree.reboot()
     outcome = tree.settle(**FULL)
+    assert [each["after_header"] for each in outcome.diff] == [
+        str(reboots.path_of("os", tree.root))
+    ]
     assert statuses(outcome) == {"ok"}
     assert outcome.reasons == []
     assert reboots.required(tree.root) == {}
@@ -100,35 +103,51 @@ def test_drift_is_seen_and_repaired(tree, name, text, check):
         assert not tree.settle(**FULL).changed
 
 
-def test_a_run_killed_after_any_change_is_made_up_for(tree, tmp_path):
-    """Stopped after the first, second, ... program: running again reaches the same node."""
+LOOKING = ("id", "runuser", "chronyc")
+
+
+def test_a_run_killed_before_any_change_is_made_up_for(tree, tmp_path, monkeypatch):
+    """Stopped before the first, second, ... file or program, it is reached by running again."""
     tree.settle(**FULL)
     goal = tree.snapshot()
-    for point in range(1, 40):
-        half = Tree(tree.root.name, tmp_path / f"killed-{point}")
-        count = 0
+    write = files.write_atomically
+    left = [0]
 
-        def run(argv, half=half, point=point, **more):
-            nonlocal count
-            if argv[:2] == ["systemctl", "show"] or argv[0] in ("id", "runuser", "chronyc"):
-                return Tree.run(half, argv, **more)
-            count += 1
-            if count > point:
-                raise KeyboardInterrupt
+    def spend():
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        left[0] -= 1
+
+    def stopping_write(*args):
+        spend()
+        write(*args)
+
+    for point in range(60):
+        half = Tree(tree.root.name, tmp_path / f"killed-{point}")
+
+        def stopping_run(argv, half=half, **more):
+            if argv[0] not in LOOKING and "show" not in argv and "--info=ALL" not in argv:
+                spend()
             return Tree.run(half, argv, **more)
 
-        half.run = run
-        try:
-            half.settle(**FULL)
-        except KeyboardInterrupt:
-            del half.run
-            half.settle(**FULL)
-            assert half.snapshot() == goal, point
-            assert not half.settle(**FULL).changed
-        else:
-            break
-    else:
-        pytest.fail("never ran to its end")
+        left[0] = point
+        half.run = stopping_run
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "write_atomically", stopping_write)
+            try:
+                half.settle(**FULL)
+            except KeyboardInterrupt:
+                killed = True
+            else:
+                killed = False
+        del half.run
+        half.settle(**FULL)
+        assert half.snapshot() == goal, point
+        assert not half.settle(**FULL).changed
+        if not killed:
+            assert point > 10
+            return
+    pytest.fail("never ran to its end")
 
 
 def test_in_a_container_the_hosts_things_are_not_applicable_and_the_rest_works(container):
@@ -160,12 +179,16 @@ def test_in_a_container_the_hosts_things_are_not_applicable_and_the_rest_works(c
 
 
 def test_in_a_container_no_line_that_would_make_pam_refuse_logins(container):
+    name = "etc/security/limits.d/90-baremetal-mpi-roce.conf"
     container.settle(**FULL)
-    assert not (container.root / "etc/security/limits.d").exists()
+    assert all(line.startswith("#") for line in container.read(name).splitlines())
     container.settle(limits={"memlock": 8192, "nofile": 65536})
-    text = container.read("etc/security/limits.d/90-baremetal-mpi-roce.conf")
-    assert "memlock 8192" in text
-    assert "nofile" not in text
+    lines = container.read(name).splitlines()[1:]
+    assert lines == [
+        "* - memlock 8192",
+        "root - memlock 8192",
+        "# nofile 65536: not applicable in a container (podman): its own hard limit is 20000",
+    ]
 
 
 def test_a_finding_of_any_part_leaves_everything_untouched(tree):

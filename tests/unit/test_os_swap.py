@@ -22,7 +22,7 @@ def rocky(tmp_path):
 
 def test_only_swap_lines_are_set_aside_and_every_other_byte_stays():
     text = (
-        "# /swap none swap\n\n/dev/sda1 / ext4 x 0 1\r\nUUID=1 none swap sw 0 0\n/swap /swap ext4\n"
+        "# /swap none swap\n\n/dev/sda1 / ext4 x 0 1\r\nUUID=1 none swap sw 0 0\n/swap swap ext4\n"
     )
     after = swap.without_swap(text)
     assert after == text.replace("UUID=1", f"{swap.MARKER}UUID=1")

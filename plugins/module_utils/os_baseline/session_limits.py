@@ -41,12 +41,13 @@ class SessionLimits:
 
     def plan(self, node: Node) -> Plan:
         self._refuse_lockout(node)
-        lines = [
-            f"{domain} - {limit.item.name} {limit.pam}\n"
-            for limit in self.limits
-            if excuse(node, limit) is None
-            for domain in DOMAINS
-        ]
+        lines = []
+        for limit in self.limits:
+            why = excuse(node, limit)
+            if why is not None:
+                lines.append(f"# {limit.item.name} {limit.pam}: {why}\n")
+                continue
+            lines += [f"{domain} - {limit.item.name} {limit.pam}\n" for domain in DOMAINS]
         return Plan([node.file(FILE, "".join(lines) or None)])
 
     def verify(self, node: Node) -> Verdict:

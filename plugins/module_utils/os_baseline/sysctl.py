@@ -149,13 +149,13 @@ class Sysctls:
                 " the name, load the module that brings it, or list it in optional_sysctls"
             )
         own = {key: value for key, value in self.values.items() if self._excuse(node, key) is None}
-        body = "".join(f"{key} = {value}\n" for key, value in own.items())
+        body = "".join(self._line(node, key, value) for key, value in self.values.items())
         steps = []
         for key, value in own.items():
             running = self._running(node, key)
             if running is not None and running != value:
                 steps.append(self._step(node, key, running, value))
-        return Plan([node.file(FILE, body if own else None)], steps)
+        return Plan([node.file(FILE, body or None)], steps)
 
     def verify(self, node: Node) -> Verdict:
         checks = []
@@ -212,6 +212,10 @@ class Sysctls:
         if not path.exists() and key in self.optional:
             return "this kernel has no such key, and it is listed as optional"
         return None
+
+    def _line(self, node: Node, key: str, value: str) -> str:
+        excuse = self._excuse(node, key)
+        return f"{key} = {value}\n" if excuse is None else f"# {key} = {value}: {excuse}\n"
 
     def _step(self, node: Node, key: str, running: str, value: str) -> Step:
         path = node.path(f"proc/sys/{slashed(key)}")
