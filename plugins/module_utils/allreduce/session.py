@@ -147,7 +147,7 @@ class Session:
             checks += verdict.judge(plan, outcome.records, request.tolerances)
         checks.append(verdict.no_orphans(swept))
         wrong = any(check.name == "exactness" for check in failures(checks))
-        if (not outcome.complete or wrong) and len(plan.nodes) > 1:
+        if (not outcome.complete or wrong) and len(plan.nodes) > 1 and request.bisect_runs > 0:
             self.search(plan)
         return self.result(plan, checks)
 

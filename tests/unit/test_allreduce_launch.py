@@ -1,0 +1,220 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A launch ends in time, whatever the launcher does, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Optional
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import hosts, launch
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+    CommandError,
+    Result,
+)
+
+RECORD = 'allreduce-record {"kind": "%s"}'
+
+
+def alive(word: str) -> list[str]:
+    """Processes with `word` in their command line, but this one."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            text = entry.read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if word in text and int(entry.parent.name) != os.getpid():
+            found.append(entry.parent.name)
+    return found
+
+
+def bounded(tmp_path: Path, script: str, limit: float, mark: str) -> list[str]:
+    """A fake mpirun under the guardian used where there is no systemd."""
+    program = tmp_path / f"mpirun-{mark}"
+    program.write_text(script)
+    return launch.bounded(["/bin/sh", str(program)], "unit", limit, root=tmp_path)
+
+
+def test_records_come_as_they_are_made_and_complaints_are_kept(tmp_path: Path) -> None:
+    script = (
+        f"echo welcome\necho '{RECORD % 'size'}'\necho 'it failed' >&2\n"
+        f"echo '{RECORD % 'end'}'\nexit 3\n"
+    )
+    seen: list[str] = []
+    outcome = launch.launch(
+        bounded(tmp_path, script, 20, "a"), 20, progress=lambda one: seen.append(one["kind"])
+    )
+    assert seen == ["size", "end"]
+    assert outcome.complete
+    assert not outcome.timed_out
+    assert outcome.rc == 3
+    assert "it failed" in outcome.complaints
+    assert "welcome" in outcome.complaints
+
+
+def test_a_launcher_that_hangs_is_ended_in_time(tmp_path: Path) -> None:
+    mark = uuid.uuid4().hex
+    script = f"echo '{RECORD % 'size'}'\nsleep 300\n"
+    begin = time.monotonic()
+    outcome = launch.launch(bounded(tmp_path, script, 60, mark), 1.0)
+    assert time.monotonic() - begin < 10
+    assert outcome.timed_out
+    assert not outcome.complete
+    assert [one["kind"] for one in outcome.records] == ["size"]
+    assert alive(mark) == []
+
+
+def test_a_launcher_that_ignores_the_request_to_end_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "GRACE_S", 1.0)
+    mark = uuid.uuid4().hex
+    script = "trap '' TERM\nwhile true; do sleep 0.2; done\n"
+    outcome = launch.launch(bounded(tmp_path, script, 60, mark), 0.5)
+    assert outcome.timed_out
+    deadline = time.monotonic() + 5
+    while alive(mark) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    subprocess.run(["true"], check=True)
+    assert outcome.rc != 0
+
+
+def test_output_after_the_limit_does_not_keep_a_run_alive(tmp_path: Path) -> None:
+    script = f"while true; do echo '{RECORD % 'size'}'; sleep 0.05; done\n"
+    begin = time.monotonic()
+    outcome = launch.launch(bounded(tmp_path, script, 60, "b"), 1.0)
+    assert outcome.timed_out
+    assert time.monotonic() - begin < 10
+
+
+def test_what_is_stopped_outside_is_told_to(tmp_path: Path) -> None:
+    told: list[str] = []
+    argv = bounded(tmp_path, "sleep 300\n", 60, "c")
+    launch.launch(argv, 0.3, stop=lambda: told.append("stop"))
+    assert told == ["stop"]
+
+
+def test_the_guardian_ends_it_when_the_module_was_killed(tmp_path: Path) -> None:
+    """Killed with the strongest signal, the module cannot stop its launcher: the guardian does."""
+    mark = uuid.uuid4().hex
+    argv = bounded(tmp_path, "sleep 300\n", 2, mark)
+    code = f"import subprocess; subprocess.Popen({argv!r}); import time; time.sleep(60)"
+    module = subprocess.Popen([sys.executable, "-c", code])
+    deadline = time.monotonic() + 10
+    while len(alive(mark)) < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)  # itself, the guardian, the launcher
+    module.kill()
+    module.wait()
+    assert alive(f"mpirun-{mark}")
+    deadline = time.monotonic() + 10
+    while alive(f"mpirun-{mark}") and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert alive(f"mpirun-{mark}") == []
+
+
+def test_with_systemd_the_unit_has_the_limit(tmp_path: Path) -> None:
+    (tmp_path / "run/systemd/system").mkdir(parents=True)
+    argv = launch.bounded(["mpirun", "x"], "smoke-1", 310, root=tmp_path)
+    assert argv[0] == "systemd-run"
+    assert "--property=RuntimeMaxSec=310" in argv
+    assert "--unit=smoke-1" in argv
+    assert argv[-2:] == ["mpirun", "x"]
+
+
+def test_a_login_shell_quotes_what_it_runs() -> None:
+    argv = launch.login_shell("root", ["mpirun", "--spec", '{"a": [1, 2]}', "it's"])
+    assert argv[:4] == ["runuser", "-u", "root", "--"]
+    assert argv[-1].startswith("cd / && exec mpirun --spec '{\"a\": [1, 2]}' ")
+    assert "HOME=/root" in argv
+
+
+class FakeSsh:
+    """Answers per host; what is a string in `answers` is printed, an exception is raised."""
+
+    def __init__(self, answers: dict[str, object]) -> None:
+        self.answers = answers
+        self.argvs: list[list[str]] = []
+
+    def __call__(
+        self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
+    ) -> Result:
+        self.argvs.append(list(argv))
+        host = next((word for word in argv if word in self.answers), "the launcher")
+        answer = self.answers.get(host, "killed 0 left 0")
+        if isinstance(answer, Exception):
+            raise answer
+        if isinstance(answer, tuple):
+            return Result(tuple(argv), 255, "", answer[0])
+        return Result(tuple(argv), 0, str(answer), "")
+
+
+def test_preflight_names_each_node_and_its_way_out() -> None:
+    ssh = FakeSsh(
+        {
+            "node01": "abc\norted\n",
+            "node02": ("Host key verification failed.\n",),
+            "node03": "missing\norted\n",
+            "node04": "0ld\norted\n",
+            "node05": "abc\nno-orted\n",
+            "node06": CommandError("ssh: no answer within 60 s"),
+        }
+    )
+    names = [f"node0{n}" for n in range(1, 7)]
+    found = hosts.preflight(ssh, "mpi", names, "/x/allreduce.py", "abc")
+    assert set(found) == {"node02", "node03", "node04", "node05", "node06"}
+    assert "Host key verification failed.; run --tags ssh" in found["node02"]
+    assert "not there; run --tags mpi --limit node03" in found["node03"]
+    assert "another version" in found["node04"]
+    assert "orted" in found["node05"]
+    assert "no answer within 60 s" in found["node06"]
+    assert all("BatchMode=yes" in argv for argv in ssh.argvs)
+    assert not any("StrictHostKeyChecking=no" in argv for argv in ssh.argvs)
+
+
+def test_the_sweep_counts_by_node() -> None:
+    ssh = FakeSsh(
+        {"node01": "killed 0 left 0", "node02": "killed 3 left 1", "node03": ("no route\n",)}
+    )
+    found = hosts.sweep(ssh, "mpi", ["node01", "node02", "node03"], "id7")
+    assert found.killed == {"node02": 3}
+    assert found.left == {"node02": 1}
+    assert found.unknown == {"node03": "no route"}
+    assert len(ssh.argvs) == 4, "the launcher is swept as well"
+
+
+def sweep_here(run_id: str) -> list[str]:
+    done = subprocess.run(
+        ["/bin/sh", "-c", hosts.SWEEP],
+        input=run_id + "\n",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.split()
+
+
+def test_the_sweep_kills_what_carries_the_run_id_and_nothing_else() -> None:
+    run_id, other = uuid.uuid4().hex, uuid.uuid4().hex
+    code = "import time; time.sleep(300)"
+    by_name = subprocess.Popen([sys.executable, "-c", code, "--run-id", run_id])
+    by_environment = subprocess.Popen(
+        [sys.executable, "-c", code], env={**os.environ, "OMPI_MCA_baremetal_run_id": run_id}
+    )
+    stranger = subprocess.Popen([sys.executable, "-c", code, "--run-id", other])
+    try:
+        assert sweep_here(run_id) == ["killed", "2", "left", "0"]
+        assert by_name.wait(5) == -9
+        assert by_environment.wait(5) == -9
+        assert stranger.poll() is None
+        assert sweep_here(run_id) == ["killed", "0", "left", "0"]
+    finally:
+        for process in (by_name, by_environment, stranger):
+            process.kill()
+            process.wait()

@@ -1,0 +1,218 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The smoke test from end to end, over a fake cluster that can be broken."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.launch import Outcome
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.plan import Node, Plan
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.session import (
+    Request,
+    Session,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Result
+
+NAMES = [f"node{number:02d}" for number in range(1, 9)]
+RAILS = ("rail0", "rail1")
+
+
+class Cluster:
+    """Answers as ssh and mpirun would. `fails` decides on which nodes a run fails, and how."""
+
+    def __init__(self) -> None:
+        self.fails: Callable[[set[str]], str] = lambda names: ""
+        self.silent: set[str] = set()
+        self.sha256 = "abc"
+        self.left_behind = 0
+        self.runs: list[tuple[str, list[str]]] = []
+        self.now = 0.0
+
+    def ssh(
+        self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
+    ) -> Result:
+        host = next((name for name in NAMES if name in argv), "")
+        if host in self.silent:
+            return Result(tuple(argv), 255, "", f"ssh: connect to host {host}: timed out")
+        if "killed" in " ".join(argv):
+            killed = self.left_behind if host else 0
+            return Result(tuple(argv), 0, f"killed {killed} left 0\n", "")
+        return Result(tuple(argv), 0, f"{self.sha256}\norted\n", "")
+
+    def start(
+        self, plan: Plan, hostfile: Path, run_id: str, limit_s: float, progress: Any
+    ) -> Outcome:
+        names = [node.name for node in plan.nodes]
+        assert [line.split()[0] for line in hostfile.read_text().splitlines()] == names
+        self.runs.append((run_id, names))
+        self.now += 1
+        how = self.fails(set(names))
+        if how == "hang":
+            self.now += limit_s
+            return Outcome(-15, True, limit_s, [], "")
+        if how == "crash":
+            said = (
+                "mpirun noticed that process rank 5 with PID 9 on node node03 exited on signal 11"
+            )
+            return Outcome(139, False, 1.0, [], said)
+        records = self.records(plan, wrong=how == "wrong")
+        for record in records:
+            progress(record)
+        return Outcome(0, False, 1.0, records, "")
+
+    @staticmethod
+    def records(plan: Plan, wrong: bool) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = [{"kind": "start", "ranks": plan.ranks, "steps": 1}]
+        tested = [["float32", "SUM", "in_place"]]
+        for size in plan.sizes:
+            found.append({"kind": "size", "bytes": size, "times_us": [50.0], "tested": tested})
+        first = 0
+        for node in plan.nodes:
+            ranks = list(range(first, first + node.slots))
+            first += node.slots
+            counters = {rail: [1 << 30, 1 << 30] for rail in RAILS}
+            found.append(
+                {
+                    "kind": "host",
+                    "name": node.name,
+                    "ranks": ranks,
+                    "devices": list(RAILS),
+                    "counters": counters,
+                }
+            )
+        every = list(range(plan.ranks))
+        found.append({"kind": "lane", "text": "ep_cfg[2]: tag(tcp/rail0)", "ranks": every})
+        if wrong:
+            found.append(
+                {
+                    "kind": "wrong",
+                    "rank": 1,
+                    "host": plan.nodes[0].name,
+                    "type": "float32",
+                    "operation": "SUM",
+                    "placement": "in_place",
+                    "bytes": 4,
+                    "elements": 1,
+                    "first": 0,
+                    "wanted": "1",
+                    "found": "2",
+                }
+            )
+        end = {"volume_bytes": 1 << 20, "wrong_results": int(wrong), "silent_ranks": []}
+        return [*found, {"kind": "end", "wrong_ranks": [1] if wrong else [], **end}]
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+def play(cluster: Cluster, tmp_path: Path, **changes: Any) -> tuple[dict[str, Any], list[str]]:
+    hostfile = tmp_path / "hostfile"
+    listed = changes.pop("listed", NAMES)
+    hostfile.write_text("".join(f"{name} slots=2\n" for name in listed))
+    plan = Plan(tuple(Node(name, 2, RAILS) for name in NAMES), "tcp", max_bytes=1 << 16)
+    request = Request(plan, "mpi", hostfile, "run7", "abc", **changes)
+    told: list[str] = []
+    session = Session(request, cluster.ssh, cluster.start, told.append, lambda: cluster.now)
+    return session.run(), told
+
+
+def by_name(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for check in result["checks"]:
+        if check["name"] not in found or check["status"] == "failed":
+            found[check["name"]] = check
+    return found
+
+
+def test_a_sound_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    result, told = play(cluster, tmp_path)
+    checks = by_name(result)
+    assert result["message"] == ""
+    assert not [check for check in result["checks"] if check["status"] == "failed"]
+    wanted = {"world_size", "placement", "exactness", "transport", "rails_traffic"}
+    assert wanted | {"management_traffic", "threshold", "no_orphans"} <= set(checks)
+    assert len(cluster.runs) == 1
+    assert result["figures"]["ranks"] == 16
+    assert len(result["figures"]["by_size"]) == len(result["traffic"]) == 8
+    assert any("sizes" in line for line in told)
+    assert result["command"].startswith("mpirun ")
+
+
+@pytest.mark.parametrize("how", ["hang", "crash", "wrong"])
+def test_a_pair_at_fault_is_named(cluster: Cluster, tmp_path: Path, how: str) -> None:
+    cluster.fails = lambda names: how if {"node02", "node07"} <= names else ""
+    result, told = play(cluster, tmp_path)
+    assert result["culprit"]["kind"] == "pair"
+    assert set(result["culprit"]["nodes"]) == {"node02", "node07"}
+    assert "the pair node02, node07 is at fault" in result["message"]
+    assert any("looking for the fault" in line for line in told)
+
+
+def test_a_node_at_fault_is_named(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.fails = lambda names: "hang" if "node05" in names and len(names) > 1 else ""
+    result, _told = play(cluster, tmp_path)
+    assert result["culprit"]["nodes"] == ("node05",)
+    assert "stopped after 300 s (mpi_smoke_time_limit_s)" in result["message"]
+
+
+def test_what_the_launcher_said_is_passed_on(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.fails = lambda names: "crash"
+    result, _told = play(cluster, tmp_path)
+    assert "mpirun ended with status 139; it names node03; rank(s) 5" in result["message"]
+    assert "exited on signal 11" in result["message"]
+
+
+def test_nodes_that_do_not_answer_are_named_and_nothing_is_launched(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.silent = {"node03", "node06"}
+    result, _told = play(cluster, tmp_path)
+    assert cluster.runs == []
+    failed = [check["subject"] for check in result["checks"] if check["status"] == "failed"]
+    assert failed == ["node03", "node06"]
+    assert "no ssh as mpi" in result["message"]
+
+
+def test_a_stale_program_is_named(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.sha256 = "older"
+    result, _told = play(cluster, tmp_path)
+    assert "another version" in result["message"]
+    assert cluster.runs == []
+
+
+def test_a_hostfile_unlike_the_model_is_not_run_over(cluster: Cluster, tmp_path: Path) -> None:
+    result, _told = play(cluster, tmp_path, listed=NAMES[:-1])
+    assert "node08: in the model, and not in the hostfile" in result["message"]
+    assert "run --tags hostfile" in result["message"]
+    assert cluster.runs == []
+
+
+def test_what_was_left_behind_is_counted(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.left_behind = 2
+    result, _told = play(cluster, tmp_path)
+    assert by_name(result)["no_orphans"]["reason"].startswith("16 killed: node01 2")
+    assert result["message"] == ""
+
+
+def test_every_run_of_a_search_carries_the_run_id(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.fails = lambda names: "crash" if "node01" in names else ""
+    play(cluster, tmp_path)
+    ids = [run_id for run_id, _names in cluster.runs]
+    assert ids[0] == "run7"
+    assert all(run_id.startswith("run7-") for run_id in ids[1:])
+    assert len(set(ids)) == len(ids)
+
+
+def test_the_search_keeps_to_its_runs(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.fails = lambda names: "hang"
+    result, _told = play(cluster, tmp_path, bisect_runs=3)
+    assert len(cluster.runs) <= 4
+    assert result["culprit"]["runs"] <= 3
+    none, _told = play(copy.copy(cluster), tmp_path, bisect_runs=0)
+    assert none["culprit"] is None

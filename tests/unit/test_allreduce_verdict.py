@@ -1,0 +1,257 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A sound run passes every check; each fault fails its own, and names who."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import verdict
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.hosts import Swept
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.plan import Node, Plan
+
+RAILS = ("rail0", "rail1")
+PLAN = Plan((Node("node01", 2, RAILS), Node("node02", 2, RAILS)), "tcp")
+VOLUME = 8 << 20
+HALF = VOLUME // 2
+
+SOUND: list[dict[str, Any]] = [
+    {"kind": "start", "ranks": 4, "steps": 1},
+    {
+        "kind": "size",
+        "bytes": 1048576,
+        "times_us": [1000.0, 1100.0],
+        "tested": [["float32", "SUM", "in_place"], ["int64", "PROD", "out_of_place"]],
+    },
+    {
+        "kind": "host",
+        "name": "node01",
+        "ranks": [0, 1],
+        "devices": list(RAILS),
+        "counters": {"rail0": [HALF, HALF], "rail1": [HALF, HALF], "mgmt0": [9000, 7000]},
+    },
+    {
+        "kind": "host",
+        "name": "node02.example.net",
+        "ranks": [2, 3],
+        "devices": list(RAILS),
+        "counters": {"rail0": [HALF, HALF], "rail1": [HALF, HALF], "mgmt0": [100, 100]},
+    },
+    {"kind": "lane", "text": "ep_cfg[1]: tag(sysv/memory cma/memory)", "ranks": [0, 1, 2, 3]},
+    {"kind": "lane", "text": "ep_cfg[2]: tag(tcp/rail0)", "ranks": [0, 2]},
+    {"kind": "lane", "text": "ep_cfg[2]: tag(tcp/rail1)", "ranks": [1, 3]},
+    {
+        "kind": "end",
+        "volume_bytes": VOLUME,
+        "wrong_ranks": [],
+        "wrong_results": 0,
+        "silent_ranks": [],
+    },
+]
+START, SIZE, HOST1, HOST2, INSIDE, LANE0, LANE1, END = range(8)
+Records = list[dict[str, Any]]
+
+
+def judged(
+    change: Callable[[Records], object] = lambda records: None,
+    plan: Plan = PLAN,
+    tolerances: verdict.Tolerances = verdict.Tolerances(),  # noqa: B008, RUF100
+) -> dict[str, Any]:
+    """The checks by name after `change`; of several of a name the failed one."""
+    records = copy.deepcopy(SOUND)
+    change(records)
+    found: dict[str, Any] = {}
+    for check in verdict.judge(plan, records, tolerances):
+        if check.name not in found or check.status == "failed":
+            found[check.name] = check
+    return found
+
+
+def failed(found: dict[str, Any]) -> set[str]:
+    return {name for name, check in found.items() if check.status == "failed"}
+
+
+def test_a_sound_run_passes_every_check() -> None:
+    found = judged()
+    assert failed(found) == set()
+    assert set(found) == {
+        "world_size",
+        "placement",
+        "exactness",
+        "transport",
+        "rails_traffic",
+        "management_traffic",
+        "threshold",
+    }
+    assert found["threshold"].status == "not_applicable"
+    assert found["threshold"].reason == "no threshold set"
+
+
+def set_(index: int, key: str, value: Any) -> Callable[[Records], object]:
+    def change(records: Records) -> None:
+        records[index][key] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "check", "said"),
+    [
+        (set_(START, "ranks", 3), "world_size", "ranks are missing"),
+        (set_(HOST2, "name", "node09"), "placement", "node02 has none"),
+        (set_(HOST1, "ranks", [0, 2]), "placement", "node01 has ranks [0, 2], not 0 to 1"),
+        (set_(LANE0, "text", "ep_cfg[2]: tag(rc_verbs/rail0:1)"), "transport", "rc_verbs/rail0:1"),
+        (set_(LANE0, "text", "ep_cfg[2]: tag(tcp/mgmt0)"), "transport", "mgmt0 is no rail of"),
+        (set_(END, "silent_ranks", [3]), "transport", "UCX reported nothing on ranks [3]"),
+    ],
+)
+def test_each_fault_fails_its_own_check(
+    change: Callable[[Records], object], check: str, said: str
+) -> None:
+    found = judged(change)
+    # Which rails a rank may use follows from where it belongs.
+    assert failed(found) in ({check}, {check, "transport"})
+    assert said in found[check].reason
+
+
+def test_asked_for_rc_and_got_tcp_is_a_failure() -> None:
+    found = judged(plan=Plan(PLAN.nodes, "rc"))
+    assert failed(found) == {"transport"}
+    assert found["transport"].wanted == "rc"
+    assert found["transport"].found == "tcp"
+
+
+def test_rc_by_any_driver_is_rc() -> None:
+    def change(records: Records) -> None:
+        records[LANE0]["text"] = "x inter-node cfg#2 tag(rc_mlx5/mlx5_0:1)"
+        records[LANE1]["text"] = "x inter-node cfg#2 tag(rc_mlx5/mlx5_1:1)"
+
+    assert failed(judged(change, plan=Plan(PLAN.nodes, "rc"))) == set()
+
+
+def test_no_endpoint_between_the_nodes_is_a_failure() -> None:
+    def change(records: Records) -> None:
+        del records[LANE0 : LANE1 + 1]
+
+    assert "no endpoint between nodes" in judged(change)["transport"].reason
+
+
+def test_a_wrong_result_names_rank_host_and_place() -> None:
+    def change(records: Records) -> None:
+        records[END].update(wrong_results=1, wrong_ranks=[3])
+        records.insert(
+            SIZE,
+            {
+                "kind": "wrong",
+                "rank": 3,
+                "host": "node02",
+                "type": "int64",
+                "operation": "PROD",
+                "placement": "in_place",
+                "bytes": 64,
+                "elements": 2,
+                "first": 5,
+                "wanted": "8",
+                "found": "4",
+            },
+        )
+
+    found = judged(change)
+    assert failed(found) == {"exactness"}
+    assert found["exactness"].subject == "int64 PROD"
+    assert "rank 3 on node02" in found["exactness"].reason
+    assert "first at 5: wanted 8, found 4" in found["exactness"].reason
+
+
+def test_wrong_results_that_nobody_described_still_fail() -> None:
+    assert failed(judged(set_(END, "wrong_results", 2))) == {"exactness"}
+
+
+def test_bytes_that_went_over_management_are_found_on_both_sides() -> None:
+    def change(records: Records) -> None:
+        for index in (HOST1, HOST2):
+            records[index]["counters"] = {
+                "rail0": [0, 0],
+                "rail1": [0, 0],
+                "mgmt0": [VOLUME, VOLUME],
+            }
+
+    found = judged(change)
+    assert failed(found) == {"rails_traffic", "management_traffic"}
+    assert "node01 mgmt0: 8.00 MiB" in found["management_traffic"].reason
+
+
+def test_any_other_interface_counts_as_management() -> None:
+    def change(records: Records) -> None:
+        records[HOST1]["counters"]["docker0"] = [0, VOLUME]
+
+    assert failed(judged(change)) == {"management_traffic"}
+
+
+def test_an_idle_rail_is_named_when_ranks_are_bound() -> None:
+    def change(records: Records) -> None:
+        records[HOST2]["counters"].update(rail0=[VOLUME, VOLUME], rail1=[600, 600])
+
+    found = judged(change)
+    assert failed(found) == {"rails_traffic"}
+    assert "node02: nothing went over rail1" in found["rails_traffic"].reason
+    unbound = Plan(PLAN.nodes, "tcp", bind_rails=False)
+    assert failed(judged(change, plan=unbound)) == set()
+
+
+def test_rdma_bytes_pass_the_kernel_interface_by() -> None:
+    def change(records: Records) -> None:
+        for index in (HOST1, HOST2):
+            records[index]["counters"] = {
+                "rail0": [0, 0],
+                "rail1": [0, 0],
+                "rdma:rail0": [HALF, HALF],
+                "rdma:rail1": [HALF, HALF],
+            }
+
+    assert failed(judged(change)) == set()
+
+
+def test_a_threshold_is_kept_or_not() -> None:
+    best = 1048576 / 1050 / 1000 * 2 * 3 / 4
+    kept = judged(tolerances=verdict.Tolerances(min_busbw_gbytes_s=best - 0.01))
+    assert kept["threshold"].status == "ok"
+    missed = judged(tolerances=verdict.Tolerances(min_busbw_gbytes_s=best + 0.01))
+    assert failed(missed) == {"threshold"}
+    assert missed["threshold"].found == round(best, 6)
+
+
+def test_one_node_alone_says_what_cannot_be_seen() -> None:
+    def change(records: Records) -> None:
+        records[START]["ranks"] = 2
+        del records[HOST2]
+
+    found = judged(change, plan=Plan(PLAN.nodes[:1], "tcp"))
+    assert found["transport"].status == "not_applicable"
+    assert found["rails_traffic"].status == "not_applicable"
+    assert failed(found) == set()
+
+
+def test_a_rankfile_may_place_ranks_otherwise_but_not_more_of_them() -> None:
+    def change(records: Records) -> None:
+        records[HOST1]["ranks"], records[HOST2]["ranks"] = [0, 2], [1, 3]
+        records[LANE0]["ranks"], records[LANE1]["ranks"] = [0, 1], [2, 3]
+
+    plan = Plan(PLAN.nodes, "tcp", rankfile="/etc/rankfile")
+    assert failed(judged(change, plan=plan)) == set()
+
+
+def test_orphans() -> None:
+    assert verdict.no_orphans(Swept({}, {}, {})).status == "ok"
+    killed = verdict.no_orphans(Swept({"node02": 3}, {}, {}))
+    assert (killed.status, killed.reason) == ("ok", "3 killed: node02 3")
+    assert verdict.no_orphans(Swept({}, {"node02": 1}, {})).status == "failed"
+    unknown = verdict.no_orphans(Swept({}, {}, {"node03": "no route to host"}))
+    assert unknown.status == "failed"
+    assert "node03: could not be asked (no route to host)" in unknown.reason
+
+
+def test_a_long_list_says_how_much_more_there_is() -> None:
+    assert verdict.listed([str(n) for n in range(8)]) == "0; 1; 2; 3; 4; and 3 more"
