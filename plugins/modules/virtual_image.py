@@ -85,6 +85,11 @@ image:
   returned: always
   type: str
   sample: localhost/virtual-node-ubuntu:1f0c2ab4d3e5
+build:
+  description: Whether it was built, or has to be.
+  returned: always
+  type: bool
+  sample: false
 steps:
   description: What was built, with the seconds each step took.
   returned: when not in check mode
@@ -140,9 +145,9 @@ def main() -> None:
     diff = {"before": "", "after": f"{recipe.image}\n"}
     try:
         if builder.exists(recipe.image):
-            module.exit_json(changed=False, image=recipe.image, steps=[])
+            module.exit_json(changed=False, build=False, image=recipe.image, steps=[])
         if module.check_mode:
-            module.exit_json(changed=True, image=recipe.image, diff=diff)
+            module.exit_json(changed=True, build=True, image=recipe.image, diff=diff)
         with one_builder():
             if not builder.exists(recipe.base):
                 if wanted["base"]:
@@ -155,6 +160,7 @@ def main() -> None:
         module.fail_json(msg=f"image of the {wanted['family']} family: {error}")
     module.exit_json(
         changed=bool(builder.steps),
+        build=bool(builder.steps),
         image=recipe.image,
         steps=[asdict(step) for step in builder.steps],
         diff=diff,

@@ -154,7 +154,14 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual_nodes i
 def present(module: AnsibleModule, podman: Podman) -> dict[str, Any]:
     wanted = module.params
     cluster = wanted["cluster"]
-    ids = {image: podman.image_id(image) for image in sorted(set(wanted["images"].values()))}
+    # In check mode an image may still have to be built: then its nodes are new in any case.
+    ids = {
+        image: podman.image_id(image) or (image if module.check_mode else "")
+        for image in sorted(set(wanted["images"].values()))
+    }
+    absent_images = ", ".join(image for image, found in ids.items() if not found)
+    if absent_images:
+        raise VirtualNodeError(f"image {absent_images} is not there: build or pull it first")
     nodes = [
         Node(
             name=name,

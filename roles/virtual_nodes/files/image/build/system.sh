@@ -10,10 +10,10 @@ rm -f /etc/ssh/ssh_host_*
 : >/etc/machine-id
 mkdir -p /run/sshd
 
-# A container has no consoles, no kernel of its own and no seats; what would wait for them would
+# A container has no consoles and no kernel of its own; what would wait for them would
 # leave the system `degraded`.
 for unit in run-rpc_pipefs.mount e2scrub_reap.service e2scrub_all.timer getty.target \
-    console-getty.service systemd-logind.service systemd-udevd.service systemd-udev-trigger.service \
+    console-getty.service systemd-udevd.service systemd-udev-trigger.service \
     systemd-networkd-wait-online.service NetworkManager-wait-online.service \
     systemd-timesyncd.service apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer \
     fstrim.timer man-db.timer dnf-makecache.timer sys-kernel-debug.mount \

@@ -1,0 +1,90 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: virtual_requirements
+short_description: Check that this machine can carry virtual nodes
+version_added: "0.1.0"
+author: Baremetal MPI RoCE founders (@baremetal)
+description:
+  - Checks root, programs, namespaces, podman, limits, memory and disk, and fails with one line for
+    everything that is missing, each with what to do.
+  - Changes nothing.
+options:
+  nodes:
+    description: Number of virtual nodes.
+    type: int
+    default: 5
+  cluster:
+    description: Name of the cluster. When it is up already its nodes need nothing more.
+    type: str
+    default: ""
+  bootstraps:
+    description: Whether an image is to be built from Debian packages here.
+    type: bool
+    default: true
+attributes:
+  check_mode:
+    description: Never changes anything.
+    support: full
+  diff_mode:
+    description: There is nothing to show.
+    support: none
+"""
+
+EXAMPLES = r"""
+- name: Say what this machine lacks
+  baremetal.mpi_roce.virtual_requirements:
+    nodes: 5
+"""
+
+RETURN = r"""
+checks:
+  description: Every requirement, what was found, and what to do.
+  returned: always
+  type: list
+  elements: dict
+  sample:
+    - name: program
+      subject: podman
+      wanted: installed
+      found: missing
+      status: failed
+      reason: apt-get install podman
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import as_dicts
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual_journal import Journal
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual_requirements import (
+    Requirements,
+    missing,
+)
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "nodes": {"type": "int", "default": 5},
+            "cluster": {"type": "str", "default": ""},
+            "bootstraps": {"type": "bool", "default": True},
+        },
+        supports_check_mode=True,
+    )
+    cluster = module.params["cluster"]
+    is_up = bool(cluster) and Journal(cluster).exists
+    nodes = 0 if is_up else module.params["nodes"]
+    checks = Requirements(run).all(nodes, bootstraps=module.params["bootstraps"])
+    lacking = missing(checks)
+    if lacking:
+        module.fail_json(
+            msg=f"This machine cannot carry virtual nodes yet:\n{lacking}", checks=as_dicts(checks)
+        )
+    module.exit_json(changed=False, checks=as_dicts(checks))
+
+
+if __name__ == "__main__":
+    main()
