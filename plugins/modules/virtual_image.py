@@ -103,7 +103,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual_image import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.image import (
     Bootstrap,
     Builder,
     Recipe,

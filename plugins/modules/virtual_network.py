@@ -108,15 +108,23 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual_journal import Journal
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual_network import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.cabling import (
+    plan_network,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.host_network import (
     HostNetwork,
-    VirtualNetworkError,
     create,
     destroy,
-    node_namespace,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import (
+    VirtualNetworkError,
     parse_nodes,
-    plan_network,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.journal import (
+    Journal,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.names import (
+    node_namespace,
 )
 
 

@@ -133,11 +133,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual_network import (
-    MANAGEMENT,
-    node_namespace,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual_nodes import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.containers import (
     Node,
     Podman,
     Settings,
@@ -148,6 +144,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual_nodes i
     plan_work,
     podman_run,
     ssh_config,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.names import (
+    MANAGEMENT,
+    node_namespace,
 )
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Optional
 
-from .commands import CommandError, Runner
-from .virtual_network import node_namespace
+from ..commands import CommandError, Runner
+from .names import node_namespace
 
 CLUSTER_LABEL = "baremetal.mpi_roce.cluster"
 SPECIFICATION_LABEL = "baremetal.mpi_roce.specification"

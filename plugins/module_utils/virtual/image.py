@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional, TextIO
 
-from .commands import Runner
+from ..commands import Runner
 
 REPOSITORY = "localhost/virtual-node"
 LOCK = Path("/run/lock/baremetal-mpi-roce-virtual-image.lock")
