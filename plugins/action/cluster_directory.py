@@ -59,14 +59,25 @@ def _records(task_vars: dict[str, Any], findings: Findings) -> Iterator[director
     for name, of_host in roles.items():
         # HostVars.raw_get merges a host's variables once and templates none of them.
         raw = hostvars.raw_get(name)
+        unreadable = set()
         variables = {key: raw[key] for key in directory.VARIABLES if key in raw}
         for key, value in variables.items():
             if _has_template(value):
                 try:
-                    variables[key] = hostvars[name][key]
+                    variables[key] = _resolved(hostvars[name][key])
                 except AnsibleError as error:
                     findings.add((name, key), f"cannot be templated: {error}", "Correct it")
-        yield directory.Record(name, tuple(of_host), variables)
+                    unreadable.add(key)
+        yield directory.Record(name, tuple(of_host), variables, frozenset(unreadable))
+
+
+def _resolved(value: Any) -> Any:
+    """All of a value that Ansible would template only when it is looked at."""
+    if isinstance(value, dict):
+        return {key: _resolved(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_resolved(item) for item in value]
+    return value
 
 
 def _has_template(value: Any) -> bool:

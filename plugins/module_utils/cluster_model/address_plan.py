@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Optional, Union
 
 from .addresses import Network
+from .findings import counted
 
 
 class Owner(NamedTuple):
@@ -75,7 +76,7 @@ class SubnetPerRail:
         if wanted > there:
             raise Exhausted(
                 f"{wanted} subnets of /{self.subnet_prefix} are needed "
-                f"({self.lanes} for each of {sets} set(s) of leaves), "
+                f"({self.lanes} for each of {counted(sets, 'set')} of leaves), "
                 f"the pool {self.pool} holds {there}"
             )
         in_one_set = min(nodes, self.nodes_per_set)

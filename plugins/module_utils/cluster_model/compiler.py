@@ -11,7 +11,7 @@ from typing import Any, Optional
 from .address_plan import AddressPlan, Exhausted, PointToPoint, SubnetPerRail
 from .addresses import Network, text
 from .cluster import Cluster, Gpu, Host, Management, Node, PortGroup, Rail, Switch
-from .findings import Findings, ModelError, Path, nearest, some
+from .findings import Findings, ModelError, Path, counted, nearest, some
 from .kinds import HOST_NAME, INTERFACE, check
 from .nodes import NodeSpec, specify
 from .schema import MODEL, SUBNET_PER_RAIL
@@ -50,6 +50,7 @@ def _topology(
         return None
     rails, leaves, spines = model["rails"], model["leaves"], model["spines"]
     wanted = rails["count"] * rails["planes"]
+    what = "rail" if rails["planes"] == 1 else "plane"
     mapping = leaves["rail_to_leaf"]
     if mapping is None:
         mapping = list(range(wanted))
@@ -57,7 +58,7 @@ def _topology(
             findings.add(
                 ("leaves", "count"),
                 f"{_lane_name(leaves['count'], rails['planes'])} has no leaf: "
-                f"{leaves['count']} leaves for {wanted} rails",
+                f"{counted(leaves['count'], 'leaf', 'leaves')} for {counted(wanted, what)}",
                 f"Have {wanted} leaves, or let rails share them by leaves.rail_to_leaf",
             )
             return None
@@ -65,15 +66,15 @@ def _topology(
         findings.add(
             ("leaves", "rail_to_leaf"),
             f"{_lane_name(len(mapping), rails['planes'])} has no leaf: "
-            f"{len(mapping)} numbers for {wanted} rails",
-            f"Write {wanted} numbers, one per rail and plane",
+            f"{counted(len(mapping), 'number')} for {counted(wanted, what)}",
+            f"Write {counted(wanted, 'number')}, one per rail and plane",
         )
         return None
     elif len(mapping) > wanted:
         findings.add(
             ("leaves", "rail_to_leaf"),
-            f"{len(mapping)} numbers for {wanted} rails",
-            f"Write {wanted} numbers, one per rail and plane",
+            f"{counted(len(mapping), 'number')} for {counted(wanted, what)}",
+            f"Write {counted(wanted, 'number')}, one per rail and plane",
         )
         return None
     per_set = max(mapping) + 1
@@ -117,7 +118,8 @@ def _with_room(
     if room < 1:
         findings.add(
             ("leaves", "ports"),
-            f"{leaves['ports']} ports leave none for a node beside {topology.uplinks} uplinks",
+            f"{counted(leaves['ports'], 'port')} leave none for a node beside "
+            f"{counted(topology.uplinks, 'uplink')}",
             "Have more ports, or fewer links to spines",
         )
         return None
@@ -125,16 +127,17 @@ def _with_room(
     if per_set > room:
         findings.add(
             ("leaves", "nodes_per_set"),
-            f"{per_set} nodes do not fit on leaves with {leaves['ports']} ports, "
-            f"{topology.uplinks} of them uplinks, at {most_lanes} port(s) for each node",
+            f"{per_set} nodes do not fit on leaves with {counted(leaves['ports'], 'port')}, "
+            f"{topology.uplinks} of them uplinks, at {counted(most_lanes, 'port')} for each node",
             f"Write at most {room}, or have more ports",
         )
         return None
     if spines and topology.leaves * topology.links_per_leaf > spines["ports"]:
         findings.add(
             ("spines", "ports"),
-            f"{topology.leaves} leaves with {topology.links_per_leaf} link(s) each need "
-            f"{topology.leaves * topology.links_per_leaf} ports on every spine, "
+            f"{counted(topology.leaves, 'leaf', 'leaves')} with "
+            f"{counted(topology.links_per_leaf, 'link')} each need "
+            f"{counted(topology.leaves * topology.links_per_leaf, 'port')} on every spine, "
             f"it has {spines['ports']}",
             "Have more ports, or fewer links_per_leaf",
         )
@@ -152,8 +155,8 @@ def _with_room(
         sets = -(-places // per_set)
         findings.add(
             ("leaves", "count"),
-            f"{places} nodes, but the leaves have ports for {sized.room} "
-            f"({sized.sets} set(s) of {per_set} nodes)",
+            f"{counted(places, 'node')}, but the leaves have ports for {sized.room} "
+            f"({counted(sized.sets, 'set')} for {per_set} each)",
             f"Have {sets * topology.leaves_per_set} leaves, leaves with more ports, or fewer nodes",
         )
     return sized
@@ -220,7 +223,7 @@ def _switch_names(model: dict[str, Any], findings: Findings) -> dict[str, list[s
         if len(names[kind]) != switch["count"]:
             findings.add(
                 (kind, "name"),
-                f"{len(names[kind])} names for {switch['count']} {kind}",
+                f"{counted(len(names[kind]), 'name')} for {switch['count']} {kind}",
                 "Write as many names as there are switches",
             )
     return names
@@ -247,16 +250,26 @@ def _check_names(
     where: dict[str, Path] = {}
     racks = {rack_group(spec.rack) for spec in specs or []}
 
+    told: set[tuple[Path, Path]] = set()
+
+    def tell(path: Path, other: Path, problem: str, remedy: str) -> None:
+        # A pattern that is wrong once is wrong for every number: say it once.
+        if (path, other) not in told:
+            findings.add(path, problem, remedy)
+        told.add((path, other))
+
     def take(name: str, path: Path) -> None:
         if name in where:
-            other = findings.place(where[name])
-            findings.add(path, f"the name {name!r} is taken by {other}", "Rename one of them")
+            first = where[name]
+            problem = f"the name {name!r} is taken by {findings.place(first)}"
+            tell(path, first, problem, "Rename one of them")
             return
         where[name] = path
         if not re.fullmatch(HOST_NAME.form, name):
-            findings.add(path, f"{name!r} is not {HOST_NAME.wanted}", "Change the name pattern")
+            tell(path, path, f"{name!r} is not {HOST_NAME.wanted}", "Change the pattern")
         elif name in GROUPS or name in racks:
-            findings.add(
+            tell(
+                path,
                 path,
                 f"{name!r} is also the name of a group, and Ansible cannot tell them apart",
                 f"Name the host {name}01, for example",
@@ -337,14 +350,16 @@ def _check_devices(
         return
     rails, gpus = model["rails"], model["gpus"]
     for section, key, count, what in (
-        ("rails", "gpu", rails["count"], "rails"),
-        ("rails", "numa", rails["count"], "rails"),
-        ("gpus", "numa", gpus["count"], "GPUs"),
+        ("rails", "gpu", rails["count"], "rail"),
+        ("rails", "numa", rails["count"], "rail"),
+        ("gpus", "numa", gpus["count"], "GPU"),
     ):
         values = model[section][key]
         if values is not None and len(values) != count:
             findings.add(
-                (section, key), f"{len(values)} values for {count} {what}", f"Write {count} values"
+                (section, key),
+                f"{counted(len(values), 'value')} for {counted(count, what)}",
+                f"Write {counted(count, 'value')}",
             )
     for index, gpu in enumerate(rails["gpu"] or []):
         if gpu is not None and gpu >= gpus["count"]:
@@ -380,23 +395,26 @@ def _check_pci(spec: NodeSpec, rails: int, planes: int, gpus: int, findings: Fin
         if len(spec.pci) != rails:
             findings.add(
                 spec.pci_path,
-                f"{len(spec.pci)} entries for {rails} rails",
-                f"Write {rails} of them",
+                f"{counted(len(spec.pci), 'entry', 'entries')} for {counted(rails, 'rail')}",
+                f"Write {rails}",
             )
         for rail, entry in enumerate(spec.pci):
             devices = entry if isinstance(entry, list) else [entry]
             if len(devices) != planes:
                 findings.add(
                     (*spec.pci_path, rail),
-                    f"{len(devices)} PCI address(es) for {planes} plane(s) of rail {rail}",
-                    f"Write {planes}" + (", as a list" if planes > 1 else ""),
+                    f"{counted(len(devices), 'PCI address', 'PCI addresses')} "
+                    f"for {counted(planes, 'plane')} of rail {rail}",
+                    f"Write {planes}" + (" as a list" if planes > 1 else ""),
                 )
             for pci in devices:
                 _take_device(pci, f"rail {rail}", (*spec.pci_path, rail), first, findings)
     if spec.gpu_pci is not None:
         if len(spec.gpu_pci) != gpus:
             findings.add(
-                spec.gpu_pci_path, f"{len(spec.gpu_pci)} entries for {gpus} GPUs", f"Write {gpus}"
+                spec.gpu_pci_path,
+                f"{counted(len(spec.gpu_pci), 'entry', 'entries')} for {counted(gpus, 'GPU')}",
+                f"Write {gpus}",
             )
         for index, pci in enumerate(spec.gpu_pci):
             _take_device(pci, f"GPU {index}", (*spec.gpu_pci_path, index), first, findings)

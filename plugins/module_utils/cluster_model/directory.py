@@ -39,11 +39,15 @@ VARIABLES = EVERYWHERE + ON_COMPUTE
 
 @dataclass(frozen=True)
 class Record:
-    """A host as the inventory has it: its groups among ROLES, and its variables."""
+    """A host as the inventory has it: its groups among ROLES, and its variables.
+
+    Nothing more is said of `unreadable` variables: whoever read them has told why.
+    """
 
     name: str
     roles: tuple[str, ...]
     variables: Mapping[str, Any]
+    unreadable: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -78,8 +82,11 @@ def build(records: Iterable[Record], findings: Findings) -> Directory:
         reader.everywhere(hosts[0])
         entry = _entry(record.name, role, reader)
         index = reader.integer("cluster_index", 0) if role == "compute" else place
-        entries.append(((ROLES.index(role), index), entry))
-        uses.take(entry, index)
+        entries.append(((ROLES.index(role), place if index is None else index), entry))
+        listed = record.variables.get("cluster_rails")
+        uses.take(
+            entry, index, whole=isinstance(listed, list) and len(listed) == len(entry["rails"])
+        )
     if not any(entry["role"] == "compute" for _place, entry in entries):
         findings.add(
             ("compute",),
@@ -119,7 +126,7 @@ def _entry(name: str, role: str, reader: _Reader) -> dict[str, Any]:
     }
     if role == "compute":
         entry["rack"] = reader.value("cluster_rack", str, "the name of a rack") or ""
-        entry["slots"] = reader.integer("cluster_slots", 1)
+        entry["slots"] = reader.integer("cluster_slots", 1) or 0
         entry["drained"] = reader.value("cluster_drained", bool, "true or false") or False
         gpus = reader.value("cluster_gpus", list, "a list of GPUs")
         entry["gpus"] = len(gpus or [])
@@ -138,23 +145,25 @@ class _Reader:
         self.findings.add((self.record.name, *path), problem, remedy)
 
     def value(self, name: str, kind: type, wanted: str) -> Any:
+        if name in self.record.unreadable:
+            return None
         if name not in self.record.variables:
             self.add((name,), "is not set", f"Set it to {wanted}")
             return None
         value = self.record.variables[name]
         if isinstance(value, kind) and (kind is not int or not isinstance(value, bool)):
             return value
-        self.add((name,), f"{value!r} is not {wanted}", f"Write {wanted}")
+        self.add((name,), f"{value!r} is not {wanted}", "Correct it")
         return None
 
-    def integer(self, name: str, low: int) -> int:
+    def integer(self, name: str, low: int) -> Optional[int]:
         wanted = f"a whole number from {low} on"
         value = self.value(name, int, wanted)
         if value is None:
-            return low
+            return None
         if value < low:
             self.add((name,), f"{value} is too small", f"Write {wanted}")
-            return low
+            return None
         return int(value)
 
     def everywhere(self, first: Record) -> None:
@@ -213,7 +222,7 @@ class _Reader:
         for key, value in rail.items():
             if key in _RAIL and not _RAIL[key][0](value):
                 wanted = _RAIL[key][1]
-                self.add((*path, key), f"{value!r} is not {wanted}", f"Write {wanted}")
+                self.add((*path, key), f"{value!r} is not {wanted}", "Correct it")
                 good = False
         if not good:
             return None
@@ -292,12 +301,13 @@ class _Uses:
         self.indexes: dict[int, str] = {}
         self.lanes: dict[tuple[tuple[int, int, str], ...], list[str]] = {}
 
-    def take(self, entry: dict[str, Any], index: int) -> None:
+    def take(self, entry: dict[str, Any], index: Optional[int], whole: bool) -> None:
+        """`whole`: no rail was left out because something was found in it."""
         name = entry["name"]
         self._address(entry["management_address"], f"{name} management", (name,))
         if entry["role"] != "compute":
             return
-        if self.indexes.setdefault(index, name) != name:
+        if index is not None and self.indexes.setdefault(index, name) != name:
             self.findings.add(
                 (name, "cluster_index"),
                 f"{index} is also that of {self.indexes[index]}",
@@ -314,6 +324,8 @@ class _Uses:
                     "Give each rail its own",
                 )
             names.add(rail["interface"])
+        if not whole:
+            return
         lanes = tuple((rail["rail"], rail["plane"], rail["interface"]) for rail in entry["rails"])
         self.lanes.setdefault(lanes, []).append(name)
 

@@ -93,6 +93,11 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"{hint}Known here: {some(names)}"
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """`1 leaf`, `2 leaves`."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
 def some(names: Sequence[Any], most: int = 20) -> str:
     """`a, b, c and 7 more`: a list no longer than an operator reads."""
     listed = ", ".join(str(name) for name in names[:most])

@@ -27,18 +27,22 @@ class Wrong(Exception):
 class Kind:
     """A scalar. `reads_text` kinds take the scalar as written, whatever YAML made of it."""
 
-    title = "value"
     reads_text = False
 
     def convert(self, value: Any) -> Any:
         return value
 
     def describe(self) -> str:
-        return self.title
+        """What it is, in Markdown, for the docs."""
+        raise AssertionError(f"{type(self).__name__} does not say what it is")
+
+    def wanted_text(self) -> str:
+        """What it is, for a message."""
+        return self.describe().replace("`", "")
 
 
 def _shown(value: Any) -> str:
-    names = {dict: "a mapping", list: "a list", type(None): "nothing"}
+    names = {dict: "a mapping", list: "a list", type(None): "an empty value"}
     if type(value) in names:
         return names[type(value)]
     if isinstance(value, bool):
@@ -57,12 +61,14 @@ class Integer(Kind):
     unit: str = ""
 
     def convert(self, value: Any) -> int:
-        wanted = f"a whole number from {self.low} to {self.high}"
-        wanted += f" ({self.unit})" if self.unit else ""
+        remedy = f"Write one from {self.low} to {self.high}"
+        remedy += f" ({self.unit})" if self.unit else ""
+        if isinstance(value, str) and value.strip().isdigit():
+            raise Wrong(f"{value!r} is text, not a number", f"Write {value.strip()} without quotes")
         if isinstance(value, bool) or not isinstance(value, int):
-            raise _wrong_type(value, wanted)
+            raise Wrong(f"{_shown(value)} is not a whole number", remedy)
         if not self.low <= value <= self.high:
-            raise Wrong(f"{value} is out of range", f"Write {wanted}")
+            raise Wrong(f"{value} is out of range", remedy)
         return value
 
     def describe(self) -> str:
@@ -99,18 +105,22 @@ class Text(Kind):
 
     form: str
     wanted: str
+    example: str
     most: int = 253
     empty: bool = False
     reads_text = True
 
     def convert(self, value: Any) -> str:
         if not isinstance(value, str):
-            raise _wrong_type(value, self.wanted)
+            raise self.wrong(value)
         if value == "" and self.empty:
             return value
         if len(value) > self.most or not re.fullmatch(self.form, value):
-            raise Wrong(f"{value!r} is not {self.wanted}", f"Write {self.wanted}")
+            raise self.wrong(value)
         return value
+
+    def wrong(self, value: Any) -> Wrong:
+        return Wrong(f"{_shown(value)} is not {self.wanted}", f"Write one such as {self.example}")
 
     def describe(self) -> str:
         return self.wanted
@@ -118,13 +128,17 @@ class Text(Kind):
 
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 HOST_NAME = Text(
-    _LABEL, "a host name (a to z, 0 to 9 and inner hyphens, at most 63 characters)", 63
+    _LABEL, "a host name (a to z, 0 to 9 and inner hyphens, at most 63 characters)", "node01", 63
 )
-DOMAIN = Text(rf"{_LABEL}(\.{_LABEL})*", "a DNS domain", empty=True)
-CLUSTER_NAME = Text(r"[a-z0-9][a-z0-9_-]*", "a name of a to z, 0 to 9, - and _", 40)
-RACK = Text(r"[A-Za-z0-9][A-Za-z0-9_.-]*", "a rack name of letters, digits, -, _ and .", 60)
-USER = Text(r"[a-z_][a-z0-9_-]*", "a Linux user name", 32)
-INTERFACE = Text(r"[A-Za-z0-9_.-]+", "an interface name of at most 15 characters", 15, empty=True)
+DOMAIN = Text(rf"{_LABEL}(\.{_LABEL})*", "a DNS domain", "example.net", empty=True)
+CLUSTER_NAME = Text(r"[a-z0-9][a-z0-9_-]*", "a name of a to z, 0 to 9, - and _", "b300", 40)
+RACK = Text(
+    r"[A-Za-z0-9][A-Za-z0-9_.-]*", "a rack name (letters, digits, -, _ and dots)", "r01", 60
+)
+USER = Text(r"[a-z_][a-z0-9_-]*", "a Linux user name", "mpi", 32)
+INTERFACE = Text(
+    r"[A-Za-z0-9_.-]+", "an interface name of at most 15 characters", "mgmt0", 15, empty=True
+)
 
 
 @dataclass(frozen=True)
@@ -225,6 +239,9 @@ class ListOf(Kind):
     def describe(self) -> str:
         return f"list of {self.plural or self.kind.describe()}"
 
+    def wanted_text(self) -> str:
+        return f"list of {self.plural or self.kind.wanted_text()}"
+
 
 @dataclass(frozen=True)
 class OneOrList(Kind):
@@ -266,6 +283,10 @@ class Section(Kind):
     def describe(self) -> str:
         return f"section [`{self.name}`](#{self.name.replace('.', '')})"
 
+    def wanted_text(self) -> str:
+        needed = ", ".join(key.name for key in self.keys if key.required)
+        return f"a section with {needed}" if needed else "a section"
+
 
 @dataclass(frozen=True)
 class Table(Kind):
@@ -295,7 +316,7 @@ def check(kind: Kind, value: Any, source: Source, findings: Findings, path: Path
         kind = ListOf(kind.many)
     if isinstance(kind, ListOf):
         if not isinstance(value, list):
-            findings.add(path, f"{_shown(value)} is not a list", f"Write a {kind.describe()}")
+            findings.add(path, f"{_shown(value)} is not a list", f"Write a {kind.wanted_text()}")
             return None
         return [
             check(kind.kind, item, source, findings, (*path, index))
@@ -342,7 +363,7 @@ def _check_section(
             continue
         checked[key.name] = key.default
         if key.required:
-            findings.add((*path, key.name), "is missing", f"Add it: {key.kind.describe()}")
+            findings.add((*path, key.name), "is missing", f"Add it: {key.kind.wanted_text()}")
     return checked
 
 

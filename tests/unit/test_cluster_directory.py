@@ -1,0 +1,442 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The directory: one view of everybody, and a judge of inventories written by hand."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model import (
+    inventory_of,
+    load,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model.directory import (
+    ROLES,
+    VARIABLES,
+    Directory,
+    Record,
+    build,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model.findings import (
+    Findings,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+B300 = ROOT / "inventories/b300/cluster.yml"
+
+Variables = dict[str, dict[str, Any]]
+
+
+def reference() -> list[Record]:
+    """The hosts of the reference with all that Ansible would merge for them."""
+    inventory = inventory_of(load(str(B300)))
+    records = []
+    for host in inventory.hosts:
+        roles = tuple(group for group in host.groups if group in ROLES)
+        if not roles:
+            continue
+        merged = dict(inventory.group_variables["all"])
+        for group in host.groups:
+            merged.update(inventory.group_variables[group])
+        merged.update(host.variables)
+        records.append(Record(host.name, roles, copy.deepcopy(merged)))
+    return records
+
+
+def told(records: list[Record]) -> tuple[Directory, list[str]]:
+    findings = Findings()
+    directory = build(records, findings)
+    return directory, [finding.text() for finding in findings.found]
+
+
+def test_the_reference_in_the_order_of_the_model() -> None:
+    directory, findings = told(reference())
+    assert findings == []
+    assert [(entry["name"], entry["role"]) for entry in directory.entries] == [
+        ("node01", "compute"),
+        ("node02", "compute"),
+        ("node03", "compute"),
+        ("node04", "compute"),
+        ("launcher01", "launcher"),
+        ("storage01", "storage"),
+    ]
+    assert directory.cluster_name == "b300"
+    assert directory.total_slots == 32
+    assert directory.compute_hosts == ["node01", "node02", "node03", "node04"]
+
+
+def test_an_entry_has_the_keys_of_the_contract() -> None:
+    directory, _findings = told(reference())
+    first = directory.entries[0]
+    assert {**first, "rails": first["rails"][:1]} == {
+        "name": "node01",
+        "role": "compute",
+        "management_address": "10.10.1.1",
+        "rack": "r01",
+        "slots": 8,
+        "gpus": 8,
+        "drained": False,
+        "rails": [
+            {
+                "rail": 0,
+                "plane": 0,
+                "interface": "rail0",
+                "address": "10.100.0.11",
+                "prefix": 24,
+                "network": "10.100.0.0/24",
+                "gpu": 0,
+                "numa": 0,
+            }
+        ],
+    }
+    assert directory.entries[-1] == {
+        "name": "storage01",
+        "role": "storage",
+        "management_address": "10.10.0.21",
+        "rack": "",
+        "slots": 0,
+        "gpus": 0,
+        "drained": False,
+        "rails": [],
+    }
+
+
+def test_a_drained_node_is_listed_and_gets_no_ranks() -> None:
+    records = reference()
+    changed(records, "node02")["cluster_drained"] = True
+    directory, findings = told(records)
+    assert findings == []
+    assert directory.drained_hosts == ["node02"]
+    assert directory.total_slots == 24
+    assert len(directory.compute_hosts) == 4
+
+
+def test_compute_hosts_are_ordered_by_their_place_and_not_by_name() -> None:
+    records = reference()
+    for place, name in enumerate(("node03", "node01", "node04", "node02")):
+        changed(records, name)["cluster_index"] = place
+    directory, findings = told(records)
+    assert findings == []
+    assert directory.compute_hosts == ["node03", "node01", "node04", "node02"]
+
+
+def changed(records: list[Record], name: str) -> dict[str, Any]:
+    """The variables of one host, to be changed."""
+    variables = next(record.variables for record in records if record.name == name)
+    assert isinstance(variables, dict)
+    return variables
+
+
+def rail(records: list[Record], name: str, index: int) -> dict[str, Any]:
+    found = changed(records, name)["cluster_rails"][index]
+    assert isinstance(found, dict)
+    return found
+
+
+Change = Callable[[list[Record]], object]
+
+WRONG: list[tuple[str, Change, list[str]]] = [
+    (
+        "no slots",
+        lambda r: changed(r, "node02").pop("cluster_slots"),
+        ["node02.cluster_slots: is not set. Set it to a whole number from 1 on."],
+    ),
+    (
+        "zero slots",
+        lambda r: changed(r, "node02").update(cluster_slots=0),
+        ["node02.cluster_slots: 0 is too small. Write a whole number from 1 on."],
+    ),
+    (
+        "slots as text",
+        lambda r: changed(r, "node02").update(cluster_slots="8"),
+        ["node02.cluster_slots: '8' is not a whole number from 1 on. Correct it."],
+    ),
+    (
+        "slots true",
+        lambda r: changed(r, "node02").update(cluster_slots=True),
+        ["node02.cluster_slots: True is not a whole number from 1 on. Correct it."],
+    ),
+    (
+        "drained as text",
+        lambda r: changed(r, "node02").update(cluster_drained="no"),
+        ["node02.cluster_drained: 'no' is not true or false. Correct it."],
+    ),
+    (
+        "no management",
+        lambda r: changed(r, "launcher01").pop("cluster_management"),
+        ["launcher01.cluster_management: is not set. Set it to {address, prefix, interface}."],
+    ),
+    (
+        "management is no address",
+        lambda r: changed(r, "launcher01").update(cluster_management={"address": "launcher01"}),
+        [
+            "launcher01.cluster_management.address: 'launcher01' is not an IPv4 address. "
+            "Write the host's management address."
+        ],
+    ),
+    (
+        "management twice",
+        lambda r: changed(r, "node02").update(cluster_management={"address": "10.10.1.1"}),
+        [
+            "node02: the address 10.10.1.1 of node02 management is also that of "
+            "node01 management. Give each its own."
+        ],
+    ),
+    (
+        "rail address twice",
+        lambda r: rail(r, "node02", 3).update(address="10.100.3.11"),
+        [
+            "node02.cluster_rails[3]: the address 10.100.3.11 of node02 rail3 is also that of "
+            "node01 rail3. Give each its own."
+        ],
+    ),
+    (
+        "rail address outside",
+        lambda r: rail(r, "node02", 3).update(address="10.99.3.12"),
+        [
+            "node02.cluster_rails[3].address: 10.99.3.12 lies outside 10.100.3.0/24. "
+            "Correct one of them."
+        ],
+    ),
+    (
+        "gateway outside",
+        lambda r: rail(r, "node02", 3).update(gateway="10.100.4.1"),
+        [
+            "node02.cluster_rails[3].gateway: 10.100.4.1 lies outside 10.100.3.0/24. "
+            "Correct one of them."
+        ],
+    ),
+    (
+        "prefix and network differ",
+        lambda r: rail(r, "node02", 3).update(prefix=16),
+        ["node02.cluster_rails[3].prefix: 16, but 10.100.3.0/24 is the network. Correct one."],
+    ),
+    (
+        "network with host bits",
+        lambda r: rail(r, "node02", 3).update(network="10.100.3.1/24"),
+        [
+            "node02.cluster_rails[3].network: '10.100.3.1/24' is not an IPv4 network such as "
+            "10.0.0.0/24. Correct it.",
+        ],
+    ),
+    (
+        "misspelt key of a rail",
+        lambda r: rail(r, "node02", 3).update(adress=rail(r, "node02", 3)["address"]),
+        [
+            "node02.cluster_rails[3].adress: unknown key. Did you mean 'address'? Known here: "
+            "rail, plane, interface, pci, address, prefix, network, gateway, mtu, speed_gbps, "
+            "leaf, leaf_port, gpu, numa."
+        ],
+    ),
+    (
+        "missing key of a rail",
+        lambda r: rail(r, "node02", 3).pop("leaf_port"),
+        ["node02.cluster_rails[3].leaf_port: is not set. Set it to the name of a port."],
+    ),
+    (
+        "interface twice",
+        lambda r: rail(r, "node02", 3).update(interface="rail2"),
+        ["node02.cluster_rails[3].interface: 'rail2' is there twice. Give each rail its own."],
+    ),
+    (
+        "unknown rail",
+        lambda r: rail(r, "node02", 7).update(rail=8, interface="rail8"),
+        [
+            "node02.cluster_rails: unknown rail 8 plane 0 (rail8), no rail 7 plane 0 (rail7); "
+            "node01 and most others have 8 rails. "
+            "Give all compute hosts the same rails, ordered by rail and plane."
+        ],
+    ),
+    (
+        "unknown GPU",
+        lambda r: rail(r, "node02", 7).update(gpu=8),
+        ["node02.cluster_rails[7].gpu: there is no GPU 8: the host has 8. Write null."],
+    ),
+    (
+        "no index",
+        lambda r: changed(r, "node02").pop("cluster_index"),
+        ["node02.cluster_index: is not set. Set it to a whole number from 0 on."],
+    ),
+    (
+        "index twice",
+        lambda r: changed(r, "node02").update(cluster_index=0),
+        ["node02.cluster_index: 0 is also that of node01. Number the compute hosts from 0."],
+    ),
+    (
+        "role of another group",
+        lambda r: changed(r, "node02").update(cluster_role="storage"),
+        ["node02.cluster_role: 'storage' is not a group of this host. Its groups are compute."],
+    ),
+    (
+        "another cluster's name",
+        lambda r: changed(r, "node02").update(cluster_name="b200"),
+        ["node02.cluster_name: 'b200', but 'b300' on node01. Set it once, for group all."],
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "lines"), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG])
+def test_refused_in_these_words(change: Change, lines: list[str]) -> None:
+    records = reference()
+    change(records)
+    found = told(records)[1]
+    if len(found) > len(
+        lines
+    ):  # a rail that is left out is missed by its neighbours' comparison too
+        found = [line for line in found if "most others have" not in line]
+    assert found == lines
+
+
+def test_all_findings_at_once() -> None:
+    records = reference()
+    changed(records, "node01").pop("cluster_slots")
+    changed(records, "node03").update(cluster_rack=7)
+    rail(records, "node04", 0).pop("mtu")
+    hosts = {line.split(".")[0] for line in told(records)[1]}
+    assert hosts == {"node01", "node03", "node04"}
+
+
+def test_no_compute_hosts_is_no_cluster() -> None:
+    assert told([])[1] == [
+        "compute: the inventory has no compute hosts. Check -i, and any message above that an "
+        "inventory source could not be read."
+    ]
+    beside = [record for record in reference() if "compute" not in record.roles]
+    assert "no compute hosts" in told(beside)[1][0]
+
+
+def test_a_host_of_two_groups_is_there_once() -> None:
+    records = reference()
+    records[0] = Record("node01", ("compute", "launcher"), records[0].variables)
+    directory, findings = told(records)
+    assert findings == []
+    assert [entry["name"] for entry in directory.entries].count("node01") == 1
+
+
+# Through Ansible itself ---------------------------------------------------------------------
+
+PLAY = """\
+- name: Directory
+  hosts: localhost,all
+  gather_facts: false
+  tasks:
+    - name: Read
+      baremetal.mpi_roce.cluster_directory:
+      run_once: true
+      register: cluster
+    - name: Write
+      ansible.builtin.copy:
+        content: "{{ cluster | to_json }}"
+        dest: "{{ lookup('ansible.builtin.env', 'DIRECTORY_OUT') }}"
+        mode: "0600"
+      run_once: true
+      delegate_to: localhost
+"""
+
+
+def play(tmp_path: Path, inventory: Path, *options: str) -> tuple[int, str, Any]:
+    """Exit status, output and the registered result; the settings are Ansible's defaults."""
+    (tmp_path / "play.yml").write_text(PLAY, encoding="utf-8")
+    (tmp_path / "ansible.cfg").write_text("[defaults]\n", encoding="utf-8")
+    out = tmp_path / "out.json"
+    program = Path(sys.executable).with_name("ansible-playbook")
+    done = subprocess.run(
+        [str(program), "-i", str(inventory), *options, str(tmp_path / "play.yml")],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "ANSIBLE_CONFIG": str(tmp_path / "ansible.cfg"),
+            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
+            "ANSIBLE_LOCALHOST_WARNING": "false",
+            "ANSIBLE_NOCOLOR": "1",
+            "DIRECTORY_OUT": str(out),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    result = json.loads(out.read_text(encoding="utf-8")) if out.exists() else None
+    return done.returncode, done.stdout + done.stderr, result
+
+
+def test_ansible_gives_the_same_directory_and_limit_does_not_change_it(tmp_path: Path) -> None:
+    wanted, _findings = told(reference())
+    inventory = ROOT / "inventories/b300"
+    for options in ([], ["--limit", "node03,localhost"]):
+        status, output, result = play(tmp_path, inventory, *options)
+        assert status == 0, output
+        assert result["directory"] == wanted.entries
+        assert result["total_slots"] == 32
+        assert result["changed"] is False
+
+
+def hand_written() -> Variables:
+    """The reference as an inventory without the plugin, with a template in place of an address."""
+    hosts: Variables = {}
+    for record in reference():
+        hosts[record.name] = {
+            key: record.variables[key] for key in VARIABLES if key in record.variables
+        }
+    hosts["node01"]["site_number"] = 11
+    hosts["node01"]["cluster_rails"][0]["address"] = "10.100.0.{{ site_number }}"
+    return hosts
+
+
+def write_inventory(path: Path, hosts: Variables) -> Path:
+    groups: dict[str, Any] = {}
+    for name, variables in hosts.items():
+        group = "compute" if name.startswith("node") else name.rstrip("01")
+        groups.setdefault(group, {"hosts": {}})["hosts"][name] = variables
+    path.write_text(json.dumps({"all": {"children": groups}}), encoding="utf-8")
+    return path
+
+
+def test_a_hand_written_inventory_works_as_well_templates_included(tmp_path: Path) -> None:
+    wanted, _findings = told(reference())
+    status, output, result = play(tmp_path, write_inventory(tmp_path / "hosts.yml", hand_written()))
+    assert status == 0, output
+    assert result["directory"] == wanted.entries
+
+
+def test_a_wrong_hand_written_inventory_fails_with_a_line_for_each_finding(tmp_path: Path) -> None:
+    hosts = hand_written()
+    del hosts["node02"]["cluster_slots"]
+    hosts["node03"]["cluster_rails"][5]["address"] = "{{ nowhere }}"
+    hosts["node04"]["cluster_drained"] = "maybe"
+    status, output, _result = play(tmp_path, write_inventory(tmp_path / "hosts.yml", hosts))
+    assert status != 0
+    assert "The inventory describes no possible cluster, 3 errors:" in output
+    assert "node02.cluster_slots: is not set. Set it to a whole number from 1 on." in output
+    assert "node03.cluster_rails: cannot be templated: 'nowhere' is undefined" in output
+    assert "node04.cluster_drained: 'maybe' is not true or false. Correct it." in output
+
+
+@pytest.mark.parametrize("options", [[], ["--limit", "node01"]], ids=["all", "limit"])
+def test_a_refused_model_ends_the_run_under_default_settings(
+    tmp_path: Path, options: list[str]
+) -> None:
+    model = tmp_path / "cluster.yml"
+    text = B300.read_text(encoding="utf-8")
+    model.write_text(text.replace("mtu: 9000", "mtu: 90000"), encoding="utf-8")
+    status, output, _result = play(tmp_path, model, *options)
+    assert status != 0
+    assert "rails.mtu: 90000 is out of range. Write one from 1280 to 9216" in output
+    assert "Completely failed to parse inventory source" in output
+
+
+def test_an_empty_inventory_is_no_success(tmp_path: Path) -> None:
+    # Not YAML: Ansible gives up before the plugin is asked, warns, and goes on with nobody.
+    model = tmp_path / "cluster.yml"
+    model.write_text("plugin: baremetal.mpi_roce.cluster\nname: [\n", encoding="utf-8")
+    status, output, _result = play(tmp_path, model)
+    assert status != 0
+    assert "The inventory has no hosts of a cluster." in output
+    assert f"{model}: this cluster model has 1 error:" in output
+    assert "not YAML" in output

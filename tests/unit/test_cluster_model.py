@@ -1,0 +1,327 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What a model compiles to: the reference in full, then one property after the other."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model import (
+    Cluster,
+    Inventory,
+    compile_model,
+    inventory_of,
+    load,
+    read,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = Path(__file__).parent / "golden" / "cluster_b300.json"
+INVENTORIES = ("b300", "virtual", "virtual-mixed")
+
+MODEL = """\
+plugin: baremetal.mpi_roce.cluster
+name: small
+management: {subnet: 10.0.0.0/20}
+nodes: {%(nodes)s, management_first: 10.0.1.0}
+gpus: {count: %(gpus)d}
+rails: {count: %(rails)d, planes: %(planes)d, speed_gbps: 400}
+addresses: {plan: %(plan)s, pool: 10.128.0.0/9, prefix: 22}
+leaves: {count: %(leaves)d, ports: 64, management_first: 10.0.8.1%(leaf_keys)s}
+spines: {count: 2, ports: 512, management_first: 10.0.12.1, links_per_leaf: 2}
+launcher: {name: launcher01, management: 10.0.0.10}
+"""
+
+
+def small(**changes: Any) -> Cluster:
+    values: dict[str, Any] = {
+        "nodes": "count: 3",
+        "gpus": 2,
+        "rails": 2,
+        "planes": 1,
+        "plan": "subnet_per_rail",
+        "leaf_keys": "",
+    }
+    values.update(changes)
+    values.setdefault("leaves", values["rails"] * values["planes"])
+    return compile_model(read("cluster.yml", MODEL % values))
+
+
+def reference() -> Cluster:
+    return load(str(ROOT / "inventories/b300/cluster.yml"))
+
+
+def variables(inventory: Inventory, name: str) -> dict[str, Any]:
+    """All variables of a host, as Ansible merges them."""
+    host = next(host for host in inventory.hosts if host.name == name)
+    merged = dict(inventory.group_variables["all"])
+    for group in host.groups:
+        merged.update(inventory.group_variables[group])
+    merged.update(host.variables)
+    return merged
+
+
+def test_the_reference_compiles_to_the_golden_file() -> None:
+    inventory = inventory_of(reference())
+    compiled = {
+        "groups": inventory.group_variables,
+        "hosts": {host.name: host.groups for host in inventory.hosts},
+        "variables": {
+            name: variables(inventory, name)
+            for name in ("node01", "node04", "launcher01", "storage01", "leaf08", "spine04")
+        },
+    }
+    text = json.dumps(compiled, indent=1) + "\n"
+    if os.environ.get("UPDATE_GOLDEN"):
+        GOLDEN.write_text(text, encoding="utf-8")
+    assert json.loads(text) == json.loads(GOLDEN.read_text(encoding="utf-8"))
+
+
+def test_the_reference_is_the_cluster_the_project_is_about() -> None:
+    cluster = reference()
+    assert len(cluster.nodes) == 4
+    assert {len(node.rails) for node in cluster.nodes} == {8}
+    assert {rail.speed_gbps for node in cluster.nodes for rail in node.rails} == {800}
+    assert {rail.gpu == rail.rail for node in cluster.nodes for rail in node.rails} == {True}
+    assert (len(cluster.leaves), len(cluster.spines), len(cluster.storage)) == (8, 4, 1)
+    assert sum(node.slots for node in cluster.nodes) == 32
+    buses = [rail.pci for rail in cluster.nodes[0].rails]
+    assert buses == [f"0000:{bus}:00.0" for bus in ["11", "2f", "46", "5d", "8b", "aa", "c2", "da"]]
+
+
+@pytest.mark.parametrize("name", INVENTORIES)
+def test_the_inventories_compile_without_a_word_to_say(name: str) -> None:
+    cluster = load(str(ROOT / f"inventories/{name}/cluster.yml"))
+    assert cluster.name == name
+    assert len(cluster.nodes) == 4
+
+
+def test_the_virtual_clusters_can_be_up_together() -> None:
+    clusters = [load(str(ROOT / f"inventories/{name}/cluster.yml")) for name in INVENTORIES[1:]]
+    addresses = [
+        {node.management.address for node in cluster.nodes}
+        | {rail.address for node in cluster.nodes for rail in node.rails}
+        for cluster in clusters
+    ]
+    assert not addresses[0] & addresses[1]
+
+
+def test_hosts_have_the_variables_of_the_contract_and_no_others() -> None:
+    contract = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    inventory = inventory_of(reference())
+    rows = re.findall(r"^\| `(\w+)` \| ([\w, ]+) \|", contract, re.M)
+    assert len(rows) > 8
+    everywhere = re.findall(r"`(cluster_\w+)` \(", contract)
+    for name, role in (
+        ("node01", "compute"),
+        ("launcher01", "launcher"),
+        ("storage01", "storage"),
+        ("leaf01", "leaf"),
+        ("spine01", "spine"),
+    ):
+        wanted = {key for key, on in rows if on == "all" or role in on.split(", ")}
+        assert set(variables(inventory, name)) == wanted | set(everywhere)
+
+
+def test_rails_have_the_keys_of_the_contract() -> None:
+    contract = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    paragraph = re.search(r"One entry of `cluster_rails`: (.*?)\n\n", contract, re.S)
+    assert paragraph is not None
+    named = re.findall(r"`([a-z_]+)`", paragraph[1])
+    inventory = inventory_of(reference())
+    assert list(variables(inventory, "node01")["cluster_rails"][0]) == named
+
+
+def test_what_is_equal_for_all_stands_in_groups() -> None:
+    hosts = {host.name: host.variables for host in inventory_of(reference()).hosts}
+    assert set(hosts["node01"]) == {
+        "ansible_host",
+        "cluster_management",
+        "cluster_index",
+        "cluster_rails",
+    }
+    assert set(hosts["launcher01"]) == {"ansible_host", "cluster_management"}
+
+
+def test_what_differs_on_one_node_stands_with_the_node() -> None:
+    inventory = inventory_of(
+        small(
+            nodes="count: 3, drained: [node02], overrides: {node03: {slots: 1, rack: B-7.1, "
+            "gpu_pci: [0000:14:00.0, 0000:32:00.0], vars: {family: el}, management: 10.0.0.99}}"
+        )
+    )
+    node01, node02, node03 = (variables(inventory, f"node0{number}") for number in (1, 2, 3))
+    assert [node["cluster_drained"] for node in (node01, node02, node03)] == [False, True, False]
+    assert [node["cluster_slots"] for node in (node01, node02, node03)] == [2, 2, 1]
+    assert [node["cluster_rack"] for node in (node01, node02, node03)] == ["r01", "r01", "B-7.1"]
+    assert node01["cluster_gpus"][1] == {"index": 1, "pci": None, "numa": None}
+    assert node03["cluster_gpus"][1] == {"index": 1, "pci": "0000:32:00.0", "numa": None}
+    assert node03["ansible_host"] == node03["cluster_management"]["address"] == "10.0.0.99"
+    assert inventory.hosts[2].groups == ("compute", "rack_B_7_1")
+    assert inventory.hosts[2].site_variables == {"family": "el"}
+
+
+def test_listed_nodes_are_themselves() -> None:
+    cluster = small(
+        nodes="list: [{name: big, pci: [0000:11:00.0, 0000:2f:00.0], slots: 5, drained: true}, "
+        "{name: little, management: 10.0.0.77}]"
+    )
+    big, little = cluster.nodes
+    assert (big.slots, big.drained, big.management.address) == (5, True, "10.0.1.0")
+    assert [rail.pci for rail in big.rails] == ["0000:11:00.0", "0000:2f:00.0"]
+    assert (little.slots, little.drained, little.management.address) == (2, False, "10.0.0.77")
+
+
+def test_an_unquoted_pci_address_is_not_a_number_to_base_60() -> None:
+    assert read("m", "a: 0000:11:00.0").data == {"a": 660.0}, "YAML's own opinion"
+    cluster = small(nodes="list: [{name: a, pci: [0000:11:00.0, 0000:46:00.0]}]")
+    assert [rail.pci for rail in cluster.nodes[0].rails] == ["0000:11:00.0", "0000:46:00.0"]
+
+
+def test_planes_are_interfaces_of_their_own() -> None:
+    devices = "[[0000:11:00.0, 0000:11:00.1], [0000:2f:00.0, 0000:2f:00.1]]"
+    cluster = small(planes=2, nodes=f"list: [{{name: a, pci: {devices}}}]")
+    rails = cluster.nodes[0].rails
+    assert [(rail.rail, rail.plane, rail.interface, rail.pci) for rail in rails] == [
+        (0, 0, "rail0p0", "0000:11:00.0"),
+        (0, 1, "rail0p1", "0000:11:00.1"),
+        (1, 0, "rail1p0", "0000:2f:00.0"),
+        (1, 1, "rail1p1", "0000:2f:00.1"),
+    ]
+    assert len({rail.network for rail in rails}) == len({rail.leaf for rail in rails}) == 4
+
+
+def test_rails_may_share_a_leaf() -> None:
+    cluster = small(rails=4, gpus=4, leaves=2, leaf_keys=", rail_to_leaf: [0, 0, 1, 1]")
+    second = cluster.nodes[1].rails
+    assert [(rail.leaf, rail.leaf_port) for rail in second] == [
+        ("leaf01", "Ethernet2"),
+        ("leaf01", "Ethernet3"),
+        ("leaf02", "Ethernet2"),
+        ("leaf02", "Ethernet3"),
+    ]
+
+
+def test_a_second_set_of_leaves_has_subnets_and_gateways_of_its_own() -> None:
+    cluster = small(leaves=4, leaf_keys=", nodes_per_set: 2")
+    first, third = cluster.nodes[0].rails[0], cluster.nodes[2].rails[0]
+    assert (first.leaf, first.leaf_port, first.gateway) == ("leaf01", "Ethernet0", "10.128.0.1")
+    assert (third.leaf, third.leaf_port, third.gateway) == ("leaf03", "Ethernet0", "10.128.8.1")
+
+
+def test_point_to_point_has_the_other_end_of_the_cable_as_gateway() -> None:
+    cluster = small(plan="point_to_point")
+    rail = cluster.nodes[1].rails[1]
+    assert (rail.address, rail.prefix, rail.network) == ("10.128.0.7", 31, "10.128.0.6/31")
+    assert rail.gateway == "10.128.0.6"
+    ports = cluster.leaves[1].ports[0]
+    assert ports.addresses[rail.leaf_port] == rail.gateway
+    assert ports.address is None
+
+
+def test_the_gpu_and_numa_node_of_a_rail_can_be_said() -> None:
+    said = MODEL % {
+        "nodes": "count: 1",
+        "gpus": 4,
+        "rails": 2,
+        "planes": 1,
+        "plan": "subnet_per_rail",
+        "leaves": 2,
+        "leaf_keys": "",
+    }
+    said = said.replace("{count: 4}", "{count: 4, numa: [0, 0, 1, 1]}")
+    rails = compile_model(read("m", said.replace("400}", "400, gpu: [2, null]}"))).nodes[0].rails
+    assert [(rail.gpu, rail.numa) for rail in rails] == [(2, 1), (None, None)]
+    rails = compile_model(read("m", said.replace("400}", "400, numa: [5, null]}"))).nodes[0].rails
+    assert [(rail.gpu, rail.numa) for rail in rails] == [(0, 5), (1, None)]
+
+
+def test_an_absent_node_keeps_its_place_free() -> None:
+    full, without = small(), small(nodes="count: 3, absent: [node02]")
+    assert [node.name for node in without.nodes] == ["node01", "node03"]
+    assert without.nodes[1] == full.nodes[2]
+    assert without.leaves[0].ports[0].peers == {"Ethernet0": "node01", "Ethernet2": "node03"}
+
+
+shapes = st.fixed_dictionaries(
+    {
+        "nodes": st.integers(1, 40),
+        "rails": st.integers(1, 8),
+        "planes": st.integers(1, 2),
+        "plan": st.sampled_from(["subnet_per_rail", "point_to_point"]),
+        "sets": st.integers(1, 4),
+    }
+)
+
+
+def shaped(shape: dict[str, Any], nodes: int) -> Cluster:
+    return small(
+        nodes=f"count: {nodes}",
+        gpus=8,
+        rails=shape["rails"],
+        planes=shape["planes"],
+        plan=shape["plan"],
+        leaves=shape["rails"] * shape["planes"] * shape["sets"],
+        leaf_keys=", nodes_per_set: 41" if shape["sets"] == 1 else ", nodes_per_set: 21",
+    )
+
+
+@settings(deadline=None, max_examples=30)
+@given(shapes)
+def test_another_node_changes_nothing_of_the_others(shape: dict[str, Any]) -> None:
+    before, after = shaped(shape, shape["nodes"]), shaped(shape, shape["nodes"] + 1)
+    assert after.nodes[:-1] == before.nodes
+    assert [leaf.management for leaf in after.leaves] == [leaf.management for leaf in before.leaves]
+    for old, new in zip(before.leaves, after.leaves):
+        for one in old.ports:
+            same = [other for other in new.ports if other.peer_interface == one.peer_interface]
+            assert len(same) == 1
+            assert one.peers.items() <= same[0].peers.items()
+
+
+@settings(deadline=None, max_examples=30)
+@given(shapes)
+def test_both_ends_of_every_cable_agree_and_no_port_is_used_twice(shape: dict[str, Any]) -> None:
+    cluster = shaped(shape, shape["nodes"])
+    ends = {}
+    for switch in (*cluster.leaves, *cluster.spines):
+        for group in switch.ports:
+            for port, peer in group.peers.items():
+                assert (switch.name, port) not in ends
+                ends[switch.name, port] = (peer, group.peer_interface)
+    for node in cluster.nodes:
+        for rail in node.rails:
+            assert ends.pop((rail.leaf, rail.leaf_port)) == (node.name, rail.interface)
+    for end, other in ends.items():
+        assert ends[other] == end
+    assert len(ends) == 2 * len(cluster.leaves) * len(cluster.spines) * 2
+
+
+@settings(deadline=None, max_examples=30)
+@given(shapes)
+def test_no_address_of_a_cluster_is_there_twice(shape: dict[str, Any]) -> None:
+    cluster = shaped(shape, shape["nodes"])
+    hosts = [*cluster.nodes, cluster.launcher, *cluster.leaves, *cluster.spines]
+    addresses = [host.management.address for host in hosts]
+    addresses += [rail.address for node in cluster.nodes for rail in node.rails]
+    gateways = {rail.gateway for node in cluster.nodes for rail in node.rails}
+    assert len(set(addresses)) == len(addresses)
+    assert not gateways & set(addresses)
+
+
+def test_the_page_of_keys_is_not_stale() -> None:
+    spec = importlib.util.spec_from_file_location(
+        "generate_cluster_model", ROOT / "docs/generate_cluster_model.py"
+    )
+    assert spec is not None and spec.loader is not None
+    generator = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generator)
+    written = (ROOT / "docs/cluster-model.md").read_text(encoding="utf-8")
+    assert written == generator.page(), "run docs/generate_cluster_model.py"
