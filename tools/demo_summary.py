@@ -46,8 +46,9 @@ def checks(report: dict[str, Any]) -> str:
 
 
 def reasons(report: dict[str, Any]) -> Iterator[str]:
+    """Why checks were not applicable; what stands behind a colon differs from check to check."""
     counts = Counter(
-        check["reason"]
+        check["reason"].partition(":")[0]
         for layer in report["layers"].values()
         for host in layer["hosts"].values()
         for check in host["checks"]
@@ -57,16 +58,17 @@ def reasons(report: dict[str, Any]) -> Iterator[str]:
         yield f"{count} {reason}"
 
 
-def allreduce(smoke: dict[str, Any]) -> Iterator[str]:
-    """Three sizes: the smallest, one in the middle, the largest; and how they were carried."""
-    figures = smoke["figures"]
-    for one in (figures[0], figures[len(figures) // 2], figures[-1]):
+def allreduce(figures: dict[str, Any]) -> Iterator[str]:
+    """Three sizes, the smallest, one in the middle, the largest, and what they are held against."""
+    sizes = figures["by_size"]
+    yield f"{figures['ranks']} ranks over {figures['transport']}, every result right to the bit"
+    for one in (sizes[0], sizes[len(sizes) // 2], sizes[-1]):
         yield (
             f"{size_name(one['bytes'])}: median {time_name(one['median_us'])}, "
-            f"p99 {time_name(one['p99_us'])}, busbw {one['busbw_gbytes_s']:.3f} GB/s"
+            f"p99 {time_name(one['p99_us'])}, busbw {one['busbw_gbytes_s']:.3g} GB/s"
         )
-    nominal = " (nominal: virtual rails)" if smoke.get("virtual") else ""
-    yield f"line rate of a node {smoke['line_rate_gbytes_s']:g} GB/s{nominal}"
+    nominal = " (nominal: these rails are virtual)" if figures["virtual"] else ""
+    yield f"line rate of a node {figures['line_rate_gbytes_s']:g} GB/s{nominal}"
 
 
 def rows(report: dict[str, Any], path: Path, times: str) -> Iterator[tuple[str, str]]:
@@ -81,13 +83,13 @@ def rows(report: dict[str, Any], path: Path, times: str) -> Iterator[tuple[str, 
         None,
     )
     if smoke:
-        yield "ranks", f"{smoke['ranks']} on {len(smoke['nodes'])} nodes"
+        yield "ranks", f"{smoke['figures']['ranks']} on {', '.join(smoke['nodes'])}"
     yield "layers", ", ".join(report["layers"])
     yield "", checks(report)
     for line in reasons(report):
         yield "", line
     if smoke:
-        lines = allreduce(smoke)
+        lines = allreduce(smoke["figures"])
         yield "allreduce", next(lines)
         for line in lines:
             yield "", line

@@ -16,16 +16,17 @@ def smoke(nodes, converge) -> dict:
 
 def test_every_slot_had_a_rank(smoke, nodes):
     slots = sum(nodes.of(name)["cluster_slots"] for name in nodes.group("compute"))
-    assert smoke["measured"]["ranks"] == slots
+    assert smoke["measured"]["figures"]["ranks"] == slots
     assert smoke["measured"]["nodes"] == nodes.group("compute")
     assert {check["status"] for check in smoke["checks"]} <= {"ok", "not_applicable"}
 
 
 def test_figures_add_up(smoke):
-    ranks = smoke["measured"]["ranks"]
-    sizes = [one["bytes"] for one in smoke["measured"]["figures"]]
+    figures = smoke["measured"]["figures"]
+    ranks = figures["ranks"]
+    sizes = [one["bytes"] for one in figures["by_size"]]
     assert sizes[0] == 4 and sizes == sorted(set(sizes))
-    for one in smoke["measured"]["figures"]:
+    for one in figures["by_size"]:
         assert 0 < one["min_us"] <= one["median_us"] <= one["p99_us"]
         busbw = one["bytes"] / one["median_us"] / 1000 * 2 * (ranks - 1) / ranks
         assert one["busbw_gbytes_s"] == pytest.approx(busbw, rel=0.02, abs=1e-6)
