@@ -81,6 +81,11 @@ class Places:
         return self.root / "etc/ssh/ssh_host_ed25519_key"
 
     @property
+    def lock(self) -> Path:
+        """Held while the node is worked on."""
+        return self.root / "run/baremetal-mpi-roce-ssh.lock"
+
+    @property
     def reload_pending(self) -> Path:
         """There from before sshd's files change until sshd has read them."""
         return self.root / "var/lib/baremetal-mpi-roce/ssh-reload-pending"

@@ -16,6 +16,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.ledge
     Issued,
     Ledger,
     Node,
+    new_serial,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.signing import (
     Request,
@@ -68,7 +69,8 @@ def issue(
     node = ledger.read(name) or Node(name)
     node.forget_expired(now)
     requests = []
-    for kind, serial in zip(kinds, ledger.next_serials(len(kinds))):
+    for kind in kinds:
+        serial = new_serial()
         request = Request(
             kind=kind,
             key=parse_public_key(public_keys[kind]),

@@ -12,7 +12,7 @@ import contextlib
 import fcntl
 import json
 import os
-import time
+import secrets
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -46,9 +46,9 @@ class Node:
     trusts: list[str] = field(default_factory=list)
 
     def latest(self, kind: str) -> Optional[Issued]:
-        """The certificate of this kind that the node has to have."""
+        """The certificate of this kind that the node has to have: the last one issued."""
         mine = [each for each in self.issued if each.kind == kind]
-        return max(mine, key=lambda each: each.serial) if mine else None
+        return mine[-1] if mine else None
 
     def forget_expired(self, now: int) -> None:
         self.issued = [each for each in self.issued if each.valid_before > now]
@@ -61,6 +61,11 @@ class Node:
         data: dict[str, Any] = json.loads(text)
         issued = [Issued(**each) for each in data.pop("issued")]
         return cls(issued=issued, **data)
+
+
+def new_serial() -> int:
+    """A serial that was never given out. 63 bits: some programs take them for signed numbers."""
+    return secrets.randbits(63) or 1
 
 
 def save(path: Path, text: str) -> None:
@@ -139,22 +144,3 @@ class Ledger:
         make_private_directory(path.parent)
         save(path, node.text())
         self._file(self.nodes, name).unlink()
-
-    def next_serials(self, count: int) -> range:
-        """So many serials that were never given out.
-
-        The first one ever is the time, so that a ledger that was lost does not repeat the serials
-        of an authority that was not.
-        """
-        with self.locked():
-            path = self.directory / "serial"
-            try:
-                first = int(path.read_text(encoding="ascii"))
-            except FileNotFoundError:
-                first = int(time.time())
-            except ValueError as error:
-                raise LedgerError(
-                    f"{path}: not a number: write one in it that is larger than every serial in use"
-                ) from error
-            save(path, f"{first + count}\n")
-        return range(first, first + count)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import socket
@@ -124,7 +125,17 @@ class Node:
         self.outcome = Outcome()
 
     def ensure(self) -> Outcome:
-        """Lay the trust, or say which certificates are missing for it."""
+        """Lay the trust, or say which certificates are missing for it.
+
+        One at a time: when ansible-playbook is killed, what it started here goes on to its end.
+        """
+        if self.check_mode:
+            return self._ensure()
+        with self.places.lock.open("w") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            return self._ensure()
+
+    def _ensure(self) -> Outcome:
         account = self._ensure_account()
         self._ensure_directory()
         settings = self._settings()
@@ -391,14 +402,14 @@ class Node:
             if wrong:
                 for plan in reversed(configuration):
                     _restore(plan)
-                places.reload_pending.unlink()
+                places.reload_pending.unlink(missing_ok=True)
                 raise TrustError(
                     f"sshd refuses the configuration, which is as it was again: {wrong}\n"
                     "If the file named there is yours, repair it (sshd -t tells when it holds)"
                     " and run again."
                 )
             self.sshd.reload()
-            places.reload_pending.unlink()
+            places.reload_pending.unlink(missing_ok=True)
 
     # Reading back.
 
