@@ -78,8 +78,12 @@ class Recipe:
             yield f"{name}={' '.join(packages)}"
         for path in sorted(self.source.rglob("*")):
             other = path.relative_to(self.source).parts[0] in {"ubuntu", "el"} - {self.family}
-            if path.is_file() and not other:
-                yield f"{path.relative_to(self.source)} {os.access(path, os.X_OK)}"
+            if other or path.is_dir():
+                continue
+            yield f"{path.relative_to(self.source)} {os.access(path, os.X_OK)}"
+            if path.is_symlink():
+                yield str(path.readlink())
+            else:
                 yield hashlib.sha256(path.read_bytes()).hexdigest()
 
     def command(self) -> list[str]:

@@ -1,0 +1,205 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Virtual nodes as containers: what podman is told, when a node is made anew, what waiting says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Result
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual import containers
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.containers import (
+    Container,
+    Node,
+    Podman,
+    Settings,
+    VirtualNodeError,
+    choose_limits,
+    choose_runtime,
+    known_hosts,
+    parse_containers,
+    plan_work,
+    podman_run,
+    specification,
+    ssh_config,
+)
+
+NODE = Node("node01", "10.99.0.11", "mgmt0", "sha256:1")
+SETTINGS = Settings(login_key="ssh-ed25519 AAAA controller", capabilities=("NET_ADMIN",))
+
+
+def command(node: Node = NODE, settings: Settings = SETTINGS, **options: Any) -> list[str]:
+    options = {"runtime": None, "limits": [], **options}
+    return podman_run("test", node, settings, **options)
+
+
+def following(words: Sequence[str], option: str) -> list[str]:
+    return [after for word, after in zip(words, words[1:]) if word == option]
+
+
+def test_a_node_lives_in_its_own_namespace_under_its_own_name() -> None:
+    words = command(runtime="runc", limits=["nofile=5:5"])
+    assert words[:4] == ["podman", "--runtime", "runc", "run"]
+    assert words[-1] == "sha256:1"
+    assert following(words, "--name") == ["test.node01"]
+    assert following(words, "--hostname") == ["node01"]
+    assert following(words, "--network") == ["ns:/run/netns/test.node01"]
+    assert following(words, "--restart") == ["always"]
+    assert following(words, "--ulimit") == ["nofile=5:5"]
+    assert following(words, "--cap-add") == ["NET_ADMIN"]
+    assert "VIRTUAL_NODE_MANAGEMENT=mgmt0" in following(words, "--env")
+    assert "baremetal.mpi_roce.cluster=test" in following(words, "--label")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        command(replace(NODE, image="sha256:2")),
+        command(replace(NODE, interface="eth0")),
+        command(settings=replace(SETTINGS, login_key="another")),
+        command(settings=replace(SETTINGS, capabilities=())),
+        command(runtime="crun"),
+        command(limits=["memlock=-1:-1"]),
+    ],
+)
+def test_every_setting_is_in_the_specification(other: list[str]) -> None:
+    assert specification(other) != specification(command())
+
+
+def test_only_what_differs_is_made_anew() -> None:
+    wanted = {name: command(replace(NODE, name=name)) for name in ("same", "other", "off", "new")}
+    found = [
+        Container("same", True, specification(wanted["same"])),
+        Container("other", True, "something else"),
+        Container("off", False, specification(wanted["off"])),
+        Container("gone", True, "whatever"),
+    ]
+    work = plan_work(wanted, found)
+    assert (work.remove, work.create, work.start) == (("other", "gone"), ("other", "new"), ("off",))
+    assert work.lines[0] == "remove other"
+
+
+def test_converged_means_no_work() -> None:
+    wanted = {"same": command()}
+    assert plan_work(wanted, [Container("same", True, specification(command()))]).lines == []
+
+
+def test_podman_ps_is_read() -> None:
+    listed = [{"Names": ["test.node01"], "State": "exited", "Labels": None}]
+    assert parse_containers(json.dumps(listed)) == [Container("test.node01", False, "")]
+    assert parse_containers("") == []
+    assert parse_containers("null") == []
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel").mkdir(parents=True)
+    (tmp_path / "proc/self/status").write_text("Name:\tx\nCapEff:\t000001fffeffffff\n")
+    (tmp_path / "proc/sys/kernel/pid_max").write_text("100\n")
+    return tmp_path
+
+
+def test_limits_stay_within_what_the_host_allows(root: Path) -> None:
+    limits = choose_limits(["auto"], root)
+    assert limits[0].startswith("nofile=")
+    assert limits[1] == "nproc=100:100"
+
+
+def test_limits_are_lifted_where_they_can_be(root: Path) -> None:
+    (root / "proc/self/status").write_text("CapEff:\t000001ffffffffff\n")
+    assert choose_limits(["auto"], root) == ["memlock=-1:-1"]
+
+
+def test_limits_of_the_operator_win(root: Path) -> None:
+    assert choose_limits(["nofile=1:1"], root) == ["nofile=1:1"]
+
+
+def test_the_runtime_fits_the_host(root: Path) -> None:
+    assert choose_runtime("auto", root) == "runc"
+    (root / "sys/fs/cgroup").mkdir(parents=True)
+    (root / "sys/fs/cgroup/cgroup.controllers").touch()
+    assert choose_runtime("auto", root) is None
+    assert choose_runtime("crun", root) == "crun"
+
+
+def test_known_hosts_hold_address_and_name() -> None:
+    assert known_hosts([NODE], {"node01": "ssh-ed25519 K"}) == "10.99.0.11,node01 ssh-ed25519 K\n"
+
+
+def test_the_ssh_configuration_verifies_host_keys() -> None:
+    text = ssh_config([NODE], "ops", "/k/id", "/k/known_hosts")
+    assert "Host node01\n  HostName 10.99.0.11\n" in text
+    assert "StrictHostKeyChecking yes" in text
+    assert "UserKnownHostsFile /k/known_hosts" in text
+
+
+class FakePodman:
+    """Answers `podman exec` as a node that boots, and counts."""
+
+    def __init__(self, states: Sequence[str], failed: str = "") -> None:
+        self.states = list(states)
+        self.failed = failed
+        self.calls: list[list[str]] = []
+        self.taken = False
+
+    def __call__(
+        self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
+    ) -> Result:
+        words = list(argv)
+        self.calls.append(words)
+        rc, shown, told = 0, "", ""
+        if "is-system-running" in words:
+            shown = self.states.pop(0) if len(self.states) > 1 else self.states[0]
+        elif "list-units" in words:
+            shown = self.failed
+        elif "cat" in words:
+            shown = "ssh-ed25519 KEY root@node01\n"
+        elif words[1] == "run" and self.taken:
+            rc, told, self.taken = 125, 'the name "test.node01" is already in use', False
+        return Result(tuple(argv), rc, shown, told)
+
+
+@pytest.fixture
+def greets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(containers, "answers_ssh", lambda address: True)
+
+
+def test_waiting_returns_the_host_key(greets: None) -> None:
+    fake = FakePodman(["", "starting", "running"])
+    keys = Podman("test", fake, sleep=lambda _: None).wait([NODE], 10)
+    assert keys == {"node01": "ssh-ed25519 KEY"}
+
+
+def test_a_degraded_node_is_named_with_its_unit(greets: None) -> None:
+    fake = FakePodman(["degraded"], "chrony.service loaded failed failed NTP\n")
+    with pytest.raises(VirtualNodeError, match=r"node01: systemd is degraded.*chrony\.service"):
+        Podman("test", fake, sleep=lambda _: None).wait([NODE], 10)
+
+
+def test_a_node_that_never_answers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(containers, "answers_ssh", lambda address: False)
+    fake = FakePodman(["running"])
+    with pytest.raises(VirtualNodeError, match=r"node01.*10\.99\.0\.11 does not answer"):
+        Podman("test", fake, sleep=lambda _: None).wait([NODE], 0)
+
+
+def test_old_containers_go_before_new_ones_come() -> None:
+    fake = FakePodman(["running"])
+    work = plan_work({"test.node01": command()}, [Container("test.node01", True, "old")])
+    Podman("test", fake).apply(work, {"test.node01": command()})
+    assert [words[1] for words in fake.calls] == ["rm", "run"]
+    assert fake.calls[0][-1] == "test.node01"
+
+
+def test_what_a_killed_creation_left_is_replaced() -> None:
+    fake = FakePodman(["running"])
+    fake.taken = True
+    work = plan_work({"test.node01": command()}, [])
+    Podman("test", fake).apply(work, {"test.node01": command()})
+    verbs = [words[1] for words in fake.calls]
+    assert verbs == ["run", "rm", "run"]

@@ -1,0 +1,99 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Images of virtual nodes: found by the digest of their inputs, built when one of them changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Optional
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Result
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.image import (
+    Bootstrap,
+    Builder,
+    Recipe,
+    VirtualImageError,
+)
+
+BASE = Bootstrap("bookworm", "http://mirror/debian/", ("python3", "systemd"))
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Recipe:
+    source = tmp_path / "image"
+    for name in ("build/prepare", "common/file", "ubuntu/file", "el/file"):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(name)
+    return Recipe("ubuntu", "base:1", source, {"ROLE_PACKAGES": ["one", "two"]})
+
+
+def test_the_same_inputs_are_the_same_image(recipe: Recipe) -> None:
+    assert recipe.image == replace(recipe).image
+    assert recipe.image.startswith("localhost/virtual-node-ubuntu:")
+
+
+@pytest.mark.parametrize("name", ["build/prepare", "common/file", "ubuntu/file"])
+def test_a_changed_file_is_another_image(recipe: Recipe, name: str) -> None:
+    before = recipe.image
+    (recipe.source / name).write_text("changed")
+    assert recipe.image != before
+
+
+def test_the_other_family_does_not_matter(recipe: Recipe) -> None:
+    before = recipe.image
+    (recipe.source / "el/file").write_text("changed")
+    assert recipe.image == before
+
+
+def test_packages_base_and_modes_are_inputs(recipe: Recipe) -> None:
+    others = {
+        replace(recipe, packages={"ROLE_PACKAGES": ["one"]}).image,
+        replace(recipe, base="base:2").image,
+        recipe.image,
+    }
+    (recipe.source / "build/prepare").chmod(0o755)
+    assert len({*others, recipe.image}) == 4
+
+
+def test_a_link_is_an_input_too(recipe: Recipe) -> None:
+    before = recipe.image
+    (recipe.source / "common/link").symlink_to("nowhere-here")
+    assert recipe.image != before
+
+
+def test_the_base_is_named_by_what_it_is_made_of() -> None:
+    assert BASE.image == replace(BASE, packages=("systemd", "python3")).image
+    assert BASE.image != replace(BASE, suite="trixie").image
+    assert "deb http://mirror/debian-security bookworm-security main" in BASE.sources
+
+
+class FakeEngine:
+    def __init__(self, rc: int) -> None:
+        self.rc = rc
+
+    def __call__(
+        self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
+    ) -> Result:
+        return Result(tuple(argv), self.rc, "", "")
+
+
+def test_an_image_that_is_there_is_found() -> None:
+    assert Builder(FakeEngine(0), Path("/nowhere")).exists("an:image")
+    assert not Builder(FakeEngine(1), Path("/nowhere")).exists("an:image")
+
+
+def test_a_failed_step_says_which_and_shows_the_end_of_the_log(tmp_path: Path) -> None:
+    log = tmp_path / "logs/build.log"
+    builder = Builder(FakeEngine(0), log)
+    with pytest.raises(VirtualImageError, match=r"could not try(?s:.*)the reason(?s:.*)build\.log"):
+        builder._step("try", ["sh", "-c", "echo the reason; exit 3"])
+    assert "== try\nthe reason\n" in log.read_text()
+    builder._step("go on", ["true"])
+    assert [step.name for step in builder.steps] == ["go on"]
+
+
+def test_a_missing_program_is_named(tmp_path: Path) -> None:
+    with pytest.raises(VirtualImageError, match="no-such-program is not installed"):
+        Builder(FakeEngine(0), tmp_path / "log")._step("try", ["no-such-program"])

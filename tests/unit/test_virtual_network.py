@@ -1,0 +1,349 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The virtual network: planned, made, repaired after a kill, and removed to the last bit."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.cabling import (
+    Plan,
+    plan_network,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.host_network import (
+    HostNetwork,
+    create,
+    destroy,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import (
+    VirtualNetworkError,
+    parse_nodes,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.journal import Journal
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.names import (
+    INTERFACE_LENGTH,
+    controller_interface,
+)
+
+from tests.unit.virtual_host import FakeHost, Killed
+
+
+def management(count: int = 2, net: str = "10.99.0") -> dict[str, dict[str, Any]]:
+    nodes = {
+        f"node{number:02d}": {"address": f"{net}.{10 + number}", "prefix": 24, "interface": "mgmt0"}
+        for number in range(1, count + 1)
+    }
+    return {**nodes, "launcher": {"address": f"{net}.10", "prefix": 24, "interface": ""}}
+
+
+def rails(count: int = 2, per_node: int = 2) -> dict[str, list[dict[str, Any]]]:
+    return {
+        f"node{number:02d}": [
+            {
+                "interface": f"rail{rail}",
+                "leaf": f"leaf{rail + 1:02d}",
+                "leaf_port": f"Ethernet{number}",
+                "network": f"10.10.{rail}.0/24",
+                "gateway": f"10.10.{rail}.1",
+            }
+            for rail in range(per_node)
+        ]
+        for number in range(1, count + 1)
+    }
+
+
+def plan(cluster: str = "test", count: int = 2, per_node: int = 2, **options: Any) -> Plan:
+    return plan_network(cluster, parse_nodes(management(count), rails(count, per_node)), **options)
+
+
+class Machine:
+    """A fake host with the journal of one cluster."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.fake = FakeHost(**options)
+        self.network = HostNetwork(self.fake)
+        self.folder = folder
+
+    def journal(self, cluster: str = "test") -> Journal:
+        return Journal(cluster, self.folder / "journal")
+
+    def create(self, wanted: Plan, *, check_mode: bool = False) -> tuple[str, ...]:
+        journal = self.journal(wanted.cluster)
+        return create(wanted, self.network, journal, check_mode=check_mode).commands
+
+    def destroy(self, cluster: str = "test", *, check_mode: bool = False) -> tuple[str, ...]:
+        journal = self.journal(cluster)
+        return destroy(cluster, self.network, journal, check_mode=check_mode).commands
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_every_node_gets_its_namespace_and_every_rail_its_leaf(machine: Machine) -> None:
+    machine.create(plan())
+    spaces = machine.fake.spaces
+    assert set(spaces) == {"", "test-fabric", "test.node01", "test.node02", "test.launcher"}
+    assert set(spaces["test.node01"]) == {"lo", "mgmt0", "rail0", "rail1"}
+    assert set(spaces["test.launcher"]) == {"lo", "mgmt0"}
+    fabric = spaces["test-fabric"]
+    assert fabric["node02-rail1"].master == "leaf02"
+    assert fabric["node02-rail1"].peer == ("test.node02", "rail1")
+    assert fabric["leaf02"].addresses == ["10.10.1.1/24"]
+    assert fabric["node02-mgmt0"].master == "management"
+    assert machine.fake.sysctls["test-fabric"]["net.ipv4.ip_forward"] == "1"
+
+
+def test_a_rail_is_left_as_a_factory_leaves_it(machine: Machine) -> None:
+    machine.create(plan())
+    rail = machine.fake.spaces["test.node01"]["rail0"]
+    assert (rail.mtu, rail.up, rail.addresses) == (1500, False, [])
+    leaf_end = machine.fake.spaces["test-fabric"]["node01-rail0"]
+    assert (leaf_end.mtu, leaf_end.up) == (9216, True)
+    assert machine.fake.spaces["test-fabric"]["leaf01"].mtu == 9216
+
+
+def test_the_host_gets_one_interface_with_the_last_free_address(machine: Machine) -> None:
+    machine.create(plan())
+    host = machine.fake.spaces[""]
+    assert set(host) == {"lo", controller_interface("test")}
+    assert host[controller_interface("test")].addresses == ["10.99.0.254/24"]
+
+
+def test_the_controller_takes_no_address_a_node_has() -> None:
+    nodes = management()
+    nodes["node01"]["address"] = "10.99.0.254"
+    assert plan_network("test", parse_nodes(nodes, {})).controller == "10.99.0.253"
+
+
+def test_a_second_creation_does_nothing(machine: Machine) -> None:
+    machine.create(plan())
+    assert machine.create(plan()) == ()
+
+
+def test_what_a_role_did_to_a_rail_is_left_alone(machine: Machine) -> None:
+    machine.create(plan())
+    rail = machine.fake.spaces["test.node01"]["rail0"]
+    rail.mtu, rail.up, rail.addresses = 9000, True, ["10.10.0.11/24"]
+    assert machine.create(plan()) == ()
+    assert rail.addresses == ["10.10.0.11/24"]
+
+
+@pytest.mark.parametrize("damage", ["address", "down", "cable", "bridge", "master"])
+def test_damage_is_repaired(machine: Machine, damage: str) -> None:
+    machine.create(plan())
+    before = copy.deepcopy(machine.fake.spaces)
+    fabric = machine.fake.spaces["test-fabric"]
+    if damage == "address":
+        machine.fake.spaces["test.node01"]["mgmt0"].addresses.clear()
+    elif damage == "down":
+        fabric["node01-rail0"].up = False
+    elif damage == "cable":
+        machine.fake._delete("test.node01", "rail0")
+    elif damage == "bridge":
+        machine.fake._delete("test-fabric", "leaf01")
+        for link in fabric.values():
+            link.master = None if link.master == "leaf01" else link.master
+    else:
+        fabric["node01-rail0"].master = "leaf02"
+    assert machine.create(plan())
+    assert machine.create(plan()) == ()
+    assert shape(machine) == shape_of(before)
+
+
+def shape(machine: Machine) -> Any:
+    return shape_of(machine.fake.spaces)
+
+
+def shape_of(spaces: Any) -> Any:
+    """Everything but the interface indexes, which the kernel hands out."""
+    return {
+        space: {
+            name: (link.peer, link.up, link.mtu, link.master, sorted(link.addresses))
+            for name, link in links.items()
+        }
+        for space, links in spaces.items()
+    }
+
+
+def test_killed_anywhere_a_second_run_completes_it(tmp_path: Path) -> None:
+    whole = Machine(tmp_path / "whole")
+    whole.create(plan())
+    for lives in range(len(whole.fake.lines)):
+        machine = Machine(tmp_path / str(lives))
+        machine.fake.lives = lives
+        with pytest.raises(Killed):
+            machine.create(plan())
+        machine.fake.lives = None
+        machine.create(plan())
+        assert shape(machine) == shape(whole), f"killed after {lives} lines"
+
+
+def test_killed_anywhere_destroying_leaves_nothing(tmp_path: Path) -> None:
+    whole = Machine(tmp_path / "whole")
+    whole.create(plan())
+    for lives in range(len(whole.fake.lines)):
+        machine = Machine(tmp_path / str(lives))
+        before = shape(machine)
+        machine.fake.lives = lives
+        with pytest.raises(Killed):
+            machine.create(plan())
+        machine.fake.lives = None
+        machine.destroy()
+        assert shape(machine) == before, f"killed after {lives} lines"
+        assert not machine.journal().exists
+
+
+def test_a_destruction_killed_anywhere_is_completed(tmp_path: Path) -> None:
+    first = Machine(tmp_path / "first")
+    first.create(plan())
+    for lives in range(len(first.destroy())):
+        machine = Machine(tmp_path / str(lives))
+        before = shape(machine)
+        machine.create(plan())
+        machine.fake.lives = lives
+        with pytest.raises(Killed):
+            machine.destroy()
+        machine.fake.lives = None
+        machine.destroy()
+        assert shape(machine) == before
+
+
+def test_destroying_touches_no_other_cluster_nor_a_namespace_of_somebody(machine: Machine) -> None:
+    machine.fake.spaces["test.stranger"] = {"lo": machine.fake.spaces[""]["lo"]}
+    other = plan_network("test-two", parse_nodes(management(net="10.98.0"), rails()))
+    machine.create(other)
+    before = shape(machine)
+    machine.create(plan())
+    machine.destroy()
+    assert shape(machine) == before
+    assert machine.create(other) == ()
+
+
+def test_destroying_nothing_changes_nothing(machine: Machine) -> None:
+    assert machine.destroy() == ()
+
+
+def test_a_namespace_of_somebody_else_is_never_taken_over(machine: Machine) -> None:
+    machine.fake.spaces["test.node01"] = {"lo": machine.fake.spaces[""]["lo"]}
+    with pytest.raises(VirtualNetworkError, match=r"test\.node01: there already, and not made by"):
+        machine.create(plan())
+    assert set(machine.fake.spaces) == {"", "test.node01"}
+    assert not machine.journal().exists
+
+
+def test_a_broken_namespace_is_made_anew(machine: Machine) -> None:
+    machine.create(plan())
+    whole = shape(machine)
+    machine.fake._netns("delete", "test.node01")
+    machine.fake.spaces["test.node01"] = {}
+    machine.create(plan())
+    assert shape(machine) == whole
+
+
+def test_a_node_less_in_the_inventory_is_a_namespace_less(machine: Machine) -> None:
+    machine.create(plan(count=3))
+    kept = machine.fake.spaces["test.node01"]["rail0"].index
+    machine.create(plan(count=2))
+    assert "test.node03" not in machine.fake.spaces
+    assert not [name for name in machine.fake.spaces["test-fabric"] if name.startswith("node03")]
+    assert machine.fake.spaces["test.node01"]["rail0"].index == kept
+
+
+def test_ends_with_the_right_names_on_the_wrong_cables_are_cut(machine: Machine) -> None:
+    """Interface indexes repeat between namespaces: only both directions together prove a cable."""
+    machine.create(plan())
+    spaces = machine.fake.spaces
+    right, wrong = spaces["test.node01"]["rail0"], spaces["test.node02"]["rail0"]
+    wrong.index = right.index
+    ends = spaces["test-fabric"]["node01-rail0"], spaces["test-fabric"]["node02-rail0"]
+    ends[0].peer, ends[1].peer = ends[1].peer, ends[0].peer
+    right.peer, wrong.peer = wrong.peer, right.peer
+    assert any("link add name node01-rail0" in line for line in machine.create(plan()))
+    assert spaces["test.node01"]["rail0"].peer == ("test-fabric", "node01-rail0")
+
+
+def test_a_rail_more_leaves_the_others_alone(machine: Machine) -> None:
+    machine.create(plan(per_node=1))
+    kept = machine.fake.spaces["test.node01"]["rail0"].index
+    machine.create(plan(per_node=2))
+    assert machine.fake.spaces["test.node01"]["rail0"].index == kept
+    assert "rail1" in machine.fake.spaces["test.node01"]
+
+
+def test_check_mode_says_the_same_and_does_nothing(machine: Machine) -> None:
+    said = machine.create(plan(), check_mode=True)
+    assert machine.fake.lines == []
+    assert not machine.journal().exists
+    machine.create(plan())
+    assert set(machine.fake.lines) == set(said)
+    gone = machine.destroy(check_mode=True)
+    assert machine.fake.spaces["test-fabric"]
+    assert machine.destroy() == gone
+
+
+def test_point_to_point_puts_the_gateway_on_the_port(machine: Machine) -> None:
+    links = rails(1, 1)
+    links["node01"][0].update(network="10.20.0.0/31", gateway="10.20.0.0")
+    nodes = parse_nodes(management(1), links)
+    machine.create(plan_network("test", nodes, point_to_point=True))
+    port = machine.fake.spaces["test-fabric"]["node01-rail0"]
+    assert (port.master, port.addresses) == (None, ["10.20.0.0/31"])
+    assert machine.fake.spaces["test-fabric"]["leaf01"].addresses == []
+
+
+def test_an_overlapping_route_of_the_host_is_refused(tmp_path: Path) -> None:
+    machine = Machine(
+        tmp_path,
+        routes=[{"dst": "default", "dev": "eth0"}, {"dst": "10.0.0.0/8", "dev": "eth0"}],
+    )
+    with pytest.raises(VirtualNetworkError, match=r"routes 10\.0\.0\.0/8 dev eth0.*cluster\.yml"):
+        machine.create(plan())
+    assert machine.fake.lines == []
+
+
+def test_names_fit_and_stay_apart() -> None:
+    links = rails(1, 1)
+    long = "compute-node-with-a-long-name-01"
+    nodes = {long: management(1)["node01"]}
+    links = {long: [{**links["node01"][0], "leaf": "leaf-with-a-long-name-01"}]}
+    wanted = plan_network("a-cluster-with-a-long-name", parse_nodes(nodes, links))
+    ports = [*wanted.bridges, *(end for cable in wanted.cables for end in (cable.near, cable.far))]
+    assert all(len(port.name) <= INTERFACE_LENGTH for port in ports)
+    assert len({(port.namespace, port.name) for port in ports}) == len(ports)
+    assert controller_interface("a-cluster-1") != controller_interface("a-cluster-2")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"cluster": "a.b"}, r"cluster name 'a\.b'"),
+        ({"prefix": 16}, "one management network"),
+        ({"leaf": "leaf09"}, r"10\.10\.0\.0/24 ends on leaf01 and on leaf09"),
+        ({"interface": "rail-much-too-long"}, "has more than 15 characters"),
+        ({"drop": "leaf"}, "no key 'leaf'"),
+        ({"leaf": "node01-mgmt0"}, "would be called node01-mgmt0 in test-fabric"),
+    ],
+)
+def test_an_impossible_inventory_is_refused(change: dict[str, Any], message: str) -> None:
+    nodes = management()
+    links = rails()
+    rail = links["node02"][0]
+    if "prefix" in change:
+        nodes["node02"]["prefix"] = change["prefix"]
+    if "drop" in change:
+        del rail[change["drop"]]
+    if change.get("leaf") == "node01-mgmt0":
+        rail["network"] = "10.77.0.0/24"
+    rail.update({key: change[key] for key in ("leaf", "interface") if key in change})
+    with pytest.raises(VirtualNetworkError, match=message):
+        plan_network(change.get("cluster", "test"), parse_nodes(nodes, links))
+
+
+def test_an_exhausted_management_network_is_refused() -> None:
+    nodes = {f"n{last}": {"address": f"10.99.0.{last}", "prefix": 30} for last in (1, 2)}
+    with pytest.raises(VirtualNetworkError, match="the controller needs one"):
+        plan_network("test", parse_nodes(nodes, {}))

@@ -1,0 +1,126 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What a machine lacks for virtual nodes is said with the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Optional
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+    CommandError,
+    Result,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.requirements import (
+    KEYRING,
+    Requirements,
+    missing,
+)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name, text in {
+        KEYRING: "",
+        "sys/fs/cgroup/cgroup.controllers": "",
+        "proc/sys/fs/inotify/max_user_instances": "128\n",
+        "proc/meminfo": "MemTotal: 9 kB\nMemAvailable: 2048000 kB\n",
+        "var/lib/containers/x": "",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+class Machine:
+    """A machine that has everything, unless told otherwise."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.lacks: set[str] = set()
+        self.refuses = ""
+        self.uid = 0
+
+    def __call__(
+        self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
+    ) -> Result:
+        if self.refuses and self.refuses in " ".join(argv):
+            raise CommandError(f"{argv[0]}: Operation not permitted")
+        return Result(tuple(argv), 0, "", "")
+
+    def lacking(self, nodes: int = 5, *, bootstraps: bool = True) -> str:
+        requirements = Requirements(
+            self,
+            root=self.root,
+            which=lambda name: None if name in self.lacks else f"/usr/bin/{name}",
+            uid=lambda: self.uid,
+        )
+        return missing(requirements.all(nodes, bootstraps=bootstraps))
+
+
+@pytest.fixture
+def machine(root: Path) -> Machine:
+    return Machine(root)
+
+
+def test_a_fit_machine_lacks_nothing(machine: Machine) -> None:
+    assert machine.lacking() == ""
+
+
+def test_without_root(machine: Machine) -> None:
+    machine.uid = 1000
+    assert machine.lacking() == "root: uid 1000 (needed: uid 0). run as root, or with sudo"
+
+
+def test_every_missing_program_is_named_with_its_package(machine: Machine) -> None:
+    machine.lacks = {"podman", "ip"}
+    lines = machine.lacking().splitlines()
+    assert lines == [
+        "program ip: missing (needed: installed). apt-get install iproute2",
+        "program podman: missing (needed: installed). apt-get install podman",
+    ]
+
+
+def test_mmdebstrap_is_needed_to_bootstrap_only(machine: Machine) -> None:
+    machine.lacks = {"mmdebstrap"}
+    (machine.root / KEYRING).unlink()
+    assert "apt-get install mmdebstrap" in machine.lacking()
+    assert "debian-archive-keyring" in machine.lacking()
+    assert machine.lacking(bootstraps=False) == ""
+
+
+def test_runc_is_needed_with_cgroup_v1(machine: Machine) -> None:
+    machine.lacks = {"runc"}
+    assert machine.lacking() == ""
+    (machine.root / "sys/fs/cgroup/cgroup.controllers").unlink()
+    assert "apt-get install runc" in machine.lacking()
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("--mount", "may not make namespaces"),
+        ("type bridge", "modprobe veth bridge"),
+        ("podman info", "podman info"),
+    ],
+)
+def test_what_the_kernel_refuses(machine: Machine, command: str, says: str) -> None:
+    machine.refuses = command
+    assert says in machine.lacking()
+    assert "Operation not permitted" in machine.lacking()
+
+
+def test_inotify_instances_in_use_are_counted(machine: Machine) -> None:
+    folder = machine.root / "proc/12/fd"
+    folder.mkdir(parents=True)
+    for number in range(100):
+        (folder / str(number)).symlink_to("anon_inode:inotify")
+    assert machine.lacking(nodes=2) == ""
+    said = machine.lacking(nodes=5)
+    assert "28 free of 128 (needed: 50 free)" in said
+    assert "sysctl -w fs.inotify.max_user_instances=1024" in said
+
+
+def test_memory_is_counted_per_node(machine: Machine) -> None:
+    assert "memory: 2000 MiB available (needed: 2100 MiB available)" in machine.lacking(nodes=21)
