@@ -61,6 +61,10 @@ except ImportError:  # ansible-core 2.18 trusts what inventory plugins set
         return value
 
 
+_told: set[str] = set()
+"""Why models were refused: the plugin `auto` asks again, and nobody reads it all twice."""
+
+
 class InventoryModule(BaseInventoryPlugin):
     NAME = "baremetal.mpi_roce.cluster"
 
@@ -86,7 +90,11 @@ class InventoryModule(BaseInventoryPlugin):
             # By default Ansible only warns, goes on with an empty inventory, matches no host and
             # reports success. A refused model ends the run whatever the configuration says.
             constants.INVENTORY_ANY_UNPARSED_IS_FAILED = True
-            raise AnsibleParserError(str(error)) from None
+            reasons = str(error)
+            if reasons in _told:
+                reasons = f"{path}: refused for the reasons above"
+            _told.add(reasons)
+            raise AnsibleParserError(reasons) from None
         self._fill(compiled)
         # The inventory lives as long as the process: keep the garbage collector from walking it
         # again and again, which also keeps its pages shared with the workers that are forked off.
