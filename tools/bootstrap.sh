@@ -4,17 +4,14 @@
 #
 #   bootstrap_python controller|test   .venv/ with requirements/NAME.txt
 #   bootstrap_apt FILE...              the Debian packages listed in requirements/FILE
-#   require_nodes                      what virtual nodes need from the kernel and the user
+#   require_root                       root, or sudo without a password
 
 readonly PYTHON_OLDEST=3.11
 readonly VENV=.venv
-# Where the role virtual_nodes writes the output of an image build as it happens.
-# shellcheck disable=SC2034
-readonly IMAGE_LOG=/var/log/baremetal-mpi-roce/virtual-image.log
 
 say() { printf '%s\n' "$*" >&2; }
 
-# require NAME WHAT-TO-DO...: say which requirement is missing and the way out, and stop.
+# missing WHAT WHAT-TO-DO...: say which requirement is missing and the way out, and stop.
 missing() {
   local what=$1
   shift
@@ -120,40 +117,9 @@ bootstrap_python() {
   printf '%s\n' "$want" >"$stamp"
 }
 
-# Virtual nodes are containers in network namespaces of our own: that takes root and a kernel that
-# lets root make them.
-require_nodes() {
-  local free
+# Virtual nodes are containers in network namespaces of our own, which takes root. What it takes
+# besides (namespaces, bridges, disk, memory) the role virtual_nodes checks, and says what to do.
+require_root() {
   can_be_root || missing "root, or sudo that asks for no password" \
     "run: sudo $0 (virtual nodes need network namespaces and bridges)"
-  as_root unshare --mount --net --pid --fork true 2>/dev/null || missing \
-    "namespaces (unshare --mount --net --pid failed)" \
-    "use a machine or virtual machine of your own: an unprivileged container cannot hold nodes"
-  as_root unshare --net sh -c 'ip link add probe0 type bridge && ip link add probe1 type veth' 2>/dev/null ||
-    missing "bridges and veth pairs (ip link add ... failed)" \
-      "load the kernel modules: modprobe bridge veth (or use a machine of your own)"
-  [ -w /sys/fs/cgroup ] || as_root test -w /sys/fs/cgroup || missing "a writable /sys/fs/cgroup" \
-    "use a machine or virtual machine of your own, or a container started with its own cgroup namespace"
-  free=$(df -Pm "${CONTAINERS_DIR:-/var/lib}" | awk 'NR == 2 {print $4}')
-  [ "${free:-0}" -ge 4096 ] || missing "4 GiB free under /var/lib for the node images (${free:-0} MiB are)" \
-    "free some space there"
-}
-
-# with_progress LOG COMMAND...: run it, and every ten seconds show LOG's last line if it is a new one.
-with_progress() {
-  local log=$1 status=0 watcher
-  shift
-  (
-    before=
-    while sleep 10; do
-      now=$(tail -n 1 -- "$log" 2>/dev/null | tr -d '\r' | cut -c1-100)
-      if [ -n "$now" ] && [ "$now" != "$before" ]; then printf '      ... %s\n' "$now"; fi
-      before=$now
-    done
-  ) &
-  watcher=$!
-  "$@" </dev/null || status=$?
-  kill "$watcher" 2>/dev/null
-  wait "$watcher" 2>/dev/null || true
-  return "$status"
 }

@@ -4,8 +4,8 @@ set -euo pipefail
 cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/.."
 . tools/bootstrap.sh
 bootstrap_apt apt.txt
-require_nodes
+require_root
 export PATH=$PWD/.venv/bin:$PATH
 inventory=inventories/virtual-mixed
-with_progress "$IMAGE_LOG" ansible-playbook playbooks/virtual_nodes.yml -i "$inventory"
+ansible-playbook playbooks/virtual_nodes.yml -i "$inventory"
 ansible-playbook playbooks/virtual_nodes_down.yml -i "$inventory"

@@ -105,7 +105,7 @@ def stages() -> list[Stage]:
         Stage("ansible-lint", ["ansible-lint", "--nocolor", "-q"]),
         Stage("mypy", ["mypy"]),
         Stage("yamllint", ["yamllint", "--strict", *tracked("*.yml", "*.yaml")]),
-        Stage("shellcheck", ["shellcheck", "--external-sources", *shell_scripts()]),
+        Stage("shellcheck", ["shellcheck", *shell_scripts()]),
         Stage("ruff check", ["ruff", "check", "--quiet", "."]),
         Stage("ruff format", ["ruff", "format", "--check", "."]),
         Stage("changelog", ["antsibull-changelog", "lint"]),
