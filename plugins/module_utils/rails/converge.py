@@ -433,7 +433,8 @@ class _Run:
         unreached: dict[str, str] = {}
         if self.request.check_path:
             wait_s = self.request.wait_s if changed and not self.check_mode else _PATH_WAIT_S
-            unreached = path_mtu.unreached(sound, self.host.run, wait_s, self.host.clock)
+            clock, sleep = self.host.clock, self.host.sleep
+            unreached = path_mtu.unreached(sound, self.host.run, wait_s, clock, sleep)
         for rail in self.request.rails:
             own = of[rail.interface]
             if self.request.check_path and not self._blocked(rail.interface):

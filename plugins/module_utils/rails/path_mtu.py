@@ -14,6 +14,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import
 
 from .plan import RailPlan
 
+_PAUSE_S = 0.3
+"""Between two packets: a refusal by this host itself comes at once."""
 _HEADERS = 28
 """Bytes of IPv4 and ICMP headers in a packet."""
 
@@ -32,6 +34,7 @@ def unreached(
     run: Runner,
     wait_s: float,
     clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> dict[str, str]:
     """Rails whose gateway did not answer within `wait_s`, with the command and what it said."""
     deadline = clock() + wait_s
@@ -45,6 +48,7 @@ def unreached(
                 return str(error)
             if result.rc == 0:
                 return ""
+            sleep(_PAUSE_S)
             if clock() >= deadline:
                 said = (result.stderr.strip() or _loss(result.stdout))[-300:]
                 return f"{' '.join(argv)}: {said}"

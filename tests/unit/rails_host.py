@@ -1,0 +1,269 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A host with rails that lives in memory and a folder, as `ip`, networkd and sysfs show it.
+
+networkd is simulated as far as the code under test relies on it: `reload` takes over files that
+changed and leaves the other links alone, `reconfigure` sets a link up anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Result
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import (
+    converge,
+    networkd,
+    plan,
+)
+
+
+def rail(number, **more):
+    """One entry of cluster_rails."""
+    return {
+        "rail": number,
+        "plane": 0,
+        "interface": f"rail{number}",
+        "pci": None,
+        "address": f"10.100.{number}.11",
+        "prefix": 24,
+        "network": f"10.100.{number}.0/24",
+        "gateway": f"10.100.{number}.1",
+        "mtu": 9000,
+        **more,
+    }
+
+
+class FakeHost:
+    """The kernel in `links`, `rules` and `routes`; every command that ran in `commands`."""
+
+    def __init__(self, root: Path, names=("rail0", "rail1", "rail2")) -> None:
+        self.root = root
+        self.links = {}
+        self.routes = []
+        self.rules = []
+        self.loaded = {}
+        self.max_mtu = {}
+        self.deaf = set()
+        self.silent_gateways = set()
+        self.commands = []
+        self.touched = []
+        self.now = 0.0
+        boot = root / "proc/sys/kernel/random"
+        boot.mkdir(parents=True)
+        (boot / "boot_id").write_text("boot-1\n")
+        for name in ("mgmt0", *names):
+            self.add_link(name)
+        self.links["mgmt0"].update(up=True, addresses=["10.10.1.1/22"])
+
+    def add_link(self, name, pci=None):
+        self.links[name] = {
+            "mtu": 1500,
+            "up": False,
+            "carrier": True,
+            "addresses": [],
+            "index": len(self.links) + 1,
+        }
+        arp = self.root / "proc/sys/net/ipv4/conf" / name
+        arp.mkdir(parents=True)
+        for key in ("arp_ignore", "arp_announce", "rp_filter"):
+            (arp / key).write_text("0\n")
+        net = self.root / "sys/class/net" / name
+        net.mkdir(parents=True)
+        if pci:
+            device = self.root / "sys/devices/pci0000:00" / pci
+            device.mkdir(parents=True, exist_ok=True)
+            (net / "device").symlink_to(device)
+
+    # What the code under test sees
+
+    def host(self):
+        return converge.Host(
+            self.run, self.root, os.getuid(), os.getgid(), self.sleep, lambda: self.now
+        )
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+    def converge(self, rails, *, check_mode=False, backend=None, **more):
+        wanted = plan.plan_rails(rails, **more.pop("plan", {}))
+        request = converge.Request(wanted, **more)
+        backend = backend or networkd.Networkd(self.run, self.root)
+        return converge.converge(request, backend, self.host(), check_mode=check_mode)
+
+    def run(self, argv, *, check=True, stdin=None):
+        self.commands.append(tuple(argv))
+        words = list(argv)
+        if words[:3] == ["ip", "-N", "-j"]:
+            return self._said(argv, json.dumps(self._addresses()))
+        if words[:4] == ["ip", "-4", "-N", "-j"]:
+            answer = self.rules if words[4] == "rule" else self.routes
+            return self._said(argv, json.dumps(answer))
+        if words[0] == "ip":
+            self._ip(words[1:])
+        elif words[0] == "networkctl" and words[1] == "reload":
+            self._reload()
+        elif words[0] == "networkctl" and words[1] == "reconfigure":
+            for name in words[2:]:
+                self._configure(name)
+        elif words[0] == "networkctl":
+            return self._said(argv, self._status(words[words.index("--") + 1 :]))
+        elif words[0] == "ping":
+            return Result(tuple(argv), 1 if words[-1] in self.silent_gateways else 0, "", "")
+        elif words[0] != "systemctl":
+            raise AssertionError(f"unexpected command: {argv}")
+        return self._said(argv, "")
+
+    @staticmethod
+    def _said(argv, text):
+        return Result(tuple(argv), 0, text, "")
+
+    # The kernel
+
+    def _addresses(self):
+        return [
+            {
+                "ifindex": link["index"],
+                "ifname": name,
+                "flags": ["UP"] * link["up"] + ["LOWER_UP"] * (link["up"] and link["carrier"]),
+                "mtu": link["mtu"],
+                "address": f"02:00:00:00:00:{link['index']:02x}",
+                "addr_info": [
+                    {"family": "inet", "local": text.split("/")[0], "prefixlen": int(text[-2:])}
+                    for text in link["addresses"]
+                ],
+            }
+            for name, link in self.links.items()
+        ]
+
+    def _ip(self, words):
+        if words[:2] == ["link", "set"]:
+            name = words[3]
+            if words[4] == "name":
+                self.links[words[5]] = self.links.pop(name)
+                net = self.root / "sys/class/net"
+                (net / name).rename(net / words[5])
+                arp = self.root / "proc/sys/net/ipv4/conf"
+                (arp / name).rename(arp / words[5])
+            else:
+                self.links[name]["up"] = False
+        elif words[:2] == ["address", "del"]:
+            addresses = self.links[words[4]]["addresses"]
+            if words[2] in addresses:
+                addresses.remove(words[2])
+        elif words[:2] == ["rule", "del"]:
+            gone = (int(words[3]), words[5], words[7])
+            self.rules = [
+                rule
+                for rule in self.rules
+                if (rule["priority"], rule["src"], rule["table"]) != gone
+            ]
+        elif words[:2] == ["route", "del"]:
+            device, table = words[words.index("dev") + 1], words[words.index("table") + 1]
+            self.routes = [
+                route
+                for route in self.routes
+                if (route["dst"], route["dev"], route.get("table", "254"))
+                != (words[2], device, table)
+            ]
+        else:
+            raise AssertionError(f"unexpected: ip {words}")
+
+    # networkd
+
+    def _files(self):
+        directory = self.root / "etc/systemd/network"
+        paths = sorted(directory.glob("*.network")) if directory.is_dir() else []
+        files = {}
+        for path in paths:
+            text = path.read_text()
+            name = networkd.parse_unit(text)["Match"]["Name"]
+            files[name] = (path, text)
+        return files
+
+    def _reload(self):
+        files = self._files()
+        for name in {**self.loaded, **files}:
+            if self.loaded.get(name) != files.get(name):
+                self.loaded[name] = files.get(name)
+                if files.get(name) is None:
+                    del self.loaded[name]
+                elif name in self.links:
+                    self._configure(name)
+
+    def _configure(self, name):
+        self.touched.append(name)
+        if name in self.deaf or name not in self.loaded:
+            return
+        link = self.links[name]
+        text = self.loaded[name][1]
+        for route in [route for route in self.routes if route["dev"] == name]:
+            self.routes.remove(route)
+        own = {address.split("/")[0] for address in link["addresses"]}
+        own |= {line[5:] for line in text.splitlines() if line.startswith("From=")}
+        self.rules = [rule for rule in self.rules if rule["src"] not in own]
+        sections = [section.splitlines() for section in text.split("\n[")]
+        for section in sections:
+            keys = dict(line.split("=", 1) for line in section[1:] if "=" in line)
+            title = section[0].strip("[]")
+            if title == "Link":
+                wanted = int(keys["MTUBytes"])
+                link["mtu"] = wanted if wanted <= self.max_mtu.get(name, 65535) else link["mtu"]
+            elif title == "Network":
+                link.update(up=True, addresses=[keys["Address"]])
+            elif title == "Route":
+                route = {"dst": keys["Destination"].replace("0.0.0.0/0", "default"), "dev": name}
+                if "Gateway" in keys:
+                    route["gateway"] = keys["Gateway"]
+                if "Table" in keys:
+                    route["table"] = keys["Table"]
+                if "Metric" in keys:
+                    route["metric"] = int(keys["Metric"])
+                self.routes.append(route)
+            elif title == "RoutingPolicyRule":
+                self.rules.append(
+                    {
+                        "priority": int(keys["Priority"]),
+                        "src": keys["From"],
+                        "table": keys["Table"],
+                    }
+                )
+
+    def _status(self, names):
+        text = ""
+        for name in names:
+            path = self.loaded[name][0] if name in self.loaded else None
+            shown = f"/{path.relative_to(self.root)}" if path else "n/a"
+            text += f"* {self.links[name]['index']}: {name}\n    Network File: {shown}\n"
+            text += f"    State: routable ({'configured' if path else 'unmanaged'})\n\n"
+        return text
+
+    # What tests ask
+
+    def changing_commands(self):
+        """Commands that change something, in order."""
+        reading = ("ping", "systemctl")
+        return [
+            command
+            for command in self.commands
+            if command[0] not in reading and "-j" not in command and "status" not in command
+        ]
+
+    def snapshot(self, name):
+        return json.dumps(
+            [self.links[name], [r for r in self.routes if r["dev"] == name]], sort_keys=True
+        )
+
+    def forget_commands(self):
+        self.commands.clear()
+        self.touched.clear()
+
+    def reboot(self):
+        """Interfaces come back bare, files stay, networkd takes them over."""
+        shutil.rmtree(self.root / "run", ignore_errors=True)
+        self.routes, self.rules, self.loaded = [], [], {}
+        for link in self.links.values():
+            link.update(mtu=1500, up=False, addresses=[])
+        self._reload()

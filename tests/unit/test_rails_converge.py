@@ -1,0 +1,416 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Runs on a simulated host: only what differs is touched, and what was promised is read back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import (
+    arp,
+    converge,
+    intent,
+    networkd,
+)
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.unit.rails_host import FakeHost, rail
+
+RAILS = [rail(0), rail(1), rail(2)]
+
+
+@pytest.fixture
+def host(tmp_path):
+    return FakeHost(tmp_path)
+
+
+@pytest.fixture
+def settled(host):
+    """A host on which the rails have been configured."""
+    host.converge(RAILS)
+    host.forget_commands()
+    return host
+
+
+def of(outcome, name, subject=None):
+    return [
+        check for check in outcome.checks if check.name == name and subject in (None, check.subject)
+    ]
+
+
+def statuses(outcome):
+    return {check.status for check in outcome.checks}
+
+
+def test_a_bare_host_gets_its_rails(host):
+    outcome = host.converge(RAILS)
+    assert outcome.changed
+    assert statuses(outcome) == {"ok", "not_applicable"}
+    assert outcome.reconfigured == ["rail0", "rail1", "rail2"]
+    assert host.links["rail1"]["addresses"] == ["10.100.1.11/24"]
+    assert host.links["rail1"]["mtu"] == 9000
+    assert arp.read_settings("rail2", host.root) == arp.DEFAULTS
+
+
+def test_the_second_run_changes_nothing_and_asks_little(settled):
+    outcome = settled.converge(RAILS)
+    assert not outcome.changed
+    assert outcome.diff == []
+    assert settled.changing_commands() == []
+    asked = [command for command in settled.commands if command[0] != "ping"]
+    assert len(asked) == 4, asked
+
+
+def test_check_mode_shows_all_and_changes_nothing(host):
+    before = {path: path.stat().st_mtime_ns for path in host.root.rglob("*")}
+    outcome = host.converge(RAILS, check_mode=True)
+    assert outcome.changed
+    assert host.changing_commands() == []
+    assert {path: path.stat().st_mtime_ns for path in host.root.rglob("*")} == before
+    assert "pending" in statuses(outcome)
+    assert "failed" not in statuses(outcome)
+    shown = [each["after_header"] for each in outcome.diff]
+    assert "rail1 (running)" in shown
+    assert any(header.endswith("10-baremetal-mpi-roce-rail1.network") for header in shown)
+
+
+def test_check_mode_on_a_settled_host_is_silent(settled):
+    outcome = settled.converge(RAILS, check_mode=True)
+    assert not outcome.changed
+    assert "pending" not in statuses(outcome)
+
+
+def test_verify_takes_a_difference_for_a_failure_and_still_counts_it(settled, monkeypatch):
+    monkeypatch.setenv("BAREMETAL_MPI_ROCE_VERIFY", "1")
+    settled.links["rail1"]["mtu"] = 1500
+    outcome = settled.converge(RAILS, check_mode=True)
+    assert outcome.changed
+    assert [check.status for check in of(outcome, "rail_mtu", "rail1")] == ["failed"]
+    assert outcome.diff[0]["before"] == "rail_mtu: 1500\n"
+
+
+@pytest.mark.parametrize(
+    ("drift", "check"),
+    [
+        (lambda host: host.links["rail1"].update(mtu=1500), "rail_mtu"),
+        (lambda host: host.links["rail1"].update(addresses=[]), "rail_address"),
+        (lambda host: host.links["rail1"].update(up=False), "rail_link"),
+        (lambda host: host.rules.pop(1), "rail_rule"),
+        (lambda host: host.routes.pop(3), "rail_route"),
+        (lambda host: host.loaded.pop("rail1"), "rail_config"),
+    ],
+)
+def test_drift_is_shown_repaired_and_touches_no_other_rail(settled, drift, check):
+    drift(settled)
+    others = {name: settled.snapshot(name) for name in ("rail0", "rail2", "mgmt0")}
+    shown = settled.converge(RAILS, check_mode=True)
+    assert [each.status for each in of(shown, check, "rail1")] == ["pending"]
+    outcome = settled.converge(RAILS)
+    assert outcome.changed
+    assert outcome.reconfigured == ["rail1"]
+    assert set(settled.touched) == {"rail1"}
+    assert statuses(outcome) == {"ok", "not_applicable"}
+    assert {name: settled.snapshot(name) for name in others} == others
+    assert not settled.converge(RAILS).changed
+
+
+@pytest.mark.parametrize(
+    "drift",
+    [
+        lambda host: host.links["rail1"]["addresses"].append("9.9.9.9/24"),
+        lambda host: host.rules.append({"priority": 5, "src": "10.100.1.11", "table": "77"}),
+        lambda host: host.routes.append({"dst": "default", "dev": "rail1", "metric": 50}),
+        lambda host: host.routes.append({"dst": "1.0.0.0/8", "dev": "rail1", "table": "1010"}),
+    ],
+)
+def test_what_is_too_much_goes_without_setting_the_rail_up_anew(settled, drift):
+    drift(settled)
+    outcome = settled.converge(RAILS)
+    assert outcome.changed
+    assert outcome.reconfigured == []
+    assert settled.touched == []
+    assert statuses(outcome) == {"ok", "not_applicable"}
+    assert not settled.converge(RAILS).changed
+
+
+def test_routes_that_an_operator_added_to_other_networks_stay(settled):
+    settled.routes.append({"dst": "192.168.0.0/16", "dev": "rail1", "metric": 7})
+    assert not settled.converge(RAILS).changed
+
+
+def test_arp_settings_are_repaired_without_the_network_service(settled):
+    path = settled.root / "proc/sys/net/ipv4/conf/rail2/arp_ignore"
+    path.write_text("0\n")
+    outcome = settled.converge(RAILS)
+    assert outcome.changed
+    assert path.read_text() == "1\n"
+    assert settled.changing_commands() == []
+
+
+def test_a_new_mtu_of_one_rail_touches_that_rail(settled):
+    outcome = settled.converge([rail(0), rail(1, mtu=8000), rail(2)])
+    assert set(settled.touched) == {"rail1"}
+    assert settled.links["rail1"]["mtu"] == 8000
+    assert statuses(outcome) == {"ok", "not_applicable"}
+
+
+def test_a_rail_that_is_none_any_more_loses_address_rule_and_file(settled):
+    outcome = settled.converge(RAILS[:2])
+    assert outcome.removed == ["rail2"]
+    assert settled.links["rail2"]["addresses"] == []
+    assert [rule["src"] for rule in settled.rules] == ["10.100.0.11", "10.100.1.11"]
+    assert not list(settled.root.glob("etc/systemd/network/*rail2*"))
+    assert not settled.converge(RAILS[:2]).changed
+
+
+def test_a_rail_that_does_not_come_up_gets_its_former_configuration_back(settled):
+    settled.max_mtu["rail1"] = 9000
+    wanted = [rail(0, mtu=9100), rail(1, mtu=9100), rail(2)]
+    before = {path: path.read_text() for path in settled.root.glob("etc/systemd/network/*rail1*")}
+    outcome = settled.converge(wanted)
+    assert outcome.rolled_back == ["rail1"]
+    (failed,) = [check for check in outcome.checks if check.status == "failed"]
+    assert (failed.name, failed.subject, failed.found) == ("rail_mtu", "rail1", 9000)
+    assert "its former configuration was put back" in failed.reason
+    assert {path: path.read_text() for path in before} == before
+    assert settled.links["rail0"]["mtu"] == 9100, "the other rails go on"
+    assert settled.now >= 30, "within a bounded time"
+
+
+def test_a_new_rail_that_does_not_come_up_keeps_no_file(host):
+    host.deaf.add("rail1")
+    outcome = host.converge(RAILS, wait_s=3)
+    assert outcome.rolled_back == ["rail1"]
+    assert host.now < 5
+    names = [path.name for path in host.root.glob("etc/systemd/network/*.network")]
+    assert sorted(names) == [f"10-baremetal-mpi-roce-rail{k}.network" for k in (0, 2)]
+    told = [check.reason for check in outcome.checks if check.status == "failed"]
+    assert told[0] == "it had no configuration before, and has none now"
+    assert not any(told[1:]), "the reason is given once"
+
+
+def test_a_dead_cable_fails_its_rail_and_keeps_its_configuration(host):
+    host.links["rail1"]["carrier"] = False
+    outcome = host.converge(RAILS, wait_s=3)
+    assert outcome.rolled_back == []
+    failed = [check for check in outcome.checks if check.status == "failed"]
+    assert [(check.name, check.subject, check.found) for check in failed] == [
+        ("rail_link", "rail1", "no carrier")
+    ]
+    again = host.converge(RAILS)
+    assert not again.changed, "no run brings a carrier"
+    assert "failed" in statuses(host.converge(RAILS, check_mode=True))
+
+
+def test_a_gateway_that_does_not_answer_fails_with_the_command_to_repeat(settled):
+    settled.silent_gateways.add("10.100.2.1")
+    outcome = settled.converge(RAILS)
+    failed = [check for check in outcome.checks if check.status == "failed"]
+    assert [(check.name, check.subject) for check in failed] == [("rail_path", "rail2")]
+    assert "ping -n -q -M do -s 8972 -c 1 -W 1 -I 10.100.2.11 10.100.2.1" in failed[0].reason
+    assert not outcome.changed
+
+
+def test_the_path_is_not_tried_when_it_is_not_asked_for(settled):
+    outcome = settled.converge(RAILS, check_path=False)
+    assert of(outcome, "rail_path") == []
+    assert not [command for command in settled.commands if command[0] == "ping"]
+
+
+# Files of others
+
+
+def test_a_claimed_rail_is_refused_and_the_others_go_on(host):
+    path = host.root / "etc/systemd/network/05-mine.network"
+    path.parent.mkdir(parents=True)
+    path.write_text("[Match]\nName=rail1\n[Network]\nAddress=10.9.9.9/24\n")
+    outcome = host.converge(RAILS)
+    (failed,) = [check for check in outcome.checks if check.status == "failed"]
+    assert (failed.name, failed.subject) == ("rail_claim", "rail1")
+    assert "/etc/systemd/network/05-mine.network" in failed.found[0]
+    assert host.links["rail1"]["addresses"] == ["10.9.9.9/24"]
+    assert host.links["rail0"]["addresses"] == ["10.100.0.11/24"]
+    assert not host.converge(RAILS).changed
+
+
+def test_files_of_another_backend_of_ours_go(settled):
+    stale = (
+        settled.root / "etc/NetworkManager/system-connections/baremetal-mpi-roce-rail0.nmconnection"
+    )
+    stale.parent.mkdir(parents=True)
+    stale.write_text("[connection]\n")
+    theirs = stale.with_name("mgmt.nmconnection")
+    theirs.write_text("[connection]\ninterface-name=mgmt0\n")
+    assert settled.converge(RAILS).changed
+    assert not stale.exists()
+    assert theirs.exists()
+
+
+# Names by PCI address
+
+
+def test_an_idle_nic_is_renamed_and_configured(tmp_path):
+    host = FakeHost(tmp_path, names=("rail0",))
+    host.add_link("ens5f0", pci="0000:5d:00.0")
+    wanted = [rail(0), rail(1, pci="0000:5d:00.0")]
+    shown = host.converge(wanted, check_mode=True)
+    assert [check.status for check in of(shown, "rail_name", "rail1")] == ["pending"]
+    outcome = host.converge(wanted)
+    assert statuses(outcome) == {"ok", "not_applicable"}
+    assert host.links["rail1"]["addresses"] == ["10.100.1.11/24"]
+    link_file = tmp_path / "etc/systemd/network/10-baremetal-mpi-roce-rail1.link"
+    assert "Path=pci-0000:5d:00.0\n" in link_file.read_text()
+    assert not host.converge(wanted).changed
+
+
+def test_a_nic_in_use_waits_for_the_reboot_which_is_recorded(tmp_path):
+    host = FakeHost(tmp_path, names=("rail0",))
+    host.add_link("ens5f0", pci="0000:5d:00.0")
+    host.links["ens5f0"]["addresses"] = ["10.50.0.1/24"]
+    wanted = [rail(0), rail(1, pci="0000:5d:00.0")]
+    outcome = host.converge(wanted)
+    assert {check.status for check in outcome.checks if check.subject == "rail1"} == {
+        "reboot",
+        "ok",
+    }
+    assert host.links["ens5f0"]["addresses"] == ["10.50.0.1/24"], "nothing is done to it now"
+    record = tmp_path / "var/lib/baremetal-mpi-roce/reboot-required.d/rails.json"
+    (reason,) = json.loads(record.read_text())["reasons"]
+    assert (reason["subject"], reason["running"]) == ("rail1", "ens5f0")
+    assert not host.converge(wanted).changed, "waiting for the reboot is no change"
+
+    net = tmp_path / "sys/class/net"
+    (net / "ens5f0").rename(net / "rail1")
+    conf = tmp_path / "proc/sys/net/ipv4/conf"
+    (conf / "ens5f0").rename(conf / "rail1")
+    host.links["rail1"] = host.links.pop("ens5f0")
+    host.reboot()
+    after = host.converge(wanted)
+    assert statuses(after) == {"ok", "not_applicable"}
+    assert not record.exists()
+
+
+def test_a_missing_nic_fails_its_rail_alone_and_writes_nothing_for_it(host):
+    outcome = host.converge([rail(0), rail(1, pci="0000:aa:00.0", interface="railx"), rail(2)])
+    (failed,) = [check for check in outcome.checks if check.status == "failed"]
+    assert (failed.name, failed.subject) == ("rail_name", "railx")
+    assert "0000:aa:00.0" in failed.reason
+    assert not list(host.root.glob("etc/systemd/network/*railx*"))
+    assert host.links["rail2"]["addresses"] == ["10.100.2.11/24"]
+
+
+# Interrupted runs and reboots
+
+
+class Killed(BaseException):
+    """As good as kill -9: nothing of the run gets to tidy up."""
+
+
+def commands_of_a_first_run(tmp_path):
+    host = FakeHost(tmp_path / "counted")
+    host.converge(RAILS)
+    return len(host.commands)
+
+
+def test_a_run_that_is_killed_anywhere_is_repaired_by_the_next(tmp_path):
+    total = commands_of_a_first_run(tmp_path)
+    for stop in range(1, total + 1):
+        host = FakeHost(tmp_path / f"killed{stop}")
+        real, count = host.run, [0]
+
+        def run(argv, real=real, count=count, stop=stop, **more):
+            count[0] += 1
+            if count[0] == stop:
+                raise Killed
+            return real(argv, **more)
+
+        host.run = run
+        with contextlib.suppress(Killed):
+            host.converge(RAILS)
+        host.run = real
+        outcome = host.converge(RAILS)
+        assert statuses(outcome) == {"ok", "not_applicable"}, stop
+        assert not host.converge(RAILS).changed, stop
+        assert intent.unfinished(host.root) == []
+
+
+def test_a_change_that_was_written_and_not_taken_over_is_taken_over(settled):
+    wanted = [rail(0), rail(1), rail(2, mtu=9000)]
+    backend = networkd.Networkd(settled.run, settled.root)
+    text = backend.read()["rail1"]
+    intent.begin(["rail1"], settled.root)
+    outcome = settled.converge(wanted)
+    assert outcome.changed
+    assert outcome.reconfigured == ["rail1"]
+    assert backend.read()["rail1"] == text
+    assert not settled.converge(wanted).changed
+
+
+def test_files_are_all_written_or_none(settled, monkeypatch):
+    before = {path: path.read_text() for path in settled.root.glob("etc/**/*") if path.is_file()}
+    real = converge.FilePlan.apply
+
+    def apply(plan):
+        if "rail1" in plan.path.name and "mtu" not in str(plan.before):
+            raise OSError(28, "No space left on device", str(plan.path))
+        real(plan)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(converge.FilePlan, "apply", apply)
+        with pytest.raises(OSError, match="No space left"):
+            settled.converge([rail(0, mtu=8000), rail(1, mtu=8000), rail(2)])
+    now = {path: path.read_text() for path in settled.root.glob("etc/**/*") if path.is_file()}
+    assert now == before
+
+
+def test_a_reboot_brings_the_rails_back_without_ansible(settled):
+    settled.reboot()
+    outcome = settled.converge(RAILS, check_mode=True)
+    assert not outcome.changed
+
+
+def test_a_container_that_may_not_set_arp_says_so(host, monkeypatch):
+    (host.root / "run/systemd").mkdir(parents=True)
+    (host.root / "run/systemd/container").write_text("podman\n")
+    monkeypatch.setattr(arp, "writable", lambda interface, root: False)
+    outcome = host.converge(RAILS)
+    checks = of(outcome, "rail_arp")
+    assert {check.status for check in checks} == {"not_applicable"}
+    assert checks[0].reason == "not applicable in a container"
+    assert not host.converge(RAILS).changed
+
+
+@given(st.data())
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+def test_from_any_state_to_any_plan_in_one_run(tmp_path_factory, data):
+    """Whatever a host was before, one run makes it the plan, and the next finds nothing to do."""
+    host = FakeHost(tmp_path_factory.mktemp("host"))
+
+    def some_rails():
+        numbers = data.draw(st.sets(st.integers(0, 2), min_size=1))
+        return [
+            rail(
+                number,
+                mtu=data.draw(st.sampled_from([1500, 8000, 9000])),
+                address=f"10.100.{number}.{data.draw(st.integers(2, 4))}",
+                gateway=data.draw(st.sampled_from([None, f"10.100.{number}.1"])),
+            )
+            for number in sorted(numbers)
+        ]
+
+    host.converge(some_rails())
+    for name in data.draw(st.sets(st.sampled_from(["rail0", "rail1", "rail2"]))):
+        host.links[name]["mtu"] = 1400
+        host.links[name]["addresses"].append("9.9.9.9/24")
+    if data.draw(st.booleans()):
+        host.rules.clear()
+    wanted = some_rails()
+    outcome = host.converge(wanted)
+    assert statuses(outcome) <= {"ok", "not_applicable"}
+    host.forget_commands()
+    assert not host.converge(wanted).changed
+    assert host.changing_commands() == []
+    assert "mgmt0" not in host.touched
+    assert host.links["mgmt0"]["addresses"] == ["10.10.1.1/22"]
