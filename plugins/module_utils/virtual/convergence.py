@@ -39,22 +39,15 @@ class Batch:
 
 def preparation(plan: Plan, state: State, made_before: Iterable[str]) -> list[Batch]:
     """First phase: away with what does not belong to the plan, and every namespace in place."""
-    cut = {
-        (port.namespace, port.name)
-        for cable in plan.cables
-        if not _connected(cable, state)
-        for port in (cable.near, cable.far)
-        if port.name in state.get(port.namespace, {})
-    }
     wanted = {port.name for port in plan.ports if port.namespace == plan.fabric} | {"lo"}
-    cut |= {(plan.fabric, name) for name in state.get(plan.fabric, {}) if name not in wanted}
-    batches = [
-        Batch(
-            namespace,
-            tuple(f"link delete {name}" for place, name in sorted(cut) if place == namespace),
-        )
-        for namespace in sorted({place for place, _ in cut})
+    cut = [name for name in state.get(plan.fabric, {}) if name not in wanted]
+    # One end is enough: it takes the other along, which may be another one than the plan names.
+    cut += [
+        cable.near.name
+        for cable in plan.cables
+        if cable.near.name in state.get(plan.fabric, {}) and not _connected(cable, state)
     ]
+    batches = [Batch(plan.fabric, tuple(f"link delete {name}" for name in cut))]
     broken = {name for name in state if name and "lo" not in state[name]}
     old = {name for name in made_before if name in state and name not in plan.namespaces}
     lines = [f"netns delete {name}" for name in sorted(broken | old)]
@@ -67,6 +60,11 @@ def preparation(plan: Plan, state: State, made_before: Iterable[str]) -> list[Ba
 def creation(plan: Plan, state: State) -> list[Batch]:
     """Second phase, on the state the first one left: what is missing or differs."""
     lines: dict[str, list[str]] = {name: [] for name in ("", *plan.namespaces)}
+    loose = [
+        Batch(far.namespace, (f"link delete {far.name}",))
+        for cable, far in ((cable, cable.far) for cable in plan.cables)
+        if far.name in state.get(far.namespace, {}) and not _connected(cable, state)
+    ]
     for namespace in plan.namespaces:
         loopback = state.get(namespace, {}).get("lo")
         if loopback is None or not loopback.up:
@@ -84,7 +82,7 @@ def creation(plan: Plan, state: State) -> list[Batch]:
         inside[port.namespace] += _settings(port, state)
     first = Batch("", tuple(lines.pop("")))
     rest = [Batch(name, (*lines[name], *inside[name])) for name in plan.namespaces]
-    return [batch for batch in (first, *rest, Batch("", tuple(inside[""]))) if batch.lines]
+    return [batch for batch in (*loose, first, *rest, Batch("", tuple(inside[""]))) if batch.lines]
 
 
 def removal(made: Iterable[str], interface: str, state: State) -> list[Batch]:
