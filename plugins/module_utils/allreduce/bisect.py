@@ -3,6 +3,7 @@
 
 The search halves. For one node or one pair among n it takes some 2 log2(n) runs per culprit, where
 trying all pairs would take n(n-1)/2. It assumes only that a set which contains a failing set fails.
+Nobody is accused before the others have been seen to pass.
 """
 
 from __future__ import annotations
@@ -13,8 +14,12 @@ from dataclasses import dataclass
 NODE = "node"
 PAIR = "pair"
 GROUP = "group"
+COMMON = "common"
 NOT_REPRODUCED = "not_reproduced"
 UNFINISHED = "unfinished"
+
+SHOWN = 12
+"""Names a sentence lists before it says how many more there are."""
 
 Fails = Callable[[Sequence[str]], bool]
 """Runs on these nodes, and says whether that failed."""
@@ -26,21 +31,30 @@ class NoMoreRuns(Exception):
 
 @dataclass(frozen=True)
 class Finding:
-    """`kind` says what `nodes` are: the culprit alone, a pair, a larger group, or suspects."""
+    """`kind` says what `nodes` are: those that fail by themselves, a pair, a larger group, all of
+    them (the cause is common), or those still suspect when the search had to end."""
 
     kind: str
     nodes: tuple[str, ...]
     runs: int
 
     def sentence(self) -> str:
-        names = ", ".join(self.nodes)
+        names = ", ".join(self.nodes[:SHOWN])
+        if len(self.nodes) > SHOWN:
+            names += f" and {len(self.nodes) - SHOWN} more"
         spent = f"{self.runs} short run(s)"
         if self.kind == NODE:
-            return f"{names} is at fault: runs with it fail, runs without it pass ({spent})"
+            verb = "is" if len(self.nodes) == 1 else "are each"
+            return f"{names} {verb} at fault: runs with it fail, all others pass ({spent})"
         if self.kind == PAIR:
-            return f"the pair {names} is at fault: each passes with others ({spent})"
+            return f"the pair {names} is at fault: they fail together and not apart ({spent})"
         if self.kind == GROUP:
             return f"it takes {len(self.nodes)} nodes to fail: {names} ({spent})"
+        if self.kind == COMMON:
+            return (
+                f"no node is to blame: every one of them fails by itself, the cause is common to "
+                f"all, or short runs need more than mpi_smoke_bisect_limit_s ({spent})"
+            )
         if self.kind == NOT_REPRODUCED:
             return f"a short run on all nodes passed: the fault comes and goes ({spent})"
         return f"the search ended early after {spent}; still suspect: {names}"
@@ -83,13 +97,24 @@ class _Search:
     def run(self) -> Finding:
         if not self.fails(self.names):
             return Finding(NOT_REPRODUCED, (), self.runs)
-        self.known[frozenset(self.names)] = True
-        culprits = self.minimal([], self.names, False)
-        self.suspects = set(culprits)
-        if len(culprits) == 2:
-            culprits = self.one_of_two(culprits)
-        kind = {1: NODE, 2: PAIR}.get(len(culprits), GROUP)
-        return Finding(kind, tuple(sorted(culprits, key=self.order)), self.runs)
+        bad: list[str] = []
+        rest = self.names
+        while rest and self.fails(rest):
+            self.suspects = {*bad, *rest}
+            culprits = self.minimal([], rest, False)
+            self.suspects = {*bad, *culprits}
+            if len(culprits) == 2:
+                culprits = self.one_of_two(culprits, rest)
+            if len(culprits) > 1:
+                # Not a node by itself: what else is wrong shows when this is mended.
+                return self.finding(PAIR if len(culprits) == 2 else GROUP, culprits)
+            bad += culprits
+            rest = [name for name in rest if name not in bad]
+        everyone = len(bad) == len(self.names) and len(bad) > 1
+        return self.finding(COMMON if everyone else NODE, bad)
+
+    def finding(self, kind: str, nodes: Sequence[str]) -> Finding:
+        return Finding(kind, tuple(sorted(nodes, key=self.order)), self.runs)
 
     def minimal(self, given: list[str], among: list[str], grown: bool) -> list[str]:
         """The fewest of `among` that fail together with `given` (QuickXplain's halving)."""
@@ -109,10 +134,10 @@ class _Search:
         from_left = self.minimal(given + from_right, left, bool(from_right))
         return from_left + from_right
 
-    def one_of_two(self, pair: list[str]) -> list[str]:
+    def one_of_two(self, pair: list[str], among: list[str]) -> list[str]:
         """A node whose links are down passes alone and fails with everybody: no pair, but one."""
         first, second = pair
-        others = [name for name in self.names if name not in pair]
+        others = [name for name in among if name not in pair]
         # Take a witness that is sound: one that passes with at least one of the two.
         for other in others[:3]:
             with_first = self.fails([first, other])

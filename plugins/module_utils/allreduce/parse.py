@@ -94,7 +94,8 @@ NOISE = re.compile(
             r"^\s*$",
             # Open MPI's boxes explain what may be wrong in general, at length.
             r"^\*  ?\w",
-            r"^(please|primary job|your choice|this (may|is|usually)|means that|fail during|problems)\b",
+            r"^(please|primary job|your choice|this (may|is|usually)|means that)\b",
+            r"^(fail during|problems|session terminated)\b",
             r"^(not finding|lack of|an inability|the inability)\b",
             r"\b(likely to abort|job has been aborted|was unable to reliably)",
             r"\b(sent help message|set mca parameter|one or more processes exited)\b",
