@@ -18,7 +18,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.signi
 )
 
 MODULE = "baremetal.mpi_roce.ssh_trust"
-RESERVED = ("serials", "certificates", "now")
+RESERVED = ("issued", "certificates", "now")
 """Arguments of the module that are the action's to set."""
 
 
@@ -45,7 +45,7 @@ class ActionModule(ActionBase):
         name, now = str(task_vars["inventory_hostname"]), int(time.time())
         validity_days = int(arguments.pop("validity_days", 365))
         arguments["now"] = now
-        arguments["serials"] = issuing.serials(ledger.read(name))
+        arguments["issued"] = issuing.digests(ledger.read(name))
         first = self._execute(arguments, task_vars)
         if self._task.check_mode or not _well(first):
             return first
@@ -63,7 +63,7 @@ class ActionModule(ActionBase):
                 validity_days=validity_days,
                 now=now,
             )
-            arguments["serials"] = issuing.serials(ledger.read(name))
+            arguments["issued"] = issuing.digests(ledger.read(name))
             result = self._execute(arguments, task_vars)
             result["changed"] = True
             result["diff"] = [*first.get("diff", []), *result.get("diff", [])]

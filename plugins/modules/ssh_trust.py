@@ -61,17 +61,17 @@ options:
     description: A certificate with fewer days left than this is signed anew.
     type: int
     default: 90
-  serials:
-    description: Serials of the certificates the ledger says this node has. Set by the action.
+  issued:
+    description: Digests of the certificates the ledger says this node has. Set by the action.
     type: dict
     default: {}
     suboptions:
       user:
-        description: Serial of the user certificate.
-        type: int
+        description: Digest of the user certificate.
+        type: str
       host:
-        description: Serial of the host certificate.
-        type: int
+        description: Digest of the host certificate.
+        type: str
   certificates:
     description: Certificates that were just signed. Set by the action.
     type: dict
@@ -192,10 +192,10 @@ def main() -> None:
             "state_dir": {"type": "str"},
             "validity_days": {"type": "int", "default": 365},
             "renew_days": {"type": "int", "default": 90},
-            "serials": {
+            "issued": {
                 "type": "dict",
                 "default": {},
-                "options": {"user": {"type": "int"}, "host": {"type": "int"}},
+                "options": {"user": {"type": "str"}, "host": {"type": "str"}},
             },
             "certificates": {
                 "type": "dict",
@@ -245,7 +245,7 @@ def request_of(arguments: dict[str, Any]) -> Request:
         krl=base64.b64decode(believed["revoked"]),
         authorized_keys=tuple(believed["authorized_keys"].splitlines()),
         known_hosts=tuple(believed["known_hosts"].splitlines()),
-        serials={kind: serial for kind, serial in arguments["serials"].items() if serial},
+        issued={kind: digest for kind, digest in arguments["issued"].items() if digest},
         certificates={kind: text for kind, text in arguments["certificates"].items() if text},
         renew_before_s=arguments["renew_days"] * DAY,
         now=arguments["now"],

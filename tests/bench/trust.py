@@ -119,7 +119,7 @@ def lay(count: int, folder: Path, keys: list[str]) -> tuple[Took, Took]:
         for index, entry in enumerate(names.members(entries)):
             name = str(entry["name"])
             public = {"user": keys[index % KEYS_MADE], "host": keys[(index + 1) % KEYS_MADE]}
-            if not issuing.serials(ledger.read(name)):
+            if not issuing.digests(ledger.read(name)):
                 issued = issuing.issue(
                     ledger,
                     name,

@@ -45,10 +45,14 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a certificate has to say to be left as it is. `serial` None: none was ever issued."""
+    """What a certificate has to be to be left as it is.
+
+    `digest` is of the very one that was issued, so that one that was spoiled is noticed as well;
+    empty when none ever was.
+    """
 
     kind: str
-    serial: Optional[int]
+    digest: str
     principals: tuple[str, ...]
     key: PublicKey
     authority: PublicKey
@@ -96,6 +100,11 @@ def _field(data: bytes) -> bytes:
     return len(data).to_bytes(4, "big") + data
 
 
+def digest(line: str) -> str:
+    """What tells one certificate from every other."""
+    return parse_public_key(line).fingerprint
+
+
 def fault(text: Optional[str], wanted: Wanted, now: int, renew_before_s: int) -> str:
     """Why this certificate has to be signed anew, as a phrase; empty when it serves."""
     if not (text or "").strip():
@@ -110,8 +119,8 @@ def fault(text: Optional[str], wanted: Wanted, now: int, renew_before_s: int) ->
         return f"signed by another authority, {found.authority.fingerprint}"
     if found.kind != wanted.kind:
         return f"it is a certificate of a {found.kind}, not of a {wanted.kind}"
-    if found.serial != wanted.serial:
-        return f"serial {found.serial} is not the one in the ledger"
+    if digest(text or "") != wanted.digest:
+        return f"serial {found.serial}, not the one that was issued last"
     if found.principals != wanted.principals:
         return "names changed: " + _difference(found.principals, wanted.principals)
     if now >= found.valid_before:

@@ -6,11 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.certificates import (
     DAY,
+    KINDS,
     USER,
+    digest,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.ledger import (
     Issued,
@@ -37,14 +39,10 @@ class Signing:
     """Names of all authorities a node believes once it has been told."""
 
 
-def serials(node: Node | None) -> dict[str, int]:
-    """The serials of the certificates a node has to have."""
-    found = {}
-    for kind in ("user", "host"):
-        latest = node.latest(kind) if node else None
-        if latest:
-            found[kind] = latest.serial
-    return found
+def digests(node: Optional[Node]) -> dict[str, str]:
+    """The digests of the certificates a node has to have."""
+    latest = [node.latest(kind) for kind in KINDS] if node else []
+    return {each.kind: each.digest for each in latest if each}
 
 
 def issue(
@@ -59,36 +57,34 @@ def issue(
     names: Sequence[str],
     validity_days: int,
     now: int,
-    signers: dict[Path, Signer] | None = None,
+    signers: Optional[dict[Path, Signer]] = None,
 ) -> dict[str, str]:
     """Sign the certificates of these kinds for a node.
 
-    Each is in the ledger before it leaves, so that everything ever handed out can be revoked.
+    They are in the ledger before they leave, so that everything ever handed out can be revoked.
     """
     signers = {} if signers is None else signers
     node = ledger.read(name) or Node(name)
     node.forget_expired(now)
-    requests = []
+    certificates = {}
     for kind in kinds:
-        serial = new_serial()
         request = Request(
             kind=kind,
             key=parse_public_key(public_keys[kind]),
             key_id=f"{user}@{name}" if kind == USER else name,
             principals=(principal,) if kind == USER else tuple(names),
-            serial=serial,
+            serial=new_serial(),
             now=now,
             validity_s=validity_days * DAY,
         )
-        requests.append(request)
-        node.issued.append(Issued(kind, serial, signing.authority, now + request.validity_s))
-    ledger.write(node)
-    certificates = {}
-    for request in requests:
-        path = signing.paths[request.kind]
+        path = signing.paths[kind]
         if path not in signers:
             signers[path] = Signer(path)
-        certificates[request.kind] = signers[path].sign(request)
+        text = certificates[kind] = signers[path].sign(request)
+        ends = now + request.validity_s
+        issued = Issued(kind, request.serial, signing.authority, ends, digest(text))
+        node.issued.append(issued)
+    ledger.write(node)
     return certificates
 
 

@@ -33,6 +33,7 @@ class Issued:
     serial: int
     authority: str
     valid_before: int
+    digest: str = ""
 
 
 @dataclass

@@ -85,7 +85,8 @@ class Request:
     krl: bytes = b""
     authorized_keys: tuple[str, ...] = ()
     known_hosts: tuple[str, ...] = ()
-    serials: Mapping[str, Optional[int]] = field(default_factory=dict)
+    issued: Mapping[str, str] = field(default_factory=dict)
+    """Digests of the certificates the ledger says this node has."""
     certificates: Mapping[str, str] = field(default_factory=dict)
     renew_before_s: int = 0
     now: Optional[int] = None
@@ -250,7 +251,7 @@ class Node:
         authorities = request.user_authorities if kind == USER else request.host_authorities
         return Wanted(
             kind=kind,
-            serial=request.serials.get(kind),
+            digest=request.issued.get(kind, ""),
             principals=(request.principal,) if kind == USER else request.names,
             key=key,
             authority=parse_public_key(authorities[0]),
