@@ -112,6 +112,9 @@ def _why_empty(sources: list[Any]) -> Iterator[str]:
             except cluster_model.ModelError as error:
                 told = True
                 yield str(error)
+            except OSError as error:
+                told = True
+                yield f"{path}: cannot be read: {error.strerror}. Check the path given by -i."
     if not told:
         shown = ", ".join(map(str, sources)) or "none"
         yield f"Inventory sources: {shown}. Name one with compute hosts: -i inventories/NAME."

@@ -82,20 +82,13 @@ class InventoryModule(BaseInventoryPlugin):
 
     def parse(self, inventory: Any, loader: Any, path: str, cache: bool = True) -> None:
         super().parse(inventory, loader, path, cache)
-        if cluster_model.MISSING is not None:
-            raise AnsibleParserError(missing_required_lib("netaddr")) from cluster_model.MISSING
         try:
-            compiled = cluster_model.inventory_of(cluster_model.load(path))
-        except cluster_model.ModelError as error:
+            self._fill(_compiled(path))
+        except Exception:
             # By default Ansible only warns, goes on with an empty inventory, matches no host and
             # reports success. A refused model ends the run whatever the configuration says.
             constants.INVENTORY_ANY_UNPARSED_IS_FAILED = True
-            reasons = str(error)
-            if reasons in _told:
-                reasons = f"{path}: refused for the reasons above"
-            _told.add(reasons)
-            raise AnsibleParserError(reasons) from None
-        self._fill(compiled)
+            raise
         # The inventory lives as long as the process: keep the garbage collector from walking it
         # again and again, which also keeps its pages shared with the workers that are forked off.
         gc.freeze()
@@ -121,6 +114,19 @@ class InventoryModule(BaseInventoryPlugin):
             set_data(inventory.hosts[host.name], host.variables)
             for name, value in host.site_variables.items():
                 inventory.set_variable(host.name, name, value)
+
+
+def _compiled(path: str) -> cluster_model.Inventory:
+    if cluster_model.MISSING is not None:
+        raise AnsibleParserError(missing_required_lib("netaddr")) from cluster_model.MISSING
+    try:
+        return cluster_model.inventory_of(cluster_model.load(path))
+    except cluster_model.ModelError as error:
+        reasons = str(error)
+        if reasons in _told:
+            reasons = f"{path}: refused for the reasons above"
+        _told.add(reasons)
+        raise AnsibleParserError(reasons) from None
 
 
 class _Trusted(dict[str, str]):

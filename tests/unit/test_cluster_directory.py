@@ -323,8 +323,11 @@ def test_a_host_of_two_groups_is_there_once() -> None:
 # Through Ansible itself ---------------------------------------------------------------------
 
 PLAY = """\
+- name: The first play of site.yml
+  ansible.builtin.import_playbook: {model}
+
 - name: Directory
-  hosts: localhost,all
+  hosts: all
   gather_facts: false
   tasks:
     - name: Read
@@ -343,7 +346,8 @@ PLAY = """\
 
 def play(tmp_path: Path, inventory: Path, *options: str) -> tuple[int, str, Any]:
     """Exit status, output and the registered result; the settings are Ansible's defaults."""
-    (tmp_path / "play.yml").write_text(PLAY, encoding="utf-8")
+    text = PLAY.replace("{model}", str(ROOT / "playbooks/model.yml"))
+    (tmp_path / "play.yml").write_text(text, encoding="utf-8")
     (tmp_path / "ansible.cfg").write_text("[defaults]\n", encoding="utf-8")
     out = tmp_path / "out.json"
     program = Path(sys.executable).with_name("ansible-playbook")
@@ -369,7 +373,7 @@ def play(tmp_path: Path, inventory: Path, *options: str) -> tuple[int, str, Any]
 def test_ansible_gives_the_same_directory_and_limit_does_not_change_it(tmp_path: Path) -> None:
     wanted, _findings = told(reference())
     inventory = ROOT / "inventories/b300"
-    for options in ([], ["--limit", "node03,localhost"]):
+    for options in ([], ["--limit", "node03"]):
         status, output, result = play(tmp_path, inventory, *options)
         assert status == 0, output
         assert result["directory"] == wanted.entries
@@ -429,6 +433,13 @@ def test_a_refused_model_ends_the_run_under_default_settings(
     assert status != 0
     assert "rails.mtu: 90000 is out of range. Write one from 1280 to 9216" in output
     assert "Completely failed to parse inventory source" in output
+
+
+def test_a_wrong_path_is_no_success(tmp_path: Path) -> None:
+    status, output, _result = play(tmp_path, tmp_path / "nowhere")
+    assert status != 0
+    assert "The inventory has no hosts of a cluster." in output
+    assert f"{tmp_path}/nowhere: cannot be read: No such file or directory." in output
 
 
 def test_an_empty_inventory_is_no_success(tmp_path: Path) -> None:
