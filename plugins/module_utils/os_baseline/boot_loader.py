@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional, Protocol
@@ -89,7 +88,7 @@ class Grubby:
     def entries(self) -> list[list[str]]:
         text = self.node.run(["grubby", "--info=ALL"]).stdout
         found = re.findall(r'^args="(.*)"$', text, re.MULTILINE)
-        return [shlex.split(line) for line in found]
+        return [line.split() for line in found]
 
     def files(self, arguments: Sequence[str]) -> list[FilePlan]:
         return []

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
@@ -47,7 +46,7 @@ def key_of(argument: str) -> str:
 
 def running(node: Node) -> list[str]:
     """The arguments this kernel was started with."""
-    return shlex.split(node.read("proc/cmdline") or "")
+    return (node.read("proc/cmdline") or "").split()
 
 
 @dataclass(frozen=True)
