@@ -1,0 +1,95 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The inventory plugin as Ansible's own programs see it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+VARS = """
+vars:
+  all: {where: "{{ cluster_name }} in {{ site }}"}
+  compute: {site: Berlin}
+  launcher: {site: Paris}
+"""
+
+
+def ansible(program: str, *arguments: str, cwd: Path = ROOT) -> str:
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name(program)), *arguments],
+        cwd=cwd,
+        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def listed() -> Any:
+    return json.loads(ansible("ansible-inventory", "-i", "inventories/b300", "--list"))
+
+
+def test_the_groups(listed: Any) -> None:
+    hosts = {group: members.get("hosts", []) for group, members in listed.items()}
+    assert hosts["compute"] == ["node01", "node02", "node03", "node04"]
+    assert hosts["launcher"] == ["launcher01"]
+    assert hosts["storage"] == ["storage01"]
+    assert hosts["leaf"] == [f"leaf0{number}" for number in range(1, 9)]
+    assert hosts["spine"] == [f"spine0{number}" for number in range(1, 5)]
+    assert hosts["rack_r02"] == ["node03", "node04"]
+
+
+def test_values_are_plain(listed: Any) -> None:
+    node = listed["_meta"]["hostvars"]["node02"]
+    assert node["cluster_rails"][3] == {
+        "rail": 3,
+        "plane": 0,
+        "interface": "rail3",
+        "pci": "0000:5d:00.0",
+        "address": "10.100.3.12",
+        "prefix": 24,
+        "network": "10.100.3.0/24",
+        "gateway": "10.100.3.1",
+        "mtu": 9000,
+        "speed_gbps": 800,
+        "leaf": "leaf04",
+        "leaf_port": "Ethernet8",
+        "gpu": 3,
+        "numa": 0,
+    }
+    assert "__ansible_unsafe" not in json.dumps(listed)
+
+
+def test_variables_of_the_site_may_be_templates_and_are_overridden_beside_the_model(
+    tmp_path: Path,
+) -> None:
+    model = (ROOT / "inventories/b300/cluster.yml").read_text(encoding="utf-8")
+    (tmp_path / "cluster.yml").write_text(model + VARS, encoding="utf-8")
+    (tmp_path / "host_vars").mkdir()
+    (tmp_path / "host_vars/node02.yml").write_text("site: Rome\ncluster_slots: 4\n")
+    shown = ansible(
+        "ansible",
+        "node01:node02:launcher",
+        *("-i", str(tmp_path), "-m", "ansible.builtin.debug"),
+        *("-a", "msg='{{ where }} {{ cluster_slots | default(0) }}'"),
+    )
+    said = dict(
+        re.findall(r'(\w+) \| SUCCESS => \{\s*(?:"changed": false,\s*)?"msg": "(.*)"', shown)
+    )
+    assert said == {
+        "node01": "b300 in Berlin 8",
+        "node02": "b300 in Rome 4",
+        "launcher01": "b300 in Paris 0",
+    }
