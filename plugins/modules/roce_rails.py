@@ -92,8 +92,8 @@ options:
   backend:
     description:
       - The network service that configures the rails.
-      - V(auto) takes V(netplan) where C(/etc/netplan) has files; else V(networkmanager) or
-        V(networkd), whichever runs; else what is installed.
+      - V(auto) takes V(netplan) where C(/etc/netplan) has files; else V(networkmanager) where it
+        runs; else V(netplan) or V(networkd), whichever is installed.
     type: str
     choices: [auto, netplan, networkmanager, networkd]
     default: auto

@@ -277,8 +277,8 @@ def touch(root, *paths):
         (("usr/sbin/netplan", "etc/netplan/00.yaml"), ("NetworkManager",), "netplan"),
         (("usr/sbin/netplan",), ("NetworkManager",), "networkmanager"),
         ((), ("NetworkManager",), "networkmanager"),
-        ((), ("systemd-networkd",), "networkd"),
-        (("usr/sbin/netplan", "lib/systemd/systemd-networkd"), (), "netplan"),
+        (("usr/sbin/netplan", "lib/systemd/systemd-networkd"), ("systemd-networkd",), "netplan"),
+        (("usr/lib/systemd/systemd-networkd",), (), "networkd"),
         (("lib/systemd/systemd-networkd",), (), "networkd"),
     ],
 )

@@ -235,6 +235,15 @@ def test_a_claimed_rail_is_refused_and_the_others_go_on(host):
     assert not host.converge(RAILS).changed
 
 
+def test_a_rail_that_is_claimed_later_keeps_the_file_it_has(settled):
+    theirs = settled.root / "etc/systemd/network/05-mine.network"
+    theirs.write_text("[Match]\nName=rail1\n[Network]\nAddress=10.9.9.9/24\n")
+    ours = theirs.with_name("10-baremetal-mpi-roce-rail1.network")
+    before = ours.read_text()
+    settled.converge([rail(0), rail(1, mtu=8000), rail(2)])
+    assert ours.read_text() == before
+
+
 def test_files_of_another_backend_of_ours_go(settled):
     stale = (
         settled.root / "etc/NetworkManager/system-connections/baremetal-mpi-roce-rail0.nmconnection"
@@ -334,6 +343,20 @@ def test_a_run_that_is_killed_anywhere_is_repaired_by_the_next(tmp_path):
         assert statuses(outcome) == {"ok", "not_applicable"}, stop
         assert not host.converge(RAILS).changed, stop
         assert intent.unfinished(host.root) == []
+
+
+def test_a_run_leaves_a_note_of_what_it_was_changing(host):
+    real = host.run
+
+    def run(argv, **more):
+        if argv[:2] == ("networkctl", "reload"):
+            raise Killed
+        return real(argv, **more)
+
+    host.run = run
+    with pytest.raises(Killed):
+        host.converge(RAILS)
+    assert intent.unfinished(host.root) == ["rail0", "rail1", "rail2"]
 
 
 def test_a_change_that_was_written_and_not_taken_over_is_taken_over(settled):

@@ -30,24 +30,24 @@ def backend_named(name: str, run: Runner, root: Path = Path("/")) -> Backend:
 
 
 def detect(run: Runner, root: Path = Path("/")) -> str:
-    """netplan where it has files; else the service that runs; else networkd where it is installed.
+    """netplan where it has files; else NetworkManager where it runs; else netplan or networkd.
 
     netplan goes first because a system configured by it also runs one of the other two, and would
     overwrite what is said to that one. Raises CommandError when there is none.
     """
-    if (root / "usr/sbin/netplan").exists() and any((root / "etc/netplan").glob("*.yaml")):
+    netplan = (root / "usr/sbin/netplan").exists()
+    if netplan and any((root / "etc/netplan").glob("*.yaml")):
         return NETPLAN
     if _active(run, "NetworkManager"):
         return NETWORKMANAGER
-    if _active(run, "systemd-networkd"):
-        return NETWORKD
-    if (root / "usr/sbin/netplan").exists():
+    if netplan:
         return NETPLAN
-    if any((root / path).exists() for path in ("lib/systemd/systemd-networkd",)):
+    installed = ("lib/systemd/systemd-networkd", "usr/lib/systemd/systemd-networkd")
+    if any((root / path).exists() for path in installed):
         return NETWORKD
     raise CommandError(
-        "no network service found: there is no netplan, and neither NetworkManager nor "
-        "systemd-networkd is active or installed. Install one, or name it (roce_rails_backend)."
+        "no network service found: NetworkManager does not run, and neither netplan nor "
+        "systemd-networkd is installed. Install one, or name it (roce_rails_backend)."
     )
 
 
