@@ -195,6 +195,8 @@ class AuthorityStore:
         """
         outcome = Outcome()
         present = set(members)
+        if write:
+            make_private_directory(self.ledger.directory)
         outcome.removed = [name for name in self.ledger.names() if name not in present]
         if write:
             for name in outcome.removed:

@@ -84,7 +84,8 @@ def _without_covered(patterns: Iterable[str]) -> list[str]:
         pattern
         for pattern in listed
         if not any(
-            other != pattern and pattern.startswith(other.removesuffix("*")) for other in listed
+            other != pattern and other.endswith("*") and pattern.startswith(other[:-1])
+            for other in listed
         )
     ]
 

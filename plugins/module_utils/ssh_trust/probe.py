@@ -63,6 +63,9 @@ ADVICE: Mapping[str, str] = {
     CLOSED: "sshd there closed it at once: its log says why (MaxStartups, tcp wrappers)",
 }
 
+GRACE_S = 20.0
+"""Seconds for a login beyond those for the connection: authentication, a shell's start."""
+
 
 @dataclass(frozen=True)
 class Target:
@@ -126,7 +129,7 @@ def attempt(target: Target, account: Account, timeout_s: int) -> Attempt:
             text=True,
             errors="replace",
             # A login that hangs after the connection is no login either.
-            timeout=timeout_s * 2 + 5,
+            timeout=timeout_s + GRACE_S,
             env=environment,
             cwd="/",
             check=False,

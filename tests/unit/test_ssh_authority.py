@@ -1,0 +1,323 @@
+"""The authorities on the controller: made once, rotated with overlap, revoking who has left."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import issuing
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.authority import (
+    AuthorityError,
+    AuthorityStore,
+    Outcome,
+    Supplied,
+    days_left,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.ledger import (
+    Issued,
+    Ledger,
+    Node,
+)
+
+from tests.unit.ssh_cluster import DAY, NOW, keypair, ssh_keygen
+
+NODES = ("node01", "node02")
+
+
+class Cluster:
+    """Runs of the authority's action and of the nodes' part, without nodes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ledger = Ledger(folder / "ssh-ca")
+        self.store = AuthorityStore(self.ledger)
+        self.key = keypair(folder / "key")
+        self.certificates: dict[str, dict[str, str]] = {}
+        self.outcome = Outcome()
+
+    def prepare(self, members: Sequence[str] = NODES, **options: Any) -> Outcome:
+        wanted: dict[str, Any] = {
+            "comment": "test",
+            "generation": 1,
+            "overlap": True,
+            "supplied": None,
+            "now": NOW,
+            "write": True,
+        }
+        self.outcome = self.store.prepare(members, **{**wanted, **options})
+        return self.outcome
+
+    def lay(self, *names: str) -> None:
+        """What the run does for these nodes after `prepare`."""
+        first = self.outcome.authorities[0]
+        believed = tuple(each.id for each in self.outcome.authorities)
+        signing = issuing.Signing(
+            first.id, {"user": first.user_path, "host": first.host_path}, believed
+        )
+        public = {"user": self.key.text, "host": self.key.text}
+        for name in names:
+            node = self.ledger.read(name)
+            signed_by = {each.authority for each in node.issued[-2:]} if node else set()
+            if signed_by != {first.id}:
+                self.certificates[name] = issuing.issue(
+                    self.ledger,
+                    name,
+                    ["user", "host"],
+                    public,
+                    signing,
+                    user="mpi",
+                    principal="mpi@c",
+                    names=[name],
+                    validity_days=365,
+                    now=NOW,
+                )
+            issuing.remember(self.ledger, name, public, believed, NOW)
+
+    def believed(self) -> list[str]:
+        return [each.id for each in self.outcome.authorities]
+
+    def revoked(self, name: str, kind: str, folder: Path) -> bool:
+        """Whether OpenSSH itself says that a node's certificate is on the list."""
+        krl, certificate = folder / "krl", folder / "x-cert.pub"
+        krl.write_bytes(self.outcome.krl)
+        certificate.write_text(self.certificates[name][kind])
+        told = ssh_keygen("-Q", "-f", str(krl), str(certificate))
+        assert "REVOKED" in told.stdout or told.returncode == 0, told
+        return told.returncode != 0
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    return Cluster(tmp_path)
+
+
+def test_an_authority_is_made_once(cluster: Cluster) -> None:
+    first = cluster.prepare()
+    assert first.made
+    assert first.steps == ["authority generation-1 is made"]
+    second = cluster.prepare()
+    assert (second.made, second.steps) == (False, [])
+    assert second.authorities == first.authorities
+    assert second.krl == first.krl
+
+
+def test_private_keys_are_their_owner_s_only(cluster: Cluster) -> None:
+    authority = cluster.prepare().authorities[0]
+    for path in (authority.user_path, authority.host_path):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    for folder in (cluster.ledger.directory, authority.user_path.parent):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_users_and_hosts_are_signed_by_different_keys(cluster: Cluster) -> None:
+    authority = cluster.prepare().authorities[0]
+    assert authority.user != authority.host
+
+
+def test_check_mode_writes_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    outcome = cluster.prepare(write=False)
+    assert outcome.authorities == []
+    assert outcome.steps == ["authority generation-1 is made"]
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_killed_run_is_made_good(cluster: Cluster) -> None:
+    # Killed while the keys were made: they stand in a scratch directory. Killed before the state
+    # was written: a whole authority that nobody knows of.
+    cluster.store.make("generation-1", "test", None)
+    leftover = cluster.store.directory / ".new-x"
+    leftover.mkdir()
+    key = cluster.store.load("generation-1").user
+    outcome = cluster.prepare()
+    assert outcome.authorities[0].user == key
+    assert not leftover.exists()
+
+
+def test_who_has_left_is_revoked_and_nobody_else(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.prepare()
+    cluster.lay(*NODES)
+    outcome = cluster.prepare(["node01"])
+    assert outcome.removed == ["node02"]
+    for kind in ("user", "host"):
+        assert cluster.revoked("node02", kind, tmp_path)
+        assert not cluster.revoked("node01", kind, tmp_path)
+    again = cluster.prepare(["node01"])
+    assert again.removed == []
+    assert again.krl == outcome.krl, "the same list, to the bit, or every node changes"
+
+
+def test_a_list_of_a_node_added_is_the_same(cluster: Cluster) -> None:
+    cluster.prepare()
+    cluster.lay(*NODES)
+    krl = cluster.prepare(NODES).krl
+    assert cluster.prepare((*NODES, "node03")).krl == krl
+
+
+def test_who_comes_back_is_admitted_with_new_certificates(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.prepare()
+    cluster.lay(*NODES)
+    old = dict(cluster.certificates["node02"])
+    cluster.prepare(["node01"])
+    cluster.prepare(NODES)
+    cluster.lay("node02")
+    assert cluster.certificates["node02"] != old
+    assert not cluster.revoked("node02", "user", tmp_path)
+    cluster.certificates["node02"] = old
+    assert cluster.revoked("node02", "user", tmp_path)
+
+
+def test_check_mode_tells_the_list_that_would_be(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.prepare()
+    cluster.lay(*NODES)
+    cluster.prepare(["node01"], write=False)
+    assert cluster.revoked("node02", "host", tmp_path)
+    assert cluster.ledger.names() == list(NODES)
+
+
+def test_expired_certificates_leave_the_list(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.prepare()
+    cluster.lay(*NODES)
+    cluster.prepare(["node01"])
+    cluster.prepare(["node01"], now=NOW + 366 * DAY)
+    assert not cluster.revoked("node02", "user", tmp_path)
+
+
+def test_rotation_takes_one_step_for_each_run(cluster: Cluster) -> None:
+    cluster.prepare()
+    cluster.lay(*NODES)
+    seen = []
+    for _run in range(4):
+        cluster.prepare(generation=2)
+        seen.append(cluster.believed())
+        cluster.lay(*NODES)
+    one, two = "generation-1", "generation-2"
+    assert seen == [[one, two], [two, one], [two], [two]]
+    assert not (cluster.store.directory / one).exists(), "its private keys are deleted"
+
+
+def test_rotation_waits_for_a_node_that_is_away(cluster: Cluster) -> None:
+    cluster.prepare()
+    cluster.lay(*NODES)
+    for _run in range(3):
+        cluster.prepare(generation=2)
+        cluster.lay("node01")
+    assert cluster.believed() == ["generation-1", "generation-2"]
+    assert cluster.outcome.steps == ["authority generation-2 signs once believed by node02 too"]
+    cluster.lay("node02")
+    for _run in range(3):
+        cluster.prepare(generation=2)
+        cluster.lay("node01")
+    assert cluster.believed() == ["generation-2", "generation-1"]
+    assert cluster.outcome.steps == ["authority generation-1 stays until replaced on node02"]
+
+
+def test_rotation_does_not_wait_for_who_has_left_or_never_came(cluster: Cluster) -> None:
+    cluster.prepare()
+    cluster.lay(*NODES)
+    for _run in range(3):
+        cluster.prepare(["node01", "node99"], generation=2)
+        cluster.lay("node01")
+    assert cluster.believed() == ["generation-2"]
+
+
+def test_no_two_nodes_ever_meet_that_do_not_believe_each_other(cluster: Cluster) -> None:
+    """Whatever subset each run reaches: who signs is believed by all who were ever told."""
+    cluster.prepare()
+    cluster.lay(*NODES)
+    reached = [("node01",), ("node02",), (), ("node02",), ("node01",), ("node01",), ("node02",)]
+    for generation in (2, 3):
+        for names in reached:
+            cluster.prepare(generation=generation)
+            cluster.lay(*names)
+            nodes = [node for name in NODES if (node := cluster.ledger.read(name))]
+            used = {each.authority for node in nodes for each in node.issued[-2:]}
+            for node in nodes:
+                assert used <= set(node.trusts)
+    assert cluster.believed()[0] == "generation-3"
+
+
+def test_a_theft_drops_the_old_one_at_once(cluster: Cluster) -> None:
+    cluster.prepare()
+    cluster.lay(*NODES)
+    cluster.prepare(generation=2, overlap=False)
+    assert cluster.believed() == ["generation-2"]
+    assert not (cluster.store.directory / "generation-1").exists()
+
+
+def test_a_theft_in_the_middle_of_a_rotation(cluster: Cluster) -> None:
+    cluster.prepare()
+    cluster.lay(*NODES)
+    cluster.prepare(generation=2)
+    cluster.prepare(generation=2, overlap=False)
+    assert cluster.believed() == ["generation-2"]
+
+
+def test_a_rotation_can_be_given_up_before_anything_is_signed(cluster: Cluster) -> None:
+    cluster.prepare()
+    cluster.lay(*NODES)
+    cluster.prepare(generation=2)
+    cluster.prepare(generation=1)
+    assert cluster.believed() == ["generation-1"]
+
+
+def test_going_back_is_refused_with_the_way_out(cluster: Cluster) -> None:
+    cluster.prepare(generation=3)
+    with pytest.raises(AuthorityError, match="set ssh_trust_ca_generation to 3 or more"):
+        cluster.prepare(generation=2)
+
+
+def test_an_authority_of_the_operator_signs_where_it_lies(cluster: Cluster, tmp_path: Path) -> None:
+    user, host = keypair(tmp_path / "u"), keypair(tmp_path / "h", "-t", "ecdsa")
+    supplied = Supplied(tmp_path / "u", tmp_path / "h")
+    authority = cluster.prepare(supplied=supplied).authorities[0]
+    assert (authority.user, authority.host) == (user, host)
+    assert (authority.user_path, authority.host_path) == (tmp_path / "u", tmp_path / "h")
+    private = [path for path in cluster.ledger.directory.rglob("*_ca") if path.is_file()]
+    assert private == [], "no copy of it is made"
+    cluster.lay(*NODES)
+    assert not cluster.prepare(supplied=supplied).made
+
+
+def test_the_operator_s_keys_are_there_after_a_rotation_away_from_them(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    keypair(tmp_path / "u")
+    cluster.prepare(supplied=Supplied(tmp_path / "u", tmp_path / "u"))
+    cluster.lay(*NODES)
+    for _run in range(3):
+        cluster.prepare()
+        cluster.lay(*NODES)
+    assert cluster.believed() == ["generation-1"]
+    assert (tmp_path / "u").exists()
+
+
+def test_a_supplied_key_that_is_missing_is_named(cluster: Cluster, tmp_path: Path) -> None:
+    with pytest.raises(AuthorityError, match="absent: no such file"):
+        cluster.prepare(supplied=Supplied(tmp_path / "absent", tmp_path / "absent"))
+    keypair(tmp_path / "u")
+    (tmp_path / "u.pub").unlink()
+    with pytest.raises(AuthorityError, match=r"u\.pub: missing .* ssh-keygen -y -f"):
+        cluster.prepare(supplied=Supplied(tmp_path / "u", tmp_path / "u"))
+
+
+def test_spoiled_state_is_named_with_the_way_out(cluster: Cluster) -> None:
+    cluster.prepare()
+    (cluster.ledger.directory / "state.json").write_text("{")
+    with pytest.raises(AuthorityError, match=r"state\.json: damaged .*: restore it from a copy"):
+        cluster.prepare()
+
+
+def test_a_lost_private_key_directory_is_named(cluster: Cluster) -> None:
+    authority = cluster.prepare().authorities[0]
+    authority.user_path.with_name("user_ca.pub").unlink()
+    with pytest.raises(AuthorityError, match="generation-1: the authority's files are missing"):
+        cluster.prepare()
+
+
+def test_days_left_is_that_of_the_first_to_expire() -> None:
+    issued = [Issued("user", 1, "a", NOW + 20 * DAY), Issued("host", 2, "a", NOW + 10 * DAY)]
+    nodes = {"node01": Node("node01", issued=issued), "node02": Node("node02")}
+    assert days_left(nodes, NOW) == {"node01": 10}

@@ -1,0 +1,120 @@
+"""The files on a node, to the letter; and the operator's lines, which are never touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import replace_block
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import configs
+from hypothesis import given
+from hypothesis import strategies as st
+
+GOLDEN = Path(__file__).parent / "golden/ssh"
+PLACES = configs.Places()
+PATTERNS = ("launcher*", "node*", "10.0.0.*")
+DROP_IN = PLACES.sshd_drop_in
+BASE = Path("/etc/ssh")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("sshd_drop_in.conf", configs.sshd_text(PLACES, "mpi")),
+        (
+            "sshd_drop_in_host_key.conf",
+            configs.sshd_text(PLACES, "mpi", "/etc/ssh/ssh_host_ed25519_key"),
+        ),
+        ("ssh_drop_in.conf", configs.ssh_text(PLACES, "mpi", PATTERNS, revocation=True)),
+        ("ssh_drop_in_lists.conf", configs.ssh_text(PLACES, "mpi", PATTERNS, revocation=False)),
+        ("known_hosts", configs.authority_lines(["ssh-ed25519 NEW", "ssh-ed25519 OLD"], PATTERNS)),
+    ],
+)
+def test_text_is_as_it_was_agreed(name: str, text: str) -> None:
+    assert text == (GOLDEN / name).read_text()
+
+
+def test_only_the_mpi_user_is_concerned() -> None:
+    """All but the host certificate stands in a Match block, which is closed again."""
+    lines = configs.sshd_text(PLACES, "mpi").splitlines()[1:]
+    assert lines[0].startswith("HostCertificate ")
+    assert lines[1] == "Match User mpi"
+    assert all(line.startswith("    ") for line in lines[2:-1])
+    assert lines[-1] == "Match all"
+
+
+def test_nothing_lowers_the_guard() -> None:
+    text = configs.ssh_text(PLACES, "mpi", PATTERNS, revocation=True)
+    assert "StrictHostKeyChecking yes" in text
+    assert "/dev/null" not in text
+
+
+def test_lists_name_who_has_shown_a_key() -> None:
+    hosts = {"node01": ["node01", "10.0.0.11"], "node02": ["node02"]}
+    keys = {"node01": "ssh-ed25519 K"}
+    assert configs.known_hosts_lines(hosts, keys) == ["node01,10.0.0.11 ssh-ed25519 K"]
+    assert configs.authorized_keys_lines("mpi", hosts, keys) == [
+        "restrict,pty ssh-ed25519 K mpi@node01"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("main", "found"),
+    [
+        ("Include /etc/ssh/sshd_config.d/*.conf\n", True),
+        ("include sshd_config.d/*.conf\n", True),
+        ('  Include "/etc/ssh/sshd_config.d/*.conf"\n', True),
+        ("Include=/etc/ssh/sshd_config.d/*.conf\n", True),
+        ("Include /etc/other/*.conf /etc/ssh/sshd_config.d/*.conf\n", True),
+        ("#Include /etc/ssh/sshd_config.d/*.conf\n", False),
+        ("Include /etc/ssh/sshd_config.d/50-*.conf\n", False),
+        ("Match User x\nInclude /etc/ssh/sshd_config.d/*.conf\n", False),
+        ("Host x\nInclude /etc/ssh/sshd_config.d/*.conf\n", False),
+        ("", False),
+    ],
+)
+def test_whether_a_main_file_reads_ours(main: str, found: bool) -> None:
+    assert configs.includes(main, DROP_IN, BASE) is found
+    assert (configs.with_include(main, DROP_IN, BASE) == main) is found
+
+
+LINES = st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"])))
+TEXTS = st.tuples(LINES, st.sampled_from(["", "\n"])).map(lambda each: "\n".join(each[0]) + each[1])
+
+
+@given(TEXTS)
+def test_an_include_comes_and_goes_without_a_trace(main: str) -> None:
+    wanted = configs.with_include(main, DROP_IN, BASE)
+    assert configs.includes(wanted, DROP_IN, BASE)
+    assert configs.with_include(wanted, DROP_IN, BASE) == wanted
+    assert configs.without_include(wanted) == main
+    assert wanted.endswith(main)
+
+
+@given(TEXTS, LINES, LINES)
+def test_the_block_of_keys_leaves_the_operator_s_lines(
+    text: str, first: list[str], second: list[str]
+) -> None:
+    changed = replace_block(replace_block(text, first, "ssh"), second, "ssh")
+    assert changed == replace_block(text, second, "ssh")
+    rest = replace_block(changed, [], "ssh")
+    assert rest.removesuffix("\n") == text.removesuffix("\n")
+
+
+def test_half_a_block_is_refused() -> None:
+    with pytest.raises(ValueError, match="line 2"):
+        configs.without_include(f"a\n{configs.INCLUDE_BEGIN}\nb\n")
+
+
+def test_values_are_followed_through_includes_but_ours(tmp_path: Path) -> None:
+    folder = tmp_path / "sshd_config.d"
+    folder.mkdir()
+    main = tmp_path / "sshd_config"
+    main.write_text("Include sshd_config.d/*.conf\nHostKey /etc/ssh/b\n#HostKey /etc/ssh/no\n")
+    (folder / "50-op.conf").write_text("hostkey=/etc/ssh/a\nInclude sshd_config.d/more\n")
+    (folder / "more").write_text('HostKey "/etc/ssh/c"\n')
+    ours = folder / configs.DROP_IN
+    ours.write_text("HostKey /etc/ssh/ours\n")
+    found = configs.values_of("HostKey", main, but=ours)
+    assert found == ["/etc/ssh/a", "/etc/ssh/c", "/etc/ssh/b"]
+    assert configs.values_of("HostKey", tmp_path / "absent", but=ours) == []

@@ -1,0 +1,411 @@
+"""The trust on one node, under a root of its own; sshd is played, ssh-keygen is real."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+    CommandError,
+    Result,
+    run,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import (
+    account as accounts,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import (
+    issuing,
+    names,
+    node,
+    publishing,
+    sshd,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.authority import (
+    AuthorityStore,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.configs import Places
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.ledger import Ledger
+
+from tests.unit.ssh_cluster import DAY, NOW, directory
+
+MAIN = "Include /etc/ssh/sshd_config.d/*.conf\nUsePAM yes\n"
+UID, GID = os.getuid(), os.getgid()
+
+
+class Machine:
+    """A node's file system, an sshd that reads it when told to, and the controller beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.places = Places(folder / "root")
+        self.home = folder / "home"
+        for path in (self.home, self.places.sshd_drop_in.parent, self.places.ssh_drop_in.parent):
+            path.mkdir(parents=True)
+        self.places.lock.parent.mkdir()
+        include = MAIN.replace("/etc/ssh/", f"{self.places.root}/etc/ssh/")
+        self.places.sshd_config.write_text(include)
+        self.places.ssh_config.write_text(include.replace("sshd_config", "ssh_config"))
+        self.ledger = Ledger(folder / "state")
+        self.members = names.members(directory())
+        self.user = accounts.Account("mpi", UID, GID, self.home, "/bin/bash")
+        self.asked: list[list[str]] = []
+        self.loaded: Optional[str] = None
+        """The host certificate the running sshd has read."""
+
+    def runner(
+        self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
+    ) -> Result:
+        self.asked.append(list(argv))
+        program = Path(argv[0]).name
+        if program == "ssh-keygen":
+            return run(argv, check=check, stdin=stdin)
+        if program == "sshd":
+            return self._sshd(tuple(argv), check)
+        if program == "systemctl":
+            if "reload" in argv:
+                path = self.places.host_certificate
+                there = path.exists() and "HostCertificate" in self._drop_in()
+                self.loaded = path.read_text() if there else None
+            return Result(tuple(argv), 0, "", "")
+        if program == "ssh-keyscan":
+            line = f"127.0.0.1 {self.loaded}" if self.loaded else ""
+            return Result(tuple(argv), 0, line, "")
+        raise AssertionError(argv)
+
+    def _drop_in(self) -> str:
+        path = self.places.sshd_drop_in
+        return path.read_text() if path.exists() else ""
+
+    def _sshd(self, argv: tuple[str, ...], check: bool) -> Result:
+        texts = [path.read_text() for path in sorted(self.places.sshd_drop_in.parent.iterdir())]
+        if any("Garbage" in text for text in texts):
+            if check:
+                raise CommandError("sshd -T: exit status 255")
+            return Result(argv, 255, "", "20-op.conf line 1: Bad configuration option: Garbage")
+        told = ["port 22", "listenaddress 0.0.0.0:22", "authorizedkeysfile .ssh/authorized_keys"]
+        told.append("pubkeyauthentication yes")
+        told += [line.strip() for line in self._drop_in().splitlines() if line.startswith("    ")]
+        return Result(argv, 0, "\n".join(told), "")
+
+    def request(self, mode: str = "certificate", **changes: Any) -> node.Request:
+        told = publishing.empty(mode, self.members, "mpi@c")
+        if mode == "certificate":
+            with self.ledger.locked():
+                outcome = AuthorityStore(self.ledger).prepare(
+                    [each["name"] for each in self.members],
+                    comment="test",
+                    generation=1,
+                    overlap=True,
+                    supplied=None,
+                    now=NOW,
+                    write=True,
+                )
+            publishing.by_authority(told, outcome.authorities, outcome.krl)
+            self.krl = outcome.krl
+        self.told = told
+        wanted = node.Request(
+            mode=mode,
+            user="mpi",
+            uid=UID,
+            shell="/bin/bash",
+            patterns=tuple(told["patterns"]),
+            principal=told["principal"],
+            names=tuple(names.names_of(self.members[1])),
+            user_authorities=tuple(told["user_authorities"]),
+            host_authorities=tuple(told["host_authorities"]),
+            krl=self.krl if mode == "certificate" else b"",
+            issued=issuing.digests(self.ledger.read("node01")),
+            renew_before_s=90 * DAY,
+            now=NOW,
+        )
+        return dataclasses.replace(wanted, **changes)
+
+    def call(
+        self, request: node.Request, *, check_mode: bool = False, now: int = NOW
+    ) -> node.Outcome:
+        self.asked = []
+        return node.Node(
+            request,
+            check_mode=check_mode,
+            places=self.places,
+            runner=self.runner,
+            clock=lambda: float(now),
+        ).ensure()
+
+    def sign(self, outcome: node.Outcome) -> dict[str, str]:
+        return issuing.issue(
+            self.ledger,
+            "node01",
+            list(outcome.sign),
+            outcome.public_keys,
+            issuing.signing_of(self.told),
+            user="mpi",
+            principal="mpi@c",
+            names=names.names_of(self.members[1]),
+            validity_days=365,
+            now=NOW,
+        )
+
+    def lay(self) -> node.Outcome:
+        """Both calls of a first run."""
+        certificates = self.sign(self.call(self.request()))
+        return self.call(self.request(certificates=certificates))
+
+    def files(self) -> dict[str, bytes]:
+        return {
+            str(path.relative_to(self.places.root)): path.read_bytes()
+            for path in sorted(self.places.root.rglob("*"))
+            if path.is_file() and path != self.places.lock
+        }
+
+    @property
+    def reloads(self) -> int:
+        return sum("reload" in argv for argv in self.asked)
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine(tmp_path)
+    monkeypatch.setattr(accounts, "find", lambda user: made.user)
+    monkeypatch.setattr(accounts, "home_missing", lambda account: False)
+    monkeypatch.setattr(sshd.Sshd, "_program", lambda self: "/usr/sbin/sshd")
+    return made
+
+
+def statuses(outcome: node.Outcome) -> set[str]:
+    return {check.status for check in outcome.checks}
+
+
+def test_a_fresh_node_asks_for_both_signatures_and_touches_sshd_not_yet(machine: Machine) -> None:
+    outcome = machine.call(machine.request())
+    assert set(outcome.sign) == {"user", "host"}
+    assert outcome.changed
+    assert set(outcome.public_keys) == {"user", "host"}
+    assert not machine.places.sshd_drop_in.exists()
+    assert machine.reloads == 0
+
+
+def test_the_second_call_lays_everything(machine: Machine) -> None:
+    outcome = machine.lay()
+    assert outcome.sign == {}
+    assert statuses(outcome) == {"ok"}
+    assert outcome.days_left == {"user": 365, "host": 365}
+    assert machine.reloads == 1
+    assert not machine.places.reload_pending.exists()
+    assert machine.places.revoked.read_bytes() == machine.krl
+    assert stat.S_IMODE(machine.places.user_key.stat().st_mode) == 0o600
+
+
+def test_an_unchanged_node_takes_one_call_and_changes_nothing(machine: Machine) -> None:
+    machine.lay()
+    before = machine.files()
+    for check_mode in (False, True):
+        outcome = machine.call(machine.request(), check_mode=check_mode)
+        assert (outcome.changed, outcome.diff, outcome.sign) == (False, [], {})
+        assert statuses(outcome) == {"ok"}
+        assert machine.reloads == 0
+    assert machine.files() == before
+
+
+def test_check_mode_on_a_fresh_node_writes_nothing_and_tells_all(machine: Machine) -> None:
+    before = machine.files()
+    outcome = machine.call(machine.request(), check_mode=True)
+    assert machine.files() == before
+    assert outcome.changed
+    assert statuses(outcome) <= {"pending", "ok"}
+    told = {diff["after_header"].rsplit("/", 1)[-1] for diff in outcome.diff}
+    assert {"id_ed25519", "known_hosts", "authorized_principals", "revoked.krl"} <= told
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "user_authorities",
+        "principals",
+        "revoked",
+        "known_hosts",
+        "ssh_drop_in",
+        "sshd_drop_in",
+        "host_certificate",
+        "user_certificate",
+    ],
+)
+@pytest.mark.parametrize("how", ["text", "mode", "gone"])
+def test_drift_is_told_and_put_right(path: str, how: str, machine: Machine) -> None:
+    machine.lay()
+    good = machine.files()
+    file: Path = getattr(machine.places, path)
+    if how == "text":
+        file.write_text("# by hand\n")
+    elif how == "mode":
+        file.chmod(0o666)
+    else:
+        file.unlink()
+    told = machine.call(machine.request(), check_mode=True)
+    assert told.changed
+    assert "pending" in statuses(told)
+    assert str(file) in [diff["after_header"] for diff in told.diff]
+    outcome = machine.call(machine.request())
+    if outcome.sign:
+        outcome = machine.call(machine.request(certificates=machine.sign(outcome)))
+    else:
+        assert machine.files() == good
+    assert statuses(outcome) == {"ok"}
+    assert not machine.call(machine.request()).changed
+
+
+def test_a_directory_others_can_write_to_is_closed(machine: Machine) -> None:
+    machine.lay()
+    machine.places.own.chmod(0o777)
+    assert machine.call(machine.request(), check_mode=True).changed
+    machine.call(machine.request())
+    assert stat.S_IMODE(machine.places.own.stat().st_mode) == 0o755
+
+
+def test_what_sshd_refuses_is_put_back(machine: Machine) -> None:
+    machine.lay()
+    machine.places.sshd_drop_in.write_text("# by hand\n")
+    (machine.places.sshd_drop_in.parent / "20-op.conf").write_text("Garbage yes\n")
+    with pytest.raises(node.TrustError, match=r"as it was again: 20-op.conf line 1: Bad"):
+        machine.call(machine.request())
+    assert machine.places.sshd_drop_in.read_text() == "# by hand\n"
+    assert machine.reloads == 0
+    assert not machine.places.reload_pending.exists()
+
+
+def test_what_sshd_refuses_on_a_fresh_node_is_taken_away(machine: Machine) -> None:
+    (machine.places.sshd_drop_in.parent / "20-op.conf").write_text("Garbage yes\n")
+    certificates = machine.sign(machine.call(machine.request()))
+    with pytest.raises(node.TrustError):
+        machine.call(machine.request(certificates=certificates))
+    assert not machine.places.sshd_drop_in.exists()
+
+
+def test_a_drop_in_that_sshd_refuses_is_repaired(machine: Machine) -> None:
+    machine.lay()
+    machine.places.sshd_drop_in.write_text("Garbage yes\n")
+    assert statuses(machine.call(machine.request())) == {"ok"}
+
+
+def test_killed_before_sshd_read_its_files(machine: Machine) -> None:
+    machine.lay()
+    machine.loaded = None
+    machine.places.reload_pending.touch()
+    outcome = machine.call(machine.request())
+    assert statuses(outcome) == {"ok"}
+    assert machine.reloads == 1
+
+
+def test_an_sshd_that_missed_a_reload_is_told_again(machine: Machine) -> None:
+    machine.lay()
+    machine.loaded = None
+    assert statuses(machine.call(machine.request(), check_mode=True)) == {"ok", "pending"}
+    outcome = machine.call(machine.request())
+    assert statuses(outcome) == {"ok"}
+
+
+def test_what_a_killed_run_left_is_swept(machine: Machine) -> None:
+    machine.lay()
+    (machine.places.own / ".new-abc").mkdir()
+    (machine.places.own / ".new-abc/id_ed25519").write_text("half")
+    (machine.places.own / ".known_hosts.x1").write_text("half")
+    machine.places.known_hosts.unlink()
+    machine.call(machine.request())
+    assert [path.name for path in machine.places.own.iterdir() if path.name[0] == "."] == []
+
+
+def test_near_expiry_only_certificates_are_signed_anew(machine: Machine) -> None:
+    machine.lay()
+    soon = NOW + 300 * DAY
+    outcome = machine.call(machine.request(now=soon), now=soon)
+    assert outcome.sign == {"user": "expires in 65 days", "host": "expires in 65 days"}
+    assert not outcome.changed, "nothing but the signatures is missing"
+
+
+def test_another_name_needs_another_host_certificate(machine: Machine) -> None:
+    machine.lay()
+    outcome = machine.call(machine.request(names=("node01", "new")))
+    assert list(outcome.sign) == ["host"]
+
+
+def test_a_node_whose_clock_is_wrong_is_named(machine: Machine) -> None:
+    machine.lay()
+    outcome = machine.call(machine.request(), now=NOW - 10 * DAY)
+    failed = [check for check in outcome.checks if check.status == "failed"]
+    assert [check.name for check in failed] == ["user_certificate", "host_certificate"]
+    assert "not valid yet by this node's clock" in failed[0].reason
+
+
+def test_a_main_file_without_include_gets_one_on_top_and_keeps_its_lines(
+    machine: Machine,
+) -> None:
+    machine.places.sshd_config.write_text("UsePAM yes\nMatch User alice\n  X11Forwarding no\n")
+    machine.places.sshd_config.chmod(0o600)
+    machine.lay()
+    text = machine.places.sshd_config.read_text()
+    assert text.endswith("UsePAM yes\nMatch User alice\n  X11Forwarding no\n")
+    assert text.splitlines()[1] == f"Include {machine.places.sshd_drop_in}"
+    assert stat.S_IMODE(machine.places.sshd_config.stat().st_mode) == 0o600
+
+
+def test_the_classic_lists_and_the_way_back(machine: Machine) -> None:
+    machine.lay()
+    operator = "# mine\nssh-ed25519 AAAA me\n"
+    keys = machine.home / ".ssh/authorized_keys"
+    keys.parent.mkdir(mode=0o700)
+    keys.write_text(operator)
+    keys.chmod(0o600)
+    by_lists = machine.request(
+        "authorized_keys",
+        authorized_keys=("restrict,pty ssh-ed25519 K mpi@node02",),
+        known_hosts=("node02 ssh-ed25519 H",),
+    )
+    outcome = machine.call(by_lists)
+    assert statuses(outcome) == {"ok"}
+    assert keys.read_text().startswith(operator)
+    assert "mpi@node02" in keys.read_text()
+    assert machine.places.known_hosts.read_text().endswith("node02 ssh-ed25519 H\n")
+    gone = ("sshd_drop_in", "user_authorities", "principals", "revoked", "host_certificate")
+    assert not any(getattr(machine.places, name).exists() for name in gone)
+    assert not machine.call(by_lists).changed
+    issued = machine.sign(machine.call(machine.request()))
+    machine.call(machine.request(certificates=issued))
+    assert keys.read_text() == operator
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root is what must not follow the link")
+def test_root_does_not_follow_a_user_s_link(machine: Machine, tmp_path: Path) -> None:
+    secret = tmp_path / "shadow"
+    secret.write_text("root's own\n")
+    secret.chmod(0o600)
+    machine.user = accounts.Account("nobody", 65534, 65534, machine.home, "/bin/sh")
+    os.chown(machine.home, 65534, 65534)
+    (machine.home / ".ssh").mkdir()
+    (machine.home / ".ssh/authorized_keys").symlink_to(secret)
+    request = machine.request("authorized_keys", uid=65534, authorized_keys=("k",), known_hosts=())
+    with pytest.raises(node.TrustError, match="ermission denied"):
+        machine.call(request)
+    assert secret.read_text() == "root's own\n"
+
+
+def test_no_outcome_holds_a_private_key(machine: Machine) -> None:
+    first = machine.call(machine.request())
+    second = machine.call(machine.request(certificates=machine.sign(first)))
+    private = machine.places.user_key.read_text().splitlines()[2]
+    for outcome in (first, second):
+        told = repr(outcome)
+        assert "PRIVATE KEY" not in told
+        assert private not in told
+
+
+def test_one_run_at_a_time(machine: Machine) -> None:
+    """The lock is taken before the first look, and check mode takes none."""
+    machine.lay()
+    assert machine.places.lock.exists()
+    machine.places.lock.unlink()
+    machine.call(machine.request(), check_mode=True)
+    assert not machine.places.lock.exists()

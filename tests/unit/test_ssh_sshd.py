@@ -1,0 +1,91 @@
+"""What sshd says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Optional
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Result
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.account import Account
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.authorized_keys import (
+    path_of,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.sshd import (
+    Settings,
+    Sshd,
+    listening,
+)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "port", "found"),
+    [
+        (["0.0.0.0:22", "[::]:22"], "22", ("127.0.0.1", 22)),
+        (["[::]:2222"], "2222", ("::1", 2222)),
+        (["10.0.0.11:22"], "22", ("10.0.0.11", 22)),
+        (["[fe80::1%eth0]:22"], "22", ("fe80::1%eth0", 22)),
+        (["odd"], "2022", ("127.0.0.1", 2022)),
+        ([], "2022", ("127.0.0.1", 2022)),
+    ],
+)
+def test_where_sshd_answers(addresses: list[str], port: str, found: tuple[str, int]) -> None:
+    assert listening(Settings({"listenaddress": addresses, "port": [port]})) == found
+
+
+class Recorded:
+    """Answers of programs by their first words."""
+
+    def __init__(self, answers: dict[str, tuple[int, str]]) -> None:
+        self.answers = answers
+        self.asked: list[str] = []
+
+    def __call__(
+        self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
+    ) -> Result:
+        line = " ".join(argv)
+        self.asked.append(line)
+        for start, (rc, text) in self.answers.items():
+            if line.startswith(start):
+                return Result(tuple(argv), rc, text, text)
+        return Result(tuple(argv), 3, "", "")
+
+
+@pytest.mark.parametrize(
+    ("active", "reloaded"),
+    [
+        ("ssh.service", "systemctl reload ssh.service"),
+        ("sshd.service", "systemctl reload sshd.service"),
+        ("none", None),
+    ],
+)
+def test_the_unit_that_runs_is_reloaded(active: str, reloaded: Optional[str]) -> None:
+    runner = Recorded(
+        {f"systemctl is-active --quiet {active}": (0, ""), "systemctl reload": (0, "")}
+    )
+    Sshd(Path("/etc/ssh/sshd_config"), runner).reload()
+    assert [line for line in runner.asked if " reload " in line] == ([reloaded] if reloaded else [])
+
+
+def test_the_certificate_on_the_wire() -> None:
+    text = "# 127.0.0.1:22 SSH-2.0-OpenSSH_9.2\n127.0.0.1 ssh-ed25519-cert-v01@openssh.com AAAA c\n"
+    runner = Recorded({"ssh-keyscan": (0, text)})
+    sshd = Sshd(Path("/x"), runner)
+    assert sshd.presented(Settings({})) == "ssh-ed25519-cert-v01@openssh.com AAAA"
+    runner.answers = {"ssh-keyscan": (1, "")}
+    assert sshd.presented(Settings({})) is None
+
+
+@pytest.mark.parametrize(
+    ("setting", "path"),
+    [
+        (".ssh/authorized_keys .ssh/authorized_keys2", "/home/mpi/.ssh/authorized_keys"),
+        ("/etc/ssh/keys/%u", "/etc/ssh/keys/mpi"),
+        ("%h/keys%%", "/home/mpi/keys%"),
+        ("", "/home/mpi/.ssh/authorized_keys"),
+    ],
+)
+def test_where_authorized_keys_lies(setting: str, path: str) -> None:
+    account = Account("mpi", 1, 1, Path("/home/mpi"), "/bin/sh")
+    assert path_of(account, setting) == Path(path)
