@@ -5,21 +5,22 @@ cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/.."
 top=$PWD
 export PATH=$top/.venv/bin:$PATH
 work=$top/build/package
-tools/export.sh "$work/source"
-rm -rf -- "$work/installed" "$work/elsewhere" "$work"/*.tar.gz
+tools/build_collection.sh build/package
+rm -rf -- "$work/installed" "$work/elsewhere"
 mkdir -p -- "$work/installed" "$work/elsewhere"
-ansible-galaxy collection build --force --output-path "$work" "$work/source"
 archive=$(echo "$work"/baremetal-mpi_roce-*.tar.gz)
 
-echo "Nothing that belongs to a checkout or to tests of this machine may be in it:"
-if tar -tzf "$archive" | grep -E '^(\.|build/|collections/|reports/)' | grep -v -E '^\.(ansible-lint|yamllint)$'; then
-  echo "The archive holds the files above: add them to build_ignore in galaxy.yml."
+echo "== what is in it"
+tar -tzf "$archive" | sed 's#/.*#/#' | sort | uniq -c
+if tar -tzf "$archive" | grep -E '^(build|collections|molecule|reports|tools)/|^\.(ci|config|git|venv)/'; then
+  echo "The archive holds the files above, which belong to a checkout: build_ignore in galaxy.yml."
   exit 1
 fi
 
 # No ansible.cfg from here on: what is installed has to stand alone.
 cd "$work/elsewhere"
-export ANSIBLE_CONFIG=/dev/null ANSIBLE_COLLECTIONS_PATH=$work/installed
+unset ANSIBLE_CONFIG
+export ANSIBLE_COLLECTIONS_PATH=$work/installed
 ansible-galaxy collection install --offline "$archive" -p "$work/installed"
 for inventory in "$top"/inventories/*/cluster.yml; do
   [ -e "$inventory" ] || { echo "There is no inventory under inventories/."; exit 1; }

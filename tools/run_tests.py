@@ -14,10 +14,10 @@ import signal
 import subprocess
 import sys
 import time
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from xml.etree import ElementTree
 
 TOP = Path(__file__).resolve().parents[1]
 BIN = TOP / ".venv/bin"
@@ -99,7 +99,6 @@ def pytest(*words: str) -> list[str]:
 
 def stages() -> list[Stage]:
     """Every stage, the long ones of each kind first."""
-    generators = tracked("tools/generate_*.py")
     return [
         Stage("unit", pytest("-n", "2", "-m", "not nodes and not gpu", "tests/unit"), pytest=True),
         Stage("ansible-lint", ["ansible-lint", "--nocolor", "-q"]),
@@ -109,10 +108,6 @@ def stages() -> list[Stage]:
         Stage("ruff check", ["ruff", "check", "--quiet", "."]),
         Stage("ruff format", ["ruff", "format", "--check", "."]),
         Stage("changelog", ["antsibull-changelog", "lint"]),
-        *(
-            Stage(Path(name).stem.replace("generate_", "docs "), ["python", name, "--check"])
-            for name in generators
-        ),
         Stage("sanity", ["tools/sanity.sh"], fast=False, minutes=15),
         Stage("package", ["tools/package.sh"], fast=False),
         Stage("images", ["tools/node_images.sh"], fast=False, nodes=True, minutes=15),

@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
-# ansible-test sanity over the exported tree, with this venv's Python. What cannot run here is named.
+# ansible-test sanity over what the built collection holds, with this venv's Python. What cannot run
+# here is named.
 set -euo pipefail
 cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/.."
 bin=$PWD/.venv/bin
 export PATH=$bin:$PATH
 tree=$PWD/build/sanity/ansible_collections/baremetal/mpi_roce
-tools/export.sh "$tree"
+tools/build_collection.sh build/sanity/collection
+rm -rf -- "$tree"
+mkdir -p -- "$(dirname -- "$tree")"
+mv build/sanity/collection/tree "$tree"
 
 # ansible-test keeps its environments and caches under HOME; these stay inside build/.
 if [ -z "${PIP_CONFIG_FILE-}" ]; then
