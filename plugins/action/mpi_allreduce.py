@@ -70,10 +70,15 @@ class ActionModule(ActionBase):
             if reports:
                 result["report"] = _save(Path(reports), found)
                 display.display(f"allreduce: report in {result['report']}")
+                if found.get("failed"):
+                    # Ansible prints a failed result whole; these are for the report.
+                    for key in ("traffic", "lanes", "versions", "command", "invocation"):
+                        result.pop(key, None)
         return result
 
     def _run_detached(self, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:
-        limit = _seconds(arguments, "time_limit_s", 300) + PATIENCE_S
+        # Twice its time limit: it may first have to wait for another test to end.
+        limit = 2 * _seconds(arguments, "time_limit_s", 300) + PATIENCE_S
         limit += _seconds(arguments, "bisect_runs", 24) * _seconds(arguments, "bisect_limit_s", 30)
         begin = time.monotonic()
         kept = self._task.async_val

@@ -189,7 +189,7 @@ traffic:
   description: Bytes sent by each rail of each node, and bytes on its other interfaces.
   type: list
   elements: dict
-  returned: when the run got that far
+  returned: on success; after a failure it is in the report
   sample:
     - node: node01
       rails: {rail0: 27389406}
@@ -198,7 +198,7 @@ lanes:
   description: What UCX reported its endpoints run over, and how many ranks did.
   type: list
   elements: dict
-  returned: when the run got that far
+  returned: on success; after a failure it is in the report
   sample:
     - text: 'ep_cfg[2]: tag(tcp/rail0)'
       ranks: 4
@@ -235,7 +235,10 @@ seconds:
 """
 
 import contextlib
+import fcntl
+import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -248,6 +251,28 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce impor
 )
 
 PROGRESS_DIRECTORY = Path("/run/baremetal-mpi-roce")
+
+
+@contextlib.contextmanager
+def alone(say: session.Say, patience_s: float) -> Iterator[None]:
+    """One test at a time: two would measure each other. The kernel frees the lock of a dead one."""
+    PROGRESS_DIRECTORY.mkdir(parents=True, exist_ok=True)
+    with (PROGRESS_DIRECTORY / "smoke.lock").open("w") as lock:
+        begin = time.monotonic()
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                waited = time.monotonic() - begin
+                if waited > patience_s:
+                    raise plan.PlanError(
+                        f"another allreduce test has been running for {waited:.0f} s; wait for it, "
+                        "or end it with: systemctl stop 'baremetal-mpi-smoke-*'"
+                    ) from None
+                say(f"allreduce: waiting for another one to end, {waited:.0f} s")
+                time.sleep(1)
+        yield
 
 
 def nodes_of(directory: list) -> tuple:
@@ -334,12 +359,11 @@ def main() -> None:
 
     def start() -> dict:
         request = request_of(module.params)
-        test = session.Session(
-            request, commands.run, session.mpirun(request.user, commands.run), say
-        )
+        launcher = session.mpirun(request.user, commands.run)
         if module.check_mode:
-            return {**test.result(request.plan, []), "message": ""}
-        return test.run()
+            return session.Session(request, commands.run, launcher, say).result(request.plan, [])
+        with alone(say, request.time_limit_s):
+            return session.Session(request, commands.run, launcher, say).run()
 
     try:
         result = start()

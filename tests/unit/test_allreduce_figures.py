@@ -57,6 +57,7 @@ def test_the_table_stands_in_columns() -> None:
     assert found[0].startswith("allreduce of 32 ranks on 4 nodes over tcp")
     assert len({len(line) for line in found[1:4]}) == 1
     assert found[3].split()[:5] == ["1", "MiB", "1", "40.0", "ms"]
+    assert found[3].endswith("50.79 MB/s")
     assert "FAILED: transport" in found[-1]
 
 
@@ -81,3 +82,6 @@ def test_units() -> None:
     assert table.size_text(1000) == "1000 B"
     assert table.time_text(12.34) == "12.3 us"
     assert table.time_text(2_500_000) == "2.50 s"
+    assert table.rate_text(391.2) == "391.20 GB/s"
+    assert table.rate_text(0.0207) == "20.70 MB/s"
+    assert table.rate_text(0.0000421) == "42.10 kB/s"

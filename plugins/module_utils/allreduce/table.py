@@ -25,6 +25,14 @@ def time_text(microseconds: float) -> str:
     return f"{microseconds / 1e6:.2f} s"
 
 
+def rate_text(gbytes_s: float) -> str:
+    """Decimal units, as the field gives bandwidth."""
+    for unit, scale in (("GB/s", 1.0), ("MB/s", 1e3)):
+        if gbytes_s * scale >= 1:
+            return f"{gbytes_s * scale:.2f} {unit}"
+    return f"{gbytes_s * 1e6:.2f} kB/s"
+
+
 def lines(result: Mapping[str, Any]) -> list[str]:
     """The figures as a table, with what they are measured against, and the verdict."""
     figures = result["figures"]
@@ -37,14 +45,14 @@ def lines(result: Mapping[str, Any]) -> list[str]:
                 time_text(one["min_us"]),
                 time_text(one["median_us"]),
                 time_text(one["p99_us"]),
-                f"{one['algbw_gbytes_s']:.4f}",
-                f"{one['busbw_gbytes_s']:.4f}",
+                rate_text(one["algbw_gbytes_s"]),
+                rate_text(one["busbw_gbytes_s"]),
             )
         )
     widths = [max(map(len, column)) for column in zip(*rows)]
     shown = [
         f"allreduce of {figures['ranks']} ranks on {figures['nodes']} nodes over "
-        f"{figures['transport']} (bandwidth in GB/s)"
+        f"{figures['transport']}"
     ]
     if figures["by_size"]:
         for row in rows:
@@ -64,7 +72,7 @@ def against(figures: Mapping[str, Any]) -> str:
     best = figures["best_busbw_gbytes_s"]
     rate = figures["line_rate_gbytes_s"]
     wanted = figures["threshold_gbytes_s"]
-    text = f"best busbw {best:.4f} GB/s; line rate {rate:g} GB/s a node"
+    text = f"best busbw {rate_text(best)}; line rate {rate:g} GB/s a node"
     if figures["virtual"]:
         text += " is nominal: these nodes are virtual, only correctness counts"
     elif rate:

@@ -1,0 +1,70 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The controller's side of the smoke test: what it sends, what it makes of the answer, the report."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from ansible_collections.baremetal.mpi_roce.plugins.action import mpi_allreduce as action
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_only_what_is_used_is_sent() -> None:
+    entry = {
+        "name": "node01",
+        "role": "compute",
+        "management_address": "10.0.0.1",
+        "rack": "r1",
+        "slots": 8,
+        "gpus": 8,
+        "drained": False,
+        "rails": [{"interface": "rail0", "address": "10.1.0.1", "network": "10.1.0.0/24"}],
+    }
+    assert action._needed(entry) == {
+        "name": "node01",
+        "role": "compute",
+        "slots": 8,
+        "drained": False,
+        "rails": [{"interface": "rail0"}],
+    }
+
+
+def test_the_checksum_is_that_of_the_installed_program() -> None:
+    """As the file lookup (it strips) and the module (it ends in one line feed) write it."""
+    text = (ROOT / "roles/mpi_stack/files/allreduce.py").read_text(encoding="utf-8")
+    installed = text.rstrip() + "\n"
+    assert action._program_sha256() == hashlib.sha256(installed.encode()).hexdigest()
+
+
+def test_an_answer_that_is_none_is_a_failure_with_what_came() -> None:
+    found = action._result("Traceback (most recent call last):\nMemoryError\n")
+    assert found["failed"]
+    assert "MemoryError" in found["msg"]
+    assert "nothing" in action._result("")["msg"]
+    assert action._result("[1]")["failed"]
+
+
+def test_an_answer_is_passed_on_without_ansibles_job() -> None:
+    text = json.dumps({"changed": False, "layer": "smoke", "ansible_job_id": "j1.2"})
+    assert action._result(text) == {"changed": False, "layer": "smoke"}
+
+
+def test_the_report_is_saved_whole_and_as_the_latest(tmp_path: Path) -> None:
+    found = {"figures": {"ranks": 4}, "invocation": {"module_args": {}}, "layer": "smoke"}
+    path = Path(action._save(tmp_path / "reports/virtual", found))
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    assert saved.pop("made") in path.name
+    assert saved == {"figures": {"ranks": 4}, "layer": "smoke"}
+    latest = path.parent / "smoke-latest.json"
+    assert latest.read_text(encoding="utf-8") == path.read_text(encoding="utf-8")
+    assert sorted(one.name for one in path.parent.iterdir()) == [path.name, "smoke-latest.json"]
+    assert latest.stat().st_mode & 0o777 == 0o644
+
+
+def test_seconds_survive_what_the_module_will_refuse() -> None:
+    assert action._seconds({"time_limit_s": "12.5"}, "time_limit_s", 1) == 12.5
+    assert action._seconds({"time_limit_s": "soon"}, "time_limit_s", 300) == 300
+    assert action._seconds({}, "time_limit_s", 300) == 300
