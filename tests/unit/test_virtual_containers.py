@@ -88,11 +88,35 @@ def test_converged_means_no_work() -> None:
     assert plan_work(wanted, [Container("same", True, specification(command()))]).lines == []
 
 
-def test_podman_ps_is_read() -> None:
-    listed = [{"Names": ["test.node01"], "State": "exited", "Labels": None}]
-    assert parse_containers(json.dumps(listed)) == [Container("test.node01", False, "")]
+def listed(state: str, pid: int = 0) -> str:
+    entry = {"Names": ["test.node01"], "State": state, "Labels": None, "Pid": pid, "Id": "f00d"}
+    return json.dumps([entry])
+
+
+def test_podman_ps_is_read(tmp_path: Path) -> None:
+    (tmp_path / "proc/12").mkdir(parents=True)
+    (tmp_path / "proc/12/cgroup").write_text("0::/machine.slice/libpod-f00d.scope/init.scope\n")
+    assert parse_containers(listed("exited")) == [Container("test.node01", False, "")]
+    alive = parse_containers(listed("running", 12), tmp_path)
+    assert alive == [Container("test.node01", True, "")]
     assert parse_containers("") == []
     assert parse_containers("null") == []
+
+
+@pytest.mark.parametrize("state", ["running", "stopping"])
+@pytest.mark.parametrize("other", [None, "0::/user.slice\n"])
+def test_podman_may_not_have_noticed_a_death(
+    tmp_path: Path, state: str, other: Optional[str]
+) -> None:
+    if other:  # somebody else's process has the id now
+        (tmp_path / "proc/12").mkdir(parents=True)
+        (tmp_path / "proc/12/cgroup").write_text(other)
+    (found,) = parse_containers(listed(state, 12), tmp_path)
+    assert found.dead
+    work = plan_work(
+        {"test.node01": command()}, [replace(found, specification=specification(command()))]
+    )
+    assert (work.remove, work.create) == (("test.node01",), ("test.node01",))
 
 
 @pytest.fixture

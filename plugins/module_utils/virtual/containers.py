@@ -54,6 +54,8 @@ class Container:
     name: str
     running: bool
     specification: str
+    dead: bool = False
+    """podman takes it for running and its processes are gone: it can only be removed."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,9 @@ def plan_work(commands: Mapping[str, Sequence[str]], found: Sequence[Container])
     same = {
         name
         for name, command in commands.items()
-        if name in there and there[name].specification == specification(command)
+        if name in there
+        and there[name].specification == specification(command)
+        and not there[name].dead
     }
     return Work(
         remove=tuple(name for name in there if name not in same),
@@ -154,16 +158,28 @@ def plan_work(commands: Mapping[str, Sequence[str]], found: Sequence[Container])
     )
 
 
-def parse_containers(text: str) -> list[Container]:
-    """From `podman ps --all --format json`."""
-    return [
-        Container(
-            name=entry["Names"][0],
-            running=entry["State"] == "running",
-            specification=(entry.get("Labels") or {}).get(SPECIFICATION_LABEL, ""),
+def parse_containers(text: str, root: Path = Path("/")) -> list[Container]:
+    """From `podman ps --all --format json`, and what the kernel says of each."""
+    found = []
+    for entry in json.loads(text or "[]") or []:
+        running = entry["State"] not in ("created", "configured", "exited", "stopped")
+        found.append(
+            Container(
+                name=entry["Names"][0],
+                running=running,
+                specification=(entry.get("Labels") or {}).get(SPECIFICATION_LABEL, ""),
+                dead=running and not _lives(entry["Pid"], entry["Id"], root),
+            )
         )
-        for entry in json.loads(text or "[]") or []
-    ]
+    return found
+
+
+def _lives(pid: int, container: str, root: Path) -> bool:
+    """Whether the process is there and is this container's: process ids come round again."""
+    try:
+        return container in (root / f"proc/{pid}/cgroup").read_text(encoding="ascii")
+    except FileNotFoundError:
+        return False
 
 
 def known_hosts(nodes: Iterable[Node], keys: Mapping[str, str]) -> str:
@@ -200,10 +216,9 @@ class Podman:
         return parse_containers(listed.stdout)
 
     def image_id(self, image: str) -> str:
+        """The image by its content; empty when it is not there."""
         shown = self._run(["podman", "image", "inspect", "--format", "{{.Id}}", image], check=False)
-        if shown.rc != 0:
-            raise VirtualNodeError(f"image {image} is not there: build or pull it first")
-        return shown.stdout.strip()
+        return shown.stdout.strip() if shown.rc == 0 else ""
 
     def apply(self, work: Work, commands: Mapping[str, Sequence[str]]) -> None:
         if work.remove:
