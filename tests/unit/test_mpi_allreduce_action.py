@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The controller's side of the smoke test: what it sends, what it makes of the answer, the report."""
+"""The controller's side of the smoke test: what it sends, what it makes of the answer, reports."""
 
 from __future__ import annotations
 

@@ -243,7 +243,7 @@ def run(spec, report, ucx_log):
             result = numpy.full_like(mine, 77)
             world.Allreduce(mine, result, operations[operation])
             check(result, wanted, **where)
-            check(mine, before, **dict(where, placement="send_buffer"))
+            check(mine, before, **{**where, "placement": "send_buffer"})
         return int(mine.nbytes)
 
     # Connect first: the counters and times below are about moving data, not about meeting.
