@@ -111,7 +111,7 @@ class ActionModule(ActionBase):
     def _look(self, job: str, progress: str) -> tuple[bool, str]:
         script = WAIT.format(job=shlex.quote(job), progress=progress, seconds=LOOK_S)
         answer = self._low_level_execute_command(f"/bin/sh -c {shlex.quote(script)}")
-        head, _, rest = answer["stdout"].partition("\n")
+        head, _separator, rest = answer["stdout"].partition("\n")
         if head.strip() not in ("running", "finished"):
             told = (answer.get("stderr") or answer["stdout"]).strip()
             raise AnsibleActionFail(f"smoke: could not look after the allreduce: {told}")

@@ -173,7 +173,8 @@ def _node_findings(compute: Iterable[Mapping[str, Any]]) -> list[str]:
             )
         elif name in KEYWORDS:
             findings.append(f"{name}: a keyword of Open MPI's hostfiles: rename the node")
-        if not node["drained"] and (type(slots) is not int or slots < 1):
+        whole = isinstance(slots, int) and not isinstance(slots, bool)
+        if not node["drained"] and (not whole or slots < 1):
             findings.append(
                 f"{name}: has {slots!r} slots: set cluster_slots to the ranks it can take (1 or "
                 "more), or take it out with cluster_drained: true"

@@ -157,7 +157,7 @@ def parse_environment(text: str) -> dict[str, str]:
     values: dict[str, str] = {}
     for line in text.splitlines():
         if line.strip() and not line.lstrip().startswith("#"):
-            key, _, value = line.partition("=")
+            key, _separator, value = line.partition("=")
             words = shlex.split(value)
             values[key.strip()] = words[0] if words else ""
     return values

@@ -48,7 +48,7 @@ def files_first(root: Path = Path("/")) -> bool:
     except OSError:
         return False
     for line in text.splitlines():
-        database, _, sources = line.partition("#")[0].partition(":")
+        database, _separator, sources = line.partition("#")[0].partition(":")
         if database.strip() == "hosts":
             return sources.split()[:1] == ["files"]
     return False

@@ -95,7 +95,8 @@ def launch(
     )
     lines: queue.Queue[Optional[str]] = queue.Queue()
     complaints: list[str] = []
-    assert process.stdout is not None and process.stderr is not None
+    if process.stdout is None or process.stderr is None:
+        raise RuntimeError("a pipe of the launcher is missing")
     readers = [
         threading.Thread(target=_forward, args=(process.stdout, lines), daemon=True),
         threading.Thread(target=_keep, args=(process.stderr, complaints), daemon=True),

@@ -235,7 +235,7 @@ class _Reader:
 
     def _geometry(self, rail: dict[str, Any], path: Path) -> None:
         """Address, gateway and prefix belong to the network."""
-        first, _, length = rail["network"].partition("/")
+        first, _separator, length = rail["network"].partition("/")
         network = Network(number(first) or 0, int(length))
         if network.prefix != rail["prefix"]:
             self.add(
@@ -258,7 +258,7 @@ def _is_address(value: Any) -> bool:
 def _is_network(value: Any) -> bool:
     if not isinstance(value, str):
         return False
-    first, _, length = value.partition("/")
+    first, _separator, length = value.partition("/")
     start = number(first)
     if start is None or not (length.isdigit() and len(length) <= 2 and int(length) <= 32):
         return False

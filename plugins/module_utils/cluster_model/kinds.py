@@ -182,7 +182,7 @@ class Subnet(Kind):
         try:
             return parse_network(value)
         except ValueError as error:
-            problem, _, remedy = str(error).partition("; ")
+            problem, _separator, remedy = str(error).partition("; ")
             raise Wrong(
                 f"{_shown(value)} is {problem}", remedy or "Write one such as 10.0.0.0/24"
             ) from error

@@ -21,17 +21,14 @@ class BootLoader(Protocol):
     @property
     def exclusive(self) -> bool:
         """True when our arguments stand in a place of their own."""
-        ...
 
     def entries(self) -> list[list[str]]:
         """The arguments of each boot entry that is not a recovery one."""
-        ...
 
     def files(self, arguments: Sequence[str]) -> list[FilePlan]: ...
 
     def stale(self) -> bool:
         """Whether what boots is older than what is configured."""
-        ...
 
     def configure(self, add: Sequence[str], remove: Sequence[str]) -> None: ...
 

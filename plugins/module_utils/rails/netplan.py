@@ -81,7 +81,7 @@ class Netplan:
             for path in sorted((self._root / directory).glob("*.yaml")):
                 if path.name != FILE:
                     seen.setdefault(path.name, path)
-        return [path for _, path in sorted(seen.items())]
+        return [path for _name, path in sorted(seen.items())]
 
     def validate(self, blocks: Blocks) -> None:
         """All netplan files together have to be understood, or the next boot has no network."""

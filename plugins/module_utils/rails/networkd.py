@@ -143,7 +143,7 @@ def parse_status(text: str) -> dict[str, str]:
         head = re.match(r"\W*\d+:\s+(\S+)\s*$", line)
         if head:
             interface, path = head.group(1), ""
-        key, _, value = (part.strip() for part in line.partition(":"))
+        key, _separator, value = (part.strip() for part in line.partition(":"))
         if key == "Network File" and interface and value != "n/a":
             path = value
             files[interface] = path
@@ -183,7 +183,7 @@ def network_sections(root: Path) -> list[tuple[Path, dict[str, dict[str, str]]]]
                 seen.setdefault(path.name, path)
     return [
         (path, parse_unit(path.read_text(encoding="utf-8", errors="replace")))
-        for _, path in sorted(seen.items())
+        for _name, path in sorted(seen.items())
     ]
 
 

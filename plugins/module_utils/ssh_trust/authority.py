@@ -317,7 +317,7 @@ class AuthorityStore:
 
 def _generation(name: str) -> int:
     """The number of an authority made here; 0 for one supplied by the operator."""
-    prefix, _, number = name.partition("-")
+    prefix, _separator, number = name.partition("-")
     return int(number) if prefix == "generation" and number.isdigit() else 0
 
 

@@ -61,7 +61,7 @@ class Sshd:
         argv = [self._program(), "-T", "-f", str(self.config), "-C", connection]
         values: dict[str, list[str]] = {}
         for line in self.run(argv).stdout.splitlines():
-            keyword, _, value = line.partition(" ")
+            keyword, _separator, value = line.partition(" ")
             values.setdefault(keyword.lower(), []).append(value.strip())
         return Settings(values)
 
@@ -88,7 +88,7 @@ def listening(settings: Settings) -> tuple[str, int]:
     """An address and port of this node where its sshd answers."""
     ports = settings.values.get("port") or ["22"]
     for value in settings.values.get("listenaddress") or []:
-        host, _, port = value.rpartition(":")
+        host, _separator, port = value.rpartition(":")
         host = host.strip("[]")
         try:
             address = ipaddress.ip_address(host.split("%")[0])

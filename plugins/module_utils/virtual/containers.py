@@ -244,10 +244,10 @@ class Podman:
         deadline = time.monotonic() + timeout_s
         with ThreadPoolExecutor(PARALLEL) as pool:
             found = list(pool.map(lambda node: self._ready(node, deadline), nodes))
-        bad = [problem for _, problem in found if problem]
+        bad = [problem for _key, problem in found if problem]
         if bad:
             raise VirtualNodeError("not every node came up:\n  " + "\n  ".join(bad))
-        return {node.name: key for node, (key, _) in zip(nodes, found)}
+        return {node.name: key for node, (key, _problem) in zip(nodes, found)}
 
     def _ready(self, node: Node, deadline: float) -> tuple[str, str]:
         """The host key and what is wrong, one of them empty."""
