@@ -1,4 +1,5 @@
 # MPI for every login shell, for the orted of each node, and so for every rank.
+# shellcheck shell=sh
 if [ -r /etc/baremetal-mpi-roce/mpi.env ]; then
   set -a
   . /etc/baremetal-mpi-roce/mpi.env

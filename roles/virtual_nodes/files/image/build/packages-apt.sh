@@ -1,8 +1,9 @@
 # Packages by apt, for bases of the Debian family.
+# shellcheck shell=sh disable=SC2154 # $here and $family are those of prepare, which sources this
 
 install_packages() {
     [ $# -gt 0 ] || return 0
-    cp $here/common/etc/dpkg/dpkg.cfg.d/virtual-node /etc/dpkg/dpkg.cfg.d/
+    cp "$here"/common/etc/dpkg/dpkg.cfg.d/virtual-node /etc/dpkg/dpkg.cfg.d/
     apt-get -q -o Acquire::Languages=none update
     apt-get -q -y -o Dpkg::Use-Pty=0 --no-install-recommends install "$@"
 }
@@ -21,7 +22,7 @@ apt_repository() {
         --quick-generate-key 'Virtual nodes, this image only' ed25519 sign never
     gpg --homedir "$home" --armor --export >/etc/apt/keyrings/virtual-node.asc
     (
-        cd "$place"
+        cd "$place" || exit
         apt-ftparchive packages . >Packages
         apt-ftparchive -o APT::FTPArchive::Release::Origin='virtual node' release . >Release.new
         mv Release.new Release

@@ -1,4 +1,5 @@
 # Packages by dnf, for bases of the Red Hat family (rockylinux:9).
+# shellcheck shell=sh disable=SC2154 # $here and $family are those of prepare, which sources this
 
 install_packages() {
     [ $# -gt 0 ] || return 0

@@ -1,10 +1,11 @@
 # What is the same for every base: accounts, services, and nothing that names one node.
+# shellcheck shell=sh disable=SC2154 # $here and $family are those of prepare, which sources this
 
 admins=sudo
 [ "$family" = el ] && admins=wheel
 getent group "$admins" >/dev/null || groupadd --system "$admins"
 id ops >/dev/null 2>&1 || useradd --create-home --shell /bin/bash --groups "$admins" ops
-passwd --lock ops >/dev/null
+usermod --lock ops
 
 rm -f /etc/ssh/ssh_host_*
 : >/etc/machine-id
