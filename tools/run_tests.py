@@ -123,7 +123,7 @@ def stages() -> list[Stage]:
         *(
             Stage(
                 f"molecule {name}",
-                ["molecule", "test", "--scenario-name", name],
+                ["molecule", "test", "--no-command-borders", "--scenario-name", name],
                 fast=False,
                 nodes=True,
                 minutes=10,
@@ -146,6 +146,7 @@ def start(stage: Stage) -> Running:
                 **os.environ,
                 "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
                 "PYTHONUNBUFFERED": "1",
+                "NO_COLOR": "1",
             },
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -257,7 +258,9 @@ def chosen(every: Iterable[Stage], words: argparse.Namespace) -> list[Stage]:
     if words.fast:
         every = [stage for stage in every if stage.fast]
     if words.only:
-        every = [stage for stage in every if any(word in stage.name for word in words.only)]
+        wanted = [stage for stage in every if any(word in stage.name for word in words.only)]
+        needed = {stage.needs for stage in wanted}
+        every = [stage for stage in every if stage in wanted or stage.name in needed]
     return every
 
 

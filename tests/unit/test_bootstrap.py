@@ -1,0 +1,167 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""tools/bootstrap.sh on machines that lack something: it says what, and what to do."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+NEEDED = ["cat", "cut", "dirname", "grep", "head", "mktemp", "paste", "rm", "sed", "sha256sum"]
+NEEDED += ["sort", "tail", "tr"]
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """A machine of stubs: `has` gives it a program, `run` runs a line with the functions loaded."""
+    return Machine(tmp_path)
+
+
+class Machine:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.programs = root / "bin"
+        self.programs.mkdir()
+        for name in NEEDED:
+            (self.programs / name).symlink_to(Path("/usr/bin") / name)
+        self.has("id", "echo 0")
+        (root / "os-release").write_text('ID=debian\nVERSION_ID="12"\n')
+        (root / "requirements").mkdir()
+        for name in ("apt.txt", "controller.txt"):
+            (root / "requirements" / name).write_text("# why\npodman\nrunc  # why\n")
+
+    def has(self, name: str, script: str) -> None:
+        path = self.programs / name
+        path.unlink(missing_ok=True)
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+    def run(self, line: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [
+                "/bin/bash",
+                "-euo",
+                "pipefail",
+                "-c",
+                f". {TOP}/tools/bootstrap.sh; {line}",
+                "./demo",
+            ],
+            cwd=self.root,
+            env={"PATH": str(self.programs), "OS_RELEASE": str(self.root / "os-release")},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def log(self) -> str:
+        path = self.root / "log"
+        return path.read_text() if path.exists() else ""
+
+
+def debian(machine: Machine, installed: str = "podman") -> None:
+    """apt-get and dpkg-query, as far as they are used; what is installed is a file."""
+    machine.has("dpkg-query", f'grep -qx "$3" {machine.root}/installed && printf installed')
+    (machine.root / "installed").write_text(f"{installed}\n")
+    machine.has(
+        "apt-get",
+        f'echo "$@" >> {machine.root}/log; for last; do :; done; '
+        f'echo "$last" >> {machine.root}/installed',
+    )
+    machine.has("env", 'while case "$1" in *=*) true;; *) false;; esac; do shift; done; exec "$@"')
+
+
+def test_only_what_is_missing_is_installed_and_told(machine):
+    debian(machine)
+    done = machine.run("bootstrap_apt apt.txt")
+    assert done.returncode == 0
+    assert done.stderr == "Installing Debian packages: runc\n"
+    assert machine.log().endswith("install --no-install-recommends runc\n")
+
+
+def test_nothing_is_done_or_told_when_all_is_there(machine):
+    debian(machine, "podman\nrunc")
+    done = machine.run("bootstrap_apt apt.txt")
+    assert (done.returncode, done.stderr, machine.log()) == (0, "", "")
+
+
+def test_old_package_lists_are_refreshed_once(machine):
+    debian(machine)
+    fresh = machine.root / "fresh"
+    machine.has(
+        "apt-get",
+        f'echo "$@" >> {machine.root}/log\n'
+        f'case "$*" in *update*) : > {fresh}; exit 0;; esac\n'
+        f'[ -e {fresh} ] || {{ echo "E: Unable to locate package"; exit 100; }}',
+    )
+    done = machine.run("bootstrap_apt apt.txt")
+    assert done.returncode == 0
+    assert "E: Unable to locate package" in done.stderr
+    assert [("update" in line) for line in machine.log().splitlines()] == [False, True, False]
+
+
+def test_an_unknown_system_is_told_what_to_use(machine):
+    (machine.root / "os-release").write_text("ID=plan9\nVERSION_ID=4\n")
+    done = machine.run("bootstrap_apt apt.txt")
+    assert done.returncode == 3
+    assert "Missing: a Debian or Ubuntu system (this one is: plan9 4)" in done.stderr
+    assert "podman runc" in done.stderr
+
+
+def test_without_root_or_sudo_the_way_out_is_told(machine):
+    debian(machine)
+    machine.has("id", "echo 1000")
+    done = machine.run("bootstrap_apt apt.txt")
+    assert done.returncode == 3
+    assert "Missing: root, or sudo without a password, to install: runc" in done.stderr
+    assert "sudo ./demo" in done.stderr
+    assert machine.run("require_root").returncode == 3
+    assert machine.log() == ""
+
+
+def test_sudo_without_a_password_will_do(machine):
+    debian(machine)
+    machine.has("id", "echo 1000")
+    machine.has("sudo", '[ "$1" = -n ] && shift && exec "$@"')
+    machine.has("true", "exit 0")
+    assert machine.run("require_root").returncode == 0
+    assert machine.run("bootstrap_apt apt.txt").returncode == 0
+    assert "install" in machine.log()
+
+
+@pytest.mark.parametrize("problem", ["exit 1", "exit 127"], ids=["too old", "no venv module"])
+def test_a_python_that_cannot_do_is_told_with_the_way_out(machine, problem):
+    machine.has("python3", f'[ "$1" = -V ] && echo Python 3.9.2 || {problem}')
+    done = machine.run("find_python() { return 1; }; bootstrap_python controller")
+    assert done.returncode == 3
+    assert "Missing: Python 3.11 or later with its venv module (python3 here is Python 3.9.2)" in (
+        done.stderr
+    )
+    assert "PYTHON=/path/to/python3 ./demo" in done.stderr
+
+
+def test_the_second_time_pip_is_not_asked(machine):
+    """The stamp holds the requirements' digest: a changed file asks pip again."""
+    venv = machine.root / ".venv/bin"
+    venv.mkdir(parents=True)
+    (venv / "python").write_text(f'#!/bin/sh\necho "$@" >> {machine.root}/log\n')
+    (venv / "python").chmod(0o755)
+    for _round in range(2):
+        assert machine.run("bootstrap_python controller").returncode == 0
+    assert machine.log().count("-m pip install") == 1
+    (machine.root / "requirements/controller.txt").write_text("ansible-core==2.20.0\n")
+    assert machine.run("bootstrap_python controller").returncode == 0
+    assert machine.log().count("-m pip install") == 2
+
+
+def test_a_failed_pip_leaves_no_stamp(machine):
+    venv = machine.root / ".venv/bin"
+    venv.mkdir(parents=True)
+    (venv / "python").write_text('#!/bin/sh\ncase "$*" in *install*) exit 1;; esac\n')
+    (venv / "python").chmod(0o755)
+    done = machine.run("bootstrap_python controller")
+    assert done.returncode == 3
+    assert "Missing: Python packages of requirements/controller.txt" in done.stderr
+    assert not list((machine.root / ".venv").glob(".requirements-*"))

@@ -1,0 +1,103 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The runner of ./test: a failure anywhere is counted, and whatever could not run has failed."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def runner(tmp_path, monkeypatch):
+    spec = importlib.util.spec_from_file_location("run_tests", TOP / "tools/run_tests.py")
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "run_tests", module)  # dataclasses look themselves up there
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "TOP", tmp_path)
+    monkeypatch.setattr(module, "LOGS", tmp_path / "logs")
+    (tmp_path / "logs").mkdir()
+    return module
+
+
+def run(runner, capsys, *stages) -> tuple[int, str]:
+    outcomes: dict = {}
+    runner.run(list(stages), 2, outcomes)
+    return runner.close(outcomes, 1.0), capsys.readouterr().out
+
+
+def pytest_stage(runner, tmp_path, text: str):
+    file = tmp_path / "test_it.py"
+    file.write_text(text)
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)]
+    return runner.Stage("unit", argv, pytest=True)
+
+
+def test_the_last_line_counts_everything(runner, capsys, tmp_path):
+    tests = "import pytest\ndef test_a(): pass\ndef test_b(): pass\n"
+    tests += "@pytest.mark.skip(reason='r')\ndef test_c(): pass\n"
+    stage = pytest_stage(runner, tmp_path, tests)
+    status, out = run(runner, capsys, stage, runner.Stage("lint", ["true"]))
+    assert status == 0
+    assert out.splitlines()[-1] == "3 passed, 0 failed, 1 skipped"
+
+
+def test_a_failed_stage_fails_the_run_and_shows_its_output(runner, capsys):
+    bad = runner.Stage("lint", ["sh", "-c", "echo line 7 is wrong; exit 4"])
+    status, out = run(runner, capsys, bad, runner.Stage("types", ["true"]))
+    assert status == 1
+    assert "| line 7 is wrong" in out
+    assert "exit status 4" in out
+    assert out.splitlines()[-1] == "1 passed, 1 failed, 0 skipped"
+
+
+def test_failed_and_broken_tests_are_counted_one_by_one(runner, capsys, tmp_path):
+    tests = "import pytest\n@pytest.fixture\ndef broken(): 1/0\n"
+    tests += "def test_a(): assert False\ndef test_b(broken): pass\ndef test_c(): pass\n"
+    status, out = run(runner, capsys, pytest_stage(runner, tmp_path, tests))
+    assert status == 1
+    assert out.splitlines()[-1] == "1 passed, 2 failed, 0 skipped"
+
+
+@pytest.mark.parametrize("text", ["", "syntax error"], ids=["no tests", "not collected"])
+def test_a_run_of_no_tests_has_failed(runner, capsys, tmp_path, text):
+    status, out = run(runner, capsys, pytest_stage(runner, tmp_path, text))
+    assert status == 1
+    assert out.splitlines()[-1].startswith("0 passed, 1 failed")
+
+
+def test_what_could_not_run_has_failed(runner, capsys):
+    images = runner.Stage("images", ["false"])
+    nodes = runner.Stage("molecule x", ["true"], needs="images")
+    outcomes: dict = {}
+    runner.run([images], 1, outcomes)
+    runner.run([nodes], 1, outcomes)
+    assert runner.close(outcomes, 1.0) == 1
+    out = capsys.readouterr().out
+    assert "could not run without images" in out
+    assert out.splitlines()[-1] == "0 passed, 2 failed, 0 skipped"
+
+
+def test_a_stage_that_hangs_is_ended_with_all_it_started(runner, capsys, tmp_path):
+    pid = tmp_path / "pid"
+    script = f"sleep 300 & echo $! > {pid}; wait"
+    status, out = run(runner, capsys, runner.Stage("hangs", ["sh", "-c", script], minutes=0.005))
+    assert status == 1
+    assert "Ended after its limit of 0.005 minutes" in out
+    state = Path(f"/proc/{pid.read_text().strip()}/stat")
+    assert not state.exists() or state.read_text().split()[2] == "Z"
+
+
+def test_stages_that_others_need_come_along(runner):
+    images = runner.Stage("images", ["true"], fast=False)
+    nodes = runner.Stage("molecule x", ["true"], fast=False, needs="images")
+    lint = runner.Stage("lint", ["true"])
+    every = [lint, images, nodes]
+    words = argparse.Namespace(fast=False, only=["molecule"])
+    assert runner.chosen(every, words) == [images, nodes]
+    assert runner.chosen(every, argparse.Namespace(fast=True, only=None)) == [lint]
