@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -163,12 +164,14 @@ def test_preflight_names_each_node_and_its_way_out() -> None:
             "node03": "missing\norted\n",
             "node04": "0ld\norted\n",
             "node05": "abc\nno-orted\n",
+            "node07": "abc\norted\nrail1=down\nrail3=missing\n",
             "node06": CommandError("ssh: no answer within 60 s"),
         }
     )
-    names = [f"node0{n}" for n in range(1, 7)]
+    names = {f"node0{n}": ("rail0", "rail1", "rail3") for n in range(1, 8)}
     found = hosts.preflight(ssh, "mpi", names, "/x/allreduce.py", "abc")
-    assert set(found) == {"node02", "node03", "node04", "node05", "node06"}
+    assert set(found) == {"node02", "node03", "node04", "node05", "node06", "node07"}
+    assert found["node07"] == "rail1 is down, rail3 is missing; run --tags rails --limit node07"
     assert "Host key verification failed.; run --tags ssh" in found["node02"]
     assert "not there; run --tags mpi --limit node03" in found["node03"]
     assert "another version" in found["node04"]
@@ -187,6 +190,26 @@ def test_the_sweep_counts_by_node() -> None:
     assert found.left == {"node02": 1}
     assert found.unknown == {"node03": "no route"}
     assert len(ssh.argvs) == 4, "the launcher is swept as well"
+
+
+def ready_here(program: str, *rails: str) -> list[str]:
+    done = subprocess.run(
+        ["/bin/sh", "-s", program, *rails],
+        input=hosts.READY,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.split()
+
+
+def test_a_node_tells_its_program_and_its_rails(tmp_path: Path) -> None:
+    program = tmp_path / "allreduce.py"
+    program.write_text("x")
+    wanted = hashlib.sha256(b"x").hexdigest()
+    assert ready_here(str(program), "lo", "nosuch0")[0] == wanted
+    assert ready_here(str(program), "lo", "nosuch0")[2:] == ["nosuch0=missing"]
+    assert ready_here(str(tmp_path / "absent"))[0] == "missing"
 
 
 def sweep_here(run_id: str) -> list[str]:

@@ -220,7 +220,7 @@ def test_a_threshold_is_kept_or_not() -> None:
     assert kept["threshold"].status == "ok"
     missed = judged(tolerances=verdict.Tolerances(min_busbw_gbytes_s=best + 0.01))
     assert failed(missed) == {"threshold"}
-    assert missed["threshold"].found == round(best, 6)
+    assert missed["threshold"].found == round(best, 9)
 
 
 def test_one_node_alone_says_what_cannot_be_seen() -> None:

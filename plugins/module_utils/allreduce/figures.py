@@ -35,8 +35,8 @@ def figure(size: int, times_us: Sequence[float], ranks: int) -> dict[str, Any]:
         "min_us": ordered[0],
         "median_us": round(middle, 2),
         "p99_us": quantile(ordered, 0.99),
-        "algbw_gbytes_s": round(algbw, 6),
-        "busbw_gbytes_s": round(algbw * 2 * (ranks - 1) / ranks, 6),
+        "algbw_gbytes_s": round(algbw, 9),
+        "busbw_gbytes_s": round(algbw * 2 * (ranks - 1) / ranks, 9),
     }
 
 

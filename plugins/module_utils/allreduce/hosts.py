@@ -31,9 +31,15 @@ AT_ONCE = 64
 
 READY = """
 program=$1
+shift
 if [ -r "$program" ]; then sha256sum < "$program" | cut -d' ' -f1; else echo missing; fi
-command -v orted >/dev/null || . /etc/profile.d/baremetal-mpi-roce.sh 2>/dev/null
+profile=/etc/profile.d/baremetal-mpi-roce.sh
+if [ -r "$profile" ]; then . "$profile"; fi
 command -v orted >/dev/null && echo orted || echo no-orted
+for rail in "$@"; do
+  state=$(cat "/sys/class/net/$rail/operstate" 2>/dev/null || echo missing)
+  case $state in up | unknown) ;; *) echo "$rail=$state" ;; esac
+done
 """
 
 # The run id arrives on standard input, so that this script does not find itself. Processes of the
@@ -75,13 +81,14 @@ def as_user(user: str, argv: Sequence[str]) -> list[str]:
 
 
 def ask_all(
-    run: Runner, user: str, hosts: Sequence[str], argv: Sequence[str], stdin: str
+    run: Runner, user: str, commands: Mapping[str, Sequence[str]], stdin: str
 ) -> dict[str, tuple[Optional[Result], str]]:
-    """One command on every host: its result, or None with the reason."""
+    """A command on every host: its result, or None with the reason."""
 
     def ask(host: str) -> tuple[Optional[Result], str]:
         try:
-            result = run(as_user(user, [*SSH, host, *argv]), check=False, stdin=stdin)
+            argv = as_user(user, [*SSH, host, *commands[host]])
+            result = run(argv, check=False, stdin=stdin)
         except CommandError as error:
             return None, str(error)
         if result.rc != 0:
@@ -89,24 +96,29 @@ def ask_all(
             return None, lines[-1].strip() if lines else f"exit status {result.rc}"
         return result, ""
 
-    if not hosts:
+    if not commands:
         return {}
-    with ThreadPoolExecutor(max_workers=min(AT_ONCE, len(hosts))) as pool:
-        return dict(zip(hosts, pool.map(ask, hosts)))
+    with ThreadPoolExecutor(max_workers=min(AT_ONCE, len(commands))) as pool:
+        return dict(zip(commands, pool.map(ask, commands)))
 
 
 def preflight(
-    run: Runner, user: str, hosts: Sequence[str], program: str, sha256: str
+    run: Runner, user: str, rails: Mapping[str, Sequence[str]], program: str, sha256: str
 ) -> dict[str, str]:
-    """What keeps each node from taking part; empty when all are ready."""
+    """What keeps each host of `rails` from taking part; empty when all are ready."""
     problems: dict[str, str] = {}
-    for host, (result, reason) in ask_all(run, user, hosts, ["sh", "-s", program], READY).items():
+    commands = {host: ["sh", "-s", program, *names] for host, names in rails.items()}
+    for host, (result, reason) in ask_all(run, user, commands, READY).items():
         if result is None:
             problems[host] = f"no ssh as {user}: {reason}; run --tags ssh"
             continue
         words = result.stdout.split()
+        down = [word.replace("=", " is ") for word in words if "=" in word]
+        words = [word for word in words if "=" not in word]
         if len(words) < 2:
             problems[host] = f"unexpected answer {result.stdout.strip()!r}"
+        elif down:
+            problems[host] = f"{', '.join(down)}; run --tags rails --limit {host}"
         elif words[-2] == "missing":
             problems[host] = f"{program} is not there; run --tags mpi --limit {host}"
         elif sha256 and words[-2] != sha256:
@@ -121,7 +133,8 @@ def sweep(run: Runner, user: str, hosts: Sequence[str], run_id: str) -> Swept:
     killed: dict[str, int] = {}
     left: dict[str, int] = {}
     unknown: dict[str, str] = {}
-    answers = ask_all(run, user, hosts, [f"sh -c {shlex.quote(SWEEP)}"], run_id + "\n")
+    script = [f"sh -c {shlex.quote(SWEEP)}"]
+    answers = ask_all(run, user, dict.fromkeys(hosts, script), run_id + "\n")
     try:
         local = run(as_user(user, ["sh", "-c", SWEEP]), check=False, stdin=run_id + "\n")
         answers["the launcher"] = (local, local.stderr.strip())

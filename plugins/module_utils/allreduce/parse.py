@@ -85,7 +85,8 @@ TELLING = re.compile(
     re.IGNORECASE,
 )
 WHERE = re.compile(
-    r"^\s*(local host|remote host|host|hostname|framework|component|process name)\s*:", re.I
+    r"^\s*((local |remote )?host|hostname|framework|component|process name|value|message)\s*:",
+    re.I,
 )
 NOISE = re.compile(
     "|".join(
@@ -96,6 +97,7 @@ NOISE = re.compile(
             r"^\*  ?\w",
             r"^(please|primary job|your choice|this (may|is|usually)|means that)\b",
             r"^(fail during|problems|session terminated)\b",
+            r"plm:rsh: warning: setpgid",
             r"^(not finding|lack of|an inability|the inability)\b",
             r"\b(likely to abort|job has been aborted|was unable to reliably)",
             r"\b(sent help message|set mca parameter|one or more processes exited)\b",

@@ -152,7 +152,7 @@ class Session:
         return self.result(plan, checks)
 
     def ready(self, plan: Plan) -> list[Check]:
-        names = [node.host for node in plan.nodes]
+        names = {node.host: node.rails for node in plan.nodes}
         self.tell(f"allreduce: asking {len(names)} nodes whether they are ready")
         request = self.request
         problems = hosts.preflight(
