@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 MARK = "/run/before-check-mode"
-ELSEWHERE = ("/proc", "/sys", "/dev", "/run", "/tmp", "/var/tmp", "/var/log", "/var/lib/systemd")
-"""Where a running system writes on its own. (/run/netplan and the like are compared apart.)"""
+ELSEWHERE = ["/proc", "/sys", "/dev", "/run", "/tmp", "/var/tmp", "/var/log", "/var/lib/systemd"]
+"""Where a running system writes on its own. What it holds of the network is compared apart."""
+ELSEWHERE += ["/home/*/.ansible", "/root/.ansible"]
+CACHES = ["/var/cache", "/var/lib/apt/lists", "/var/lib/dnf", "/var/lib/rpm", "*/__pycache__"]
+"""Where programs that are only asked, such as package managers, keep what they have read."""
 
 
 def written_since(host) -> str:
-    skip = " -o ".join(f"-path {path}" for path in ELSEWHERE)
-    skip += " -o -path '/home/*/.ansible' -o -path '/root/.ansible'"
+    skip = " -o ".join(f"-path '{path}'" for path in ELSEWHERE + CACHES)
     return host.check_output(f"find / \\( {skip} \\) -prune -o -newer {MARK} -type f -print")
 
 
