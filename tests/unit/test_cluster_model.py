@@ -185,6 +185,11 @@ def test_an_unquoted_pci_address_is_not_a_number_to_base_60() -> None:
     assert [rail.pci for rail in cluster.nodes[0].rails] == ["0000:11:00.0", "0000:46:00.0"]
 
 
+def test_pci_addresses_are_written_as_the_kernel_writes_them() -> None:
+    cluster = small(nodes="list: [{name: a, pci: ['0000:C2:00.0', 0000:dA:00.0]}]")
+    assert [rail.pci for rail in cluster.nodes[0].rails] == ["0000:c2:00.0", "0000:da:00.0"]
+
+
 def test_planes_are_interfaces_of_their_own() -> None:
     devices = "[[0000:11:00.0, 0000:11:00.1], [0000:2f:00.0, 0000:2f:00.1]]"
     cluster = small(planes=2, nodes=f"list: [{{name: a, pci: {devices}}}]")

@@ -4,11 +4,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+import yaml
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model import (
     ModelError,
     compile_model,
@@ -16,6 +19,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model i
     read,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model.findings import SHOWN
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+ROOT = Path(__file__).resolve().parents[2]
 
 BASE = """\
 plugin: baremetal.mpi_roce.cluster
@@ -900,6 +907,57 @@ def test_a_pattern_that_fails_for_every_node_is_told_once() -> None:
     assert [line for line in refused(text) if "the name" in line] == [
         "line 8: leaves.name: the name 'node1' is taken by nodes.name (line 4). Rename one of them."
     ]
+
+
+FULL = yaml.safe_load((ROOT / "inventories/b300/cluster.yml").read_text(encoding="utf-8"))
+FULL["nodes"]["overrides"] = {"node02": {"rack": "a", "slots": 3, "vars": {"x": 1}}}
+FULL["nodes"]["absent"] = ["node04"]
+FULL["vars"] = {"all": {"x": 1}}
+
+
+def places(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in a structure."""
+    items: list[tuple[Any, Any]] = []
+    if isinstance(data, dict):
+        items = list(data.items())
+    elif isinstance(data, list):
+        items = list(enumerate(data))
+    return [path] + [place for key, item in items for place in places(item, (*path, key))]
+
+
+anything = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-5, 5000),
+        st.floats(allow_nan=False),
+        st.text("ab0.:/{}-_ ", max_size=8),
+        st.sampled_from(["node01", "10.0.0.0/8", "10.10.1.1", "point_to_point", "leaf{}", "0"]),
+        st.dates(),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text("ab", max_size=2), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(st.tuples(st.sampled_from(places(FULL)[1:]), anything), min_size=1, max_size=3))
+def test_whatever_stands_anywhere_is_compiled_or_refused(
+    changes: list[tuple[tuple[Any, ...], Any]],
+) -> None:
+    data = copy.deepcopy(FULL)
+    for path, value in changes:
+        inner = data
+        try:
+            for key in path[:-1]:
+                inner = inner[key]
+            inner[path[-1]] = value
+        except (TypeError, KeyError, IndexError):
+            continue  # an earlier change has taken the place away
+    with contextlib.suppress(ModelError):
+        compile_model(read("cluster.yml", yaml.safe_dump(data)))
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
