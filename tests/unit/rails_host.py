@@ -19,6 +19,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import (
     plan,
 )
 
+RUNNING = "ActiveState=active\nUnitFileState=enabled\n"
+
 
 def rail(number, **more):
     """One entry of cluster_rails."""
@@ -45,6 +47,7 @@ class FakeHost:
         self.routes = []
         self.rules = []
         self.loaded = {}
+        self.service = RUNNING
         self.max_mtu = {}
         self.deaf = set()
         self.silent_gateways = set()
@@ -110,6 +113,10 @@ class FakeHost:
                 self._configure(name)
         elif words[0] == "networkctl":
             return self._said(argv, self._status(words[words.index("--") + 1 :]))
+        elif words[:2] == ["systemctl", "show"]:
+            return self._said(argv, self.service)
+        elif words[:2] == ["systemctl", "enable"]:
+            self.service = RUNNING
         elif words[0] == "ping":
             return Result(tuple(argv), 1 if words[-1] in self.silent_gateways else 0, "", "")
         elif words[0] != "systemctl":

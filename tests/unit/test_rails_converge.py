@@ -60,7 +60,7 @@ def test_the_second_run_changes_nothing_and_asks_little(settled):
     assert outcome.diff == []
     assert settled.changing_commands() == []
     asked = [command for command in settled.commands if command[0] != "ping"]
-    assert len(asked) == 4, asked
+    assert len(asked) == 5, asked
 
 
 def test_check_mode_shows_all_and_changes_nothing(host):
@@ -217,6 +217,25 @@ def test_the_path_is_not_tried_when_it_is_not_asked_for(settled):
     outcome = settled.converge(RAILS, check_path=False)
     assert of(outcome, "rail_path") == []
     assert not [command for command in settled.commands if command[0] == "ping"]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        "ActiveState=inactive\nUnitFileState=enabled\n",
+        "ActiveState=active\nUnitFileState=disabled\n",
+    ],
+)
+def test_the_service_runs_and_starts_at_boot(settled, state):
+    settled.service = state
+    shown = settled.converge(RAILS, check_mode=True)
+    assert [check.status for check in of(shown, "rails_service")] == ["pending"]
+    assert settled.changing_commands() == []
+    outcome = settled.converge(RAILS)
+    assert outcome.changed
+    assert ("systemctl", "enable", "--now", "systemd-networkd.service") in settled.commands
+    assert settled.touched == []
+    assert not settled.converge(RAILS).changed
 
 
 # Files of others

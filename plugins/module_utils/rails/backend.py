@@ -46,6 +46,8 @@ class Backend(Protocol):
     """One network service."""
 
     name: str
+    unit: str
+    """The systemd unit that configures the rails, now and at boot."""
 
     def render(self, rail: RailPlan) -> str:
         """The block of a rail."""

@@ -33,7 +33,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.machine import 
     container,
 )
 
-from . import arp, detect, device, intent, link_files, path_mtu, readback
+from . import arp, detect, device, intent, link_files, path_mtu, readback, service
 from .backend import BACKENDS, Backend, Conflict
 from .plan import RailPlan
 from .readback import Observation
@@ -110,6 +110,7 @@ class _Run:
             if self.old_blocks.get(name) != self.blocks.get(name)
         ]
         self.removed = [name for name in self.old_blocks if name not in self.by_name]
+        self.service = service.state(backend.unit, host.run)
         self.seen = self._observe(self.state)
         self.complaints: dict[str, str] = {}
         self.rolled_back: list[str] = []
@@ -267,7 +268,7 @@ class _Run:
         diff = diffs(plans) + self._running_diff()
         drifted = [rail.interface for rail in self._live if self._incomplete(rail)]
         unfinished = intent.unfinished(self.host.root)
-        changed = bool(diff or drifted or unfinished)
+        changed = bool(diff or drifted or unfinished or self.service != service.READY)
         if self.changed_blocks:
             self.backend.validate(self.blocks)
         if changed and not self.check_mode:
@@ -292,6 +293,9 @@ class _Run:
         # A changed file is taken over gently; one that networkd knows already needs the firmer way.
         again = [name for name in drifted if name not in self.changed_blocks]
         again += [name for name in unfinished if name in live and name not in again]
+        if self.service != service.READY:
+            service.start(self.backend.unit, self.host.run)
+            self.service = service.state(self.backend.unit, self.host.run)
         intent.begin([*written, *again], self.host.root)
         _write_all(plans)
         self._rename()
@@ -435,6 +439,7 @@ class _Run:
             wait_s = self.request.wait_s if changed and not self.check_mode else _PATH_WAIT_S
             clock, sleep = self.host.clock, self.host.sleep
             unreached = path_mtu.unreached(sound, self.host.run, wait_s, clock, sleep)
+        checks.append(readback.service_check(self.backend.unit, self.service, self.check_mode))
         for rail in self.request.rails:
             own = of[rail.interface]
             if self.request.check_path and not self._blocked(rail.interface):

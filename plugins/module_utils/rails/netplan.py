@@ -24,7 +24,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import (
 )
 
 from .backend import NETPLAN, OWNER, Blocks, Conflict, mac_equal, names_match
-from .networkd import network_file_conflicts, network_files, take_over
+from .networkd import NETWORKD_UNIT, network_file_conflicts, network_files, take_over
 from .plan import MAIN_TABLE, RailPlan
 from .state import Link
 
@@ -44,6 +44,7 @@ class Netplan:
     """
 
     name = NETPLAN
+    unit = NETWORKD_UNIT
 
     def __init__(self, run: Runner, root: Path = Path("/")) -> None:
         self._run = run

@@ -21,6 +21,7 @@ from .state import Link
 
 _PREFIX = f"10-{OWNER}-"
 _SUFFIX = ".network"
+NETWORKD_UNIT = "systemd-networkd.service"
 _DIRECTORIES = ("etc", "run", "usr/lib", "lib")
 
 
@@ -28,6 +29,7 @@ class Networkd:
     """Files in /etc/systemd/network; taken over with `networkctl reload`, rail by rail."""
 
     name = NETWORKD
+    unit = NETWORKD_UNIT
 
     def __init__(self, run: Runner, root: Path = Path("/")) -> None:
         self._run = run
@@ -117,8 +119,6 @@ def take_over(run: Runner, again: Sequence[str]) -> None:
 
     Links in `again` have drifted from a file that networkd knows already, so they are set up anew.
     """
-    if run(("systemctl", "is-active", "--quiet", "systemd-networkd"), check=False).rc != 0:
-        run(("systemctl", "start", "systemd-networkd"))
     run(("networkctl", "reload"))
     if again:
         run(("networkctl", "reconfigure", *again))

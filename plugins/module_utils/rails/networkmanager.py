@@ -36,6 +36,7 @@ class NetworkManager:
     """Profiles in /etc/NetworkManager; each is loaded and brought up by itself."""
 
     name = NETWORKMANAGER
+    unit = "NetworkManager.service"
 
     def __init__(self, run: Runner, root: Path = Path("/")) -> None:
         self._run = run
@@ -113,8 +114,7 @@ class NetworkManager:
         return {name: active[name] for name in interfaces if name in active}
 
     def apply(self, written: Sequence[str], again: Sequence[str]) -> dict[str, str]:
-        if self._run(("nmcli", "general", "reload", "conf"), check=False).rc != 0:
-            self._run(("systemctl", "start", "NetworkManager"))
+        self._run(("nmcli", "general", "reload", "conf"))
         present = [name for name in written if self._path(name).exists()]
         if present:
             self._run(("nmcli", "connection", "load", *(str(self._path(name)) for name in present)))

@@ -21,8 +21,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
 from .device import NAMED, NO_PCI, REFUSED, RENAME, Naming
 from .device import REBOOT as NAME_AT_REBOOT
 from .plan import MAIN_TABLE, RailPlan, Route, Rule
+from .service import READY
 from .state import Link, State
 
+SERVICE = "rails_service"
 NAME = "rail_name"
 CLAIM = "rail_claim"
 CONFIG = "rail_config"
@@ -175,6 +177,11 @@ def _at_reboot(check: Check, reason: str) -> Check:
     if check.status in (OK, NOT_APPLICABLE):
         return check
     return replace(check, status=REBOOT, reason=reason)
+
+
+def service_check(unit: str, found: str, check_mode: bool) -> Check:
+    """The check of the network service, which all rails share."""
+    return compare(SERVICE, READY, found, subject=unit, check_mode=check_mode)
 
 
 def path_check(
