@@ -6,6 +6,7 @@ Field names are those of the host variables in docs/architecture.md.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
@@ -108,3 +109,8 @@ class Cluster:
     leaves: list[Switch]
     spines: list[Switch]
     group_vars: dict[str, dict[str, Any]]
+
+
+def rack_group(rack: str) -> str:
+    """The Ansible group of a rack: what no group name may have becomes an underscore."""
+    return "rack_" + re.sub(r"[^A-Za-z0-9_]", "_", rack)

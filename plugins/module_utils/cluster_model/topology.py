@@ -59,12 +59,6 @@ class Topology:
         """Lanes of one node on this leaf of the set."""
         return sum(lane.leaf == leaf for lane in self.lanes)
 
-    def leaf_of(self, node: int, lane: Lane) -> int:
-        return node // self.nodes_per_set * self.leaves_per_set + lane.leaf
-
-    def leaf_port_of(self, node: int, lane: Lane) -> int:
-        return node % self.nodes_per_set * self.lanes_on(lane.leaf) + lane.place
-
     def uplink_port(self, spine: int, link: int) -> int:
         """The port of every leaf that carries this link to this spine."""
         return self.leaf_ports.count - self.uplinks + spine * self.links_per_leaf + link

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .cluster import Cluster, Host, Node, Switch
-from .compiler import rack_group
+from .cluster import Cluster, Host, Node, Switch, rack_group
 
 
 @dataclass
