@@ -230,18 +230,18 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import arp, detect
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.backend import BACKENDS
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.converge import (
-    LAYER,
-    Host,
-    Request,
-    converge,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.converge import converge
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.plan import (
     ROUTINGS,
     SOURCE,
     Numbers,
     PlanError,
     plan_rails,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.survey import (
+    LAYER,
+    Host,
+    Request,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.reboots import RecordError
 

@@ -14,9 +14,11 @@ from pathlib import Path
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Result
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import (
+    claims,
     converge,
     networkd,
     plan,
+    survey,
 )
 
 RUNNING = "ActiveState=active\nUnitFileState=enabled\n"
@@ -83,7 +85,7 @@ class FakeHost:
     # What the code under test sees
 
     def host(self):
-        return converge.Host(
+        return survey.Host(
             self.run, self.root, os.getuid(), os.getgid(), self.sleep, lambda: self.now
         )
 
@@ -92,7 +94,7 @@ class FakeHost:
 
     def converge(self, rails, *, check_mode=False, backend=None, **more):
         wanted = plan.plan_rails(rails, **more.pop("plan", {}))
-        request = converge.Request(wanted, **more)
+        request = survey.Request(wanted, **more)
         backend = backend or networkd.Networkd(self.run, self.root)
         return converge.converge(request, backend, self.host(), check_mode=check_mode)
 
@@ -186,7 +188,7 @@ class FakeHost:
         files = {}
         for path in paths:
             text = path.read_text()
-            name = networkd.parse_unit(text)["Match"]["Name"]
+            name = claims.parse_unit(text)["Match"]["Name"]
             files[name] = (path, text)
         return files
 

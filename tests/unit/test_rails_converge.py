@@ -9,9 +9,9 @@ import json
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import (
     arp,
-    converge,
     intent,
     networkd,
+    writing,
 )
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -163,6 +163,12 @@ def test_a_rail_that_is_none_any_more_loses_address_rule_and_file(settled):
     assert [rule["src"] for rule in settled.rules] == ["10.100.0.11", "10.100.1.11"]
     assert not list(settled.root.glob("etc/systemd/network/*rail2*"))
     assert not settled.converge(RAILS[:2]).changed
+
+
+def test_what_an_operator_did_with_a_former_rail_stays(settled):
+    settled.links["rail2"]["addresses"].append("192.168.7.1/24")
+    settled.converge(RAILS[:2])
+    assert settled.links["rail2"]["addresses"] == ["192.168.7.1/24"]
 
 
 def test_a_rail_that_does_not_come_up_gets_its_former_configuration_back(settled):
@@ -392,7 +398,7 @@ def test_a_change_that_was_written_and_not_taken_over_is_taken_over(settled):
 
 def test_files_are_all_written_or_none(settled, monkeypatch):
     before = {path: path.read_text() for path in settled.root.glob("etc/**/*") if path.is_file()}
-    real = converge.FilePlan.apply
+    real = writing.FilePlan.apply
 
     def apply(plan):
         if "rail1" in plan.path.name and "mtu" not in str(plan.before):
@@ -400,7 +406,7 @@ def test_files_are_all_written_or_none(settled, monkeypatch):
         real(plan)
 
     with monkeypatch.context() as patch:
-        patch.setattr(converge.FilePlan, "apply", apply)
+        patch.setattr(writing.FilePlan, "apply", apply)
         with pytest.raises(OSError, match="No space left"):
             settled.converge([rail(0, mtu=8000), rail(1, mtu=8000), rail(2)])
     now = {path: path.read_text() for path in settled.root.glob("etc/**/*") if path.is_file()}

@@ -21,6 +21,9 @@ from .state import Link
 OWNER = "baremetal-mpi-roce"
 """Part of the name of every file of ours, so that they are found again, and no other is touched."""
 
+NETWORK_PREFIX = f"10-{OWNER}-"
+"""Of files in /etc/systemd/network: before the distribution's and netplan's own."""
+
 NETPLAN = "netplan"
 NETWORKD = "networkd"
 NETWORKMANAGER = "networkmanager"
@@ -86,6 +89,6 @@ def mac_equal(left: str, right: str) -> bool:
     return bool(left) and left.lower().replace("-", ":") == right.lower().replace("-", ":")
 
 
-def rail_of(path: Path, suffix: str, prefix: str = f"10-{OWNER}-") -> str:
+def rail_of(path: Path, suffix: str, prefix: str = NETWORK_PREFIX) -> str:
     """The interface that a file of ours is named after."""
     return path.name[len(prefix) : -len(suffix)]

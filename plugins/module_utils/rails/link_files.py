@@ -12,11 +12,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import (
     with_header,
 )
 
-from .backend import OWNER, Conflict, rail_of
-from .networkd import parse_unit
+from .backend import NETWORK_PREFIX, Conflict
+from .claims import parse_unit
 from .plan import RailPlan
 
-_PREFIX = f"10-{OWNER}-"
 _SUFFIX = ".link"
 _DIRECTORIES = ("etc", "run", "usr/lib", "lib")
 
@@ -33,7 +32,7 @@ def link_file(rail: RailPlan) -> str:
 
 def link_file_path(interface: str, root: Path = Path("/")) -> Path:
     """First in udev's order, before the distribution's 99-default.link and netplan's own."""
-    return root / f"etc/systemd/network/{_PREFIX}{interface}{_SUFFIX}"
+    return root / f"etc/systemd/network/{NETWORK_PREFIX}{interface}{_SUFFIX}"
 
 
 def plan_link_files(
@@ -42,7 +41,7 @@ def plan_link_files(
     """Files for all `rails` with a PCI address; others of ours go, but for those of `kept`."""
     wanted = {link_file_path(rail.interface, root): link_file(rail) for rail in rails if rail.pci}
     keep = {link_file_path(interface, root) for interface in kept}
-    there = set((root / "etc/systemd/network").glob(f"{_PREFIX}*{_SUFFIX}"))
+    there = set((root / "etc/systemd/network").glob(f"{NETWORK_PREFIX}*{_SUFFIX}"))
     return [plan_file(path, wanted.get(path)) for path in sorted((there | set(wanted)) - keep)]
 
 
@@ -53,7 +52,7 @@ def link_file_conflicts(rails: Sequence[RailPlan], root: Path = Path("/")) -> li
     conflicts = []
     for directory in _DIRECTORIES:
         for path in sorted((root / directory / "systemd/network").glob(f"*{_SUFFIX}")):
-            if path.name.startswith((_PREFIX, "10-netplan-")):
+            if path.name.startswith((NETWORK_PREFIX, "10-netplan-")):
                 continue
             sections = parse_unit(path.read_text(encoding="utf-8", errors="replace"))
             name = sections.get("Link", {}).get("Name", "")
@@ -68,9 +67,3 @@ def link_file_conflicts(rails: Sequence[RailPlan], root: Path = Path("/")) -> li
                     Conflict(rail, where, f"it names {' '.join(at) or 'a device'} {name}")
                 )
     return conflicts
-
-
-def owned(root: Path = Path("/")) -> list[str]:
-    """Interfaces that have a link file of ours."""
-    directory = root / "etc/systemd/network"
-    return [rail_of(path, _SUFFIX) for path in sorted(directory.glob(f"{_PREFIX}*{_SUFFIX}"))]

@@ -24,7 +24,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import (
 )
 
 from .backend import NETPLAN, OWNER, Blocks, Conflict, mac_equal, names_match
-from .networkd import NETWORKD_UNIT, network_file_conflicts, network_files, take_over
+from .claims import network_file_conflicts
+from .networkd import NETWORKD_UNIT, network_files, take_over
 from .plan import MAIN_TABLE, RailPlan
 from .state import Link
 

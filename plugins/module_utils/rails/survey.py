@@ -1,0 +1,231 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What is there, what is wanted, and what lies between them: everything but the doing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import reboots
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
+    NOT_APPLICABLE,
+    OK,
+    Check,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Runner
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.machine import (
+    IN_CONTAINER,
+    boot_id,
+    container,
+)
+
+from . import arp, detect, device, link_files, readback, service
+from .backend import BACKENDS, Backend, Conflict
+from .plan import RailPlan
+from .readback import Observation
+from .state import State, read_state
+
+LAYER = "rails"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of this host."""
+
+    rails: Sequence[RailPlan]
+    arp: Mapping[str, int] = field(default_factory=lambda: dict(arp.DEFAULTS))
+    check_path: bool = True
+    wait_s: float = 30.0
+
+
+@dataclass(frozen=True)
+class Host:
+    """The machine, or what stands in for it."""
+
+    run: Runner
+    root: Path = Path("/")
+    uid: int = 0
+    gid: int = 0
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+
+
+class Survey:
+    """One host, its rails as planned and as they were last looked at."""
+
+    def __init__(self, request: Request, backend: Backend, host: Host) -> None:
+        self.request = request
+        self.backend = backend
+        self.host = host
+        self.by_name = {rail.interface: rail for rail in request.rails}
+        self.state = read_state(host.run)
+        by_pci = device.interfaces_by_pci(host.root)
+        self.namings = {
+            rail.interface: device.naming(rail, self.state.links, by_pci, self.state.in_use)
+            for rail in request.rails
+        }
+        self.claims = self._find_claims()
+        self.old_blocks = backend.read()
+        self.blocks = self._wanted_blocks()
+        self.changed_blocks = [
+            name
+            for name in {**self.old_blocks, **self.blocks}
+            if self.old_blocks.get(name) != self.blocks.get(name)
+        ]
+        self.removed = [name for name in self.old_blocks if name not in self.by_name]
+        self.service = service.state(backend.unit, host.run)
+        self.seen = self._observe(self.state)
+
+    def look(self) -> None:
+        """Read the rails again."""
+        self.state = read_state(self.host.run)
+        self.seen = self._observe(self.state)
+
+    # What may be done with each rail
+
+    def _find_claims(self) -> dict[str, tuple[str, ...]]:
+        rails = [
+            rail
+            for rail in self.request.rails
+            if self.namings[rail.interface].verdict != device.REFUSED
+        ]
+        conflicts: list[Conflict] = self.backend.conflicts(rails, self.state.links)
+        conflicts += link_files.link_file_conflicts(rails, self.host.root)
+        claims: dict[str, tuple[str, ...]] = {}
+        for conflict in conflicts:
+            claims[conflict.interface] = (*claims.get(conflict.interface, ()), str(conflict))
+        return claims
+
+    def blocked(self, name: str) -> bool:
+        return self.namings[name].verdict == device.REFUSED or name in self.claims
+
+    @property
+    def writable(self) -> list[RailPlan]:
+        """Rails whose files are ours to write."""
+        return [rail for rail in self.request.rails if not self.blocked(rail.interface)]
+
+    @property
+    def live(self) -> list[RailPlan]:
+        """Rails that can run as planned without a reboot."""
+        return [
+            rail
+            for rail in self.writable
+            if self.namings[rail.interface].verdict in (device.NAMED, device.RENAME)
+        ]
+
+    def _wanted_blocks(self) -> dict[str, str]:
+        """A rail that must not be touched keeps the block it has."""
+        blocks = {}
+        for rail in self.request.rails:
+            name = rail.interface
+            if not self.blocked(name):
+                blocks[name] = self.backend.render(rail)
+            elif name in self.old_blocks:
+                blocks[name] = self.old_blocks[name]
+        return blocks
+
+    # Reading
+
+    def _observe(self, state: State) -> dict[str, Observation]:
+        root = self.host.root
+        present = [rail.interface for rail in self.live if rail.interface in state.links]
+        owners = self.backend.owners(present)
+        on_disk = self.backend.read()
+        seen = {}
+        for rail in self.request.rails:
+            name = rail.interface
+            refused = ""
+            if container(root) and name in state.links and not arp.writable(name, root):
+                refused = IN_CONTAINER
+            seen[name] = Observation(
+                naming=self.namings[name],
+                claims=self.claims.get(name, ()),
+                owner=owners.get(name, ""),
+                on_disk=on_disk.get(name) == self.blocks.get(name),
+                link=state.links.get(name),
+                routes=readback.routes_of(rail, state),
+                rules=readback.rules_of(rail, state),
+                arp=arp.read_settings(name, root),
+                arp_refused=refused,
+            )
+        return seen
+
+    def checks_of(self, rail: RailPlan, *, check_mode: bool) -> list[Check]:
+        return readback.rail_checks(
+            rail,
+            self.seen[rail.interface],
+            self.backend.owner(rail.interface),
+            self.request.arp,
+            check_mode=check_mode,
+        )
+
+    def differing(self, rail: RailPlan, names: Iterable[str]) -> list[Check]:
+        """Checks that a run could set right: no run brings a carrier."""
+        wanted = set(names)
+        return [
+            check
+            for check in self.checks_of(rail, check_mode=True)
+            if check.name in wanted
+            and check.status not in (OK, NOT_APPLICABLE)
+            and check.found != readback.NO_CARRIER
+        ]
+
+    def incomplete(self, rail: RailPlan) -> bool:
+        """Whether something is missing that the network service has to bring about."""
+        seen = self.seen[rail.interface]
+        if self.differing(rail, (readback.CONFIG, readback.LINK, readback.MTU)):
+            return True
+        addresses = seen.link.addresses if seen.link else ()
+        missing_rule = rail.rule is not None and rail.rule not in seen.rules
+        return (
+            rail.cidr not in addresses or missing_rule or not set(rail.routes) <= set(seen.routes)
+        )
+
+    # Planning
+
+    def file_plans(self) -> list[FilePlan]:
+        root = self.host.root
+        kept = [name for name in self.by_name if self.blocked(name)]
+        plans = self.backend.files(self.blocks)
+        for other in BACKENDS:
+            if other != self.backend.name:
+                plans += detect.backend_named(other, self.host.run, root).files({})
+        plans += link_files.plan_link_files(self.writable, kept, root)
+        plans.append(arp.plan_settings_file(self.blocks, self.request.arp, root))
+        plans.append(self._reboot_plan())
+        return [replace(plan, uid=self.host.uid, gid=self.host.gid) for plan in plans]
+
+    def _reboot_plan(self) -> FilePlan:
+        reasons = [
+            reboots.Reason(
+                subject=name,
+                wanted=f"{name} at {self.by_name[name].pci}",
+                running=str(naming.interface),
+                reason=naming.reason,
+            )
+            for name, naming in self.namings.items()
+            if naming.verdict == device.REBOOT and name not in self.claims
+        ]
+        return reboots.plan(LAYER, reasons, boot_id(self.host.root), root=self.host.root)
+
+    def running_diff(self) -> list[dict[str, Any]]:
+        """What differs in the running kernel, rail by rail."""
+        shown = []
+        for rail in self.live:
+            names = (readback.NAME, *readback.SERVICE_SETS[1:], readback.ARP)
+            checks = self.differing(rail, names)
+            if checks:
+                header = f"{rail.interface} (running)"
+                shown.append(
+                    {
+                        "before_header": header,
+                        "after_header": header,
+                        "before": "".join(f"{check.name}: {check.found}\n" for check in checks),
+                        "after": "".join(f"{check.name}: {check.wanted}\n" for check in checks),
+                    }
+                )
+        return shown
