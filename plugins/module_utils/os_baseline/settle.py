@@ -75,7 +75,7 @@ def settle(parts: Sequence[Part], node: Node) -> Outcome:
 def _file_check(planned: FilePlan, node: Node) -> Check:
     """A file is judged by its plan in check mode, and by reading it again after a change."""
     subject = f"/{planned.path.relative_to(node.root)}"
-    wanted = "absent" if planned.after is None else "as configured"
+    wanted = "absent" if planned.after is None else "as planned"
     if not planned.changed:
         return Check("file", wanted, wanted, OK, subject)
     if node.check_mode:
