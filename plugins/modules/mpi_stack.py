@@ -228,6 +228,17 @@ def readback(
     found = mpi_environment.effective_parameters(files.plan_file(mca_file, None).before or "")
     result = [
         checks.compare(
+            "file",
+            "as planned",
+            "different" if one.changed else "as planned",
+            subject=str(one.path),
+            check_mode=check_mode,
+            reason="written by something else as well",
+        )
+        for one in plan(settings, params)
+    ]
+    result += [
+        checks.compare(
             "mpi_parameter",
             value,
             found.get(name),
