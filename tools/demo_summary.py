@@ -13,25 +13,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+TOP = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(TOP / "collections"))
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.table import (  # noqa: E402
+    rate_text,
+    size_text,
+    time_text,
+)
+
 
 def newest_report(cluster: str) -> Path:
     """Names hold the time of the run, so the last in order is the newest."""
-    reports = sorted(Path("reports", cluster).glob("site-*.json"))
+    reports = sorted((TOP / "reports" / cluster).glob("site-*.json"))
     if not reports:
         raise SystemExit(f"reports/{cluster}/ has no report of site.yml. Did the run get that far?")
     return reports[-1]
-
-
-def size_name(size: int) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size} {unit}"
-        size //= 1024
-    return f"{size} GiB"
-
-
-def time_name(us: float) -> str:
-    return f"{us:.0f} us" if us < 1000 else f"{us / 1000:.1f} ms"
 
 
 def checks(report: dict[str, Any]) -> str:
@@ -64,11 +61,11 @@ def allreduce(figures: dict[str, Any]) -> Iterator[str]:
     yield f"{figures['ranks']} ranks over {figures['transport']}, every result right to the bit"
     for one in (sizes[0], sizes[len(sizes) // 2], sizes[-1]):
         yield (
-            f"{size_name(one['bytes'])}: median {time_name(one['median_us'])}, "
-            f"p99 {time_name(one['p99_us'])}, busbw {one['busbw_gbytes_s']:.3g} GB/s"
+            f"{size_text(one['bytes'])}: median {time_text(one['median_us'])}, "
+            f"p99 {time_text(one['p99_us'])}, busbw {rate_text(one['busbw_gbytes_s'])}"
         )
     nominal = " (nominal: these rails are virtual)" if figures["virtual"] else ""
-    yield f"line rate of a node {figures['line_rate_gbytes_s']:g} GB/s{nominal}"
+    yield f"line rate of a node {rate_text(figures['line_rate_gbytes_s'])}{nominal}"
 
 
 def rows(report: dict[str, Any], path: Path, times: str) -> Iterator[tuple[str, str]]:
@@ -105,7 +102,7 @@ def rows(report: dict[str, Any], path: Path, times: str) -> Iterator[tuple[str, 
     else:
         yield "changed", "nothing"
     yield "time", times
-    yield "report", str(path)
+    yield "report", str(path.relative_to(TOP))
     yield "log in", "./demo login node01"
     yield "take down", "./demo down"
 
