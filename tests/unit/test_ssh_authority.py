@@ -239,6 +239,25 @@ def test_no_two_nodes_ever_meet_that_do_not_believe_each_other(cluster: Cluster)
     assert cluster.believed()[0] == "generation-3"
 
 
+def test_a_rotation_begun_within_another_waits_for_it(cluster: Cluster) -> None:
+    cluster.prepare()
+    cluster.lay(*NODES)
+    for _run in range(2):
+        cluster.prepare(generation=2)
+        cluster.lay(*NODES[: 2 - _run])
+    # node02 still has certificates of the first; the third must not push it out.
+    for _run in range(3):
+        cluster.prepare(generation=3)
+        cluster.lay("node01")
+        assert "generation-1" in cluster.believed()
+    cluster.prepare(generation=3)
+    cluster.lay(*NODES)
+    for _run in range(3):
+        cluster.prepare(generation=3)
+        cluster.lay(*NODES)
+    assert cluster.believed() == ["generation-3"]
+
+
 def test_a_theft_drops_the_old_one_at_once(cluster: Cluster) -> None:
     cluster.prepare()
     cluster.lay(*NODES)

@@ -172,6 +172,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     made = Machine(tmp_path)
     monkeypatch.setattr(accounts, "find", lambda user: made.user)
     monkeypatch.setattr(accounts, "home_missing", lambda account: False)
+    monkeypatch.setattr(accounts, "groups", lambda account: ["mpi"])
     monkeypatch.setattr(sshd.Sshd, "_program", lambda self: "/usr/sbin/sshd")
     return made
 
@@ -250,6 +251,8 @@ def test_drift_is_told_and_put_right(path: str, how: str, machine: Machine) -> N
     assert "pending" in statuses(told)
     assert str(file) in [diff["after_header"] for diff in told.diff]
     outcome = machine.call(machine.request())
+    read_at_start = path == "sshd_drop_in" or (path == "host_certificate" and how == "mode")
+    assert machine.reloads == int(read_at_start)
     if outcome.sign:
         outcome = machine.call(machine.request(certificates=machine.sign(outcome)))
     else:

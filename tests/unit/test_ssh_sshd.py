@@ -16,6 +16,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.sshd 
     Settings,
     Sshd,
     listening,
+    refusal,
 )
 
 
@@ -89,3 +90,23 @@ def test_the_certificate_on_the_wire() -> None:
 def test_where_authorized_keys_lies(setting: str, path: str) -> None:
     account = Account("mpi", 1, 1, Path("/home/mpi"), "/bin/sh")
     assert path_of(account, setting) == Path(path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [
+        ({}, ""),
+        ({"allowusers": ["root", "mpi"]}, ""),
+        ({"allowusers": ["m*"]}, ""),
+        ({"allowusers": ["mpi@10.0.0.*"]}, ""),
+        ({"allowusers": ["root", "ops"]}, "AllowUsers root ops"),
+        ({"denyusers": ["mpi"]}, "DenyUsers mpi"),
+        ({"allowgroups": ["hpc"]}, ""),
+        ({"allowgroups": ["wheel"]}, "AllowGroups wheel"),
+        ({"denygroups": ["hp?"]}, "DenyGroups hp?"),
+    ],
+)
+def test_a_rule_that_refuses_the_mpi_user_is_named(
+    settings: dict[str, list[str]], found: str
+) -> None:
+    assert refusal(Settings(settings), "mpi", ["mpi", "hpc"]) == found

@@ -41,6 +41,17 @@ def find(user: str) -> Optional[Account]:
     return Account(user, entry.pw_uid, entry.pw_gid, Path(entry.pw_dir), entry.pw_shell)
 
 
+def groups(account: Account) -> list[str]:
+    """Names of the groups the account is in; one that has no name is left out."""
+    names = []
+    for gid in os.getgrouplist(account.name, account.gid):
+        try:
+            names.append(grp.getgrgid(gid).gr_name)
+        except KeyError:
+            continue
+    return names
+
+
 def commands(user: str, uid: Optional[int], shell: str) -> list[list[str]]:
     """What makes the account, in order; none when it is there.
 

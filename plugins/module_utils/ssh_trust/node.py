@@ -54,6 +54,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.keys 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.sshd import (
     Settings,
     Sshd,
+    refusal,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.wire import (
     PublicKey,
@@ -292,7 +293,13 @@ class Node:
         self, account: Optional[accounts.Account], settings: Settings
     ) -> None:
         lines = self.request.authorized_keys if self.request.mode == AUTHORIZED_KEYS else ()
-        if account is None or not account.home.is_dir():
+        if account is None:
+            return
+        if not account.home.is_dir():
+            if lines:
+                raise TrustError(
+                    f"{account.home}: the home of {account.name} is missing: make it, or mount it"
+                )
             return
         path = authorized_keys.path_of(account, settings.first("authorizedkeysfile"))
         try:
@@ -498,6 +505,14 @@ class Node:
             settings.first("pubkeyauthentication"),
             f"sshd's configuration forbids {request.user} to log in with a key",
         )
+        account = accounts.find(request.user)
+        if account is not None:
+            told(
+                "sshd_admits",
+                request.user,
+                refusal(settings, request.user, accounts.groups(account)) or request.user,
+                f"a rule of yours in sshd's configuration refuses {request.user}: add it there",
+            )
 
     def _read_back_presented(self, settings: Settings) -> None:
         """The certificate on the wire is the one on the disk."""

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import fnmatch
 import ipaddress
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
@@ -31,6 +33,26 @@ class Settings:
 
     def first(self, keyword: str) -> str:
         return (self.values.get(keyword) or [""])[0]
+
+
+def refusal(settings: Settings, user: str, groups: Sequence[str]) -> str:
+    """The rule of the operator by which sshd admits this user from nowhere; empty when none."""
+    for keyword, names in (("user", [user]), ("group", list(groups))):
+        denied = [word.split("@")[0] for word in _words(settings, f"deny{keyword}s")]
+        allowed = [word.split("@")[0] for word in _words(settings, f"allow{keyword}s")]
+        if _any_matches(names, denied):
+            return f"Deny{keyword.capitalize()}s {' '.join(denied)}"
+        if allowed and not _any_matches(names, allowed):
+            return f"Allow{keyword.capitalize()}s {' '.join(allowed)}"
+    return ""
+
+
+def _words(settings: Settings, keyword: str) -> list[str]:
+    return [word for value in settings.values.get(keyword, []) for word in value.split()]
+
+
+def _any_matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in patterns)
 
 
 class Sshd:

@@ -1,0 +1,257 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""SSH trust on the virtual nodes: who gets in, who is refused, and what repairs what.
+
+The authority lies in a directory of its own here, so that its rotations end with these tests.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.nodes import Nodes, Run
+
+pytestmark = pytest.mark.nodes
+
+OWN = "/etc/baremetal-mpi-roce/ssh"
+DROP_IN = "/etc/ssh/sshd_config.d/10-baremetal-mpi-roce.conf"
+PLAYBOOK = "playbooks/ssh.yml"
+
+
+@dataclass
+class Trust:
+    """The layer on the nodes, with the authority of these tests."""
+
+    nodes: Nodes
+    state: Path
+
+    def play(self, *words: str, nodes: Nodes | None = None, expect: int | None = 0) -> Run:
+        extra = f"--extra-vars=ssh_trust_state_dir={self.state}"
+        return (nodes or self.nodes).play(PLAYBOOK, extra, *words, expect=expect)
+
+    @property
+    def compute(self) -> list[str]:
+        return self.nodes.group("compute")
+
+    @property
+    def launcher(self) -> str:
+        return self.nodes.group("launcher")[0]
+
+    def login(self, source: str, target: str) -> str:
+        """Empty when the MPI user gets from one node to another, else what ssh printed."""
+        command = f"su -l mpi -c 'ssh -n -o BatchMode=yes -o ConnectTimeout=10 {target} hostname'"
+        # 255 would be taken for a failure of the way to the source itself.
+        done = self.nodes.on(source).run(f"{command} || exit 1")
+        if done.rc:
+            return done.stderr or f"exit status {done.rc}"
+        assert done.stdout.strip() == target.partition("-rail")[0]
+        return ""
+
+    def unreached(self, *hosts: str) -> dict[tuple[str, str], str]:
+        """Every pair of these hosts that does not get through, and why."""
+        pairs = [(source, target) for source in hosts for target in hosts if source != target]
+        found = {pair: self.login(*pair) for pair in pairs}
+        return {pair: why for pair, why in found.items() if why}
+
+
+def without(nodes: Nodes, gone: str, folder: Path) -> Nodes:
+    """The same inventory, which one host has left."""
+    listed = nodes.variables
+    variables = {name: of for name, of in listed["_meta"]["hostvars"].items() if name != gone}
+    groups = {
+        name: {"hosts": {host: {} for host in group.get("hosts", []) if host != gone}}
+        for name, group in listed.items()
+        if name not in ("_meta", "all", "ungrouped")
+    }
+    folder.mkdir(exist_ok=True)
+    path = folder / "hosts.yml"  # JSON is YAML
+    path.write_text(json.dumps({"all": {"hosts": variables, "children": groups}}))
+    return Nodes(folder)
+
+
+@pytest.fixture(scope="module")
+def trust(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trust]:
+    made = Trust(nodes, tmp_path_factory.mktemp("trust") / "ssh-ca")
+    made.play()
+    yield made
+    nodes.play(PLAYBOOK)
+    nodes.play(PLAYBOOK)
+
+
+def test_everybody_reaches_everybody(trust: Trust) -> None:
+    assert trust.unreached(trust.launcher, *trust.compute) == {}
+    first, second = trust.compute[:2]
+    assert trust.login(first, f"{second}-rail0") == ""
+
+
+def test_a_second_run_changes_nothing_and_costs_two_executions(trust: Trust) -> None:
+    run = trust.play()
+    assert run.total("changed") == 0
+    assert trust.play("--check", "--diff").total("changed") == 0
+    text = next(line for line in run.output.splitlines() if "module executions" in line)
+    assert re.search(r": 2 at most", text), "one to lay the trust and one to prove it"
+
+
+def test_no_secret_at_any_verbosity(trust: Trust) -> None:
+    last = trust.compute[-1]
+    trust.nodes.on(last).check_output(f"rm -r {OWN}")
+    run = trust.play("-vvvv", "--diff")
+    assert "PRIVATE KEY" not in run.output
+    body = trust.nodes.on(last).file(f"{OWN}/id_ed25519").content_string.splitlines()[2]
+    assert body not in run.output
+    for path in trust.state.rglob("*_ca"):
+        assert path.read_text().splitlines()[2] not in run.output
+
+
+class TestMembership:
+    """One node leaves and comes back."""
+
+    def test_who_has_left_is_refused_both_ways(self, trust: Trust, tmp_path: Path) -> None:
+        gone, *rest = reversed(trust.compute)
+        smaller = without(trust.nodes, gone, tmp_path / "smaller")
+        told = trust.play("--check", nodes=smaller)
+        assert f"{gone} left the inventory" in told.output
+        assert trust.login(rest[0], gone) == "", "check mode has revoked nothing"
+        trust.play(nodes=smaller)
+        assert "Permission denied" in trust.login(gone, rest[0])
+        assert "revoked by file" in trust.login(rest[0], gone)
+        assert "revoked by file" in trust.login(trust.launcher, gone)
+        assert trust.unreached(trust.launcher, *rest) == {}
+        assert trust.play(nodes=smaller).total("changed") == 0
+
+    def test_a_limit_revokes_nobody(self, trust: Trust) -> None:
+        first = trust.compute[0]
+        assert "left the inventory" not in trust.play(f"--limit={first}", "--check").output
+
+    def test_who_is_added_is_let_in_and_no_other_is_touched(self, trust: Trust) -> None:
+        added = trust.compute[-1]
+        run = trust.play()
+        assert run.hosts_with("changed") == {added}
+        assert trust.unreached(trust.launcher, *trust.compute) == {}
+
+
+class TestDrift:
+    """By hand, on one node; one run repairs it and touches no other."""
+
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            f"cd {OWN} && chmod 644 id_ed25519 && chmod 666 known_hosts && chmod 777 .",
+            f"cd {OWN} && rm revoked.krl && truncate -s 100 id_ed25519",
+            f"sed -i 's/TrustedUserCAKeys/#&/' {DROP_IN} && systemctl reload ssh",
+            f"echo 'Garbage yes' >>{DROP_IN}",
+        ],
+        ids=["modes", "files", "setting", "syntax"],
+    )
+    def test_it_is_seen_and_repaired(self, trust: Trust, damage: str) -> None:
+        broken = trust.compute[-1]
+        trust.nodes.on(broken).check_output(damage)
+        assert trust.play("--check", "--diff").hosts_with("changed") == {broken}
+        assert trust.play(f"--limit={broken}").hosts_with("changed") == {broken}
+        assert trust.play().total("changed") == 0
+
+    def test_an_expired_certificate_is_renewed(self, trust: Trust, tmp_path: Path) -> None:
+        old, other = trust.compute[-2:]
+        host = trust.nodes.on(old)
+        (tmp_path / "key.pub").write_text(
+            host.file("/etc/ssh/ssh_host_ed25519_key.pub").content_string
+        )
+        authority = next(trust.state.glob("authorities/*/host_ca"))
+        argv = ["ssh-keygen", "-q", "-s", authority, "-h", "-I", old, "-n", f"{old},{old}-rail0"]
+        subprocess.run([*argv, "-V", "20200101:20200201", tmp_path / "key.pub"], check=True)
+        expired = (tmp_path / "key-cert.pub").read_text().strip()
+        path = f"{OWN}/ssh_host_ed25519_key-cert.pub"
+        host.check_output(f"echo '{expired}' >{path} && systemctl reload ssh")
+        assert "Certificate invalid: expired" in trust.login(other, old)
+        assert trust.play(f"--limit={old}").hosts_with("changed") == {old}
+        assert trust.login(other, old) == ""
+
+    def test_near_expiry_is_warned_of_whatever_the_limit(self, trust: Trust) -> None:
+        first, *_, last = trust.compute
+        run = trust.play(f"--limit={first}", "--check", "--extra-vars=ssh_trust_warn_days=400")
+        assert re.search(rf"{last} \(36\d days\)", run.output)
+
+    def test_what_sshd_refuses_leaves_the_node_as_it_was(self, trust: Trust) -> None:
+        broken = trust.compute[-1]
+        host = trust.nodes.on(broken)
+        mistake = "/etc/ssh/sshd_config.d/20-operator.conf"
+        host.check_output(f"echo 'Garbage yes' >{mistake}; echo '# by hand' >>{DROP_IN}")
+        try:
+            run = trust.play(expect=2)
+            assert run.hosts_with("failed") == {broken}
+            assert f"{mistake}: line 1: Bad configuration option: Garbage" in run.output
+            assert host.file(DROP_IN).content_string.endswith("# by hand\n")
+        finally:
+            host.check_output(f"rm {mistake}")
+        assert trust.play().hosts_with("changed") == {broken}
+
+    def test_the_operator_s_settings_and_logins_stay(self, trust: Trust) -> None:
+        touched = trust.compute[0]
+        host = trust.nodes.on(touched)
+        later = "/etc/ssh/sshd_config.d/60-operator.conf"
+        host.check_output(f"printf 'MaxAuthTries 4\\nTrustedUserCAKeys none\\n' >{later}")
+        host.check_output("echo '# a line of mine' >>/etc/ssh/ssh_config")
+        try:
+            assert trust.play().total("changed") == 0
+            for user in ("root", "mpi"):
+                told = host.check_output(f"sshd -T -C user={user},host=x,addr=10.0.0.1")
+                assert "maxauthtries 4" in told
+                assert ("trustedusercakeys none" in told) is (user == "root")
+            assert host.file("/etc/ssh/ssh_config").content_string.endswith("# a line of mine\n")
+        finally:
+            host.check_output(f"rm {later}; sed -i '$d' /etc/ssh/ssh_config")
+
+
+def test_a_node_that_is_away_is_named_once(trust: Trust) -> None:
+    away, neighbour = trust.compute[-1], trust.compute[-2]
+    # A session that is open survives this, so that the way back stays open.
+    trust.nodes.on(away).check_output("systemctl stop ssh.socket ssh.service; true")
+    try:
+        run = trust.play(expect=4)
+        assert run.hosts_with("unreachable") == {away}
+        assert run.hosts_with("failed") == set(), "no other fails for its sake"
+        told = f"{away} dropped out of this run earlier (connection refused)"
+        assert told in json.dumps(run.report)
+        limited = trust.play(f"--limit={neighbour}", expect=2)
+        assert f"{neighbour} -> {away}" in limited.output, "not in this run: its neighbour tells"
+    finally:
+        trust.nodes.on(away).check_output("systemctl start ssh.service")
+    trust.play()
+
+
+def test_rotation_loses_nobody_on_the_way(trust: Trust) -> None:
+    rotate = "--extra-vars=ssh_trust_ca_generation=2"
+    everybody = (trust.launcher, *trust.compute)
+    for _run in range(3):
+        trust.play(rotate)
+        assert trust.unreached(*everybody) == {}
+    assert trust.play(rotate).total("changed") == 0
+    assert [path.name for path in (trust.state / "authorities").iterdir()] == ["generation-2"]
+
+
+def test_the_classic_lists(trust: Trust) -> None:
+    classic = ("--extra-vars=ssh_trust_mode=authorized_keys ssh_trust_ca_generation=2",)
+    first, *_, last = trust.compute
+    host = trust.nodes.on(first)
+    host.check_output("su -l mpi -c 'mkdir -pm 700 .ssh; echo \"# mine\" >>.ssh/authorized_keys'")
+    trust.play(*classic)
+    assert trust.unreached(trust.launcher, *trust.compute) == {}
+    assert trust.play(*classic).total("changed") == 0
+
+    trust.nodes.on(last).check_output(f"rm {OWN}/known_hosts")
+    limited = trust.play(*classic, f"--limit={last}")
+    assert limited.hosts_with("changed") == {last}
+    known = trust.nodes.on(last).file(f"{OWN}/known_hosts").content_string
+    assert all(f"\n{name}," in known for name in trust.compute), "a limit shrinks nothing"
+
+    assert not host.file(DROP_IN).exists
+    trust.play("--extra-vars=ssh_trust_ca_generation=2")
+    keys = host.file("/home/mpi/.ssh/authorized_keys").content_string
+    assert keys == "# mine\n", "the operator's lines, and only those"
+    assert trust.unreached(trust.launcher, *trust.compute) == {}
