@@ -241,3 +241,17 @@ def test_the_sweep_kills_what_carries_the_run_id_and_nothing_else() -> None:
         for process in (by_name, by_environment, stranger):
             process.kill()
             process.wait()
+
+
+@pytest.mark.parametrize("run_id", ["", "0", "\n", "/"])
+def test_the_sweep_kills_nothing_without_a_run_id(run_id: str) -> None:
+    """An empty id is part of every command line: swept as root, that would be the whole machine."""
+    done = subprocess.run(
+        ["/bin/sh", "-c", "kill() { echo killing >&2; }\n" + hosts.SWEEP],
+        input=run_id + "\n",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "no run id: nothing was looked for\n"

@@ -46,6 +46,11 @@ done
 # MPI user that are already ending get a moment; the rest is killed, and again until none is left.
 SWEEP = """
 read -r id
+# An empty id would be found in every process of the user: nothing is killed for less than 12 digits.
+if [ "$(printf '%s' "$id" | tr -cd '0-9a-f' | wc -c)" -lt 12 ]; then
+  echo "no run id: nothing was looked for" >&2
+  exit 2
+fi
 found() {
   printf '%s\\n' "$id" | grep -lsaF -f - /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null |
     cut -d/ -f3 | sort -u | while read -r pid; do
