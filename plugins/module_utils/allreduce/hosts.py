@@ -46,7 +46,7 @@ done
 # MPI user that are already ending get a moment; the rest is killed, and again until none is left.
 SWEEP = """
 read -r id
-# An empty id would be found in every process of the user: nothing is killed for less than 12 digits.
+# An empty id would be found in every process of the user: less than 12 digits kill nothing.
 if [ "$(printf '%s' "$id" | tr -cd '0-9a-f' | wc -c)" -lt 12 ]; then
   echo "no run id: nothing was looked for" >&2
   exit 2
