@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 from ansible_collections.baremetal.mpi_roce.plugins.action import mpi_allreduce as action
+from ansible_collections.baremetal.mpi_roce.plugins.modules import mpi_allreduce as module
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,6 +31,17 @@ def test_only_what_is_used_is_sent() -> None:
         "drained": False,
         "rails": [{"interface": "rail0"}],
     }
+
+
+def test_launchers_storage_and_drained_nodes_run_no_ranks() -> None:
+    entries = [
+        {"name": "launcher01", "role": "launcher", "slots": 0},
+        {"name": "node01", "role": "compute", "slots": 8, "drained": True},
+        {"name": "node02", "role": "compute", "slots": 4, "rails": [{"interface": "rail0"}]},
+        {"name": "store01", "role": "storage", "slots": 0},
+    ]
+    nodes = module.nodes_of([action._needed(entry) for entry in entries])
+    assert [(node.name, node.slots, node.rails) for node in nodes] == [("node02", 4, ("rail0",))]
 
 
 def test_the_checksum_is_that_of_the_installed_program() -> None:

@@ -203,7 +203,8 @@ class Session:
             failed = outcome.rc != 0 or not ends or bool(ends[0]["wrong_results"])
             if failed:
                 self.sweep(part)
-                self.lines = parse.relevant_lines(outcome.complaints) or self.lines
+                # A hang says nothing; a smaller one of the same kind may.
+                self.lines = self.lines or parse.relevant_lines(outcome.complaints)
             return failed
 
         # The search has time of its own: the run may have used up its limit by hanging.
