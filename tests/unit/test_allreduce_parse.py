@@ -40,6 +40,7 @@ def test_records_among_other_lines() -> None:
             "ucp_context_0 intra-node cfg#4 tag(sysv/memory cma/memory rc_mlx5/mlx5_3:1)",
             (),
         ),
+        ("ucp_context_0 intra-node cfg#1 tag(rc_mlx5/mlx5_0:1)", ()),
         ("0x100b240 inter-node cfg#3 tag(rc_mlx5/mlx5_0:1)", (Lane("rc_mlx5", "mlx5_0:1"),)),
         (
             "x inter-node cfg#3 tag(tcp/rail0) rma(tcp/rail1)",
