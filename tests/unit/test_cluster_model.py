@@ -231,6 +231,13 @@ def test_point_to_point_has_the_other_end_of_the_cable_as_gateway() -> None:
     assert ports.address is None
 
 
+def test_the_pool_is_told_where_a_rail_sees_only_its_leaf() -> None:
+    """A /31 leads nowhere by itself: rails route the whole pool through their gateways."""
+    everybody = inventory_of(small(plan="point_to_point")).group_variables["all"]
+    assert everybody["cluster_rail_networks"] == ["10.128.0.0/9"]
+    assert "cluster_rail_networks" not in inventory_of(small()).group_variables["all"]
+
+
 def test_the_gpu_and_numa_node_of_a_rail_can_be_said() -> None:
     said = MODEL % {
         "nodes": "count: 1",

@@ -63,6 +63,9 @@ def build(
         mpi_user=model["mpi"]["user"],
         mpi_uid=model["mpi"]["uid"],
         addressing=model["addresses"]["plan"],
+        rail_networks=[str(model["addresses"]["pool"])]
+        if model["addresses"]["plan"] == "point_to_point"
+        else [],
         slots=model["nodes"]["slots"] or gpus["count"],
         gpus=common_gpus,
         nodes=nodes,

@@ -99,6 +99,8 @@ class Cluster:
     mpi_user: str
     mpi_uid: int
     addressing: str
+    rail_networks: list[str]
+    """Networks that hold every rail, where a rail's own does not: links of two addresses."""
     slots: int
     """Of a node that says nothing else."""
     gpus: list[Gpu]

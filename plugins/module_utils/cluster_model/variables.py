@@ -47,6 +47,8 @@ def inventory_of(cluster: Cluster) -> Inventory:
         },
         **{role: {"cluster_role": role} for role in ("launcher", "storage", "leaf", "spine")},
     }
+    if cluster.rail_networks:
+        groups["all"]["cluster_rail_networks"] = cluster.rail_networks
     for node in cluster.nodes:
         groups.setdefault(rack_group(node.rack), {"cluster_rack": node.rack})
     return Inventory(groups, cluster.group_vars, list(_hosts(cluster)))
