@@ -260,7 +260,7 @@ def test_the_sweep_leaves_other_peoples_processes_alone() -> None:
     """Such as the module itself, and the shell that waits for it: root's, with the id in sight."""
     run_id = uuid.uuid4().hex
     code = "import time; time.sleep(300)"
-    other = subprocess.Popen(["/bin/sh", "-c", "sleep 300; true", run_id], user=65534)
+    other = subprocess.Popen(["sleep", "300"], env={**os.environ, "RUN": run_id}, user=65534)
     own = subprocess.Popen([sys.executable, "-c", code, "--run-id", run_id])
     try:
         assert sweep_here(run_id) == ["killed", "1", "left", "0"]
