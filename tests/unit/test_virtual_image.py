@@ -70,18 +70,29 @@ def test_the_base_is_named_by_what_it_is_made_of() -> None:
 
 
 class FakeEngine:
-    def __init__(self, rc: int) -> None:
+    def __init__(self, rc: int, shown: str = "") -> None:
         self.rc = rc
+        self.shown = shown
+        self.calls: list[list[str]] = []
 
     def __call__(
         self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
     ) -> Result:
-        return Result(tuple(argv), self.rc, "", "")
+        self.calls.append(list(argv))
+        return Result(tuple(argv), self.rc, self.shown, "")
 
 
 def test_an_image_that_is_there_is_found() -> None:
     assert Builder(FakeEngine(0), Path("/nowhere")).exists("an:image")
     assert not Builder(FakeEngine(1), Path("/nowhere")).exists("an:image")
+
+
+def test_old_images_go_and_the_latest_stay() -> None:
+    engine = FakeEngine(0, "\n".join(f"localhost/virtual-node-el:{number}" for number in range(6)))
+    Builder(engine, Path("/nowhere")).forget_old("localhost/virtual-node-el:0")
+    assert "reference=localhost/virtual-node-el" in engine.calls[0]
+    removed = [words[-1] for words in engine.calls[1:]]
+    assert removed == ["localhost/virtual-node-el:4", "localhost/virtual-node-el:5"]
 
 
 def test_a_failed_step_says_which_and_shows_the_end_of_the_log(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from typing import Optional, TextIO
 from ..commands import Runner
 
 REPOSITORY = "localhost/virtual-node"
+KEPT = 4
+"""Built images of one family that stay: one for each checkout or variant in use, about."""
 LOCK = Path("/run/lock/baremetal-mpi-roce-virtual-image.lock")
 
 
@@ -135,6 +137,15 @@ class Builder:
 
     def build(self, recipe: Recipe) -> None:
         self._step(f"build the {recipe.family} image", recipe.command())
+        self.forget_old(recipe.image)
+
+    def forget_old(self, image: str) -> None:
+        """Keep the latest images of the same name; podman itself keeps those that nodes run on."""
+        name = image.rpartition(":")[0]
+        order = ["--sort", "created", "--format", "{{.Repository}}:{{.Tag}}"]
+        listed = self._run(["podman", "images", "--filter", f"reference={name}", *order])
+        for old in listed.stdout.split()[KEPT:]:
+            self._run(["podman", "rmi", old], check=False)
 
     def _step(self, name: str, command: Sequence[str]) -> None:
         started = time.monotonic()
