@@ -52,7 +52,6 @@ attributes:
   diff_mode:
     description: Shows the iproute2 commands of the plan.
     support: full
-extends_documentation_fragment: []
 """
 
 EXAMPLES = r"""
