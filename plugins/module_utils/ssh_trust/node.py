@@ -52,6 +52,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.keys 
     plan_key,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.sshd import (
+    UNITS,
     Settings,
     Sshd,
     refusal,
@@ -527,13 +528,17 @@ class Node:
                 if found == wanted:
                     break
         serials = [parse_certificate(line).serial if line else None for line in (wanted, found)]
+        unit = "" if found == wanted else self.sshd.running_unit()
+        reason = f"sshd has not read its files: systemctl restart {unit}"
+        if not unit:
+            reason = f"no sshd runs here: systemctl start {UNITS[0]} (or {UNITS[1]})"
         self.outcome.checks.append(
             compare(
                 "sshd_presents",
                 f"host certificate {serials[0]}",
                 f"host certificate {serials[1]}" if found else "no host certificate",
                 check_mode=self.check_mode,
-                reason="the running sshd has not read its files: systemctl restart ssh",
+                reason=reason,
             )
         )
 

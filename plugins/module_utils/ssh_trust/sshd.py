@@ -87,13 +87,21 @@ class Sshd:
             values.setdefault(keyword.lower(), []).append(value.strip())
         return Settings(values)
 
-    def reload(self) -> None:
-        """Have the running sshd read its files again. Sessions that are open stay open."""
+    def running_unit(self) -> str:
+        """The unit of the sshd that runs; empty when none does (until a socket starts one)."""
         for unit in UNITS:
             if self.run(["systemctl", "is-active", "--quiet", unit], check=False).rc == 0:
-                self.run(["systemctl", "reload", unit])
-                return
-        # None runs: the next one that starts (by a socket, say) reads the new files.
+                return unit
+        return ""
+
+    def reload(self) -> None:
+        """Have the running sshd read its files again. Sessions that are open stay open.
+
+        When none runs, the next one that starts reads the new files anyhow.
+        """
+        unit = self.running_unit()
+        if unit:
+            self.run(["systemctl", "reload", unit])
 
     def presented(self, settings: Settings) -> Optional[str]:
         """The host certificate that the running sshd presents, as a line, or None."""

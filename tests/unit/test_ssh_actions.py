@@ -1,0 +1,195 @@
+"""The controller's part, as Ansible calls it: it signs what is missing, between two calls or none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.action import ssh_authority, ssh_trust
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import issuing
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.authority import (
+    AuthorityError,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.certificates import (
+    digest,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.ledger import Ledger
+
+from tests.unit.ssh_cluster import directory, keypair
+
+
+def arguments(folder: Path, **changes: Any) -> dict[str, Any]:
+    wanted: dict[str, Any] = {
+        "directory": directory(2),
+        "cluster_name": "c",
+        "domain": "",
+        "user": "mpi",
+        "mode": "certificate",
+        "state_dir": str(folder / "ssh-ca"),
+        "ca_generation": 1,
+        "ca_overlap": True,
+        "user_ca_key": "",
+        "host_ca_key": "",
+        "warn_days": 30,
+    }
+    return {**wanted, **changes}
+
+
+class Host:
+    """A node behind the action: it shows its keys and keeps the certificates it is given."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        folder.mkdir(exist_ok=True)
+        self.name = name
+        self.keys = {kind: keypair(folder / f"{name}-{kind}").text for kind in ("user", "host")}
+        self.kept: dict[str, str] = {}
+        self.calls: list[dict[str, Any]] = []
+        self.answer: dict[str, Any] = {}
+
+    def execute(self, module_args: dict[str, Any], **_options: Any) -> dict[str, Any]:
+        self.calls.append(json.loads(json.dumps(module_args)))
+        self.kept.update(module_args.get("certificates", {}))
+        digests = {kind: digest(text) for kind, text in self.kept.items()}
+        sign = {
+            kind: "there is none"
+            for kind in ("user", "host")
+            if digests.get(kind, "") != module_args["issued"].get(kind)
+        }
+        answer = {"changed": bool(sign), "diff": [], "sign": sign, "public_keys": self.keys}
+        return {**answer, **self.answer}
+
+    def run(self, told: dict[str, Any], *, check_mode: bool = False) -> dict[str, Any]:
+        action = ssh_trust.ActionModule.__new__(ssh_trust.ActionModule)
+        action._task = SimpleNamespace(check_mode=check_mode)
+        action._execute_module = self.execute
+        self.calls = []
+        task = {"authority": told["authority"], "names": told["hosts"][self.name]["names"]}
+        variables = {"inventory_hostname": self.name}
+        return action._lay(dict(task), Ledger(Path(told["state_dir"])), variables)
+
+
+def prepared(folder: Path, *, write: bool = True, **changes: Any) -> dict[str, Any]:
+    return ssh_authority.prepare(arguments(folder, **changes), write=write)
+
+
+def test_a_fresh_node_takes_two_calls_and_an_unchanged_one_takes_one(tmp_path: Path) -> None:
+    told, host = prepared(tmp_path), Host(tmp_path, "node01")
+    first = host.run(told)
+    assert (len(host.calls), first["changed"], set(first["sign"])) == (2, True, {"user", "host"})
+    again = host.run(prepared(tmp_path))
+    assert (len(host.calls), again["changed"], again["sign"]) == (1, False, {})
+
+
+def test_only_what_is_missing_is_signed(tmp_path: Path) -> None:
+    host = Host(tmp_path, "node01")
+    host.run(prepared(tmp_path))
+    user = host.kept["user"]
+    del host.kept["host"]
+    host.run(prepared(tmp_path))
+    assert list(host.calls[1]["certificates"]) == ["host"]
+    assert host.kept["user"] == user
+
+
+def test_check_mode_signs_nothing(tmp_path: Path) -> None:
+    told, host = prepared(tmp_path), Host(tmp_path, "node01")
+    host.run(told, check_mode=True)
+    assert (len(host.calls), host.kept) == (1, {})
+    assert Ledger(tmp_path / "ssh-ca").read("node01") is None
+
+
+def test_a_node_that_fails_is_not_remembered_as_believing(tmp_path: Path) -> None:
+    told, host = prepared(tmp_path), Host(tmp_path, "node01")
+    host.answer = {"failed": True, "msg": "sshd refuses"}
+    assert host.run(told)["failed"]
+    assert Ledger(tmp_path / "ssh-ca").read("node01") is None
+
+
+def test_a_certificate_that_is_refused_is_an_error_and_no_loop(tmp_path: Path) -> None:
+    told, host = prepared(tmp_path), Host(tmp_path, "node01")
+    host.answer = {"sign": {"user": "not valid yet"}}
+    result = host.run(told)
+    assert (len(host.calls), result["failed"]) == (2, True)
+    assert result["msg"] == "ssh: a new certificate is refused: user: not valid yet"
+
+
+def test_what_the_action_sets_cannot_be_set_by_a_task(tmp_path: Path) -> None:
+    action = ssh_trust.ActionModule.__new__(ssh_trust.ActionModule)
+    given = {"state_dir": str(tmp_path), "certificates": {"user": "x"}, "now": 1, "user": "mpi"}
+    action._task = SimpleNamespace(args=given, check_mode=False, async_val=0, diff=False)
+    action._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir=None))
+    seen: dict[str, Any] = {}
+    action._lay = lambda arguments, ledger, variables: seen.update(arguments) or {}  # type: ignore[func-returns-value]
+    action.run(task_vars={})
+    assert seen == {"user": "mpi"}
+
+
+def test_nothing_told_to_a_node_is_secret(tmp_path: Path) -> None:
+    told, host = prepared(tmp_path), Host(tmp_path, "node01")
+    result = host.run(told)
+    said = json.dumps([told, result, host.calls])
+    assert "PRIVATE KEY" not in said
+    for path in (tmp_path / "ssh-ca").rglob("*_ca"):
+        assert path.read_text().splitlines()[2] not in said
+
+
+def test_what_every_node_is_told_does_not_grow(tmp_path: Path) -> None:
+    few = prepared(tmp_path, directory=directory(2))["authority"]
+    many = prepared(tmp_path, directory=directory(90))["authority"]
+    assert few == many
+
+
+def test_who_left_is_told_and_in_check_mode_stays(tmp_path: Path) -> None:
+    for name in ("node01", "node02"):
+        Host(tmp_path, name).run(prepared(tmp_path))
+    for write in (False, True):
+        told = prepared(tmp_path, directory=directory(1), write=write)
+        assert (told["removed"], told["changed"]) == (["node02"], True)
+        assert told["warnings"][0].startswith("ssh: node02 left the inventory")
+    assert prepared(tmp_path, directory=directory(1))["removed"] == []
+
+
+def test_expiry_is_warned_of(tmp_path: Path) -> None:
+    Host(tmp_path, "node01").run(prepared(tmp_path))
+    assert prepared(tmp_path)["warnings"] == []
+    (warning,) = prepared(tmp_path, warn_days=366)["warnings"]
+    assert warning.startswith("ssh: certificates of node01 (365 days) expire within 366 days")
+
+
+def test_a_rotation_tells_where_it_stands(tmp_path: Path) -> None:
+    Host(tmp_path, "node01").run(prepared(tmp_path))
+    assert prepared(tmp_path, ca_generation=2)["warnings"] == [
+        "ssh: authority generation-2 is made, and every node is told to believe it"
+    ]
+    assert prepared(tmp_path, ca_generation=2)["warnings"] == [
+        "ssh: authority generation-2 signs once believed by node01 too"
+    ]
+
+
+def test_one_key_of_an_authority_is_not_enough(tmp_path: Path) -> None:
+    with pytest.raises(AuthorityError, match="needs both"):
+        prepared(tmp_path, user_ca_key=str(tmp_path / "x"))
+
+
+def test_lists_hold_all_who_were_ever_seen_whoever_plays(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ssh-ca")
+    for name in ("node01", "node02", "launcher"):
+        public = {"user": f"ssh-ed25519 U{name}", "host": f"ssh-ed25519 H{name}"}
+        issuing.remember(ledger, name, public, [], 0)
+    told = prepared(tmp_path, mode="authorized_keys")
+    known = told["authority"]["known_hosts"].splitlines()
+    assert [line.split(",")[0] for line in known] == ["launcher", "node01", "node02"]
+    assert known[1].endswith(" ssh-ed25519 Hnode01")
+    assert len(told["authority"]["authorized_keys"].splitlines()) == 3
+    assert told["steps"] == []
+    left = prepared(tmp_path, mode="authorized_keys", directory=directory(1))
+    assert "node02" not in left["authority"]["authorized_keys"]
+    assert left["removed"] == ["node02"]
+
+
+def test_the_state_is_kept_per_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    wanted = tmp_path / ".local/state/baremetal.mpi_roce/b300/ssh-ca"
+    assert ssh_authority.default_state_dir("b300") == wanted
