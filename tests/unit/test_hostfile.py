@@ -184,6 +184,13 @@ def test_every_finding_is_told_at_once() -> None:
     assert len(caught.value.findings) == 2
 
 
+def test_of_very_many_findings_the_first_are_told() -> None:
+    with pytest.raises(HostfileError) as caught:
+        compile_membership(cluster(*[{"slots": 0}] * 30))
+    lines = str(caught.value).splitlines()
+    assert (len(lines), lines[-1].strip()) == (21, "... and 10 more")
+
+
 def test_a_drained_node_needs_no_slots() -> None:
     membership = compile_membership(cluster({}, {"drained": True, "slots": 0}))
     assert membership.drained == ("node02",)

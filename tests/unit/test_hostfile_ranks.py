@@ -128,7 +128,7 @@ def test_keys_of_the_numa_nodes_may_be_numbers_or_text() -> None:
         (
             NUMA,
             {"numa": None},
-            "the NUMA node of GPU 0, 1, 2, 3, 4, 5, 6, 7 is not known: set numa",
+            "the NUMA node of GPU 0, 1, 2, 3, 4, 5, 6, 7 is not known: set gpus.numa",
         ),
         (NUMA, {"gpu": None}, "no rail belongs to GPU 0: set gpu"),
         ({"0": "0-2", "1": "3-9"}, {}, "NUMA node 0 has 3 cores for 4 ranks"),
@@ -140,6 +140,21 @@ def test_what_is_not_known_is_refused_with_what_to_set(
 ) -> None:
     with pytest.raises(HostfileError, match=told):
         bind(membership(**changes), numa)
+
+
+def test_cores_that_are_missing_everywhere_are_told_once() -> None:
+    with pytest.raises(HostfileError) as caught:
+        bind(membership(nodes=50), {})
+    assert [finding[:40] for finding in caught.value.findings] == [
+        "node01: the cores of NUMA node 0 are not",
+        "node01: the cores of NUMA node 1 are not",
+    ]
+
+
+def test_an_unknown_numa_node_is_told_once_for_a_node() -> None:
+    with pytest.raises(HostfileError) as caught:
+        bind(membership(nodes=1, numa=None), NUMA)
+    assert len(caught.value.findings) == 1
 
 
 def test_more_slots_than_gpus_have_no_placement() -> None:
