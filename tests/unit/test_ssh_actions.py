@@ -1,4 +1,4 @@
-"""The controller's part, as Ansible calls it: it signs what is missing, between two calls or none."""
+"""The controller's part, as Ansible calls it: one call, or two with the signing in between."""
 
 from __future__ import annotations
 
