@@ -38,15 +38,24 @@ PATIENCE_S = 60
 WAIT = """
 until=$(($(date +%s) + {seconds}))
 while grep -qs '"started"' {job} && [ "$(date +%s)" -lt "$until" ]; do sleep 0.2; done
-if grep -qs '"started"' {job}; then echo running; cat {progress} 2>/dev/null
-else echo finished; cat {job}; fi
+if ! grep -qs '"started"' {job}; then echo finished; cat {job}; exit; fi
+pid=$(head -n 1 {progress} 2>/dev/null)
+if [ -n "$pid" ] && [ ! -d "/proc/$pid" ]; then
+  sleep 2  # if Ansible's wrapper outlived it, there is a result by now
+  if grep -qs '"started"' {job}; then echo died; else echo finished; cat {job}; fi
+  exit
+fi
+echo running
+tail -n +2 {progress} 2>/dev/null || true
 """
+"""The progress file: the module's process id, and a line of what it is doing."""
 
 
 class ActionModule(ActionBase):
     TRANSFERS_FILES = False
     _supports_check_mode = True
     _supports_async = False
+    _told = ""
 
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
@@ -95,15 +104,14 @@ class ActionModule(ActionBase):
         job = started.get("results_file")
         if not job:
             return started
-        told = ""
         while time.monotonic() - begin < limit + PATIENCE_S:
             done, text = self._look(job, PROGRESS.format(arguments["run_id"]))
             if done:
                 self._low_level_execute_command(f"rm -f {shlex.quote(job)}")
                 return _result(text)
-            if text and text != told:
-                told = text
-                display.display(told)
+            if text and text != self._told:
+                self._told = text
+                display.display(text)
         raise AnsibleActionFail(
             f"smoke: the allreduce has not ended within {limit:.0f} s; job on the launcher: {job}"
         )
@@ -112,6 +120,11 @@ class ActionModule(ActionBase):
         script = WAIT.format(job=shlex.quote(job), progress=progress, seconds=LOOK_S)
         answer = self._low_level_execute_command(f"/bin/sh -c {shlex.quote(script)}")
         head, _separator, rest = answer["stdout"].partition("\n")
+        if head.strip() == "died":
+            raise AnsibleActionFail(
+                "smoke: the module was killed on the launcher; its ranks end by themselves within "
+                f"the time limit. What it was doing: {self._told or 'nothing yet'}"
+            )
         if head.strip() not in ("running", "finished"):
             told = (answer.get("stderr") or answer["stdout"]).strip()
             raise AnsibleActionFail(f"smoke: could not look after the allreduce: {told}")

@@ -236,6 +236,7 @@ seconds:
 
 import contextlib
 import fcntl
+import os
 import time
 import uuid
 from collections.abc import Iterator
@@ -355,7 +356,7 @@ def main() -> None:
     progress = PROGRESS_DIRECTORY / f"{module.params['run_id']}.progress"
 
     def say(text: str) -> None:
-        files.write_atomically(progress, text + "\n", 0o644, 0, 0)
+        files.write_atomically(progress, f"{os.getpid()}\n{text}\n", 0o644, 0, 0)
 
     def start() -> dict:
         request = request_of(module.params)

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import subprocess
 from pathlib import Path
 
 from ansible_collections.baremetal.mpi_roce.plugins.action import mpi_allreduce as action
@@ -80,3 +82,23 @@ def test_seconds_survive_what_the_module_will_refuse() -> None:
     assert action._seconds({"time_limit_s": "12.5"}, "time_limit_s", 1) == 12.5
     assert action._seconds({"time_limit_s": "soon"}, "time_limit_s", 300) == 300
     assert action._seconds({}, "time_limit_s", 300) == 300
+
+
+def look(job: Path, progress: Path) -> list[str]:
+    script = action.WAIT.format(job=job, progress=progress, seconds=0)
+    done = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+def test_looking_tells_running_finished_and_killed_apart(tmp_path: Path) -> None:
+    job, progress = tmp_path / "job", tmp_path / "progress"
+    job.write_text('{"started": 1, "finished": 0, "ansible_job_id": "j1.2"}')
+    assert look(job, progress) == ["running"]
+    progress.write_text(f"{os.getpid()}\nallreduce: 2 of 7 sizes, 8 s\n")
+    assert look(job, progress) == ["running", "allreduce: 2 of 7 sizes, 8 s"]
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    progress.write_text(f"{ended.pid}\nallreduce: 2 of 7 sizes, 8 s\n")
+    assert look(job, progress) == ["died"]
+    job.write_text('{"changed": false}')
+    assert look(job, progress) == ["finished", '{"changed": false}']
