@@ -10,5 +10,7 @@ def test_check_mode_is_silent(nodes, converge):
     assert "+++ after" not in run.output and "--- before" not in run.output, run.output
     for layer, found in run.report["layers"].items():
         counts = found["counts"]
-        assert counts["ok"] > 0, layer
+        assert counts["ok"] > 0 or layer == "smoke", (
+            layer
+        )  # which checks nothing unless it measures
         assert counts["failed"] == counts["pending"] == 0, (layer, counts)
