@@ -223,7 +223,7 @@ def test_the_classic_lists(trust: Trust) -> None:
     classic = (GENERATION, "--extra-vars=ssh_trust_mode=authorized_keys")
     first, *_, last = trust.compute
     host = trust.nodes.on(first)
-    host.check_output("su -l mpi -c 'mkdir -pm 700 .ssh; echo \"# mine\" >>.ssh/authorized_keys'")
+    host.check_output("su -l mpi -c 'mkdir -pm 700 .ssh; echo \"# mine\" >.ssh/authorized_keys'")
     trust.play(*classic)
     assert trust.unreached(trust.launcher, *trust.compute) == {}
     assert trust.play(*classic).total("changed") == 0
@@ -254,5 +254,6 @@ def test_a_node_that_is_away_is_named_once(trust: Trust) -> None:
         assert f"{neighbour} -> {away}" in limited.output, "not in this run: its neighbour tells"
     finally:
         trust.nodes.state(present=True)
+    trust.nodes.play("site.yml", "--tags=names,rails")
     trust.play(GENERATION)
     assert trust.unreached(trust.launcher, *trust.compute) == {}
