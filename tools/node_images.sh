@@ -6,6 +6,6 @@ cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/.."
 bootstrap_apt apt.txt
 require_root
 export PATH=$PWD/.venv/bin:$PATH
-inventory=inventories/virtual-mixed
+inventory=${NODES_INVENTORY:-inventories/virtual-mixed}
 ansible-playbook playbooks/virtual_nodes.yml -i "$inventory"
 ansible-playbook playbooks/virtual_nodes_down.yml -i "$inventory"
