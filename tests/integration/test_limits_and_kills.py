@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A run that is limited, killed, or missing a node: what it leaves, and that running again repairs it.
+"""A run that is limited, killed, or short of a node: what it leaves, and that the next repairs it.
 
-Files that describe the whole cluster are read with readers of our own here, not with the collection's.
+Files that describe the whole cluster are read here with readers of their own, not the collection's.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ KILLS = [
 
 
 def kill_a_run(nodes: Nodes, kill: Kill) -> str:
-    """Start the site and kill it there; what it had printed. A run that ends earlier is an error."""
+    """Start the site and kill it there. Returns what it had printed; to end earlier is an error."""
     process = subprocess.Popen(
         nodes.command("site.yml"),
         cwd=TOP,
