@@ -111,7 +111,7 @@ bootstrap_python() {
     "$python" -m venv --clear "$VENV"
   fi
   say "Installing into $VENV/: requirements/$set.txt"
-  "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check --no-input \
+  "$VENV/bin/python" -m pip install --quiet --quiet --disable-pip-version-check --no-input \
     -r "requirements/$set.txt" </dev/null >&2 ||
     missing "Python packages of requirements/$set.txt" "see pip's lines above; pip's own settings say which index it asks"
   printf '%s\n' "$want" >"$stamp"
