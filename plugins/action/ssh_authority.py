@@ -30,6 +30,7 @@ ARGUMENTS = {
     "directory": {"type": "list", "elements": "dict", "required": True},
     "cluster_name": {"type": "str", "required": True},
     "domain": {"type": "str", "default": ""},
+    "management_prefix": {"type": "int", "default": 24},
     "user": {"type": "str", "default": "mpi"},
     "mode": {"type": "str", "choices": list(MODES), "default": CERTIFICATE},
     "state_dir": {"type": "path", "default": ""},
@@ -69,7 +70,12 @@ def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
     state_dir = Path(arguments["state_dir"] or default_state_dir(arguments["cluster_name"]))
     ledger = Ledger(state_dir)
     user = arguments["user"]
-    told = publishing.empty(arguments["mode"], entries, f"{user}@{arguments['cluster_name']}")
+    told = publishing.empty(
+        arguments["mode"],
+        entries,
+        f"{user}@{arguments['cluster_name']}",
+        arguments["management_prefix"],
+    )
     warnings: list[str] = []
     if arguments["mode"] == CERTIFICATE:
         rotating = bool(AuthorityStore(ledger).state().current)

@@ -34,6 +34,12 @@ options:
     description: DNS domain of the cluster. Nodes are then also known by their full names.
     type: str
     default: ""
+  management_prefix:
+    description:
+      - Length of the management network's mask, in bits. The cluster's authority is believed for
+        the whole network, so that a node that is added to it changes nothing on the others.
+    type: int
+    default: 24
   user:
     description: The MPI user.
     type: str
@@ -123,7 +129,7 @@ hosts:
   type: dict
   sample:
     node01:
-      names: [node01, 10.20.0.11, node01-rail0, 10.40.0.11]
+      names: [node01, 10.20.0.11, node01-rail0]
       probes: [{host: node02, target: node02}]
 state_dir:
   description: The directory on the controller.
@@ -154,6 +160,7 @@ def main() -> None:
             "directory": {"type": "list", "elements": "dict", "required": True},
             "cluster_name": {"type": "str", "required": True},
             "domain": {"type": "str", "default": ""},
+            "management_prefix": {"type": "int", "default": 24},
             "user": {"type": "str", "default": "mpi"},
             "mode": {
                 "type": "str",

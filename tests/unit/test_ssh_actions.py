@@ -26,6 +26,7 @@ def arguments(folder: Path, **changes: Any) -> dict[str, Any]:
         "directory": directory(2),
         "cluster_name": "c",
         "domain": "",
+        "management_prefix": 24,
         "user": "mpi",
         "mode": "certificate",
         "state_dir": str(folder / "ssh-ca"),

@@ -19,8 +19,6 @@ COMPUTE, LAUNCHER = "compute", "launcher"
 ROLES = (COMPUTE, LAUNCHER)
 """The roles whose hosts take part in the trust."""
 
-PATTERNS_AT_MOST = 64
-
 
 def members(directory: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The entries of the directory that take part, in the order of the model."""
@@ -34,28 +32,23 @@ def names_of(entry: Mapping[str, Any], domain: str = "") -> list[str]:
     if domain and not name.endswith(f".{domain}"):
         names.append(f"{name}.{domain}")
     names.append(str(entry["management_address"]))
-    for rail in entry["rails"]:
-        names += [rail_name(name, str(rail["interface"])), str(rail["address"])]
-    return list(dict.fromkeys(names))
+    names += [rail_name(name, str(rail["interface"])) for rail in entry["rails"]]
+    return names
 
 
-def patterns_of(entries: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Host patterns (`node*`, `192.168.10.*`) that cover every name of every node."""
+def patterns_of(entries: Sequence[Mapping[str, Any]], management_prefix: int = 24) -> list[str]:
+    """Host patterns (`node*`, `192.168.10.*`) that cover every name of every node.
+
+    `management_prefix` is the length of the management network's mask: with it the pattern is of
+    the network, and the same whoever is in it.
+    """
     found: dict[str, None] = {}
     for entry in entries:
         for pattern in _name_patterns(str(entry["name"])):
             found[pattern] = None
-    networks: dict[str, None] = {}
     for entry in entries:
-        networks[_octets(str(entry["management_address"]), 24)] = None
-        for rail in entry["rails"]:
-            network = ipaddress.ip_network(str(rail["network"]))
-            # Links of two addresses come from one pool: its neighbourhood stands for it.
-            length = network.prefixlen if network.prefixlen <= 24 else 16
-            networks[_octets(str(network.network_address), length)] = None
-    if len(networks) > PATTERNS_AT_MOST:
-        networks = {_wider(pattern): None for pattern in networks}
-    return _without_covered([*found, *networks])
+        found[_octets(str(entry["management_address"]), management_prefix)] = None
+    return _without_covered(found)
 
 
 def _name_patterns(name: str) -> list[str]:
@@ -71,11 +64,6 @@ def _octets(address: str, length: int) -> str:
         return parsed.exploded.split(":")[0].lstrip("0") + ":*"
     kept = str(parsed).split(".")[: max(1, min(length, 24) // 8)]
     return ".".join([*kept, "*"])
-
-
-def _wider(pattern: str) -> str:
-    kept = pattern.removesuffix(".*").split(".")
-    return ".".join([*kept[: max(1, len(kept) - 1)], "*"]) if "." in pattern else pattern
 
 
 def _without_covered(patterns: Iterable[str]) -> list[str]:

@@ -15,12 +15,17 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.autho
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.ledger import Ledger
 
 
-def empty(mode: str, entries: Sequence[Mapping[str, Any]], principal: str) -> dict[str, Any]:
+def empty(
+    mode: str,
+    entries: Sequence[Mapping[str, Any]],
+    principal: str,
+    management_prefix: int = 24,
+) -> dict[str, Any]:
     """What holds in either mode, with nothing yet to be believed."""
     return {
         "mode": mode,
         "principal": principal,
-        "patterns": names.patterns_of(entries),
+        "patterns": names.patterns_of(entries, management_prefix),
         "believed": [],
         "signs": "",
         "private_keys": {},
