@@ -20,7 +20,7 @@ def test_drift_is_seen_proved_and_repaired_alone(nodes, converge):
     nodes.on(node).check_output("ip link set rail3 mtu 1500")
 
     seen = nodes.play(converge, "--check", "--diff", "--skip-tags=smoke")
-    assert seen.hosts_with("changed") == {node}
+    assert seen.hosts_with("changed") == {node}, seen.output
     assert "rail3" in seen.output
 
     proof = nodes.play("playbooks/verify.yml", "--skip-tags=smoke", expect=2)
