@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.certi
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.ledger import Ledger
 
 from tests.unit.ssh_cluster import directory, keypair
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # only time goes by
 
 
 def arguments(folder: Path, **changes: Any) -> dict[str, Any]:

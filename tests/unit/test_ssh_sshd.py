@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Optional
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Result
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+    CommandError,
+    Result,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.account import Account
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.authorized_keys import (
     path_of,
@@ -76,6 +79,28 @@ def test_the_certificate_on_the_wire() -> None:
     assert sshd.presented(Settings({})) == "ssh-ed25519-cert-v01@openssh.com AAAA"
     runner.answers = {"ssh-keyscan": (1, "")}
     assert sshd.presented(Settings({})) is None
+
+
+def test_the_directory_debian_s_sshd_wants_is_made_and_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(Sshd, "_program", lambda self: "sshd")
+    monkeypatch.setattr(Path, "mkdir", lambda self, **_options: made.append(str(self)))
+    wants = "Missing privilege separation directory: /run/sshd"
+    runner = Recorded({"sshd -t": (255, wants)})
+    assert Sshd(Path("/c"), runner).fault() == wants
+    assert (made, len(runner.asked)) == (["/run/sshd"], 2)
+    runner = Recorded({"sshd -t": (0, "")})
+    assert Sshd(Path("/c"), runner).fault() == ""
+    assert (len(made), len(runner.asked)) == (1, 1)
+
+
+def test_settings_that_cannot_be_asked_for_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Sshd, "_program", lambda self: "sshd")
+    runner = Recorded({"sshd -T": (255, "line 3: Bad configuration option: Garbage")})
+    with pytest.raises(CommandError, match="sshd -T: line 3: Bad configuration"):
+        Sshd(Path("/c"), runner).settings("mpi")
 
 
 @pytest.mark.parametrize(

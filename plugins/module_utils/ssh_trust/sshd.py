@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import fnmatch
 import ipaddress
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
     CommandError,
+    Result,
     Runner,
     run,
 )
@@ -68,21 +70,31 @@ class Sshd:
             raise CommandError(
                 "sshd: not installed (looked in /usr/sbin): install the package openssh-server"
             )
-        # Debian's unit makes it at each start; without it sshd does not even test.
-        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
         return found
+
+    def _ask(self, *words: str) -> Result:
+        """What sshd answers. Debian's wants a directory, which its unit makes at each start."""
+        argv = [self._program(), *words, "-f", str(self.config)]
+        answer = self.run(argv, check=False)
+        missing = re.search(r"Missing privilege separation directory: (/run/\S+)", answer.stderr)
+        if missing:
+            Path(missing[1]).mkdir(mode=0o755, exist_ok=True)
+            answer = self.run(argv, check=False)
+        return answer
 
     def fault(self) -> str:
         """What `sshd -t` finds wrong with the configuration; empty when it holds."""
-        tried = self.run([self._program(), "-t", "-f", str(self.config)], check=False)
+        tried = self._ask("-t")
         return "" if tried.rc == 0 else (tried.stderr.strip() or f"exit status {tried.rc}")
 
     def settings(self, user: str) -> Settings:
         """What the configuration comes to for a login of this user."""
         connection = f"user={user},host=localhost,addr=127.0.0.1,laddr=127.0.0.1,lport=22"
-        argv = [self._program(), "-T", "-f", str(self.config), "-C", connection]
+        answer = self._ask("-T", "-C", connection)
+        if answer.rc != 0:
+            raise CommandError(f"sshd -T: {answer.stderr.strip() or f'exit status {answer.rc}'}")
         values: dict[str, list[str]] = {}
-        for line in self.run(argv).stdout.splitlines():
+        for line in answer.stdout.splitlines():
             keyword, _separator, value = line.partition(" ")
             values.setdefault(keyword.lower(), []).append(value.strip())
         return Settings(values)
