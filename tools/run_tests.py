@@ -118,7 +118,7 @@ def stages(fast: bool = False) -> list[Stage]:
             fast=False,
             nodes=True,
             pytest=True,
-            minutes=25,
+            minutes=45,
             needs="images",
         ),
         *(
