@@ -107,7 +107,7 @@ directory:
       elements: dict
       sample:
         - {rail: 0, plane: 0, interface: rail0, address: 10.100.0.11, prefix: 24,
-           network: 10.100.0.0/24, gpu: 0, numa: 0}
+           network: 10.100.0.0/24, leaf: leaf01, gpu: 0, numa: 0}
 findings:
   description: Everything that is wrong, one line each.
   returned: failure

@@ -92,6 +92,7 @@ def test_an_entry_has_the_keys_of_the_contract() -> None:
                 "prefix": 24,
                 "network": "10.100.0.0/24",
                 "gpu": 0,
+                "leaf": "leaf01",
                 "numa": 0,
             }
         ],

@@ -289,7 +289,7 @@ _RAIL: dict[str, tuple[Callable[[Any], bool], str]] = {
     "gpu": (_or_null(_is_int), "the number of a GPU, or null"),
     "numa": (_or_null(_is_int), "the number of a NUMA node, or null"),
 }
-_SHOWN = ("rail", "plane", "interface", "address", "prefix", "network", "gpu", "numa")
+_SHOWN = ("rail", "plane", "interface", "address", "prefix", "network", "leaf", "gpu", "numa")
 
 
 class _Uses:
