@@ -114,7 +114,7 @@ def stages(fast: bool = False) -> list[Stage]:
         Stage("images", ["tools/node_images.sh"], fast=False, nodes=True, minutes=15),
         Stage(
             "integration",
-            pytest("-m", "nodes", "tests/integration"),
+            pytest("-m", "nodes", "-vv", "tests/integration"),  # so that progress names the test
             fast=False,
             nodes=True,
             pytest=True,
