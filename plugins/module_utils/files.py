@@ -104,6 +104,10 @@ def write_atomically(path: Path, text: str, mode: int, uid: int, gid: int) -> No
             stream.flush()
             os.fsync(stream.fileno())
         Path(name).replace(target)
+    except OSError as error:
+        Path(name).unlink(missing_ok=True)
+        # The kernel tells of a full disk without saying which file it was.
+        raise OSError(error.errno, error.strerror, str(target)) from error
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise

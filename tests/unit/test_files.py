@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -65,13 +66,23 @@ def test_an_interrupted_write_leaves_the_old_file_and_no_rest(tmp_path, monkeypa
     path.write_text("old\n")
 
     def fails(*_args):
-        raise OSError("no space left on device")
+        raise OSError(errno.ENOSPC, "no space left on device")
 
     monkeypatch.setattr(Path, "replace", fails)
     with pytest.raises(OSError, match="no space"):
         plan(path, "new\n").apply()
     assert path.read_text() == "old\n"
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_full_disk_names_the_file(tmp_path, monkeypatch):
+    def full(_descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=rf"No space left on device: '{tmp_path}/file'"):
+        plan(tmp_path / "file", "new\n").apply()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_symlink_stays_one_and_its_target_changes(tmp_path):
