@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Optional, Protocol
 
@@ -21,6 +23,14 @@ class Result:
 
 class CommandError(Exception):
     """A program failed, is missing, or took too long; the text says which and what it printed."""
+
+
+class NoAnswerError(CommandError):
+    """A program took too long, and was ended with every process it had started."""
+
+    def __init__(self, shown: str, timeout_s: float) -> None:
+        super().__init__(f"{shown}: no answer within {timeout_s:g} s")
+        self.timeout_s = timeout_s
 
 
 class Runner(Protocol):
@@ -47,23 +57,36 @@ def run(
     shown = " ".join(shlex.quote(word) for word in argv)
     environment = {**os.environ, "LC_ALL": "C", **(env or {})}
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             list(argv),
-            input=stdin,
-            stdin=None if stdin is not None else subprocess.DEVNULL,
-            capture_output=True,
+            stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            timeout=timeout_s,
             env=environment,
-            check=False,
+            start_new_session=True,  # a group of its own, which can be ended as a whole
         )
     except FileNotFoundError as error:
         raise CommandError(f"{argv[0]}: not installed (wanted to run: {shown})") from error
-    except subprocess.TimeoutExpired as error:
-        raise CommandError(f"{shown}: no answer within {timeout_s:g} s") from error
-    result = Result(tuple(argv), done.returncode, done.stdout, done.stderr)
+    with process:
+        try:
+            stdout, stderr = process.communicate(stdin, timeout=timeout_s)
+        except subprocess.TimeoutExpired as error:
+            _end(process)
+            raise NoAnswerError(shown, timeout_s) from error
+        except BaseException:
+            _end(process)
+            raise
+    result = Result(tuple(argv), process.returncode, stdout, stderr)
     if check and result.rc != 0:
         told = (result.stderr.strip() or result.stdout.strip() or "it printed nothing")[-2000:]
         raise CommandError(f"{shown}: exit status {result.rc}: {told}")
     return result
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Kill a program and what it started: a killed ssh or runuser leaves its children running."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils import checks, machine
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
@@ -59,3 +62,15 @@ def test_a_program_that_fails_hangs_or_is_missing_says_so():
         run(["sleep", "5"], timeout_s=0.2)
     with pytest.raises(CommandError, match="no-such-program: not installed"):
         run(["no-such-program"])
+
+
+def test_a_program_that_hangs_takes_what_it_started_with_it(tmp_path):
+    child = tmp_path / "child"
+    with pytest.raises(CommandError, match="no answer within 0.5 s"):
+        run(["sh", "-c", f"sleep 60 & echo $! > {child}; wait"], timeout_s=0.5)
+    stat = Path(f"/proc/{child.read_text().strip()}/stat")
+    deadline = time.monotonic() + 5
+    # Killed, it may stay a moment as a zombie until it is reaped.
+    while stat.exists() and stat.read_text().split()[2] != "Z" and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not stat.exists() or stat.read_text().split()[2] == "Z"
