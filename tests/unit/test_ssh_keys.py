@@ -91,6 +91,36 @@ def test_a_wrong_owner_is_put_right(tmp_path: Path) -> None:
     assert not plan_key(tmp_path / "id", 4711, 4712, "x").changed
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize(
+    ("mode", "group", "wanted"),
+    [
+        (0o640, 4711, (0o640, 4711)),  # as Enterprise Linux makes it: left alone
+        (0o600, 4711, (0o600, 4711)),
+        (0o600, 0, (0o600, 0)),
+        (0o400, 0, (0o400, 0)),
+        (0o644, 4711, (0o640, 4711)),  # read by others
+        (0o660, 4711, (0o640, 4711)),
+        (0o640, 0, (0o600, 0)),  # sshd refuses it
+        (0o640, 4712, (0o600, 0)),  # another group's
+        (0o600, 4712, (0o600, 0)),
+    ],
+)
+def test_a_host_key_stays_as_the_distribution_made_it(
+    mode: int, group: int, wanted: tuple[int, int], tmp_path: Path
+) -> None:
+    path = tmp_path / "id"
+    key = keypair(path)
+    os.chown(path, 0, group)
+    path.chmod(mode)
+    found = plan_key(path, 0, 0, "root@node01", readers=[4711])
+    assert found.changed == ((mode, group) != wanted)
+    assert apply_key(found) == key
+    status = path.stat()
+    assert (stat.S_IMODE(status.st_mode), status.st_gid) == wanted
+    assert not plan_key(path, 0, 0, "root@node01", readers=[4711]).changed
+
+
 def test_no_difference_shows_a_private_key(tmp_path: Path) -> None:
     path = tmp_path / "id"
     shown = [str(plan(path).diff())]

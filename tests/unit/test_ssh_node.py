@@ -259,12 +259,21 @@ def test_drift_is_told_and_put_right(path: str, how: str, machine: Machine) -> N
     assert not machine.call(machine.request()).changed
 
 
-def test_a_directory_others_can_write_to_is_closed(machine: Machine) -> None:
+@pytest.mark.parametrize("above", [False, True])
+def test_a_directory_others_can_write_to_is_closed(above: bool, machine: Machine) -> None:
     machine.lay()
-    machine.places.own.chmod(0o777)
-    assert machine.call(machine.request(), check_mode=True).changed
-    machine.call(machine.request())
-    assert stat.S_IMODE(machine.places.own.stat().st_mode) == 0o755
+    path = machine.places.own.parent if above else machine.places.own
+    path.chmod(0o777)
+    told = machine.call(machine.request(), check_mode=True)
+    assert told.changed
+    assert [each["after_header"] for each in told.diff] == [str(path)]
+    (pending,) = [check for check in told.checks if check.status == "pending"]
+    assert (pending.name, pending.subject) == ("directory", str(path))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o777
+    outcome = machine.call(machine.request())
+    assert outcome.changed
+    assert statuses(outcome) == {"ok"}
+    assert stat.S_IMODE(path.stat().st_mode) == 0o755
 
 
 def test_what_sshd_refuses_is_put_back(machine: Machine) -> None:

@@ -88,6 +88,12 @@ def commands(user: str, uid: Optional[int], shell: str) -> list[list[str]]:
     return steps
 
 
+def key_readers() -> list[int]:
+    """The groups that a distribution lets read the private host keys, besides root."""
+    gid = _group("ssh_keys")
+    return [] if gid is None else [gid]
+
+
 def _group(name: str) -> Optional[int]:
     try:
         return grp.getgrnam(name).gr_gid

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
@@ -16,7 +17,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.wire 
     public_key_or_none,
 )
 
-PRIVATE, PUBLIC = 0o600, 0o644
+PRIVATE, SHARED, PUBLIC = 0o600, 0o640, 0o644
 
 
 def public_path(path: Path) -> Path:
@@ -38,6 +39,8 @@ class KeyPlan:
     public_text_wrong: bool
     modes: dict[str, tuple[str, str]]
     """Files with a wrong mode or owner: as it is, as it is wanted."""
+    private: tuple[int, int] = (PRIVATE, 0)
+    """Mode and group that a private half which is there is to have."""
 
     @property
     def changed(self) -> bool:
@@ -61,12 +64,26 @@ class KeyPlan:
         }
 
 
-def plan_key(path: Path, uid: int, gid: int, comment: str, runner: Runner = run) -> KeyPlan:
-    """Look at a key pair. The private key is tried by ssh-keygen, which prints its public half."""
+def plan_key(
+    path: Path,
+    uid: int,
+    gid: int,
+    comment: str,
+    runner: Runner = run,
+    readers: Optional[Collection[int]] = None,
+) -> KeyPlan:
+    """Look at a key pair. The private key is tried by ssh-keygen, which prints its public half.
+
+    With `readers` the private half may be as the distribution made it: readable by its owner only,
+    or by one of these groups besides (Enterprise Linux has ssh_keys, for ssh-keysign).
+    """
     public: Optional[PublicKey] = None
     why, wrong = "there is none", False
     modes: dict[str, tuple[str, str]] = {}
+    private = (PRIVATE, gid)
     if path.exists():
+        if readers is not None:
+            private = _as_distributed(path, gid, readers)
         tried = runner(["ssh-keygen", "-y", "-P", "", "-f", str(path)], check=False)
         public = public_key_or_none(tried.stdout) if tried.rc == 0 else None
         if public is None and _too_open(path):
@@ -75,12 +92,24 @@ def plan_key(path: Path, uid: int, gid: int, comment: str, runner: Runner = run)
         why = "the private key is damaged, or has a passphrase"
     if public is not None:
         wrong = public_key_or_none(_read(public_path(path))) != public
-        for file, mode in ((path, PRIVATE), (public_path(path), PUBLIC)):
-            found, wanted = _standing(file), f"mode {mode:04o} owner {uid}:{gid}"
+        for file, (mode, group) in ((path, private), (public_path(path), (PUBLIC, gid))):
+            found, wanted = _standing(file), f"mode {mode:04o} owner {uid}:{group}"
             # A public half that is to be written anew gets its mode then.
             if found is not None and found != wanted and not (wrong and file != path):
                 modes[file.name] = (found, wanted)
-    return KeyPlan(path, uid, gid, comment, public, why, wrong, modes)
+    return KeyPlan(path, uid, gid, comment, public, why, wrong, modes, private)
+
+
+def _as_distributed(path: Path, gid: int, readers: Collection[int]) -> tuple[int, int]:
+    """Mode and group of a private half: as they are where that serves, else the closest.
+
+    A group other than these is not to read it, and sshd refuses a key that root's group can read.
+    """
+    status = path.stat()
+    mode, group = status.st_mode & 0o7777, status.st_gid
+    if group not in readers:
+        return (mode if group == gid and not mode & ~PRIVATE else PRIVATE), gid
+    return (mode if not mode & ~SHARED else SHARED), group
 
 
 def _too_open(path: Path) -> bool:
@@ -113,8 +142,8 @@ def apply_key(plan: KeyPlan, runner: Runner = run) -> PublicKey:
         public = public_path(plan.path)
         if plan.public_text_wrong:
             _write_public(plan, plan.public)
-        for file, mode in ((plan.path, PRIVATE), (public, PUBLIC)):
-            os.chown(file, plan.uid, plan.gid)
+        for file, (mode, gid) in ((plan.path, plan.private), (public, (PUBLIC, plan.gid))):
+            os.chown(file, plan.uid, gid)
             file.chmod(mode)
         return plan.public
     scratch = Path(tempfile.mkdtemp(dir=plan.path.parent, prefix=".new-"))

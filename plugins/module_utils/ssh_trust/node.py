@@ -140,7 +140,7 @@ class Node:
 
     def _ensure(self) -> Outcome:
         account = self._ensure_account()
-        self._ensure_directory()
+        self._ensure_directories()
         settings = self._settings()
         host_key, host_key_line = self._host_key()
         uid, gid = (account.uid, account.gid) if account else (self.request.uid or 0, 0)
@@ -149,7 +149,7 @@ class Node:
             USER: plan_key(
                 self.places.user_key, uid, gid, f"{self.request.user}@{hostname}", self.run
             ),
-            HOST: plan_key(host_key, 0, 0, f"root@{hostname}", self.run),
+            HOST: plan_key(host_key, 0, 0, f"root@{hostname}", self.run, accounts.key_readers()),
         }
         keys = {kind: self._ensure_key(plan) for kind, plan in pairs.items()}
         self.outcome.public_keys = {kind: key.text for kind, key in keys.items() if key}
@@ -192,19 +192,23 @@ class Node:
                 return apply_key(plan, self.run)
         return plan.public
 
-    def _ensure_directory(self) -> None:
-        """Ours, and writable by root only: sshd refuses lists that others could replace."""
-        path = self.places.own
-        if path.is_dir():
-            status = path.stat()
-            found = f"mode {status.st_mode & 0o7777:04o} owner {status.st_uid}:{status.st_gid}"
-            wanted = f"mode 0755 owner {os.getuid()}:{os.getgid()}"
-            if found != wanted:
-                self._note(str(path), f"{found}\n", f"{wanted}\n")
-        if not self.check_mode:
-            path.mkdir(mode=0o755, parents=True, exist_ok=True)
-            path.chmod(0o755)
-            os.chown(path, os.getuid(), os.getgid())
+    def _ensure_directories(self) -> None:
+        """Ours, and writable by root only: sshd refuses lists that others could replace.
+
+        The collection's directory above as well: who can write there replaces what lies in it,
+        and every login shell reads the environment of MPI from it.
+        """
+        for path in self._directories():
+            found = _standing(path)
+            if found not in (None, _root_only()):
+                self._note(str(path), f"{found}\n", f"{_root_only()}\n")
+            if not self.check_mode and found != _root_only():
+                path.mkdir(mode=0o755, parents=True, exist_ok=True)
+                os.chown(path, os.getuid(), os.getgid())
+                path.chmod(0o755)
+
+    def _directories(self) -> tuple[Path, Path]:
+        return self.places.own.parent, self.places.own
 
     def _sweep(self) -> None:
         """Remove what a killed run left in our directory: everything final has a visible name."""
@@ -435,6 +439,16 @@ class Node:
                     check_mode=self.check_mode,
                 )
             )
+        for path in self._directories():
+            checks.append(
+                compare(
+                    "directory",
+                    _root_only(),
+                    _standing(path),
+                    subject=str(path),
+                    check_mode=self.check_mode,
+                )
+            )
         for plan in plans:
             again = plan_file(plan.path, plan.after, mode=plan.mode, uid=plan.uid, gid=plan.gid)
             checks.append(
@@ -541,6 +555,19 @@ class Node:
                 reason=reason,
             )
         )
+
+
+def _root_only() -> str:
+    """How a directory of ours stands."""
+    return f"mode 0755 owner {os.getuid()}:{os.getgid()}"
+
+
+def _standing(path: Path) -> Optional[str]:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return f"mode {status.st_mode & 0o7777:04o} owner {status.st_uid}:{status.st_gid}"
 
 
 def _restore(plan: FilePlan) -> None:
