@@ -3,8 +3,8 @@
 set -euo pipefail
 cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/.."
 . tools/bootstrap.sh
-bootstrap_apt apt.txt
 require_root
+bootstrap_apt apt.txt
 export PATH=$PWD/.venv/bin:$PATH
 inventory=${NODES_INVENTORY:-inventories/virtual-mixed}
 ansible-playbook playbooks/virtual_nodes.yml -i "$inventory"
