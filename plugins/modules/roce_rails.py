@@ -85,8 +85,12 @@ options:
         type: int
   management:
     description:
-      - Address and interface of the management network, as C(cluster_management) has them.
-      - A rail with the same address or interface is refused.
+      - Address, prefix and interface of the management network, as C(cluster_management) has them.
+      - A rail with the same address or interface, or an address in that network, is refused.
+      - Whatever is given here, an interface by which the host is reached is never made a rail,
+        neither by its name nor by its PCI address. These are the interfaces that carry an address
+        of the management network, the address that the SSH connection of this run arrives at, or
+        the default route of the main table, and the ports and lower interfaces of those.
     type: dict
     default: {}
   backend:
@@ -231,6 +235,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import arp, detect
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.backend import BACKENDS
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.converge import converge
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.management import (
+    Management,
+    login_address,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.plan import (
     ROUTINGS,
     SOURCE,
@@ -301,10 +309,11 @@ def main() -> None:
     except PlanError as error:
         module.fail_json(msg=f"rails: nothing was changed: {error}", layer=LAYER, checks=[])
     try:
+        management = Management.of(given["management"], login_address())
         name = given["backend"]
         backend = detect.backend_named(detect.detect(run) if name == detect.AUTO else name, run)
         outcome = converge(
-            Request(plan, given["arp"], given["check_path"], given["wait"]),
+            Request(plan, given["arp"], given["check_path"], given["wait"], management),
             backend,
             Host(run),
             check_mode=module.check_mode,

@@ -78,9 +78,12 @@ class FakeHost:
         net = self.root / "sys/class/net" / name
         net.mkdir(parents=True)
         if pci:
-            device = self.root / "sys/devices/pci0000:00" / pci
-            device.mkdir(parents=True, exist_ok=True)
-            (net / "device").symlink_to(device)
+            self.add_pci(name, pci)
+
+    def add_pci(self, name, pci):
+        device = self.root / "sys/devices/pci0000:00" / pci
+        device.mkdir(parents=True, exist_ok=True)
+        (self.root / "sys/class/net" / name / "device").symlink_to(device)
 
     # What the code under test sees
 

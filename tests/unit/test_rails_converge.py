@@ -126,6 +126,7 @@ def test_drift_is_shown_repaired_and_touches_no_other_rail(settled, drift, check
     ],
 )
 def test_what_is_too_much_goes_without_setting_the_rail_up_anew(settled, drift):
+    settled.routes.append({"dst": "default", "dev": "mgmt0", "gateway": "10.10.0.1"})
     drift(settled)
     outcome = settled.converge(RAILS)
     assert outcome.changed

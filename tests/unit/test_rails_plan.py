@@ -126,6 +126,8 @@ def test_the_management_network_is_no_rail():
     assert "10.100.0.11 is the management address" in refused([rail(0)], management=management)
     text = refused([rail(0, interface="mgmt0")], management={"interface": "mgmt0"})
     assert "this is the management interface; it cannot be a rail" in text
+    text = refused([rail(0)], management={"address": "10.100.0.1", "prefix": 16})
+    assert "10.100.0.11 is in the management network 10.100.0.0/16" in text
 
 
 @pytest.mark.parametrize("base", [0, 253, 254, 255])

@@ -169,7 +169,7 @@ class _Run:
         for rail in self.survey.live:
             name, seen = rail.interface, self.survey.seen[rail.interface]
             for address in seen.link.addresses if seen.link else ():
-                if address != rail.cidr:
+                if address != rail.cidr and not self.request.management.holds(address):
                     commands.append(("ip", "address", "del", address, "dev", name))
             for route in seen.routes:
                 if route not in rail.routes:
@@ -190,6 +190,8 @@ class _Run:
                 continue
             ours = self.survey.old_blocks[name]
             for address in (each for each in link.addresses if each in ours):
+                if self.request.management.holds(address):
+                    continue
                 self.host.run(("ip", "address", "del", address, "dev", name), check=False)
                 for rule in self.survey.state.rules:
                     if rule.source == address.split("/")[0]:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Optional
 
 from .plan import RailPlan
@@ -77,9 +78,25 @@ def naming(
     links: Mapping[str, Link],
     by_pci: Mapping[str, list[str]],
     in_use: frozenset[str] = frozenset(),
+    management: Mapping[str, str] = MappingProxyType({}),
 ) -> Naming:
-    """Whether the rail's interface is there under its name. `in_use` must never be renamed."""
+    """Whether the rail's interface is there under its name.
+
+    `in_use` must never be renamed. `management` says why the host is reached by an interface; such
+    a one is refused by its name and by its PCI address alike, before anything else is considered.
+    """
     name = rail.interface
+    for device in (*by_pci.get(rail.pci or "", ()), name):
+        if device in management:
+            place = f"{device} at {rail.pci}" if device != name and rail.pci else device
+            return Naming(
+                REFUSED,
+                device if device in links else None,
+                f"{place} {management[device]}; the rail {name} ({rail.cidr}) would cut this host "
+                "off. Nothing was changed on it. Correct interface or pci of this rail in the "
+                f"model; if {device} is to be a rail, move what it carries to another interface "
+                "first.",
+            )
     if rail.pci is None:
         if name in links:
             return Naming(NAMED, name)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -280,6 +281,9 @@ def _duplicates(plans: Sequence[RailPlan]) -> list[str]:
 
 def _management_faults(plans: Iterable[RailPlan], management: Mapping[str, Any]) -> list[str]:
     interface, address = management.get("interface"), management.get("address")
+    network = None
+    with contextlib.suppress(ValueError):
+        network = ipaddress.IPv4Interface(f"{address}/{management.get('prefix')}").network
     faults = []
     for plan in plans:
         if interface and plan.interface == interface:
@@ -288,4 +292,9 @@ def _management_faults(plans: Iterable[RailPlan], management: Mapping[str, Any])
             )
         if address and plan.address == address:
             faults.append(f"{plan.interface}: {address} is the management address of this host")
+        elif network and ipaddress.IPv4Address(plan.address) in network:
+            faults.append(
+                f"{plan.interface}: {plan.address} is in the management network {network}; rails "
+                "need networks of their own"
+            )
     return faults

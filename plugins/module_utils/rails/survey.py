@@ -25,6 +25,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.machine import 
 
 from . import arp, detect, device, link_files, readback, service
 from .backend import BACKENDS, Backend, Conflict
+from .management import Management
 from .plan import RailPlan
 from .readback import Observation
 from .state import State, read_state
@@ -40,6 +41,7 @@ class Request:
     arp: Mapping[str, int] = field(default_factory=lambda: dict(arp.DEFAULTS))
     check_path: bool = True
     wait_s: float = 30.0
+    management: Management = field(default_factory=Management)
 
 
 @dataclass(frozen=True)
@@ -63,13 +65,15 @@ class Survey:
         self.host = host
         self.by_name = {rail.interface: rail for rail in request.rails}
         self.state = read_state(host.run)
+        self.old_blocks = backend.read()
         by_pci = device.interfaces_by_pci(host.root)
+        reached_by = request.management.interfaces(self.state, self.old_blocks)
+        links, in_use = self.state.links, self.state.in_use
         self.namings = {
-            rail.interface: device.naming(rail, self.state.links, by_pci, self.state.in_use)
+            rail.interface: device.naming(rail, links, by_pci, in_use, reached_by)
             for rail in request.rails
         }
         self.claims = self._find_claims()
-        self.old_blocks = backend.read()
         self.blocks = self._wanted_blocks()
         self.changed_blocks = [
             name

@@ -1,0 +1,111 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Which interfaces the host is reached by: none of them becomes a rail, whatever the model says.
+
+The model may be wrong, or leave the management interface out. What the kernel says decides: to set
+such an interface up, or to let it be renamed at the next boot, would cut the host off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional, Union
+
+from .plan import MAIN_TABLE
+from .state import State
+
+_Interface = Union[ipaddress.IPv4Interface, ipaddress.IPv6Interface]
+
+
+@dataclass(frozen=True)
+class Management:
+    """By which addresses the host is known to be reached."""
+
+    address: Optional[_Interface] = None
+    """With the prefix length of the management network."""
+    login: str = ""
+    """The address on this host that the SSH connection of this run arrives at, if it is known."""
+
+    @classmethod
+    def of(cls, variable: Mapping[str, Any], login: str = "") -> Management:
+        """From `cluster_management`; what is missing or no address is left to the other signs."""
+        text, prefix = variable.get("address") or "", variable.get("prefix")
+        with contextlib.suppress(ValueError):
+            return cls(ipaddress.ip_interface(f"{text}/{prefix}" if prefix else text), login)
+        return cls(None, login)
+
+    def holds(self, cidr: str) -> str:
+        """What an address on an interface is to the management of this host, or nothing."""
+        address = ipaddress.ip_interface(cidr).ip
+        with contextlib.suppress(ValueError):
+            if address == ipaddress.ip_address(self.login):
+                return f"{address}, where the SSH connection of this run arrives"
+        if self.address is None:
+            return ""
+        if address == self.address.ip:
+            return f"{address}, the management address of this host"
+        if address in self.address.network:
+            return f"{address}, which is in the management network {self.address.network}"
+        return ""
+
+    def interfaces(self, state: State, rails: Iterable[str] = ()) -> dict[str, str]:
+        """Interface to why the host is reached by it; ports and lower interfaces included.
+
+        A default route does not count on one of `rails`, which are configured by us already, where
+        another interface has one too: it came later, and does not belong there.
+        """
+        found: dict[str, str] = {}
+        for name, link in state.links.items():
+            if self.login.endswith(f"%{name}"):  # an IPv6 link-local address
+                found[name] = f"carries {self.login}, where the SSH connection of this run arrives"
+            for address in link.addresses:
+                if name not in found and self.holds(address):
+                    found[name] = f"carries {self.holds(address)}"
+        ours = set(rails)
+        outward = {
+            name
+            for name, routes in state.routes.items()
+            if any(each.table == MAIN_TABLE and each.destination == "default" for each in routes)
+        }
+        for name in sorted(outward - ours or outward):
+            found.setdefault(name, "has this host's default route")
+        return _with_what_is_below(state, found)
+
+
+def _with_what_is_below(state: State, found: dict[str, str]) -> dict[str, str]:
+    """The ports of a bond or bridge and what a VLAN is stacked on carry it as well."""
+    below: dict[str, list[str]] = {}
+    for name, link in state.links.items():
+        if link.master:
+            below.setdefault(link.master, []).append(name)
+        if link.lower:
+            below.setdefault(name, []).append(link.lower)
+    waiting = list(found)
+    while waiting:
+        upper = waiting.pop()
+        for name in below.get(upper, ()):
+            if name not in found:
+                found[name] = f"is below {upper}, which {found[upper]}"
+                waiting.append(name)
+    return found
+
+
+def login_address(proc: Path = Path("/proc"), process: Optional[int] = None) -> str:
+    """The server's end of the SSH connection this process runs in, or nothing.
+
+    sudo takes SSH_CONNECTION out of the environment, so the processes above are asked as well.
+    """
+    number = os.getpid() if process is None else process
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        while number > 1:
+            for entry in (proc / str(number) / "environ").read_bytes().split(b"\0"):
+                if entry.startswith(b"SSH_CONNECTION="):
+                    return entry.decode("ascii", "replace").split("=", 1)[1].split()[2]
+            status = (proc / str(number) / "stat").read_text(errors="replace")
+            # The program's name, in brackets, may contain anything: the fields begin after it.
+            number = int(status.rpartition(")")[2].split()[1])
+    return ""

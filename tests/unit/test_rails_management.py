@@ -1,0 +1,167 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The interface that a host is reached by is never made a rail, whatever the model says."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.management import (
+    Management,
+    login_address,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.state import (
+    Link,
+    State,
+    parse_routes,
+)
+
+from tests.unit.rails_host import FakeHost, rail
+
+MANAGEMENT = Management.of({"address": "10.10.1.1", "prefix": 22, "interface": ""})
+PCI = "0000:5d:00.0"
+
+
+def link(name, *addresses, **more):
+    return Link(name, 2, 1500, True, True, "", addresses, **more)
+
+
+def state(*links, routes=()):
+    return State({each.name: each for each in links}, parse_routes(list(routes)))
+
+
+def files_of(host, name):
+    return [path for path in host.root.glob("etc/**/*") if path.is_file() and name in path.name]
+
+
+@pytest.mark.parametrize(
+    ("management", "login", "routes", "told"),
+    [
+        ({"address": "10.10.1.1", "prefix": 22}, "", [], "10.10.1.1, the management address"),
+        ({"address": "10.10.3.9", "prefix": 22}, "", [], "in the management network 10.10.0.0/22"),
+        ({}, "10.10.1.1", [], "10.10.1.1, where the SSH connection of this run arrives"),
+        ({}, "", [{"dst": "default", "dev": "mgmt0"}], "has this host's default route"),
+    ],
+)
+@pytest.mark.parametrize("pci", [None, PCI])
+def test_a_name_that_is_the_management_interface_is_refused(
+    tmp_path, management, login, routes, told, pci
+):
+    host = FakeHost(tmp_path, names=("rail0",))
+    if pci:
+        host.add_pci("mgmt0", pci)
+    host.routes += routes
+    wanted = [rail(0), rail(1, interface="mgmt0", pci=pci)]
+    guard = Management.of(management, login)
+    for check_mode in (True, False):
+        outcome = host.converge(wanted, management=guard, check_mode=check_mode)
+        (failed,) = [check for check in outcome.checks if check.status == "failed"]
+        assert (failed.name, failed.subject) == ("rail_name", "mgmt0")
+        assert told in failed.reason
+        assert "in the model" in failed.reason
+    assert host.links["mgmt0"]["addresses"] == ["10.10.1.1/22"]
+    assert host.touched == ["rail0"], "the other rails go on"
+    assert files_of(host, "mgmt0") == []
+    assert [route for route in host.routes if route["dev"] == "mgmt0"] == routes
+    assert not host.converge(wanted, management=guard).changed
+
+
+def test_the_pci_address_of_the_management_nic_is_refused_and_nothing_is_written(tmp_path):
+    host = FakeHost(tmp_path, names=("rail0",))
+    host.add_pci("mgmt0", PCI)
+    wanted = [rail(0), rail(1, pci=PCI)]
+    outcome = host.converge(wanted, management=MANAGEMENT)
+    (failed,) = [check for check in outcome.checks if check.status == "failed"]
+    assert (failed.name, failed.subject) == ("rail_name", "rail1")
+    for part in (PCI, "mgmt0", "10.10.1.1", "rail1"):
+        assert part in failed.reason
+    assert files_of(host, "rail1") == []
+    assert not (tmp_path / "var/lib/baremetal-mpi-roce/reboot-required.d/rails.json").exists()
+
+
+def test_an_operator_is_not_told_to_take_the_management_interface_down(tmp_path):
+    """Its name, with the PCI address of another NIC: freeing the name would cut the host off."""
+    host = FakeHost(tmp_path, names=())
+    host.add_link("ens5f0", pci=PCI)
+    outcome = host.converge([rail(1, interface="mgmt0", pci=PCI)], management=MANAGEMENT)
+    (failed,) = [check for check in outcome.checks if check.status == "failed"]
+    assert "10.10.1.1" in failed.reason
+    assert "down" not in failed.reason
+
+
+def test_a_management_address_that_comes_to_a_rail_is_not_removed(tmp_path):
+    """It may be put there while the run is going on."""
+    host = FakeHost(tmp_path)
+    host.converge([rail(0)])
+    host.links["rail0"]["mtu"] = 1500
+    host.forget_commands()
+    real = host.run
+
+    def run(argv, **more):
+        if tuple(argv[:2]) == ("networkctl", "reconfigure"):
+            answer = real(argv, **more)
+            host.links["rail0"]["addresses"].append("10.10.1.1/22")
+            return answer
+        return real(argv, **more)
+
+    host.run = run
+    host.converge([rail(0)], management=MANAGEMENT)
+    assert "10.10.1.1/22" in host.links["rail0"]["addresses"]
+
+
+def test_ports_and_lower_interfaces_of_the_management_interface_count():
+    found = MANAGEMENT.interfaces(
+        state(
+            link("br0", "10.10.1.1/22"),
+            link("bond0.7", master="br0", lower="bond0"),
+            link("bond0"),
+            link("ens5f0", master="bond0"),
+            link("ens6f0"),
+        )
+    )
+    assert set(found) == {"br0", "bond0.7", "bond0", "ens5f0"}
+    assert "10.10.1.1" in found["ens5f0"]
+
+
+def test_a_late_default_route_makes_no_management_interface_of_a_rail():
+    routes = [{"dst": "default", "dev": name} for name in ("mgmt0", "rail1")]
+    both = state(link("mgmt0"), link("rail1"), routes=routes)
+    assert set(Management().interfaces(both, ["rail1"])) == {"mgmt0"}
+    assert set(Management().interfaces(both)) == {"mgmt0", "rail1"}
+    alone = state(link("mgmt0"), link("rail1"), routes=routes[1:])
+    assert set(Management().interfaces(alone, ["rail1"])) == {"rail1"}
+
+
+def test_a_default_route_in_a_table_of_a_rail_is_no_sign():
+    routes = [{"dst": "default", "dev": "rail1", "table": "1010"}]
+    assert Management().interfaces(state(link("rail1"), routes=routes)) == {}
+
+
+def test_a_link_local_login_names_its_interface():
+    found = Management(None, "fe80::1%mgmt0").interfaces(state(link("mgmt0"), link("gmt0")))
+    assert set(found) == {"mgmt0"}
+
+
+@pytest.mark.parametrize("given", [{}, {"address": ""}, {"address": "node01", "prefix": 24}])
+def test_a_management_address_that_is_none_leaves_the_other_signs(given):
+    assert Management.of(given, "10.0.0.1") == Management(None, "10.0.0.1")
+
+
+def process(proc, number, parent, environment=b""):
+    directory = proc / str(number)
+    directory.mkdir()
+    (directory / "environ").write_bytes(environment)
+    (directory / "stat").write_text(f"{number} (a ) b) S {parent} 1 1\n")
+
+
+def test_the_login_is_found_above_sudo(tmp_path):
+    process(tmp_path, 10, 1, b"A=1\0SSH_CONNECTION=192.0.2.9 50000 10.10.1.1 22\0")
+    process(tmp_path, 20, 10)
+    process(tmp_path, 30, 20, b"SUDO_USER=admin\0")
+    assert login_address(tmp_path, 30) == "10.10.1.1"
+
+
+def test_without_ssh_there_is_no_login(tmp_path):
+    process(tmp_path, 10, 1)
+    process(tmp_path, 20, 10, b"SSH_CONNECTION=broken\0")
+    assert login_address(tmp_path, 20) == ""
+    assert login_address(tmp_path, 10) == ""
+    assert login_address(tmp_path, 99) == ""
