@@ -51,6 +51,7 @@ from ansible import constants
 from ansible.errors import AnsibleParserError
 from ansible.module_utils.basic import missing_required_lib
 from ansible.plugins.inventory import BaseInventoryPlugin
+from ansible.utils.display import Display
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils import cluster_model
 
 try:
@@ -61,8 +62,8 @@ except ImportError:  # ansible-core 2.18 trusts what inventory plugins set
         return value
 
 
-_told: set[str] = set()
-"""Why models were refused: the plugin `auto` asks again, and nobody reads it all twice."""
+_PARSER_ERROR = 4
+"""The exit status of Ansible's programs for what cannot be parsed."""
 
 
 class InventoryModule(BaseInventoryPlugin):
@@ -84,9 +85,14 @@ class InventoryModule(BaseInventoryPlugin):
         super().parse(inventory, loader, path, cache)
         try:
             self._fill(_compiled(path))
+        except cluster_model.ModelError as error:
+            # Raised to Ansible, it would be followed by what `auto`, `yaml` and `ini` think of a
+            # file that is not theirs, and the way out would have scrolled away.
+            Display().error(str(error), wrap_text=False)
+            raise SystemExit(_PARSER_ERROR) from None
         except Exception:
             # By default Ansible only warns, goes on with an empty inventory, matches no host and
-            # reports success. A refused model ends the run whatever the configuration says.
+            # reports success. This ends the run whatever the configuration says.
             constants.INVENTORY_ANY_UNPARSED_IS_FAILED = True
             raise
         # The inventory lives as long as the process: keep the garbage collector from walking it
@@ -119,14 +125,7 @@ class InventoryModule(BaseInventoryPlugin):
 def _compiled(path: str) -> cluster_model.Inventory:
     if cluster_model.MISSING is not None:
         raise AnsibleParserError(missing_required_lib("netaddr")) from cluster_model.MISSING
-    try:
-        return cluster_model.inventory_of(cluster_model.load(path))
-    except cluster_model.ModelError as error:
-        reasons = str(error)
-        if reasons in _told:
-            reasons = f"{path}: refused for the reasons above"
-        _told.add(reasons)
-        raise AnsibleParserError(reasons) from None
+    return cluster_model.inventory_of(cluster_model.load(path))
 
 
 class _Trusted(dict[str, str]):

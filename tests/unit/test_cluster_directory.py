@@ -276,6 +276,39 @@ WRONG: list[tuple[str, Change, list[str]]] = [
         ["node02.cluster_role: 'storage' is not a group of this host. Its groups are compute."],
     ),
     (
+        "no launcher",
+        lambda r: r.remove(next(record for record in r if record.name == "launcher01")),
+        [
+            "launcher: the inventory has no launcher, and mpirun is started there. "
+            "Put one host into the group launcher."
+        ],
+    ),
+    (
+        "two launchers",
+        lambda r: r.insert(0, Record("node01", ("compute", "launcher"), r.pop(0).variables)),
+        ["launcher: 2 hosts are launchers: node01, launcher01. Keep one in the group launcher."],
+    ),
+    (
+        "root runs MPI",
+        lambda r: [
+            changed(r, e.name).update(cluster_mpi_user="root", cluster_mpi_uid=0) for e in r
+        ],
+        [
+            "node01.cluster_mpi_user: 'root' is an account of the system. "
+            "Name an unprivileged one of its own, such as mpi.",
+            "node01.cluster_mpi_uid: 0 is the user id of an account of the system. "
+            "Write one from 1000 on.",
+        ],
+    ),
+    (
+        "a rail on the management interface",
+        lambda r: changed(r, "node02")["cluster_management"].update(interface="rail3"),
+        [
+            "node02.cluster_rails[3].interface: 'rail3' is also the management interface. "
+            "Give the rail its own."
+        ],
+    ),
+    (
         "another cluster's name",
         lambda r: changed(r, "node02").update(cluster_name="b200"),
         ["node02.cluster_name: 'b200', but 'b300' on node01. Set it once, for group all."],
@@ -314,7 +347,7 @@ def test_no_compute_hosts_is_no_cluster() -> None:
 
 
 def test_a_host_of_two_groups_is_there_once() -> None:
-    records = reference()
+    records = [record for record in reference() if record.name != "launcher01"]
     records[0] = Record("node01", ("compute", "launcher"), records[0].variables)
     directory, findings = told(records)
     assert findings == []
@@ -433,7 +466,17 @@ def test_a_refused_model_ends_the_run_under_default_settings(
     status, output, _result = play(tmp_path, model, *options)
     assert status != 0
     assert "rails.mtu: 90000 is out of range. Write one from 1280 to 9216" in output
-    assert "Completely failed to parse inventory source" in output
+    assert output.count("rails.mtu: 90000") == 1
+    assert output.rstrip().endswith("(bytes, layer 3)."), "the way out is what one reads last"
+
+
+@pytest.mark.parametrize("text", ["", "---\n", "# later\n\n---\n# more\n"])
+def test_an_empty_model_is_refused(tmp_path: Path, text: str) -> None:
+    model = tmp_path / "cluster.yml"
+    model.write_text(text, encoding="utf-8")
+    status, output, _result = play(tmp_path, model)
+    assert status != 0
+    assert "the file is empty. Describe a cluster in it." in output
 
 
 def test_a_wrong_path_is_no_success(tmp_path: Path) -> None:

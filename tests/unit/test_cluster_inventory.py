@@ -93,3 +93,32 @@ def test_variables_of_the_site_may_be_templates_and_are_overridden_beside_the_mo
         "node02": "b300 in Rome 4",
         "launcher01": "b300 in Paris 0",
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "last"),
+    [
+        ("plugin: baremetal.mpi_roce.cluster\nname: [\n", "Correct the syntax there."),
+        ("plugin: baremetal.mpi_roce.cluster\nname: UP\n", "Write one such as b300."),
+        ("", "the file is empty. Describe a cluster in it."),
+        ("# later\n---\n", "the file is empty. Describe a cluster in it."),
+    ],
+)
+def test_a_refused_model_is_told_once_and_nothing_follows(
+    tmp_path: Path, text: str, last: str
+) -> None:
+    (tmp_path / "cluster.yml").write_text(text, encoding="utf-8")
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("ansible-inventory")), "-i", str(tmp_path), "--graph"],
+        cwd=ROOT,
+        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 4
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"[ERROR]: {tmp_path}/cluster.yml: this cluster model has ")
+    assert done.stderr.count(last) == 1
+    if "UP" not in text:
+        assert done.stderr.rstrip().endswith(last)

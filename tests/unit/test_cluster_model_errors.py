@@ -791,6 +791,44 @@ CASES = (
             "line 3: mpi.user: 'Mr X' is not a Linux user name. Write one such as mpi.",
         ],
     ),
+    *(
+        Case(
+            f"system account {user}",
+            "name: small",
+            f"name: small\nmpi: {{user: {user}}}",
+            [
+                f"line 3: mpi.user: '{user}' is an account of the system, and MPI jobs need an unprivileged one of their own. Write one such as mpi.",
+            ],
+        )
+        for user in ("root", "nobody", "systemd-network", "_chrony")
+    ),
+    Case(
+        "management on a rail",
+        "{subnet: 10.0.0.0/24}",
+        "{subnet: 10.0.0.0/24, interface: rail1}",
+        [
+            "line 3: management.interface: 'rail1' is also the interface of rail 1. Name another one, or change rails.interface.",
+        ],
+    ),
+    Case(
+        "management on a rail by pattern",
+        "<all>",
+        BASE.replace("/24}", "/24, interface: mgmt0}").replace(
+            "gbps: 800", 'gbps: 800, interface: "mgmt{rail}"'
+        ),
+        [
+            "line 3: management.interface: 'mgmt0' is also the interface of rail 0. Name another one, or change rails.interface.",
+        ],
+    ),
+    Case(
+        "aliases of aliases",
+        "<all>",
+        "a0: &a0 [x, x]\n"
+        + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10)),
+        [
+            "aliases repeat more than 200000 values. Write out what the aliases stand for, at most one inside another.",
+        ],
+    ),
     Case(
         "domain",
         "name: small",
@@ -851,6 +889,12 @@ def refused(text: str) -> list[str]:
 
 def test_the_base_compiles() -> None:
     assert compile_model(read("cluster.yml", BASE)).name == "small"
+
+
+def test_an_alias_saves_writing() -> None:
+    text = BASE.replace("launcher01, ", "launcher01, vars: &v {a: 1}, ")
+    text += "storage: [{name: s1, management: 10.0.0.20, vars: *v}]\n"
+    assert compile_model(read("cluster.yml", text)).storage[0].vars == {"a": 1}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

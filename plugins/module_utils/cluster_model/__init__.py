@@ -38,8 +38,13 @@ MISSING = NETADDR_MISSING or YAML_MISSING
 
 
 def is_model(path: Path) -> bool:
-    """Whether the file says that it is a cluster model. Raises OSError when it cannot be read."""
+    """Whether the file says that it is a cluster model. Raises OSError when it cannot be read.
+
+    One that says nothing at all is taken by its name: somebody has to tell that it is empty.
+    """
     text = path.read_text(encoding="utf-8", errors="replace")
+    if path.stem == "cluster" and not re.sub(r"#.*|^---|\s", "", text, flags=re.M):
+        return True
     return re.search(rf"^plugin:\s*['\"]?{re.escape(PLUGIN)}\b", text, re.M) is not None
 
 

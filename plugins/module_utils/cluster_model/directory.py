@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from .addresses import Network, number
-from .findings import Findings, Path, nearest
+from .findings import Findings, Path, nearest, some
+from .kinds import is_system_account
 
 ROLES = ("compute", "launcher", "storage")
 """Groups in the directory, in its order."""
@@ -80,6 +81,8 @@ def build(records: Iterable[Record], findings: Findings) -> Directory:
         reader = _Reader(record, findings)
         role = _role(record, reader)
         reader.everywhere(hosts[0])
+        if record is hosts[0]:
+            reader.mpi_user()
         entry = _entry(record.name, role, reader)
         index = reader.integer("cluster_index", 0) if role == "compute" else place
         entries.append(((ROLES.index(role), place if index is None else index), entry))
@@ -93,10 +96,29 @@ def build(records: Iterable[Record], findings: Findings) -> Directory:
             "the inventory has no compute hosts",
             "Check -i, and any message above that an inventory source could not be read",
         )
+    if hosts:
+        _one_launcher(hosts, findings)
     uses.finish()
     entries.sort(key=lambda pair: pair[0])
     name = str(hosts[0].variables.get("cluster_name", "")) if hosts else ""
     return Directory(name, [entry for _place, entry in entries])
+
+
+def _one_launcher(hosts: list[Record], findings: Findings) -> None:
+    """Hostfile and smoke test are the launcher's: none would skip both, two would do each twice."""
+    launchers = [record.name for record in hosts if "launcher" in record.roles]
+    if not launchers:
+        findings.add(
+            ("launcher",),
+            "the inventory has no launcher, and mpirun is started there",
+            "Put one host into the group launcher",
+        )
+    elif len(launchers) > 1:
+        findings.add(
+            ("launcher",),
+            f"{len(launchers)} hosts are launchers: {some(launchers)}",
+            "Keep one in the group launcher",
+        )
 
 
 def _role(record: Record, reader: _Reader) -> str:
@@ -186,6 +208,23 @@ class _Reader:
                     "Set it once, for group all",
                 )
 
+    def mpi_user(self) -> None:
+        """Jobs run as somebody who can do nothing else."""
+        user = self.record.variables.get("cluster_mpi_user")
+        uid: Any = self.record.variables.get("cluster_mpi_uid")
+        if isinstance(user, str) and is_system_account(user):
+            self.add(
+                ("cluster_mpi_user",),
+                f"{user!r} is an account of the system",
+                "Name an unprivileged one of its own, such as mpi",
+            )
+        if _is_int(uid) and uid < 1000:
+            self.add(
+                ("cluster_mpi_uid",),
+                f"{uid} is the user id of an account of the system",
+                "Write one from 1000 on",
+            )
+
     def management(self) -> str:
         value = self.value("cluster_management", dict, "{address, prefix, interface}")
         if value is None:
@@ -227,6 +266,13 @@ class _Reader:
         if not good:
             return None
         self._geometry(rail, path)
+        management = self.record.variables.get("cluster_management")
+        if isinstance(management, dict) and rail["interface"] == management.get("interface"):
+            self.add(
+                (*path, "interface"),
+                f"{rail['interface']!r} is also the management interface",
+                "Give the rail its own",
+            )
         if rail["gpu"] is not None and rail["gpu"] >= gpus:
             self.add(
                 (*path, "gpu"), f"there is no GPU {rail['gpu']}: the host has {gpus}", "Write null"

@@ -8,6 +8,7 @@ out. `Section`, `ListOf` and `Table` hold further kinds; `check` walks them and 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
@@ -108,6 +109,9 @@ class Text(Kind):
     example: str
     most: int = 253
     empty: bool = False
+    reserved: Optional[Callable[[str], bool]] = None
+    """Names of the form that are not to be had, and what they are in words."""
+    reserved_is: str = ""
     reads_text = True
 
     def convert(self, value: Any) -> str:
@@ -117,6 +121,8 @@ class Text(Kind):
             return value
         if len(value) > self.most or not re.fullmatch(self.form, value):
             raise self.wrong(value)
+        if self.reserved is not None and self.reserved(value):
+            raise Wrong(f"{value!r} is {self.reserved_is}", f"Write one such as {self.example}")
         return value
 
     def wrong(self, value: Any) -> Wrong:
@@ -135,7 +141,26 @@ CLUSTER_NAME = Text(r"[a-z0-9][a-z0-9_-]*", "a name of a to z, 0 to 9, - and _",
 RACK = Text(
     r"[A-Za-z0-9][A-Za-z0-9_.-]*", "a rack name (letters, digits, -, _ and dots)", "r01", 60
 )
-USER = Text(r"[a-z_][a-z0-9_-]*", "a Linux user name", "mpi", 32)
+_SYSTEM_ACCOUNTS = (
+    *("root", "daemon", "bin", "sys", "adm", "sync", "shutdown", "halt", "operator", "games"),
+    *("man", "lp", "mail", "news", "uucp", "proxy", "www-data", "backup", "list", "irc", "gnats"),
+    *("ftp", "nobody", "nfsnobody", "sshd", "dbus", "messagebus", "polkitd", "chrony", "tss"),
+)
+
+
+def is_system_account(name: str) -> bool:
+    """Whether a distribution has this account: jobs there would own more than themselves."""
+    return name in _SYSTEM_ACCOUNTS or name.startswith(("_", "systemd-"))
+
+
+USER = Text(
+    r"[a-z_][a-z0-9_-]*",
+    "a Linux user name",
+    "mpi",
+    32,
+    reserved=is_system_account,
+    reserved_is="an account of the system, and MPI jobs need an unprivileged one of their own",
+)
 INTERFACE = Text(
     r"[A-Za-z0-9_.-]+", "an interface name of at most 15 characters", "mgmt0", 15, empty=True
 )

@@ -190,12 +190,29 @@ def check_devices(
             f"{longest!r} is not {INTERFACE.wanted}",
             "Change the pattern",
         )
+    _check_interfaces(model, findings)
     seen: set[tuple[int, int]] = set()
     for spec in specs or []:
         if (id(spec.pci), id(spec.gpu_pci)) in seen:
             continue
         seen.add((id(spec.pci), id(spec.gpu_pci)))
         _check_pci(spec, rails["count"], rails["planes"], gpus["count"], findings)
+
+
+def _check_interfaces(model: dict[str, Any], findings: Findings) -> None:
+    """No rail is the interface that SSH comes in by: it would get the rail's address."""
+    if not findings.clean(("management",)):
+        return
+    rails, management = model["rails"], model["management"]["interface"]
+    for rail in range(rails["count"]):
+        for plane in range(rails["planes"]):
+            if interface_name(rails, rail, plane) == management:
+                findings.add(
+                    ("management", "interface"),
+                    f"{management!r} is also the interface of rail {rail}",
+                    "Name another one, or change rails.interface",
+                )
+                return
 
 
 def _check_pci(spec: NodeSpec, rails: int, planes: int, gpus: int, findings: Findings) -> None:

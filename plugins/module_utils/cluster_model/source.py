@@ -21,6 +21,10 @@ from .findings import Finding, Findings, ModelError, Path
 
 _PLAIN = "tag:yaml.org,2002:"
 
+REPEATED = 200_000
+"""Values that aliases may repeat: ten thousand nodes with their devices do, nested aliases do not
+stop there."""
+
 
 class Source:
     """One model file: its name, its content as Python values, and where each value stands."""
@@ -76,9 +80,10 @@ def read(name: str, text: str) -> Source:
     loader = YamlLoader(text)
     try:
         root = loader.get_single_node()
-        if root is None:
+        if root is None or root.tag == f"{_PLAIN}null":
             raise ModelError(name, [Finding((), "the file is empty", "Describe a cluster in it")])
         findings = Findings()
+        _check_aliases(name, root)
         _find_trouble(root, (), findings, set())
         if findings:
             raise ModelError(name, findings.found)
@@ -95,6 +100,40 @@ def read(name: str, text: str) -> Source:
         raise ModelError(name, [Finding((), problem, "Correct the syntax")]) from error
     finally:
         loader.dispose()
+
+
+def _check_aliases(name: str, root: Any) -> None:
+    """Raise ModelError where aliases of aliases make more of the file than a cluster can be."""
+    sizes: dict[int, int] = {}
+    written = 0
+
+    def size(node: Any) -> int:
+        """Values at and below the node, aliases written out; one inside itself counts once."""
+        nonlocal written
+        if id(node) not in sizes:
+            written += 1
+            sizes[id(node)] = 1
+            below = (
+                [part for pair in node.value for part in pair]
+                if isinstance(node, yaml.MappingNode)
+                else node.value
+                if isinstance(node, yaml.SequenceNode)
+                else []
+            )
+            sizes[id(node)] = 1 + sum(map(size, below))
+        return sizes[id(node)]
+
+    if size(root) - written > REPEATED:
+        raise ModelError(
+            name,
+            [
+                Finding(
+                    (),
+                    f"aliases repeat more than {REPEATED} values",
+                    "Write out what the aliases stand for, at most one inside another",
+                )
+            ],
+        )
 
 
 def _find_trouble(node: Any, path: Path, findings: Findings, above: set[int]) -> None:
