@@ -26,6 +26,7 @@ description:
   - Removes what does not belong on a rail, that is other addresses, default routes in the main
     table, and rules and routes in its own table.
   - A run that was killed is repaired by the next.
+  - One run at a time works on a host; another waits for it, two minutes at most, and then fails.
 options:
   rails:
     description: The rails of this host, as the host variable C(cluster_rails) has them.
@@ -224,6 +225,7 @@ checks:
       reason: ""
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -232,9 +234,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     failure_message,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import arp, detect
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import arp, detect, lock
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.backend import BACKENDS
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.converge import converge
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.converge import (
+    Outcome,
+    converge,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.management import (
     Management,
     login_address,
@@ -244,6 +249,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.plan impo
     SOURCE,
     Numbers,
     PlanError,
+    RailPlan,
     plan_rails,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.survey import (
@@ -269,6 +275,16 @@ RAIL = {
     "gpu": {"type": "int"},
     "numa": {"type": "int"},
 }
+
+
+def converged(plan: Sequence[RailPlan], given: Mapping[str, Any], *, check_mode: bool) -> Outcome:
+    """One run, alone on this host; check mode too, as netplan generates into a scratch root."""
+    management = Management.of(given["management"], login_address())
+    request = Request(plan, given["arp"], given["check_path"], given["wait"], management)
+    name = given["backend"]
+    with lock.alone():
+        backend = detect.backend_named(detect.detect(run) if name == detect.AUTO else name, run)
+        return converge(request, backend, Host(run), check_mode=check_mode)
 
 
 def main() -> None:
@@ -309,16 +325,8 @@ def main() -> None:
     except PlanError as error:
         module.fail_json(msg=f"rails: nothing was changed: {error}", layer=LAYER, checks=[])
     try:
-        management = Management.of(given["management"], login_address())
-        name = given["backend"]
-        backend = detect.backend_named(detect.detect(run) if name == detect.AUTO else name, run)
-        outcome = converge(
-            Request(plan, given["arp"], given["check_path"], given["wait"], management),
-            backend,
-            Host(run),
-            check_mode=module.check_mode,
-        )
-    except (CommandError, RecordError) as error:
+        outcome = converged(plan, given, check_mode=module.check_mode)
+    except (CommandError, RecordError, lock.BusyError) as error:
         module.fail_json(msg=f"rails: {error}", layer=LAYER, checks=[])
     except OSError as error:
         module.fail_json(
