@@ -11,11 +11,13 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import names, publishing
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.authority import (
+    MAX_REMOVED,
     AuthorityError,
     AuthorityStore,
     Outcome,
     Supplied,
     days_left,
+    leaving,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.ledger import (
     Ledger,
@@ -39,6 +41,7 @@ ARGUMENTS = {
     "user_ca_key": {"type": "path", "default": ""},
     "host_ca_key": {"type": "path", "default": ""},
     "warn_days": {"type": "int", "default": 30},
+    "max_removed": {"type": "int", "default": MAX_REMOVED},
 }
 
 
@@ -89,7 +92,7 @@ def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
         warnings += [f"ssh: {step}" for step in outcome.steps] if rotating else []
         warnings += _expiring(ledger, members, now, arguments["warn_days"])
     else:
-        outcome = _leavers(ledger, members, write=write)
+        outcome = _leavers(ledger, members, arguments["max_removed"], write=write)
         waiting = publishing.by_lists(told, entries, ledger, user, arguments["domain"])
         if waiting:
             outcome.steps.append(f"{len(waiting)} nodes have yet to show their keys")
@@ -136,6 +139,7 @@ def _authorities(
             supplied=supplied,
             now=now,
             write=write,
+            max_removed=arguments["max_removed"],
         )
 
     if not write:
@@ -144,9 +148,9 @@ def _authorities(
         return go()
 
 
-def _leavers(ledger: Ledger, members: list[str], *, write: bool) -> Outcome:
+def _leavers(ledger: Ledger, members: list[str], max_removed: int, *, write: bool) -> Outcome:
     """Classic mode: a node that has left needs no revocation, its lines go."""
-    outcome = Outcome(removed=[name for name in ledger.names() if name not in set(members)])
+    outcome = Outcome(removed=leaving(ledger, members, max_removed))
     if write and outcome.removed:
         with ledger.locked():
             for name in outcome.removed:

@@ -85,6 +85,12 @@ options:
     description: Warn of certificates of any node that expire within so many days.
     type: int
     default: 30
+  max_removed:
+    description:
+      - So many nodes may leave the inventory at once. When more have, nothing is revoked and the
+        action fails with their names, because it may be a slip in the model.
+    type: int
+    default: 8
 attributes:
   check_mode:
     description: Tells the steps it would take and writes nothing.
@@ -173,6 +179,7 @@ def main() -> None:
             "user_ca_key": {"type": "path", "default": "", "no_log": False},
             "host_ca_key": {"type": "path", "default": "", "no_log": False},
             "warn_days": {"type": "int", "default": 30},
+            "max_removed": {"type": "int", "default": 8},
         },
         supports_check_mode=True,
     )

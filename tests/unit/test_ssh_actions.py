@@ -41,6 +41,7 @@ def arguments(folder: Path, **changes: Any) -> dict[str, Any]:
         "user_ca_key": "",
         "host_ca_key": "",
         "warn_days": 30,
+        "max_removed": 8,
     }
     return {**wanted, **changes}
 
@@ -156,6 +157,15 @@ def test_who_left_is_told_and_in_check_mode_stays(tmp_path: Path) -> None:
         assert (told["removed"], told["changed"]) == (["node02"], True)
         assert told["warnings"][0].startswith("ssh: node02 left the inventory")
     assert prepared(tmp_path, directory=directory(1))["removed"] == []
+
+
+@pytest.mark.parametrize("mode", ["certificate", "authorized_keys"])
+def test_more_who_left_than_allowed_are_named_and_stay(mode: str, tmp_path: Path) -> None:
+    for name in ("node01", "node02"):
+        Host(tmp_path, name).run(prepared(tmp_path))
+    with pytest.raises(AuthorityError, match=r"1 nodes have left .*: node02\. Nothing"):
+        prepared(tmp_path, directory=directory(1), mode=mode, max_removed=0)
+    assert Ledger(tmp_path / "ssh-ca").names() == ["node01", "node02"]
 
 
 def test_expiry_is_warned_of(tmp_path: Path) -> None:

@@ -17,8 +17,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.autho
     Supplied,
     days_left,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.ledger import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.journal import (
     Issued,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.ledger import (
     Ledger,
     Node,
 )
@@ -185,6 +187,40 @@ def test_expired_certificates_leave_the_list(cluster: Cluster, tmp_path: Path) -
     cluster.prepare(["node01"])
     cluster.prepare(["node01"], now=NOW + 366 * DAY)
     assert not cluster.revoked("node02", "user", tmp_path)
+
+
+@pytest.mark.parametrize("lost", ["nodes", "removed"])
+def test_a_lost_entry_admits_nobody_again(lost: str, cluster: Cluster, tmp_path: Path) -> None:
+    cluster.prepare()
+    cluster.lay(*NODES)
+    if lost == "removed":
+        cluster.prepare(["node01"])
+    (cluster.ledger.directory / lost / "node02.json").unlink()
+    if lost == "nodes":
+        cluster.prepare(["node01"], write=False)
+        assert cluster.revoked("node02", "user", tmp_path), "in check mode too"
+    outcome = cluster.prepare(["node01"])
+    assert outcome.removed == (["node02"] if lost == "nodes" else [])
+    for kind in ("user", "host"):
+        assert cluster.revoked("node02", kind, tmp_path)
+        assert not cluster.revoked("node01", kind, tmp_path)
+    assert cluster.prepare(["node01"]).removed == []
+
+
+@pytest.mark.parametrize("write", [True, False])
+def test_many_who_leave_at_once_are_a_slip_until_said_otherwise(
+    write: bool, cluster: Cluster
+) -> None:
+    many = [f"node{number:02d}" for number in range(1, 12)]
+    cluster.prepare(many)
+    cluster.lay(*many)
+    with pytest.raises(AuthorityError, match=r"^9 nodes .*: node03, .*, node11\. .*_removed=9$"):
+        cluster.prepare(many[:2], write=write)
+    assert cluster.ledger.names() == many
+    assert len(cluster.prepare(many[:3], write=write).removed) == 8
+    assert len(cluster.prepare(many[:1], write=write, max_removed=10).removed) == 2 + 8 * (
+        not write
+    )
 
 
 def test_rotation_takes_one_step_for_each_run(cluster: Cluster) -> None:

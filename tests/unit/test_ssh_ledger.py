@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -12,8 +14,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.certi
     digest,
     parse_certificate,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.ledger import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.journal import (
     Issued,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.ledger import (
     Ledger,
     LedgerError,
     Node,
@@ -72,6 +76,41 @@ def test_a_spoiled_entry_is_named(tmp_path: Path) -> None:
     (tmp_path / "nodes/node01.json").write_text("{")
     with pytest.raises(LedgerError, match=r"nodes/node01.json: not a ledger entry"):
         ledger.read("node01")
+
+
+def test_a_spoiled_entry_of_who_has_left_is_not_to_be_thrown_away(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    (tmp_path / "removed").mkdir()
+    (tmp_path / "removed/node01.json").write_text("{")
+    with pytest.raises(LedgerError, match=r"restore it from a copy; without one, .* replace the"):
+        ledger.revoked()
+
+
+def test_the_journal_outlives_torn_lines(tmp_path: Path) -> None:
+    journal = Ledger(tmp_path).journal
+    journal.issued("node01", [Issued("user", 1, "a", NOW), Issued("host", 2, "a", NOW)])
+    with journal.path.open("ab") as stream:
+        stream.write(b'\n{"node": "node01", "seri\xff')
+    journal.left("node01")
+    journal.issued("node01", [Issued("user", 3, "a", NOW)])
+    history = journal.read()["node01"]
+    assert [each.serial for each in history.revoked] == [1, 2]
+    assert [each.serial for each in history.present] == [3]
+
+
+def test_a_full_disk_is_told_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(handle: int, data: bytes = b"") -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    ledger = Ledger(tmp_path)
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space") as told:
+        ledger.journal.left("node01")
+    assert told.value.filename == str(ledger.journal.path)
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space") as told:
+        ledger.write(Node("node01"))
+    assert told.value.filename == str(tmp_path / "nodes/node01.json")
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden"])

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
@@ -36,6 +36,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.wire 
     parse_public_key,
     public_key_or_none,
 )
+
+MAX_REMOVED = 8
+"""So many nodes may leave the inventory between two runs, unless told otherwise."""
 
 
 class AuthorityError(Exception):
@@ -91,6 +94,22 @@ class Outcome:
     """Whether the authorities changed: made, taken into use, or dropped."""
     steps: list[str] = field(default_factory=list)
     """What was done, waits, or in check mode would be done, for the operator."""
+
+
+def leaving(ledger: Ledger, members: Collection[str], most: int) -> list[str]:
+    """The nodes that the ledger knows and the inventory does not have any more.
+
+    So many at once may be a slip in the model, and revoking cannot be undone.
+    """
+    present = set(members)
+    found = [name for name in ledger.known() if name not in present]
+    if len(found) > most:
+        raise AuthorityError(
+            f"{len(found)} nodes have left the inventory and would be refused by all others:"
+            f" {_few(found, 100)}. Nothing was revoked. At most {most} may leave at once: repair"
+            f" the model, or allow it for one run with -e ssh_trust_max_removed={len(found)}"
+        )
+    return found
 
 
 class AuthorityStore:
@@ -187,17 +206,17 @@ class AuthorityStore:
         supplied: Optional[Supplied],
         now: int,
         write: bool,
+        max_removed: int = MAX_REMOVED,
     ) -> Outcome:
         """Bring authorities, ledger and revocation list to where the inventory wants them.
 
         `members` are the names of all nodes of the inventory; what the ledger knows besides has
-        left it. With `write` false nothing is written and the outcome tells what would be done.
+        left it, which is refused of more than `max_removed` at once. With `write` false nothing is
+        written and the outcome tells what would be done.
         """
-        outcome = Outcome()
-        present = set(members)
+        outcome = Outcome(removed=leaving(self.ledger, members, max_removed))
         if write:
             make_private_directory(self.ledger.directory)
-        outcome.removed = [name for name in self.ledger.names() if name not in present]
         if write:
             for name in outcome.removed:
                 self.ledger.remove(name)
@@ -274,14 +293,10 @@ class AuthorityStore:
 
         It is made anew only when what it lists changes: it holds the time it was made at.
         """
-        gone = [self.ledger.read(name, removed=True) for name in self.ledger.names(removed=True)]
-        if not write:
-            gone += [self.ledger.read(name) for name in outcome.removed]
         listed: dict[tuple[str, str], set[int]] = {}
-        for node in gone:
-            for each in node.issued if node else []:
-                if each.valid_before > now:
-                    listed.setdefault((each.authority, each.kind), set()).add(each.serial)
+        for each in self.ledger.revoked(() if write else outcome.removed):
+            if each.valid_before > now:
+                listed.setdefault((each.authority, each.kind), set()).add(each.serial)
         scopes = [
             (authority.id, kind, key.text, sorted(listed.get((authority.id, kind), [])))
             for authority in outcome.authorities
@@ -326,10 +341,10 @@ def _signed_by(node: Node, authority: str) -> bool:
     return all(each is not None and each.authority == authority for each in latest)
 
 
-def _few(names: Sequence[str]) -> str:
-    """Up to five names, and how many more."""
-    shown = ", ".join(names[:5])
-    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
+def _few(names: Sequence[str], most: int = 5) -> str:
+    """The first names, and how many more."""
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 def days_left(nodes: Mapping[str, Node], now: int) -> dict[str, int]:

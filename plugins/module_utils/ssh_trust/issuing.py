@@ -14,8 +14,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.certi
     USER,
     digest,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.ledger import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.journal import (
     Issued,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.ledger import (
     Ledger,
     Node,
     new_serial,
@@ -61,12 +63,13 @@ def issue(
 ) -> dict[str, str]:
     """Sign the certificates of these kinds for a node.
 
-    They are in the ledger before they leave, so that everything ever handed out can be revoked.
+    They are in ledger and journal before they leave, so that all that was ever handed out can be
+    revoked.
     """
     signers = {} if signers is None else signers
     node = ledger.read(name) or Node(name)
     node.forget_expired(now)
-    certificates = {}
+    certificates, signed = {}, []
     for kind in kinds:
         request = Request(
             kind=kind,
@@ -82,9 +85,10 @@ def issue(
             signers[path] = Signer(path)
         text = certificates[kind] = signers[path].sign(request)
         ends = now + request.validity_s
-        issued = Issued(kind, request.serial, signing.authority, ends, digest(text))
-        node.issued.append(issued)
+        signed.append(Issued(kind, request.serial, signing.authority, ends, digest(text)))
+    node.issued += signed
     ledger.write(node)
+    ledger.journal.issued(name, signed)
     return certificates
 
 

@@ -13,27 +13,27 @@ import fcntl
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import write_atomically
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.journal import (
+    Issued,
+    Journal,
+)
+
+SPOILED = "move it away and run again; the node gets new certificates"
+LOST = (
+    "it says which certificates are revoked: restore it from a copy; without one, move it away and"
+    " replace the authority at once (raise ssh_trust_ca_generation, ssh_trust_ca_overlap: false)"
+)
+"""What to do about a damaged entry, of a node that is here and of one that has left."""
 
 
 class LedgerError(Exception):
     """The ledger cannot be read or written; the text says which file and what to do."""
-
-
-@dataclass(frozen=True)
-class Issued:
-    """One certificate that was signed. `valid_before` is in seconds since 1970."""
-
-    kind: str
-    serial: int
-    authority: str
-    valid_before: int
-    digest: str = ""
 
 
 @dataclass
@@ -88,6 +88,7 @@ class Ledger:
         self.directory = directory
         self.nodes = directory / "nodes"
         self.removed = directory / "removed"
+        self.journal = Journal(directory / "journal.jsonl")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -111,8 +112,7 @@ class Ledger:
             return None
         except (ValueError, KeyError, TypeError) as error:
             raise LedgerError(
-                f"{path}: not a ledger entry ({error}): move it away and run again;"
-                " the node gets new certificates"
+                f"{path}: not a ledger entry ({error}): {LOST if removed else SPOILED}"
             ) from error
 
     def write(self, node: Node) -> bool:
@@ -132,12 +132,28 @@ class Ledger:
             return []
         return sorted(path.stem for path in folder.glob("*.json") if path.name[0] != ".")
 
+    def known(self) -> list[str]:
+        """Every node that was laid and has not left, even one whose entry is lost."""
+        journal = self.journal.read()
+        return sorted({*self.names(), *(name for name, each in journal.items() if each.present)})
+
+    def revoked(self, leaving: Collection[str] = ()) -> list[Issued]:
+        """The certificates of all nodes that have left, and of those that are about to."""
+        found = [self.read(name, removed=True) for name in self.names(removed=True)]
+        found += [self.read(name) for name in leaving]
+        listed = [each for node in found if node for each in node.issued]
+        for name, history in self.journal.read().items():
+            listed += history.revoked
+            listed += history.present if name in leaving else []
+        return listed
+
     def remove(self, name: str) -> None:
         """Move a node to those whose certificates are revoked."""
         node = self.read(name)
+        before = self.read(name, removed=True)
+        self.journal.left(name)
         if node is None:
             return
-        before = self.read(name, removed=True)
         if before is not None:
             known = {each.serial for each in node.issued}
             node.issued += [each for each in before.issued if each.serial not in known]
