@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -15,8 +16,9 @@ from typing import Optional
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import hosts, launch
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.plan import Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
+    NoAnswerError,
     Result,
 )
 
@@ -154,29 +156,82 @@ class FakeSsh:
         return Result(tuple(argv), 0, str(answer), "")
 
 
+def said(program: str = "abc", orted: str = "yes", *more: str) -> str:
+    lines = [f"program {program}", f"orted {orted}", *more, "end"]
+    return "".join(f"mpi-ready {line}\r\n" for line in lines)
+
+
+def asked(answers: dict[str, object]) -> tuple[hosts.Readiness, FakeSsh]:
+    ssh = FakeSsh(answers)
+    nodes = [Node(name, 2, ("rail0", "rail1", "rail3")) for name in answers]
+    return hosts.preflight(ssh, "mpi", nodes, "/x/allreduce.py", "abc"), ssh
+
+
 def test_preflight_names_each_node_and_its_way_out() -> None:
-    ssh = FakeSsh(
+    ready, ssh = asked(
         {
-            "node01": "abc\norted\n",
-            "node02": ("Host key verification failed.\n",),
-            "node03": "missing\norted\n",
-            "node04": "0ld\norted\n",
-            "node05": "abc\nno-orted\n",
-            "node07": "abc\norted\nrail1=down\nrail3=missing\n",
-            "node06": CommandError("ssh: no answer within 60 s"),
+            "node01": said(),
+            "node02": ("Host key verification failed.\nConnection to node02 closed.\n",),
+            "node03": said("missing"),
+            "node04": said("0ld"),
+            "node05": said("abc", "no"),
+            "node07": said("abc", "yes", "rail rail1 down", "rail rail3 missing"),
+            "node06": NoAnswerError("runuser -u mpi -- ssh -o BatchMode=yes node06", 60.0),
+            "node08": said().partition("mpi-ready end")[0],
         }
     )
-    names = {f"node0{n}": ("rail0", "rail1", "rail3") for n in range(1, 8)}
-    found = hosts.preflight(ssh, "mpi", names, "/x/allreduce.py", "abc")
-    assert set(found) == {"node02", "node03", "node04", "node05", "node06", "node07"}
+    found = ready.problems
+    assert set(found) == {f"node0{number}" for number in range(2, 9)}
     assert found["node07"] == "rail1 is down, rail3 is missing; run --tags rails --limit node07"
-    assert "Host key verification failed.; run --tags ssh" in found["node02"]
+    assert found["node02"] == "no ssh as mpi: Host key verification failed.; run --tags ssh"
     assert "not there; run --tags mpi --limit node03" in found["node03"]
     assert "another version" in found["node04"]
     assert "orted" in found["node05"]
-    assert "no answer within 60 s" in found["node06"]
+    assert (
+        found["node06"]
+        == "no answer within 60 s; does a login file of mpi wait on it, or its disk?"
+    )
+    assert "cut short" in found["node08"]
     assert all("BatchMode=yes" in argv for argv in ssh.argvs)
     assert not any("StrictHostKeyChecking=no" in argv for argv in ssh.argvs)
+
+
+def test_a_login_that_hangs_is_hung_up_on() -> None:
+    """Without a terminal, what a login file has started would outlive the connection."""
+    _ready, ssh = asked({"node01": said()})
+    argv = ssh.argvs[0]
+    assert argv.index("-tt") < argv.index("node01")
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "ssh: connect to host node01 port 22: Connection refused",
+        "ssh: connect to host node01 port 22: Connection timed out",
+        "ssh: connect to host node01 port 22: No route to host",
+        "Timeout, server node01 not responding.",
+    ],
+)
+def test_a_node_that_is_down_is_no_matter_of_ssh(reason: str) -> None:
+    found = asked({"node01": (reason + "\n",)})[0].problems["node01"]
+    assert found == f"unreachable: {reason}; is node01 up, and its sshd?"
+
+
+def test_a_name_that_does_not_resolve_is_a_matter_of_names() -> None:
+    reason = "ssh: Could not resolve hostname node01: Name or service not known"
+    assert asked({"node01": (reason + "\n",)})[0].problems["node01"].endswith("run --tags names")
+
+
+def test_what_a_login_file_prints_is_no_rail() -> None:
+    noise = "PATH=/opt/bin\nWelcome to node01, uptime=3 days\nmissing\n"
+    assert asked({"node01": noise + said() + "bye=bye\n"})[0].problems == {}
+
+
+def test_a_node_says_which_interfaces_are_behind_its_rdma_devices() -> None:
+    more = ["management eth0", "device mlx5_0:1 rail0", "device mlx5_8:1 storage0"]
+    answer = asked({"node01": said("abc", "yes", *more)})[0].answers["node01"]
+    assert answer.interface == "eth0"
+    assert answer.devices == (("mlx5_0:1", "rail0"), ("mlx5_8:1", "storage0"))
 
 
 def test_the_sweep_counts_by_node() -> None:
@@ -190,24 +245,42 @@ def test_the_sweep_counts_by_node() -> None:
     assert len(ssh.argvs) == 4, "the launcher is swept as well"
 
 
-def ready_here(program: str, *rails: str) -> list[str]:
+def ready_here(program: str, *rails: str, management: str = "") -> hosts.Answer:
     done = subprocess.run(
-        ["/bin/sh", "-s", program, *rails],
-        input=hosts.READY,
+        ["/bin/sh", "-c", hosts.READY, "sh", program, management, *rails],
         capture_output=True,
         text=True,
         check=True,
     )
-    return done.stdout.split()
+    return hosts.answer(done.stdout)
 
 
 def test_a_node_tells_its_program_and_its_rails(tmp_path: Path) -> None:
     program = tmp_path / "allreduce.py"
     program.write_text("x")
-    wanted = hashlib.sha256(b"x").hexdigest()
-    assert ready_here(str(program), "lo", "nosuch0")[0] == wanted
-    assert ready_here(str(program), "lo", "nosuch0")[2:] == ["nosuch0=missing"]
-    assert ready_here(str(tmp_path / "absent"))[0] == "missing"
+    here = ready_here(str(program), "lo", "nosuch0")
+    assert here.program == hashlib.sha256(b"x").hexdigest()
+    assert here.down == ("nosuch0 is missing",)
+    assert here.whole
+    assert ready_here(str(tmp_path / "absent")).program == "missing"
+
+
+@pytest.mark.skipif(shutil.which("ip") is None, reason="ip is not installed")
+def test_a_node_tells_its_management_interface() -> None:
+    assert ready_here("/absent", management="127.0.0.1").interface == "lo"
+    assert ready_here("/absent", management="192.0.2.77").interface == ""
+
+
+def test_a_node_tells_what_is_behind_its_rdma_devices(tmp_path: Path) -> None:
+    for device, slots in (("mlx5_0", {"0": "rail0", "1": "rail0"}), ("mlx5_8", {"0": "storage0"})):
+        table = tmp_path / device / "ports/1/gid_attrs/ndevs"
+        table.mkdir(parents=True)
+        for slot, name in slots.items():
+            (table / slot).write_text(name + "\n")
+    script = hosts.READY.replace("/sys/class/infiniband", str(tmp_path))
+    argv = ["/bin/sh", "-c", script, "sh", "/absent", ""]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert hosts.answer(done.stdout).devices == (("mlx5_0:1", "rail0"), ("mlx5_8:1", "storage0"))
 
 
 def sweep_here(run_id: str) -> list[str]:

@@ -37,11 +37,12 @@ class Cluster:
     ) -> Result:
         host = next((name for name in NAMES if name in argv), "")
         if host in self.silent:
-            return Result(tuple(argv), 255, "", f"ssh: connect to host {host}: timed out")
+            return Result(tuple(argv), 255, "", "Host key verification failed.")
         if "killed" in " ".join(argv):
             killed = self.left_behind if host else 0
             return Result(tuple(argv), 0, f"killed {killed} left 0\n", "")
-        return Result(tuple(argv), 0, f"{self.sha256}\norted\n", "")
+        said = "mpi-ready program {}\nmpi-ready orted yes\nmpi-ready end\n"
+        return Result(tuple(argv), 0, said.format(self.sha256), "")
 
     def start(
         self, plan: Plan, hostfile: Path, run_id: str, limit_s: float, progress: Any
@@ -75,6 +76,7 @@ class Cluster:
             ranks = list(range(first, first + node.slots))
             first += node.slots
             counters = {rail: [1 << 30, 1 << 30] for rail in RAILS}
+            counters["mgmt0"] = [100, 100]
             found.append(
                 {
                     "kind": "host",
@@ -159,6 +161,35 @@ def test_a_node_at_fault_is_named(cluster: Cluster, tmp_path: Path) -> None:
     result, _told = play(cluster, tmp_path)
     assert result["culprit"]["nodes"] == ("node05",)
     assert "stopped after 300 s (mpi_smoke_time_limit_s)" in result["message"]
+
+
+def test_the_time_limit_named_is_the_one_that_was_set(cluster: Cluster, tmp_path: Path) -> None:
+    """Not what was left of it after asking the nodes."""
+    ssh = cluster.ssh
+
+    def slow(argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None) -> Result:
+        cluster.now += 0.5
+        return ssh(argv, check=check, stdin=stdin)
+
+    cluster.ssh = slow  # type: ignore[method-assign]
+    cluster.fails = lambda names: "hang"
+    result, _told = play(cluster, tmp_path, time_limit_s=20.0, bisect_runs=0)
+    assert "stopped after 20 s (mpi_smoke_time_limit_s)" in result["message"]
+
+
+def test_an_end_without_its_sizes_is_no_end(cluster: Cluster, tmp_path: Path) -> None:
+    records = cluster.records
+
+    def short(plan: Plan, wrong: bool) -> list[dict[str, Any]]:
+        found = records(plan, wrong)
+        found.remove(next(one for one in found if one["kind"] == "size"))
+        return found
+
+    cluster.records = short  # type: ignore[method-assign]
+    result, _told = play(cluster, tmp_path)
+    total = len(Plan((Node("node01", 1),), "tcp", max_bytes=1 << 16).sizes)
+    assert by_name(result)["finished"]["found"] == f"{total - 1} of {total} sizes"
+    assert "sizes are missing" in result["message"]
 
 
 def test_what_the_launcher_said_is_passed_on(cluster: Cluster, tmp_path: Path) -> None:

@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Optional
 
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.plan import Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
     CommandError,
+    NoAnswerError,
     Result,
     Runner,
 )
@@ -29,17 +32,37 @@ SSH = (
 AT_ONCE = 64
 """Connections open at a time: sshd turns more away on a small launcher."""
 
-READY = """
-program=$1
-shift
-if [ -r "$program" ]; then sha256sum < "$program" | cut -d' ' -f1; else echo missing; fi
+TERMINAL = "-tt"
+"""The remote side is hung up on when its ssh ends: also a login file that waits for ever."""
+
+MARK = "mpi-ready "
+"""Starts every line of the script's answer; login files may print others."""
+
+READY = r"""
+program=$1 management=$2
+shift 2
+tell() { echo "mpi-ready $*"; }
+if [ -r "$program" ]; then
+  tell program "$(sha256sum < "$program" | cut -d' ' -f1)"
+else
+  tell program missing
+fi
 profile=/etc/profile.d/baremetal-mpi-roce.sh
 if [ -r "$profile" ]; then . "$profile"; fi
-command -v orted >/dev/null && echo orted || echo no-orted
+if command -v orted >/dev/null; then tell orted yes; else tell orted no; fi
 for rail in "$@"; do
   state=$(cat "/sys/class/net/$rail/operstate" 2>/dev/null || echo missing)
-  case $state in up | unknown) ;; *) echo "$rail=$state" ;; esac
+  case $state in up | unknown) ;; *) tell rail "$rail" "$state" ;; esac
 done
+PATH=$PATH:/usr/sbin:/sbin
+if [ -n "$management" ]; then
+  ip -o addr show to "$management" 2>/dev/null | while read -r _number name _rest; do
+    tell management "${name%%@*}"
+  done
+fi
+cd /sys/class/infiniband 2>/dev/null && grep -sH . */ports/*/gid_attrs/ndevs/* |
+  sed -n 's|^\([^/]*\)/ports/\([^/]*\)/[^:]*:\(.*\)$|mpi-ready device \1:\2 \3|p' | sort -u
+tell end
 """
 
 # The run id arrives on standard input, so that this script does not find itself. Processes of the
@@ -71,6 +94,29 @@ echo "killed $killed left $(found | wc -l)"
 
 
 @dataclass(frozen=True)
+class Answer:
+    """What a node said of itself before a run."""
+
+    program: str = ""
+    orted: bool = False
+    down: tuple[str, ...] = ()
+    """Rails that cannot carry anything, with their state: `rail1 is down`."""
+    interface: str = ""
+    """The one with the management address; empty when it could not be told."""
+    devices: tuple[tuple[str, str], ...] = ()
+    """RDMA device and port, and a network interface that is behind it."""
+    whole: bool = False
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """What keeps hosts from taking part, and what those that answered said of themselves."""
+
+    problems: Mapping[str, str] = field(default_factory=dict)
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Swept:
     """What the sweep after a run found: processes killed by node, still there by node, and nodes
     that could not be asked with the reason."""
@@ -85,19 +131,30 @@ def as_user(user: str, argv: Sequence[str]) -> list[str]:
     return ["runuser", "-u", user, "--", *argv]
 
 
+def _telling(line: str) -> bool:
+    """Not the farewell of an ssh that had a terminal."""
+    return bool(line.strip()) and not re.match(r"(Shared c|C)onnection to \S+ closed", line)
+
+
 def ask_all(
-    run: Runner, user: str, commands: Mapping[str, Sequence[str]], stdin: str
+    run: Runner,
+    user: str,
+    commands: Mapping[str, Sequence[str]],
+    stdin: Optional[str] = None,
+    options: Sequence[str] = (),
 ) -> dict[str, tuple[Optional[Result], str]]:
     """A command on every host: its result, or None with the reason."""
 
     def ask(host: str) -> tuple[Optional[Result], str]:
         try:
-            argv = as_user(user, [*SSH, host, *commands[host]])
+            argv = as_user(user, [*SSH, *options, host, *commands[host]])
             result = run(argv, check=False, stdin=stdin)
+        except NoAnswerError as error:
+            return None, f"no answer within {error.timeout_s:g} s"
         except CommandError as error:
             return None, str(error)
         if result.rc != 0:
-            lines = [line for line in result.stderr.splitlines() if line.strip()]
+            lines = [line for line in result.stderr.splitlines() if _telling(line)]
             return None, lines[-1].strip() if lines else f"exit status {result.rc}"
         return result, ""
 
@@ -108,29 +165,76 @@ def ask_all(
 
 
 def preflight(
-    run: Runner, user: str, rails: Mapping[str, Sequence[str]], program: str, sha256: str
-) -> dict[str, str]:
-    """What keeps each host of `rails` from taking part; empty when all are ready."""
+    run: Runner, user: str, nodes: Sequence[Node], program: str, sha256: str
+) -> Readiness:
+    """Ask every node whether it can take part."""
     problems: dict[str, str] = {}
-    commands = {host: ["sh", "-s", program, *names] for host, names in rails.items()}
-    for host, (result, reason) in ask_all(run, user, commands, READY).items():
+    answers: dict[str, Answer] = {}
+    commands = {}
+    for node in nodes:
+        arguments = shlex.join([program, node.management, *node.rails])
+        commands[node.host] = [f"sh -c {shlex.quote(READY)} sh {arguments}"]
+    for host, (result, reason) in ask_all(run, user, commands, options=[TERMINAL]).items():
         if result is None:
-            problems[host] = f"no ssh as {user}: {reason}; run --tags ssh"
+            problems[host] = unreached(user, host, reason)
             continue
-        words = result.stdout.split()
-        down = [word.replace("=", " is ") for word in words if "=" in word]
-        words = [word for word in words if "=" not in word]
-        if len(words) < 2:
-            problems[host] = f"unexpected answer {result.stdout.strip()!r}"
-        elif down:
-            problems[host] = f"{', '.join(down)}; run --tags rails --limit {host}"
-        elif words[-2] == "missing":
-            problems[host] = f"{program} is not there; run --tags mpi --limit {host}"
-        elif sha256 and words[-2] != sha256:
-            problems[host] = f"{program} is of another version; run --tags mpi --limit {host}"
-        elif words[-1] != "orted":
-            problems[host] = f"Open MPI's orted is not there; run --tags mpi --limit {host}"
-    return problems
+        answers[host] = answer(result.stdout)
+        problem = keeps_back(answers[host], host, program, sha256)
+        if problem:
+            problems[host] = problem
+    return Readiness(problems, answers)
+
+
+def answer(text: str) -> Answer:
+    """The script's own lines; whatever else was printed is a login file's."""
+    said: dict[str, list[list[str]]] = {}
+    for line in text.splitlines():
+        if line.startswith(MARK):
+            word, *rest = line[len(MARK) :].split()
+            said.setdefault(word, []).append(rest)
+
+    def one(word: str) -> str:
+        return next((rest[0] for rest in said.get(word, []) if rest), "")
+
+    return Answer(
+        program=one("program"),
+        orted=one("orted") == "yes",
+        down=tuple(" is ".join(rest) for rest in said.get("rail", [])),
+        interface=one("management"),
+        devices=tuple((rest[0], rest[1]) for rest in said.get("device", []) if len(rest) == 2),
+        whole="end" in said,
+    )
+
+
+def keeps_back(said: Answer, host: str, program: str, sha256: str) -> str:
+    """Why a node that answered cannot take part, with the way out; empty when it can."""
+    if not said.whole:
+        return "the answer was cut short; look at the login files of the MPI user on it"
+    if said.down:
+        return f"{', '.join(said.down)}; run --tags rails --limit {host}"
+    if said.program == "missing":
+        return f"{program} is not there; run --tags mpi --limit {host}"
+    if sha256 and said.program != sha256:
+        return f"{program} is of another version; run --tags mpi --limit {host}"
+    if not said.orted:
+        return f"Open MPI's orted is not there; run --tags mpi --limit {host}"
+    return ""
+
+
+def unreached(user: str, host: str, reason: str) -> str:
+    """Why a node did not answer, with the way out: only some of the reasons are a matter of SSH."""
+    if reason.startswith("no answer within"):
+        return f"{reason}; does a login file of {user} wait on it, or its disk?"
+    if re.search(r"could not resolve|name or service not known", reason, re.IGNORECASE):
+        return f"{reason}; run --tags names"
+    if re.search(
+        r"connection (refused|timed out)|no route to host|(network|host) is (unreachable|down)"
+        r"|connect to host .*timed out|not responding",
+        reason,
+        re.IGNORECASE,
+    ):
+        return f"unreachable: {reason}; is {host} up, and its sshd?"
+    return f"no ssh as {user}: {reason}; run --tags ssh"
 
 
 def sweep(run: Runner, user: str, hosts: Sequence[str], run_id: str) -> Swept:

@@ -29,6 +29,14 @@ class Node:
     rails: tuple[str, ...] = ()
     address: str = ""
     """The name mpirun and ssh call it by."""
+    bound: tuple[str, ...] = ()
+    """The rails that its ranks are given; empty means all."""
+    management: str = ""
+    """Its management address."""
+    interface: str = ""
+    """The management interface, as the node says; empty when it could not be told."""
+    devices: tuple[tuple[str, str], ...] = ()
+    """RDMA device and port with an interface behind it, as the node says."""
 
     @property
     def host(self) -> str:

@@ -124,7 +124,7 @@ class Session:
         if differences:
             why = f"{verdict.listed(differences)}; run --tags hostfile"
             return self.result(plan, [Check("hostfile", "as the model", "not", FAILED, "", why)])
-        checks = self.ready(plan)
+        plan, checks = self.ready(plan)
         if failures(checks):
             return self.result(plan, checks)
 
@@ -142,7 +142,7 @@ class Session:
         outcome = self.start(plan, request.hostfile, request.run_id, limit, progress)
         self.outcome = outcome
         swept = self.sweep(plan)
-        checks.append(self.finished(outcome, done, total, limit))
+        checks.append(self.finished(outcome, done, total))
         if outcome.complete:
             checks += verdict.judge(plan, outcome.records, request.tolerances)
         checks.append(verdict.no_orphans(swept))
@@ -151,27 +151,35 @@ class Session:
             self.search(plan)
         return self.result(plan, checks)
 
-    def ready(self, plan: Plan) -> list[Check]:
-        names = {node.host: node.rails for node in plan.nodes}
-        self.tell(f"allreduce: asking {len(names)} nodes whether they are ready")
+    def ready(self, plan: Plan) -> tuple[Plan, list[Check]]:
+        """Whether every node can take part; and the plan with what they said of themselves."""
+        count = len(plan.nodes)
+        self.tell(f"allreduce: asking {count} nodes whether they are ready")
         request = self.request
-        problems = hosts.preflight(
-            self.run_program, request.user, names, PROGRAM, request.program_sha256
+        found = hosts.preflight(
+            self.run_program, request.user, plan.nodes, PROGRAM, request.program_sha256
         )
-        if not problems:
-            return [Check("ready", len(names), len(names), OK)]
-        return [
-            Check("ready", "ready", "not", FAILED, name, reason)
-            for name, reason in problems.items()
+        if found.problems:
+            return plan, [
+                Check("ready", "ready", "not", FAILED, name, reason)
+                for name, reason in found.problems.items()
+            ]
+        said = found.answers
+        nodes = [
+            replace(node, interface=said[node.host].interface, devices=said[node.host].devices)
+            for node in plan.nodes
         ]
+        return replace(plan, nodes=tuple(nodes)), [Check("ready", count, count, OK)]
 
-    def finished(self, outcome: Outcome, done: int, total: int, limit: float) -> Check:
-        """Whether the run came to its end by itself."""
-        if outcome.complete and outcome.rc == 0:
+    def finished(self, outcome: Outcome, done: int, total: int) -> Check:
+        """Whether the run came to its end by itself, and measured what it was told to."""
+        if outcome.complete and outcome.rc == 0 and done == total:
             return Check("finished", "all sizes", "all sizes", OK)
         self.lines = parse.relevant_lines(outcome.complaints)
         if outcome.timed_out:
-            why = f"stopped after {limit:.0f} s (mpi_smoke_time_limit_s)"
+            why = f"stopped after {self.request.time_limit_s:g} s (mpi_smoke_time_limit_s)"
+        elif outcome.rc == 0:
+            why = "mpirun ended as if all were done; sizes are missing from what it reported"
         else:
             why = f"mpirun ended with status {outcome.rc}"
         named = parse.hosts_named(self.lines, [node.name for node in self.request.plan.nodes])
