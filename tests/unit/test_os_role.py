@@ -1,0 +1,95 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What the role installs, and whose clock it does not touch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+ROLE = ROOT / "roles/os_baseline"
+
+PLAY = f"""\
+- hosts: localhost
+  connection: local
+  gather_facts: false
+  vars_files: [{ROLE}/vars/main.yml]
+  tasks:
+    - ansible.builtin.include_tasks: {ROLE}/tasks/clock.yml
+"""
+
+SYSTEMCTL = """\
+#!/bin/sh
+for pattern; do
+  case $pattern in *.service) for unit in $ACTIVE; do
+    # shellcheck disable=SC2254
+    case $unit in $pattern) echo "$unit loaded active running A time service" ;; esac
+  done ;; esac
+done
+"""
+
+
+@pytest.mark.parametrize("family", ["debian", "redhat"])
+def test_no_package_is_installed_that_removes_another(family: str) -> None:
+    variables = yaml.safe_load((ROLE / f"vars/{family}.yml").read_text(encoding="utf-8"))
+    packages = set(variables["__os_baseline_packages"])
+    assert "chrony" not in packages, "only where os_baseline_time wants it"
+    if family == "debian":
+        assert not packages & {"hwloc", "hwloc-nox"}, "each removes the other"
+
+
+def test_chrony_is_installed_where_it_keeps_the_time_and_after_the_look_at_others() -> None:
+    tasks = yaml.safe_load((ROLE / "tasks/main.yml").read_text(encoding="utf-8"))
+    names = [task["name"] for task in tasks]
+    look = names.index("See that chrony replaces nobody")
+    install = names.index("Install what an MPI node needs")
+    assert look < install
+    assert tasks[look]["when"] == "os_baseline_time"
+    assert (
+        "['chrony'] if os_baseline_time else []"
+        in tasks[install]["ansible.builtin.package"]["name"]
+    )
+
+
+def looked(tmp_path: Path, active: str, *options: str) -> tuple[int, str]:
+    """Exit status and output of the look at the services that are active."""
+    program = tmp_path / "systemctl"
+    program.write_text(SYSTEMCTL, encoding="utf-8")
+    program.chmod(0o755)
+    (tmp_path / "play.yml").write_text(PLAY, encoding="utf-8")
+    done = subprocess.run(
+        [
+            str(Path(sys.executable).with_name("ansible-playbook")),
+            *("-i", "localhost,", *options, str(tmp_path / "play.yml")),
+        ],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+            "ACTIVE": active,
+            "ANSIBLE_NOCOLOR": "1",
+            "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_node_with_the_distribution_s_time_service_passes(tmp_path: Path) -> None:
+    status, output = looked(tmp_path, "chrony.service systemd-timesyncd.service", "--check")
+    assert status == 0, output
+
+
+@pytest.mark.parametrize("rival", ["ntpsec.service", "ntpd.service", "phc2sys@eth0.service"])
+def test_another_time_service_is_refused_by_name(tmp_path: Path, rival: str) -> None:
+    status, output = looked(tmp_path, f"chrony.service {rival}", "--check")
+    assert status != 0
+    assert f"{rival} sets the clock of localhost" in output
+    assert "os_baseline_time: false" in output
