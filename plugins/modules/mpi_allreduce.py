@@ -214,7 +214,7 @@ culprit:
   returned: always
   sample:
     kind: pair
-    nodes: [node02, node07]
+    nodes: [node02, node03]
     runs: 9
 command:
   description: The launcher's command line.

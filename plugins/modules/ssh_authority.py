@@ -147,7 +147,13 @@ removed:
   returned: success
   type: list
   elements: str
-  sample: [node07]
+  sample: [node03]
+unlaid:
+  description: Nodes of the inventory on which the trust was never laid before this run.
+  returned: success
+  type: list
+  elements: str
+  sample: [node08]
 steps:
   description: What was done, or waits for something, in words.
   returned: success
