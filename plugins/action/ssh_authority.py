@@ -22,6 +22,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.autho
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.ledger import (
     Ledger,
     LedgerError,
+    Node,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.ledger import (
+    told as told_of,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.node import (
     CERTIFICATE,
@@ -59,10 +63,8 @@ class ActionModule(ActionBase):
         except (AuthorityError, LedgerError, CommandError) as error:
             result.update(failed=True, msg=f"ssh: {error}")
         except OSError as error:
-            result.update(
-                failed=True,
-                msg=f"ssh: on the controller: {error.filename}: {error.strerror}",
-            )
+            where = told_of(error, state_dir_of(arguments))
+            result.update(failed=True, msg=f"ssh: on the controller: {where}")
         return result
 
 
@@ -70,7 +72,7 @@ def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
     now = int(time.time())
     entries = names.members(arguments["directory"])
     members = [str(entry["name"]) for entry in entries]
-    state_dir = Path(arguments["state_dir"] or default_state_dir(arguments["cluster_name"]))
+    state_dir = state_dir_of(arguments)
     ledger = Ledger(state_dir)
     user = arguments["user"]
     told = publishing.empty(
@@ -79,6 +81,8 @@ def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
         f"{user}@{arguments['cluster_name']}",
         arguments["management_prefix"],
     )
+    nodes = {name: node for name in members if (node := ledger.read(name)) is not None}
+    unlaid = [name for name in members if name not in nodes or not nodes[name].laid]
     warnings: list[str] = []
     if arguments["mode"] == CERTIFICATE:
         rotating = bool(AuthorityStore(ledger).state().current)
@@ -90,7 +94,7 @@ def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
                 " certificates revoked, refused by every node that is reached"
             )
         warnings += [f"ssh: {step}" for step in outcome.steps] if rotating else []
-        warnings += _expiring(ledger, members, now, arguments["warn_days"])
+        warnings += _expiring(nodes, now, arguments["warn_days"])
     else:
         outcome = _leavers(ledger, members, arguments["max_removed"], write=write)
         waiting = publishing.by_lists(told, entries, ledger, user, arguments["domain"])
@@ -102,6 +106,7 @@ def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
         "authority": told,
         "state_dir": str(state_dir),
         "removed": outcome.removed,
+        "unlaid": unlaid,
         "steps": outcome.steps,
         "warnings": warnings,
         "hosts": {
@@ -112,6 +117,10 @@ def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
             for entry in entries
         },
     }
+
+
+def state_dir_of(arguments: dict[str, Any]) -> Path:
+    return Path(arguments["state_dir"] or default_state_dir(arguments["cluster_name"]))
 
 
 def default_state_dir(cluster_name: str) -> Path:
@@ -158,9 +167,8 @@ def _leavers(ledger: Ledger, members: list[str], max_removed: int, *, write: boo
     return outcome
 
 
-def _expiring(ledger: Ledger, members: list[str], now: int, warn_days: int) -> list[str]:
+def _expiring(nodes: dict[str, Node], now: int, warn_days: int) -> list[str]:
     """Of the whole cluster, whatever the limit of the run: a node seldom reached expires unseen."""
-    nodes = {name: node for name in members if (node := ledger.read(name)) is not None}
     left = days_left(nodes, now)
     soon = sorted((days, name) for name, days in left.items() if days < warn_days)
     if not soon:

@@ -12,6 +12,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust impor
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.ledger import (
     Ledger,
     LedgerError,
+    told,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.signing import (
     SigningError,
@@ -38,7 +39,7 @@ class ActionModule(ActionBase):
         except (LedgerError, SigningError) as error:
             return {"failed": True, "msg": f"ssh: on the controller: {error}"}
         except OSError as error:
-            where = f"{error.filename}: {error.strerror}"
+            where = told(error, Path(str(state_dir)))
             return {"failed": True, "msg": f"ssh: on the controller: {where}"}
 
     def _lay(self, arguments: dict[str, Any], ledger: Ledger, task_vars: Any) -> dict[str, Any]:

@@ -44,6 +44,13 @@ options:
     type: list
     elements: str
     default: []
+  unlaid:
+    description:
+      - Hosts that are not in this run and never were in one. They are tried and named, and one that
+        does not answer is no failure, because the trust is not laid there yet.
+    type: list
+    elements: str
+    default: []
   timeout:
     description: Seconds to wait for a connection.
     type: int
@@ -143,6 +150,7 @@ def main() -> None:
             "here": {"type": "str", "default": ""},
             "user": {"type": "str", "default": "mpi"},
             "lost": {"type": "list", "elements": "str", "default": []},
+            "unlaid": {"type": "list", "elements": "str", "default": []},
             "timeout": {"type": "int", "default": 10},
             "parallel": {"type": "int", "default": 32},
         },
@@ -164,7 +172,13 @@ def main() -> None:
     attempts = probe.probe(
         targets, user, timeout_s=arguments["timeout"], parallel=arguments["parallel"]
     )
-    checks = probe.checks(attempts, arguments["lost"], here=here, check_mode=module.check_mode)
+    checks = probe.checks(
+        attempts,
+        arguments["lost"],
+        arguments["unlaid"],
+        here=here,
+        check_mode=module.check_mode,
+    )
     result = {
         "changed": False,
         "layer": LAYER,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -9,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.baremetal.mpi_roce.plugins.action import ssh_authority, ssh_trust
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import issuing
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.authority import (
@@ -20,6 +22,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.certi
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.ledger import Ledger
 
 from tests.unit.ssh_cluster import directory, keypair
+
+
+ROLE = Path(__file__).parents[2] / "roles/ssh_trust/tasks/main.yml"
 
 
 @pytest.fixture(autouse=True)
@@ -166,6 +171,47 @@ def test_more_who_left_than_allowed_are_named_and_stay(mode: str, tmp_path: Path
     with pytest.raises(AuthorityError, match=r"1 nodes have left .*: node02\. Nothing"):
         prepared(tmp_path, directory=directory(1), mode=mode, max_removed=0)
     assert Ledger(tmp_path / "ssh-ca").names() == ["node01", "node02"]
+
+
+def test_who_was_never_laid_is_told(tmp_path: Path) -> None:
+    assert prepared(tmp_path)["unlaid"] == ["launcher", "node01", "node02"]
+    Host(tmp_path, "node01").run(prepared(tmp_path))
+    half = Host(tmp_path, "node02")
+    half.answer = {"sign": {"user": "not valid yet"}}
+    assert half.run(prepared(tmp_path))["failed"], "signed for, and never got to the end"
+    assert prepared(tmp_path)["unlaid"] == ["launcher", "node02"]
+    assert prepared(tmp_path, mode="authorized_keys")["unlaid"] == ["launcher", "node02"]
+
+
+def test_the_role_excuses_no_host_of_the_play_itself() -> None:
+    tasks = yaml.safe_load(ROLE.read_text("utf-8"))
+    (proof,) = [task for task in tasks if "baremetal.mpi_roce.ssh_probe" in task]
+    unlaid = proof["baremetal.mpi_roce.ssh_probe"]["unlaid"]
+    assert unlaid == "{{ __ssh_trust_told.unlaid | difference(ansible_play_hosts_all) }}"
+
+
+@pytest.mark.parametrize("filename", [None, "/x/state.json"])
+def test_a_full_disk_of_the_controller_is_told_with_a_place(
+    filename: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_words: Any, **_options: Any) -> dict[str, Any]:
+        raise OSError(errno.ENOSPC, "No space left on device", filename)
+
+    task = SimpleNamespace(
+        args={"state_dir": str(tmp_path)}, check_mode=False, async_val=0, diff=False
+    )
+    wanted = f"ssh: on the controller: {filename or tmp_path}: No space left on device"
+    trust = ssh_trust.ActionModule.__new__(ssh_trust.ActionModule)
+    authority = ssh_authority.ActionModule.__new__(ssh_authority.ActionModule)
+    monkeypatch.setattr(trust, "_lay", full)
+    monkeypatch.setattr(ssh_authority, "prepare", full)
+    given = arguments(tmp_path, state_dir=str(tmp_path))
+    monkeypatch.setattr(authority, "validate_argument_spec", lambda **_options: (None, given))
+    for action in (trust, authority):
+        action._task = task
+        action._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir=None))
+        told = action.run(task_vars={})
+        assert (told["failed"], told["msg"]) == (True, wanted)
 
 
 def test_expiry_is_warned_of(tmp_path: Path) -> None:

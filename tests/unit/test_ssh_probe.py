@@ -93,6 +93,16 @@ def test_who_dropped_out_of_the_run_is_named_and_not_held_against_this_host() ->
     assert "node03 dropped out of this run earlier (no answer in time)" in found.reason
 
 
+def test_who_was_never_in_a_run_is_named_and_not_held_against_this_host() -> None:
+    attempts = [tried("node03", probe.UNKNOWN_HOST_KEY), tried("node04", probe.UNKNOWN_HOST_KEY)]
+    fresh, laid = probe.checks(attempts, [], ["node03"], here="launcher", check_mode=False)
+    assert fresh.status == "not_applicable"
+    assert fresh.reason == "trust not laid there yet (run --tags ssh on it); unknown host key"
+    assert laid.status == "failed"
+    (reached,) = probe.checks([tried("node03")], [], ["node03"], here="x", check_mode=False)
+    assert reached.status == "ok"
+
+
 def test_who_dropped_out_and_answers_is_reached() -> None:
     (found,) = probe.checks([tried("node03")], ["node03"], here="launcher", check_mode=False)
     assert found.status == "ok"

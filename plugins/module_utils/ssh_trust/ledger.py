@@ -46,6 +46,11 @@ class Node:
     issued: list[Issued] = field(default_factory=list)
     trusts: list[str] = field(default_factory=list)
 
+    @property
+    def laid(self) -> bool:
+        """Whether a run ever got to the end on it: its keys are noted then."""
+        return bool(self.user_key or self.host_key)
+
     def latest(self, kind: str) -> Optional[Issued]:
         """The certificate of this kind that the node has to have: the last one issued."""
         mine = [each for each in self.issued if each.kind == kind]
@@ -79,6 +84,11 @@ def make_private_directory(path: Path) -> None:
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.stat().st_mode & 0o077:
         path.chmod(0o700)
+
+
+def told(error: OSError, directory: Path) -> str:
+    """What the controller's system refused, and where; at least under which directory."""
+    return f"{error.filename or directory}: {error.strerror or error}"
 
 
 class Ledger:

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -159,9 +159,18 @@ def probe(
 
 
 def checks(
-    attempts: Iterable[Attempt], lost: Sequence[str], *, here: str, check_mode: bool
+    attempts: Iterable[Attempt],
+    lost: Collection[str],
+    unlaid: Collection[str] = (),
+    *,
+    here: str,
+    check_mode: bool,
 ) -> list[Check]:
-    """A verdict for each pair. Hosts in `lost` already failed in this run, under their own name."""
+    """A verdict for each pair.
+
+    Hosts in `lost` already failed in this run, under their own name. Those in `unlaid` were never
+    in a run: there is nothing yet that could hold.
+    """
     found = []
     for each in attempts:
         pair = f"{here} -> {each.target.target}"
@@ -169,6 +178,9 @@ def checks(
             found.append(Check("ssh_login", "reached", "reached", OK, pair))
         elif each.target.host in lost:
             told = f"{each.target.host} dropped out of this run earlier ({each.why})"
+            found.append(Check("ssh_login", "reached", each.why, NOT_APPLICABLE, pair, told))
+        elif each.target.host in unlaid:
+            told = f"trust not laid there yet (run --tags ssh on it); {each.why}"
             found.append(Check("ssh_login", "reached", each.why, NOT_APPLICABLE, pair, told))
         else:
             advice = ADVICE.get(each.why, "try it by hand as the MPI user, with ssh -v")
