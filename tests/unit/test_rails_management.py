@@ -110,6 +110,13 @@ def test_a_management_address_that_comes_to_a_rail_is_not_removed(tmp_path):
     assert "10.10.1.1/22" in host.links["rail0"]["addresses"]
 
 
+def test_a_former_rail_that_became_the_management_interface_keeps_its_address(tmp_path):
+    host = FakeHost(tmp_path)
+    host.converge([rail(0), rail(1)])
+    host.converge([rail(0)], management=Management.of({"address": "10.100.1.11", "prefix": 24}))
+    assert host.links["rail1"]["addresses"] == ["10.100.1.11/24"]
+
+
 def test_ports_and_lower_interfaces_of_the_management_interface_count():
     found = MANAGEMENT.interfaces(
         state(
