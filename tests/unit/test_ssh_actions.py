@@ -23,7 +23,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.ledge
 
 from tests.unit.ssh_cluster import directory, keypair
 
-
 ROLE = Path(__file__).parents[2] / "roles/ssh_trust/tasks/main.yml"
 
 
