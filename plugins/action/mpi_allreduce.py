@@ -77,13 +77,26 @@ class ActionModule(ActionBase):
             for line in table.lines(found):
                 display.display(line)
             if reports:
-                result["report"] = _save(Path(reports), found)
-                display.display(f"allreduce: report in {result['report']}")
-                if found.get("failed"):
-                    # Ansible prints a failed result whole; these are for the report.
-                    for key in ("traffic", "lanes", "versions", "command", "invocation"):
-                        result.pop(key, None)
+                self._report(Path(reports), found, result)
         return result
+
+    def _report(self, directory: Path, found: dict[str, Any], result: dict[str, Any]) -> None:
+        """Save what was found. A test that ran has run, whether or not it can be written down."""
+        try:
+            result["report"] = _save(directory, found)
+        except OSError as error:
+            where = error.filename or directory.absolute()
+            display.warning(
+                f"smoke: the report was not saved in {directory.absolute()}: {error.strerror} "
+                f"({where}); the result is complete without it. Make the directory writable, or "
+                "set mpi_smoke_report_directory"
+            )
+            return
+        display.display(f"allreduce: report in {result['report']}")
+        if found.get("failed"):
+            # Ansible prints a failed result whole; these are for the report.
+            for key in ("traffic", "lanes", "versions", "command", "invocation"):
+                result.pop(key, None)
 
     def _run_detached(self, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:
         # Twice its time limit: it may first have to wait for another test to end.
@@ -138,7 +151,11 @@ def _needed(entry: dict[str, Any]) -> dict[str, Any]:
         "role": entry.get("role", "compute"),
         "slots": entry["slots"],
         "drained": entry.get("drained", False),
-        "rails": [{"interface": rail["interface"]} for rail in entry.get("rails") or []],
+        "management_address": entry.get("management_address") or "",
+        "rails": [
+            {"interface": rail["interface"], "gpu": rail.get("gpu")}
+            for rail in entry.get("rails") or []
+        ],
     }
 
 

@@ -243,7 +243,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import commands, files, machine
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import (
+    commands,
+    files,
+    machine,
+    mpi_environment,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import (
     figures,
     plan,
@@ -283,10 +288,20 @@ def nodes_of(directory: list) -> tuple:
             entry["name"],
             int(entry["slots"]),
             tuple(rail["interface"] for rail in entry.get("rails") or []),
+            bound=bound_rails(entry),
+            management=entry.get("management_address") or "",
         )
         for entry in directory
         if entry.get("role", "compute") == "compute" and not entry.get("drained")
     )
+
+
+def bound_rails(entry: dict) -> tuple:
+    """The rails that ranks of a node are given: with fewer slots than GPUs not all of them."""
+    rails = mpi_environment.rails_from_model(entry.get("rails") or [])
+    ranks = mpi_environment.rails_by_rank(rails, int(entry["slots"]))
+    given = {name for names in ranks for name in names}
+    return tuple(rail.interface for rail in rails if rail.interface in given)
 
 
 def request_of(params: dict) -> session.Request:

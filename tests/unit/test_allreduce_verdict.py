@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -111,8 +112,9 @@ def test_each_fault_fails_its_own_check(
     change: Callable[[Records], object], check: str, said: str
 ) -> None:
     found = judged(change)
-    # Which rails a rank may use follows from where it belongs.
-    assert failed(found) in ({check}, {check, "transport"})
+    # Which rails a rank may use, and whose counters are there, follow from where it belongs.
+    also = {"transport", "management_traffic"} if check == "placement" else set()
+    assert {check} <= failed(found) <= {check} | also
     assert said in found[check].reason
 
 
@@ -123,19 +125,101 @@ def test_asked_for_rc_and_got_tcp_is_a_failure() -> None:
     assert found["transport"].found == "tcp"
 
 
-def test_rc_by_any_driver_is_rc() -> None:
+DEVICES = (("mlx5_0:1", "rail0"), ("mlx5_1:1", "rail1"), ("mlx5_8:1", "storage0"))
+RDMA = Plan(tuple(replace(node, devices=DEVICES) for node in PLAN.nodes), "rc")
+
+
+def over_rdma(second: str) -> Callable[[Records], object]:
     def change(records: Records) -> None:
         records[LANE0]["text"] = "x inter-node cfg#2 tag(rc_mlx5/mlx5_0:1)"
-        records[LANE1]["text"] = "x inter-node cfg#2 tag(rc_mlx5/mlx5_1:1)"
+        records[LANE1]["text"] = f"x inter-node cfg#2 tag(rc_mlx5/{second})"
 
-    assert failed(judged(change, plan=Plan(PLAN.nodes, "rc"))) == set()
+    return change
+
+
+def test_rc_by_any_driver_is_rc() -> None:
+    assert failed(judged(over_rdma("mlx5_1:1"), plan=RDMA)) == set()
+
+
+def test_rc_over_a_device_that_is_no_rail_is_a_failure() -> None:
+    found = judged(over_rdma("mlx5_8:1"), plan=RDMA)
+    assert failed(found) == {"transport"}
+    assert found["transport"].reason == "mlx5_8:1 (storage0) is no rail of ranks [1, 3]"
+
+
+def test_rc_over_a_device_nobody_knows_is_a_failure() -> None:
+    found = judged(over_rdma("mlx5_9:1"), plan=RDMA)
+    assert failed(found) == {"transport"}
+    assert found["transport"].reason.startswith("mlx5_9:1 is behind no interface")
+    assert failed(judged(over_rdma("mlx5_1:1"), plan=Plan(PLAN.nodes, "rc"))) == {"transport"}
+
+
+def test_rdma_bytes_of_what_is_no_rail_count_as_elsewhere() -> None:
+    def change(records: Records) -> None:
+        over_rdma("mlx5_1:1")(records)
+        records[HOST1]["counters"]["rdma:storage0"] = [2 * VOLUME, 2 * VOLUME]
+
+    found = judged(change, plan=RDMA)
+    assert failed(found) == {"management_traffic"}
+    assert "node01 rdma:storage0: 16.00 MiB" in found["management_traffic"].reason
 
 
 def test_no_endpoint_between_the_nodes_is_a_failure() -> None:
     def change(records: Records) -> None:
         del records[LANE0 : LANE1 + 1]
 
-    assert "no endpoint between nodes" in judged(change)["transport"].reason
+    assert "node01 reported no endpoint between nodes" in judged(change)["transport"].reason
+
+
+def test_a_node_without_an_endpoint_to_another_is_named() -> None:
+    """One rank of each node is enough: endpoints are made when they are first used."""
+
+    def change(records: Records) -> None:
+        records[LANE0]["ranks"], records[LANE1]["ranks"] = [0], [1]
+
+    found = judged(change)
+    assert failed(found) == {"transport"}
+    assert found["transport"].reason == "node02 reported no endpoint between nodes"
+    assert failed(judged(set_(LANE1, "ranks", [3]))) == set()
+
+
+def without(*names: str) -> Callable[[Records], object]:
+    def change(records: Records) -> None:
+        for name in names:
+            records[HOST2]["counters"].pop(name)
+
+    return change
+
+
+def test_management_that_nobody_counted_was_not_left_alone() -> None:
+    found = judged(without("mgmt0"))
+    assert failed(found) == {"management_traffic"}
+    assert found["management_traffic"].reason == "node02: no management interface was counted"
+    assert "management_traffic" in failed(judged(without("mgmt0", *RAILS)))
+
+
+def test_the_management_interface_that_a_node_names_has_to_be_counted() -> None:
+    nodes = tuple(replace(node, interface="mgmt0") for node in PLAN.nodes)
+    assert failed(judged(plan=Plan(nodes, "tcp"))) == set()
+
+    def change(records: Records) -> None:
+        records[HOST2]["counters"]["docker0"] = records[HOST2]["counters"].pop("mgmt0")
+
+    found = judged(change, plan=Plan(nodes, "tcp"))
+    assert failed(found) == {"management_traffic"}
+    assert "management interface mgmt0 was not counted" in found["management_traffic"].reason
+
+
+def test_a_rail_that_no_rank_was_given_may_be_idle_and_is_named() -> None:
+    """Fewer slots than GPUs: rank k has the rail of GPU k, and there are more."""
+    rails = (*RAILS, "rail2")
+    nodes = tuple(replace(node, rails=rails, bound=RAILS) for node in PLAN.nodes)
+    found = judged(plan=Plan(nodes, "tcp"))
+    assert failed(found) == set()
+    assert "node01: rail2 given to no rank" in found["rails_traffic"].reason
+    assert failed(judged(plan=Plan(tuple(replace(n, bound=()) for n in nodes), "tcp"))) == {
+        "rails_traffic"
+    }
 
 
 def test_a_wrong_result_names_rank_host_and_place() -> None:
@@ -209,6 +293,7 @@ def test_rdma_bytes_pass_the_kernel_interface_by() -> None:
                 "rail1": [0, 0],
                 "rdma:rail0": [HALF, HALF],
                 "rdma:rail1": [HALF, HALF],
+                "mgmt0": [100, 100],
             }
 
     assert failed(judged(change)) == set()

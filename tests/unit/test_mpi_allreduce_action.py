@@ -9,6 +9,7 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.action import mpi_allreduce as action
 from ansible_collections.baremetal.mpi_roce.plugins.modules import mpi_allreduce as module
 
@@ -24,14 +25,17 @@ def test_only_what_is_used_is_sent() -> None:
         "slots": 8,
         "gpus": 8,
         "drained": False,
-        "rails": [{"interface": "rail0", "address": "10.1.0.1", "network": "10.1.0.0/24"}],
+        "rails": [
+            {"interface": "rail0", "address": "10.1.0.1", "network": "10.1.0.0/24", "gpu": 0}
+        ],
     }
     assert action._needed(entry) == {
         "name": "node01",
         "role": "compute",
         "slots": 8,
         "drained": False,
-        "rails": [{"interface": "rail0"}],
+        "management_address": "10.0.0.1",
+        "rails": [{"interface": "rail0", "gpu": 0}],
     }
 
 
@@ -44,6 +48,36 @@ def test_launchers_storage_and_drained_nodes_run_no_ranks() -> None:
     ]
     nodes = module.nodes_of([action._needed(entry) for entry in entries])
     assert [(node.name, node.slots, node.rails) for node in nodes] == [("node02", 4, ("rail0",))]
+
+
+def test_only_rails_that_a_rank_is_given_are_expected_to_carry_something() -> None:
+    entry = {
+        "name": "node01",
+        "slots": 2,
+        "management_address": "10.0.0.1",
+        "rails": [{"interface": f"rail{number}", "gpu": number} for number in range(4)],
+    }
+    node = module.nodes_of([action._needed(entry)])[0]
+    assert node.rails == ("rail0", "rail1", "rail2", "rail3")
+    assert node.bound == ("rail0", "rail1")
+    assert node.management == "10.0.0.1"
+    for rail in entry["rails"]:
+        rail["gpu"] = None
+    assert module.nodes_of([action._needed(entry)])[0].bound == node.rails
+
+
+def test_a_report_that_cannot_be_saved_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "reports").write_text("not a directory")
+    told: list[str] = []
+    monkeypatch.setattr(action.display, "warning", told.append)
+    found = {"figures": {"ranks": 4}, "checks": [], "traffic": [], "failed": True}
+    result = dict(found)
+    action.ActionModule._report(None, tmp_path / "reports", found, result)
+    assert result == found, "nothing is left to the report that is not there"
+    assert str(tmp_path / "reports") in told[0]
+    assert "File exists" in told[0] or "Not a directory" in told[0]
 
 
 def test_the_checksum_is_that_of_the_installed_program() -> None:

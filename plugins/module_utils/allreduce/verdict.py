@@ -143,7 +143,7 @@ def transport(plan: Plan, records: Records) -> Check:
     if silent:
         why = f"UCX reported nothing on ranks {silent[:8]}: they did not use UCX (pml is not ucx?)"
         return Check(name, asked, "no report", FAILED, "", why)
-    rails_of_rank = _rails_of_rank(plan, records)
+    node_of_rank = _node_of_rank(plan, records)
     used: set[str] = set()
     wrong = []
     connected: set[int] = set()
@@ -156,26 +156,51 @@ def transport(plan: Plan, records: Records) -> Check:
         for lane in found:
             if not is_transport(lane, asked):
                 wrong.append(f"{lane.transport}/{lane.device} on ranks {one['ranks'][:8]}")
-            elif asked == "tcp":
-                stray = [r for r in one["ranks"] if lane.device not in rails_of_rank.get(r, ())]
-                if stray:
-                    wrong.append(f"{lane.device} is no rail of ranks {stray[:8]}")
-    ranks = {rank for one in of_kind(records, "host") for rank in one["ranks"]}
-    if ranks and not connected:
-        wrong.append("no endpoint between nodes was reported")
+                continue
+            for why, ranks in _strays(lane.device, asked, one["ranks"], node_of_rank).items():
+                wrong.append(f"{lane.device} {why} ranks {ranks[:8]}")
+    reached = {node_of_rank[rank].name for rank in connected if rank in node_of_rank}
+    wrong += [
+        f"{node.name} reported no endpoint between nodes"
+        for node in plan.nodes
+        if node.name not in reached
+    ]
     if wrong:
         found_text = ", ".join(sorted(used)) or "nothing"
         return Check(name, asked, found_text, FAILED, "", listed(wrong))
     return Check(name, asked, asked, OK, "", ", ".join(sorted(used)))
 
 
-def _rails_of_rank(plan: Plan, records: Records) -> dict[int, tuple[str, ...]]:
+def _strays(
+    device: str, asked: str, ranks: Sequence[int], node_of_rank: Mapping[int, Node]
+) -> dict[str, list[int]]:
+    """The ranks for which `device` is no rail of their node, by what it is to them."""
+    found: dict[str, list[int]] = {}
+    for rank in ranks:
+        node = node_of_rank.get(rank)
+        rails = node.rails if node is not None else ()
+        behind = {device}
+        if asked != "tcp":
+            devices = node.devices if node is not None else ()
+            behind = {interface for name, interface in devices if name == device}
+        if not behind:
+            why = "is behind no interface that the node knows, so it is no rail of"
+        elif behind.isdisjoint(rails):
+            shown = "" if behind == {device} else f"({', '.join(sorted(behind))}) "
+            why = f"{shown}is no rail of"
+        else:
+            continue
+        found.setdefault(why, []).append(rank)
+    return found
+
+
+def _node_of_rank(plan: Plan, records: Records) -> dict[int, Node]:
     nodes = {node.name: node for node in plan.nodes}
-    found: dict[int, tuple[str, ...]] = {}
+    found: dict[int, Node] = {}
     for host in of_kind(records, "host"):
         node = node_of(host["name"], nodes)
-        for rank in host["ranks"]:
-            found[rank] = node.rails if node is not None else ()
+        if node is not None:
+            found.update(dict.fromkeys(host["ranks"], node))
     return found
 
 
@@ -211,7 +236,7 @@ def traffic(plan: Plan, records: Records) -> list[dict[str, Any]]:
         others = {
             name: max(value)
             for name, value in counters.items()
-            if name not in node.rails and not name.startswith("rdma:")
+            if name.partition("rdma:")[2] not in node.rails and name not in node.rails
         }
         found.append(
             {"node": node.name, "rails": sent_by_rail(node, counters), "elsewhere": others}
@@ -220,46 +245,72 @@ def traffic(plan: Plan, records: Records) -> list[dict[str, Any]]:
 
 
 def rails_traffic(plan: Plan, records: Records) -> Check:
-    """Every node sent what an allreduce cannot do without, and over each of its rails."""
+    """Every node sent what an allreduce cannot do without, over each rail that a rank was given."""
     name = "rails_traffic"
     if len(plan.nodes) < 2:
         return Check(name, 0, None, NOT_APPLICABLE, "", "one node alone: nothing leaves it")
     least = least_bytes_per_node(plan, records)
-    wanted = f"at least {_mebibytes(least)} from every node, on every rail"
+    wanted = f"at least {_mebibytes(least)} from every node, on every rail of its ranks"
     wrong = []
     totals = []
+    unused = []
+    nodes = {node.name: node for node in plan.nodes}
     for one in traffic(plan, records):
         total = sum(one["rails"].values())
         totals.append(total)
         if total < least:
             wrong.append(f"{one['node']} sent {_mebibytes(total)} over its rails")
-        idle = [
-            rail for rail, sent in one["rails"].items() if sent < least / 100 / len(one["rails"])
-        ]
+        node = nodes[one["node"]]
+        given = node.bound or node.rails
+        idle = [rail for rail in given if one["rails"][rail] < least / 100 / len(given)]
+        spare = [rail for rail in node.rails if rail not in given]
+        if spare and plan.bind_rails:
+            unused.append(f"{node.name}: {', '.join(spare)} given to no rank, so not tested")
         if idle and plan.bind_rails and len(one["rails"]) > len(idle):
             wrong.append(f"{one['node']}: nothing went over {', '.join(idle)}")
     if not totals:
         wrong.append("no node reported its counters")
     if wrong:
         return Check(name, wanted, f"{len(wrong)} not", FAILED, "", listed(wrong))
-    return Check(name, wanted, f"{_mebibytes(min(totals))} or more", OK)
+    return Check(name, wanted, f"{_mebibytes(min(totals))} or more", OK, "", listed(unused))
 
 
 def management_traffic(plan: Plan, records: Records, tolerances: Tolerances) -> Check:
     """Nothing to speak of on any interface that is not a rail."""
     least = least_bytes_per_node(plan, records)
     allowed = tolerances.management_bytes + round(tolerances.management_share * least)
-    wrong = []
     most = 0
+    wrong = _uncounted(plan, records)
     for one in traffic(plan, records):
         for interface, moved in one["elsewhere"].items():
             most = max(most, moved)
             if moved > allowed:
                 wrong.append(f"{one['node']} {interface}: {_mebibytes(moved)}")
     wanted = f"at most {_mebibytes(allowed)} on any interface that is no rail"
-    if wrong:
-        return Check("management_traffic", wanted, f"{len(wrong)} over", FAILED, "", listed(wrong))
-    return Check("management_traffic", wanted, _mebibytes(most), OK)
+    return (
+        Check("management_traffic", wanted, f"{len(wrong)} not", FAILED, "", listed(wrong))
+        if wrong
+        else Check("management_traffic", wanted, _mebibytes(most), OK)
+    )
+
+
+def _uncounted(plan: Plan, records: Records) -> list[str]:
+    """Nodes of which nobody can say that their management interface was left alone."""
+    counters: dict[str, Mapping[str, Sequence[int]]] = {}
+    nodes = {node.name: node for node in plan.nodes}
+    for host in of_kind(records, "host"):
+        node = node_of(host["name"], nodes)
+        if node is not None:
+            counters[node.name] = host["counters"]
+    wrong = []
+    for node in plan.nodes:
+        counted = counters.get(node.name, {})
+        others = [name for name in counted if name not in node.rails and "rdma:" not in name]
+        if node.interface and node.interface not in counted:
+            wrong.append(f"{node.name}: its management interface {node.interface} was not counted")
+        elif not node.interface and not others:
+            wrong.append(f"{node.name}: no management interface was counted")
+    return wrong
 
 
 def _mebibytes(count: int) -> str:
