@@ -41,6 +41,8 @@ class Installed:
     mpi4py: Optional[str] = None
     numpy: Optional[str] = None
     linked_with: Optional[str] = None
+    orted: Optional[str] = None
+    """Where the daemon is that mpirun starts on each node."""
     devices: Mapping[str, Sequence[str]] = field(default_factory=dict)
     problems: Mapping[str, str] = field(default_factory=dict)
 
@@ -89,7 +91,7 @@ def read(run: Runner, python: str) -> Installed:
         return run(["/bin/sh", "-c", shell, "sh", *argv]).stdout
 
     problems: dict[str, str] = {}
-    open_mpi = ucx = mpi4py = numpy = linked_with = None
+    open_mpi = ucx = mpi4py = numpy = linked_with = orted = None
     devices: dict[str, list[str]] = {}
     try:
         answer = ask("mpirun", "--version")
@@ -98,6 +100,14 @@ def read(run: Runner, python: str) -> Installed:
             problems["open_mpi"] = f"mpirun is not Open MPI: {answer.strip()[:80]!r}"
     except CommandError as error:
         problems["open_mpi"] = _first_line(error)
+    try:
+        # mpirun starts it on the other nodes, through the same environment.
+        orted = ask("sh", "-c", "command -v orted").strip() or None
+    except CommandError:
+        problems["orted"] = (
+            "not on the path, so mpirun cannot start ranks here; reinstall the package that has it "
+            "(Debian family openmpi-bin, RHEL family openmpi)"
+        )
     try:
         # One call: -v prints the version, -d the devices.
         answer = ask("ucx_info", "-v", "-d")
@@ -110,7 +120,7 @@ def read(run: Runner, python: str) -> Installed:
         linked_with = linked_with.split(",")[0].strip()
     except (CommandError, ValueError) as error:
         problems["mpi4py"] = _first_line(error)
-    return Installed(open_mpi, ucx, mpi4py, numpy, linked_with, devices, problems)
+    return Installed(open_mpi, ucx, mpi4py, numpy, linked_with, orted, devices, problems)
 
 
 def _first_line(error: Exception) -> str:
@@ -138,6 +148,11 @@ def readback(
         _present("ucx", installed.ucx, problems.get("ucx", missing), check_mode),
         _present("mpi4py", installed.mpi4py, problems.get("mpi4py", missing), check_mode),
     ]
+    # Later versions launch by a daemon of another name, and say so themselves.
+    if installed.open_mpi is not None and installed.open_mpi.startswith("4."):
+        checks.append(
+            _present("orted", installed.orted, problems.get("orted", missing), check_mode)
+        )
     if installed.mpi4py is not None:
         linked = installed.linked_with or ""
         checks.append(

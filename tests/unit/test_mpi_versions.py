@@ -61,6 +61,7 @@ def runner(answers: dict[str, str]):
 ALL = {
     "mpirun": MPIRUN,
     "ucx_info": UCX_INFO,
+    "sh": "/usr/bin/orted\n",
     "/usr/bin/python3": json.dumps(["3.1.4", "1.24.2", LIBRARY]),
 }
 
@@ -115,6 +116,16 @@ def test_what_does_not_answer_fails_and_says_why() -> None:
     failed = {check.name: check for check in readback(found, [], "tcp") if check.status == "failed"}
     assert set(failed) == {"open_mpi", "mpi4py"}
     assert "mpirun: not found" in failed["open_mpi"].reason
+
+
+def test_a_node_that_mpirun_cannot_start_ranks_on_fails() -> None:
+    answers = {name: text for name, text in ALL.items() if name != "sh"}
+    found = read(runner(answers), "/usr/bin/python3")
+    failed = [check for check in readback(found, [], "tcp") if check.status == "failed"]
+    assert [check.name for check in failed] == ["orted"]
+    assert "reinstall the package" in failed[0].reason
+    fifth = read(runner({**answers, "mpirun": "mpirun (Open MPI) 5.0.3\n"}), "/usr/bin/python3")
+    assert {check.status for check in readback(fifth, [], "tcp")} == {"ok"}
 
 
 def test_before_an_installation_check_mode_expects_it() -> None:
