@@ -207,6 +207,36 @@ def test_a_lost_entry_admits_nobody_again(lost: str, cluster: Cluster, tmp_path:
     assert cluster.prepare(["node01"]).removed == []
 
 
+def test_a_removal_that_was_killed_is_done_again(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.prepare()
+    cluster.lay(*NODES)
+
+    def killed(name: str) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(cluster.ledger.journal, "left", killed)
+        cluster.prepare(["node01"])
+    assert cluster.prepare(["node01"]).removed == ["node02"]
+    assert cluster.revoked("node02", "user", tmp_path)
+    assert cluster.prepare(["node01"]).removed == []
+
+
+def test_a_lost_journal_is_made_again_from_the_ledger(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.prepare()
+    cluster.lay(*NODES)
+    cluster.ledger.journal.path.unlink()
+    cluster.prepare()
+    text = cluster.ledger.journal.path.read_text()
+    cluster.prepare()
+    assert cluster.ledger.journal.path.read_text() == text, "once is enough"
+    (cluster.ledger.nodes / "node02.json").unlink()
+    assert cluster.prepare(["node01"]).removed == ["node02"]
+    assert cluster.revoked("node02", "user", tmp_path)
+
+
 @pytest.mark.parametrize("write", [True, False])
 def test_many_who_leave_at_once_are_a_slip_until_said_otherwise(
     write: bool, cluster: Cluster

@@ -88,11 +88,11 @@ def test_a_spoiled_entry_of_who_has_left_is_not_to_be_thrown_away(tmp_path: Path
 
 def test_the_journal_outlives_torn_lines(tmp_path: Path) -> None:
     journal = Ledger(tmp_path).journal
-    journal.issued("node01", [Issued("user", 1, "a", NOW), Issued("host", 2, "a", NOW)])
+    journal.issued({"node01": [Issued("user", 1, "a", NOW), Issued("host", 2, "a", NOW)]})
     with journal.path.open("ab") as stream:
         stream.write(b'\n{"node": "node01", "seri\xff')
     journal.left("node01")
-    journal.issued("node01", [Issued("user", 3, "a", NOW)])
+    journal.issued({"node01": [Issued("user", 3, "a", NOW)]})
     history = journal.read()["node01"]
     assert [each.serial for each in history.revoked] == [1, 2]
     assert [each.serial for each in history.present] == [3]

@@ -221,6 +221,8 @@ class AuthorityStore:
             for name in outcome.removed:
                 self.ledger.remove(name)
         nodes = [node for name in members if (node := self.ledger.read(name)) is not None]
+        if write:
+            self.ledger.complete_journal(nodes)
         wanted = self.wanted_name(generation, supplied)
         before = self.state()
         after = self._advance(before, wanted, nodes, overlap, outcome.steps)

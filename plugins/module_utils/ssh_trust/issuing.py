@@ -88,7 +88,7 @@ def issue(
         signed.append(Issued(kind, request.serial, signing.authority, ends, digest(text)))
     node.issued += signed
     ledger.write(node)
-    ledger.journal.issued(name, signed)
+    ledger.journal.issued({name: signed})
     return certificates
 
 

@@ -12,7 +12,7 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,8 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def issued(self, name: str, certificates: Sequence[Issued]) -> None:
+    def issued(self, certificates: Mapping[str, Sequence[Issued]]) -> None:
+        """Note what was signed, by the name of the node it is for."""
         self._append(
             [
                 {
@@ -57,7 +58,8 @@ class Journal:
                     "authority": each.authority,
                     "valid_before": each.valid_before,
                 }
-                for each in certificates
+                for name, signed in certificates.items()
+                for each in signed
             ]
         )
 

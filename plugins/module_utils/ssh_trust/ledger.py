@@ -13,7 +13,7 @@ import fcntl
 import json
 import os
 import secrets
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Optional
@@ -157,17 +157,28 @@ class Ledger:
             listed += history.present if name in leaving else []
         return listed
 
+    def complete_journal(self, nodes: Iterable[Node]) -> None:
+        """Note what the journal lacks of what the ledger knows: it was lost, or is younger."""
+        journal = self.journal.read()
+        noted = {each.serial for history in journal.values() for each in history.present}
+        lacking = {
+            node.name: [each for each in node.issued if each.serial not in noted] for node in nodes
+        }
+        self.journal.issued(lacking)
+
     def remove(self, name: str) -> None:
-        """Move a node to those whose certificates are revoked."""
+        """Move a node to those whose certificates are revoked.
+
+        The journal comes last: until it says so, an interrupted removal is done again.
+        """
         node = self.read(name)
         before = self.read(name, removed=True)
+        if node is not None:
+            if before is not None:
+                known = {each.serial for each in node.issued}
+                node.issued += [each for each in before.issued if each.serial not in known]
+            path = self._file(self.removed, name)
+            make_private_directory(path.parent)
+            save(path, node.text())
+            self._file(self.nodes, name).unlink()
         self.journal.left(name)
-        if node is None:
-            return
-        if before is not None:
-            known = {each.serial for each in node.issued}
-            node.issued += [each for each in before.issued if each.serial not in known]
-        path = self._file(self.removed, name)
-        make_private_directory(path.parent)
-        save(path, node.text())
-        self._file(self.nodes, name).unlink()
