@@ -17,9 +17,12 @@ def written_since(host) -> str:
 
 
 def kernel_view(host) -> str:
-    """Addresses, routes and the sysctls of the network, without counters and lifetimes."""
+    """Addresses, routes and the sysctls of the network, without counters and lifetimes.
+
+    IPv4 only: the kernel gives each interface its link-local IPv6 address when it sees fit.
+    """
     return host.check_output(
-        "hostname; ip -br address; ip -br link; ip rule; ip route show table all; "
+        "hostname; ip -4 -br address; ip -br link; ip -4 rule; ip -4 route show table all; "
         "sysctl -a --pattern '^net.*(arp|rp_filter)'"
     )
 
