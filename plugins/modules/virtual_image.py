@@ -34,9 +34,11 @@ options:
     type: str
     default: bookworm
   mirror:
-    description: Debian mirror. Security updates come from the same address with C(-security).
+    description:
+      - Debian mirror. Security updates come from the same address with C(-security).
+      - When empty, mmdebstrap takes the mirror it would take by itself.
     type: str
-    default: http://deb.debian.org/debian
+    default: ""
   bootstrap_packages:
     description: Packages of the bootstrapped Debian.
     type: list
@@ -120,7 +122,7 @@ def main() -> None:
             "source": {"type": "path", "required": True},
             "base": {"type": "str", "default": ""},
             "suite": {"type": "str", "default": "bookworm"},
-            "mirror": {"type": "str", "default": "http://deb.debian.org/debian"},
+            "mirror": {"type": "str", "default": ""},
             "bootstrap_packages": words,
             "base_packages": words,
             "heavy_packages": words,

@@ -69,6 +69,12 @@ def test_the_base_is_named_by_what_it_is_made_of() -> None:
     assert "deb http://mirror/debian-security bookworm-security main" in BASE.sources
 
 
+def test_without_a_mirror_mmdebstrap_takes_its_own() -> None:
+    base = replace(BASE, mirror="")
+    assert base.command("base.tar")[-2:] == ["bookworm", "base.tar"]
+    assert base.image != BASE.image
+
+
 class FakeEngine:
     def __init__(self, rc: int, shown: str = "") -> None:
         self.rc = rc

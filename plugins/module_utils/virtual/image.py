@@ -33,10 +33,13 @@ class Bootstrap:
 
     suite: str
     mirror: str
+    """Empty leaves the choice, updates and security included, to mmdebstrap."""
     packages: tuple[str, ...]
 
     @property
     def sources(self) -> list[str]:
+        if not self.mirror:
+            return []
         mirror = self.mirror.rstrip("/")
         security = f"{mirror}-security"
         return [
