@@ -1,0 +1,103 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What every switch port towards a node, a spine or a leaf does to keep the contract.
+
+Says nothing of any switch's own language: each system renders it in its terms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional
+
+from .contract import DSCPS, TRUST, Cables, Contract, Ecn, ForwardingClass
+
+LOSSY_PRIORITY_GROUP = 0
+
+
+@dataclass(frozen=True)
+class Queue:
+    """One class as a switch serves it."""
+
+    name: str
+    """`roce`, `cnp`, `best_effort`, or that of a further class."""
+    traffic_class: int
+    """Also the number of its egress queue."""
+    priority: int
+    """What a PFC frame names it by; VLAN tags as well, where there are any."""
+    priority_group: int
+    """Its buffer on the way in. A lossless class has its own, of the number of its priority."""
+    dscps: tuple[int, ...]
+    lossless: bool
+    strict: bool
+    weight_percent: int
+    """0 for a strict one."""
+    ecn: Optional[Ecn]
+
+
+@dataclass(frozen=True)
+class PfcWatchdog:
+    enabled: bool
+    poll_ms: int
+    """Twice within `detection_ms`: less often is refused by EOS."""
+    detection_ms: int
+    restoration_ms: int
+    action: str
+
+
+@dataclass(frozen=True)
+class FabricIntent:
+    trust: str
+    """`dscp`, on every port, towards nodes and between switches."""
+    queues: tuple[Queue, ...]
+    """Every class once, in the order of traffic classes."""
+    dscp_to_traffic_class: tuple[int, ...]
+    """Place = DSCP, all 64: a switch's own default map is never relied on."""
+    pfc_priorities: tuple[int, ...]
+    xoff_bytes: Optional[int]
+    """None: the switch decides from its free buffer."""
+    watchdog: PfcWatchdog
+    mtu_ip: int
+    """The largest IP packet."""
+    mtu_frame: int
+    """The same as an Ethernet frame, with header and checksum and without VLAN tag."""
+    cable_metres: Cables
+
+    def queue(self, name: str) -> Queue:
+        return next(queue for queue in self.queues if queue.name == name)
+
+
+def fabric_intent(contract: Contract) -> FabricIntent:
+    queues = tuple(_queue(entry, contract) for entry in contract.forwarding)
+    to_class = {dscp: queue.traffic_class for queue in queues for dscp in queue.dscps}
+    watchdog = contract.pfc.watchdog
+    return FabricIntent(
+        trust=TRUST,
+        queues=queues,
+        dscp_to_traffic_class=tuple(to_class[dscp] for dscp in range(DSCPS)),
+        pfc_priorities=tuple(queue.priority for queue in queues if queue.lossless),
+        xoff_bytes=contract.pfc.xoff_bytes,
+        watchdog=PfcWatchdog(
+            enabled=watchdog.enabled,
+            poll_ms=watchdog.detection_ms // 2,
+            detection_ms=watchdog.detection_ms,
+            restoration_ms=watchdog.restoration_ms,
+            action=watchdog.action,
+        ),
+        mtu_ip=contract.mtu.fabric_ip,
+        mtu_frame=contract.mtu.fabric_frame,
+        cable_metres=contract.cable_metres,
+    )
+
+
+def _queue(entry: ForwardingClass, contract: Contract) -> Queue:
+    return Queue(
+        name=entry.name,
+        traffic_class=entry.traffic_class,
+        priority=entry.priority,
+        priority_group=entry.priority if entry.lossless else LOSSY_PRIORITY_GROUP,
+        dscps=entry.dscps,
+        lossless=entry.lossless,
+        strict=entry.bandwidth_percent is None,
+        weight_percent=entry.bandwidth_percent or 0,
+        ecn=contract.ecn if entry.lossless else None,
+    )

@@ -1,0 +1,95 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What is wrong with what somebody wrote: collected first, then told all at once."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Callable, Optional, Union
+
+Path = tuple[Union[str, int], ...]
+"""Where a value stands: `("nodes", "list", 2, "pci")`."""
+
+SHOWN = 100
+"""Findings printed at once: more of them have one cause, and the first hundred show it."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong: where, which value, what about it, and what to do."""
+
+    path: Path
+    problem: str
+    remedy: str
+    line: Optional[int] = None
+
+    def text(self) -> str:
+        place = f"line {self.line}: " if self.line is not None else ""
+        key = f"{dotted(self.path)}: " if self.path else ""
+        return f"{place}{key}{self.problem}. {self.remedy}."
+
+
+class Findings:
+    """A growing list of findings that looks up the line of each.
+
+    `written` gives a scalar as it stands in the file, whatever YAML made of it.
+    """
+
+    def __init__(
+        self,
+        line_of: Optional[Callable[[Path], Optional[int]]] = None,
+        written: Optional[Callable[[Path], Optional[str]]] = None,
+    ) -> None:
+        self.found: list[Finding] = []
+        self.written = written or (lambda path: None)
+        self._line_of = line_of or (lambda path: None)
+
+    def add(self, path: Path, problem: str, remedy: str) -> None:
+        self.found.append(Finding(path, problem, remedy, self._line_of(path)))
+
+    def place(self, path: Path) -> str:
+        """`nodes.name (line 12)`: another place, as a message names it."""
+        line = self._line_of(path)
+        return dotted(path) if line is None else f"{dotted(path)} (line {line})"
+
+    def clean(self, *prefixes: Path) -> bool:
+        """Whether nothing was found at or below these places: they can be reasoned about."""
+        return not any(
+            finding.path[: len(prefix)] == prefix or prefix[: len(finding.path)] == finding.path
+            for finding in self.found
+            for prefix in prefixes
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.found)
+
+
+def dotted(path: Path) -> str:
+    """`nodes.list[2].pci`: a path as people write it."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += f".{part}" if text else part
+    return text
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`Did you mean 'rails'? Known here: ...`: the way back from a misspelt name."""
+    names = list(known)
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+    hint = f"Did you mean {close[0]!r}? " if close else ""
+    return f"{hint}Known here: {some(names)}"
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """`1 leaf`, `2 leaves`."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def some(names: Sequence[Any], most: int = 20) -> str:
+    """`a, b, c and 7 more`: a list no longer than an operator reads."""
+    listed = ", ".join(str(name) for name in names[:most])
+    return f"{listed} and {len(names) - most} more" if len(names) > most else listed or "none"

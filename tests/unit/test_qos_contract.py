@@ -1,0 +1,229 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""One contract, and the same value of it for every consumer."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
+    Contract,
+    RdmaPort,
+    fabric_intent,
+    host_settings,
+    mpi_environment,
+    read_contract,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos.keys import CONTRACT
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.kinds import (
+    Key,
+    Section,
+    section_in,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.qos_contracts import STORAGE, contracts
+
+GOLDEN = Path(__file__).parent / "golden" / "qos_contract.json"
+PORT = RdmaPort("mlx5_0", 1, 3, "rail0")
+
+
+def contract(**roce: Any) -> Contract:
+    return read_contract({"roce": roce})
+
+
+@pytest.mark.parametrize("nothing", [None, {}])
+def test_nothing_said_is_the_contract_of_the_field(nothing: Any) -> None:
+    """Golden: a change of a default is a change on every cluster that said nothing."""
+    value = read_contract(nothing).as_variable()
+    assert value == json.loads(GOLDEN.read_text(encoding="utf-8"))
+    assert json.loads(json.dumps(value)) == value
+
+
+def test_a_site_may_say_everything() -> None:
+    value = read_contract(STORAGE).as_variable()
+    for section in ("roce", "ecn", "mtu", "cable_metres", "congestion_control"):
+        assert value[section] == STORAGE[section]
+    assert value["cnp"] == {"dscp": 46, "priority": 7, "traffic_class": 7, "strict": True}
+    assert value["best_effort"] == {"priority": 0, "traffic_class": 0, "bandwidth_percent": 20}
+    assert [(entry["name"], entry["traffic_class"]) for entry in value["classes"]] == [
+        ("storage", 2),
+        ("backup", 1),
+    ]
+    assert value["pfc"] == STORAGE["pfc"]
+
+
+def test_the_example_differs_from_every_default() -> None:
+    """Otherwise a value that is never read would pass the tests that use it."""
+    usual, other = (flat(read_contract(value).as_variable()) for value in (None, STORAGE))
+    assert [key for key in usual if usual[key] == other[key]] == [
+        "cnp.strict",
+        "best_effort.priority",
+        "best_effort.traffic_class",
+    ]
+
+
+def flat(value: dict[str, Any], place: str = "") -> dict[str, Any]:
+    below: dict[str, Any] = {}
+    for key, item in value.items():
+        below.update(
+            flat(item, f"{place}{key}.") if isinstance(item, dict) else {place + key: item}
+        )
+    return below
+
+
+@given(contracts())
+def test_the_normal_form_is_read_as_the_same_contract(value: dict[str, Any]) -> None:
+    written = copy.deepcopy(value)
+    first = read_contract(value)
+    assert value == written, "reading changes nothing of the inventory"
+    assert read_contract(first.as_variable()) == first
+    assert read_contract(first.as_variable()).as_variable() == first.as_variable()
+    assert hash(first) == hash(read_contract(value))
+
+
+@given(contracts())
+def test_the_normal_form_leaves_nothing_out(value: dict[str, Any]) -> None:
+    assert_whole(CONTRACT, read_contract(value).as_variable())
+
+
+def assert_whole(section: Section, value: dict[str, Any]) -> None:
+    assert list(value) == [key.name for key in section.keys]
+    for key in section.keys:
+        below = section_in(key.kind)
+        if below is not None:
+            for entry in (
+                value[key.name] if isinstance(value[key.name], list) else [value[key.name]]
+            ):
+                assert_whole(below, entry)
+
+
+def test_keys_and_fields_have_the_same_names() -> None:
+    def compare(section: Section, holder: Any) -> None:
+        assert [key.name for key in section.keys] == [field.name for field in fields(holder)]
+        for key in section.keys:
+            below = section_in(key.kind)
+            value = getattr(holder, key.name)
+            if below is not None:
+                compare(below, value[0] if isinstance(value, tuple) else value)
+
+    compare(CONTRACT, read_contract(STORAGE))
+
+
+def test_every_key_says_what_it_is() -> None:
+    def keys(section: Section) -> list[Key]:
+        below = [section_in(key.kind) for key in section.keys]
+        return [*section.keys, *(key for one in below if one for key in keys(one))]
+
+    for key in keys(CONTRACT):
+        assert key.help.endswith("."), key.name
+
+
+# DSCP to the byte of the IP header: shifted by two, ECN-capable. 26, 24 and 41 are in use by sites.
+BYTES = [(26, 106), (24, 98), (41, 166), (1, 6), (63, 254)]
+
+
+@pytest.mark.parametrize(("dscp", "byte"), BYTES)
+def test_every_consumer_gets_the_same_byte(dscp: int, byte: int) -> None:
+    one = contract(dscp=dscp)
+    assert one.traffic_class_byte == byte
+    assert host_settings(one).traffic_class == byte
+    environment = mpi_environment(one, [PORT])
+    assert environment["UCX_IB_TRAFFIC_CLASS"] == str(byte)
+    assert environment["NCCL_IB_TC"] == str(byte)
+    assert fabric_intent(one).queue("roce").dscps == (byte >> 2,)
+
+
+@given(st.integers(1, 63).filter(lambda dscp: dscp != 48), st.sampled_from((1, 2, 3, 4, 5, 7)))
+def test_any_dscp_and_priority_agree_everywhere(dscp: int, priority: int) -> None:
+    one = contract(dscp=dscp, priority=priority)
+    host, fabric = host_settings(one), fabric_intent(one)
+    assert host.traffic_class >> 2 == dscp
+    assert host.traffic_class & 3 == 2, "ECT(0): switches may mark instead of dropping"
+    assert host.dscp_to_priority[dscp] == priority
+    assert host.pfc_priorities == fabric.pfc_priorities == (priority,)
+    assert host.ecn_priorities == (priority,)
+    environment = mpi_environment(one, [PORT])
+    assert environment["UCX_IB_SL"] == environment["NCCL_IB_SL"] == str(priority)
+
+
+@given(contracts())
+def test_nics_sort_packets_as_switches_do(value: dict[str, Any]) -> None:
+    """The two ends of a link: for each DSCP the same class, for each class the same service."""
+    one = read_contract(value)
+    host, fabric = host_settings(one), fabric_intent(one)
+    assert list(host.dscp_to_priority) == list(range(64))
+    assert len(fabric.dscp_to_traffic_class) == 64
+    for dscp in range(64):
+        priority = host.dscp_to_priority[dscp]
+        assert host.priority_to_tc[priority] == fabric.dscp_to_traffic_class[dscp]
+    for queue in fabric.queues:
+        service = host.ets[queue.traffic_class]
+        assert (service.tsa == "strict") == queue.strict
+        assert service.percent == queue.weight_percent
+        assert (queue.priority in host.pfc_priorities) == queue.lossless
+
+
+@given(contracts())
+def test_a_port_is_shared_out_whole(value: dict[str, Any]) -> None:
+    host = host_settings(read_contract(value))
+    assert len(host.ets) == len(host.priority_to_tc) == 8
+    assert sum(service.percent for service in host.ets) == 100
+    assert [service.tsa for service in host.ets].count("strict") == 1
+    assert all(service.percent == 0 for service in host.ets if service.tsa == "strict")
+    assert all(0 <= number <= 7 for number in host.priority_to_tc)
+    # Every priority is served: none leads to a traffic class without a share.
+    for number in host.priority_to_tc:
+        assert host.ets[number].tsa == "strict" or host.ets[number].percent > 0
+
+
+@given(contracts())
+def test_only_roce_data_is_lossless(value: dict[str, Any]) -> None:
+    one = read_contract(value)
+    host = host_settings(one)
+    assert host.pfc_priorities == (one.roce.priority,)
+    lossless = [
+        dscp for dscp, priority in host.dscp_to_priority.items() if priority in host.pfc_priorities
+    ]
+    assert lossless == [one.roce.dscp]
+    assert [tc for tc in host.priority_to_tc if tc == one.roce.traffic_class] == [
+        one.roce.traffic_class
+    ]
+
+
+def test_what_a_nic_is_set_to() -> None:
+    host = host_settings(read_contract(STORAGE))
+    assert host.trust == "dscp"
+    assert {dscp: prio for dscp, prio in host.dscp_to_priority.items() if prio} == {
+        8: 1,
+        10: 2,
+        12: 2,
+        24: 4,
+        46: 7,
+    }
+    assert host.priority_to_tc == (0, 1, 2, 0, 5, 0, 0, 7)
+    assert [(service.tsa, service.percent) for service in host.ets] == [
+        ("ets", 20),
+        ("ets", 5),
+        ("ets", 15),
+        ("ets", 0),
+        ("ets", 0),
+        ("ets", 60),
+        ("ets", 0),
+        ("strict", 0),
+    ]
+    assert (host.cnp_dscp, host.cnp_priority) == (46, 7)
+    assert host.ecn_priorities == (), "another congestion control runs"
+    assert host.roce_mtu == 2048
+
+
+def test_a_contract_is_data_and_cannot_be_changed() -> None:
+    one = read_contract(None)
+    assert is_dataclass(one)
+    with pytest.raises(AttributeError):
+        one.roce.dscp = 24  # type: ignore[misc]

@@ -1,0 +1,96 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What switches have to do, in terms of no switch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
+    fabric_intent,
+    read_contract,
+)
+from hypothesis import given
+
+from tests.unit.qos_contracts import STORAGE, contracts
+
+
+def test_the_intent_of_the_contract_of_the_field() -> None:
+    intent = fabric_intent(read_contract(None))
+    assert intent.trust == "dscp"
+    assert [
+        (queue.name, queue.traffic_class, queue.priority, queue.priority_group, queue.strict)
+        for queue in intent.queues
+    ] == [("best_effort", 0, 0, 0, False), ("roce", 3, 3, 3, False), ("cnp", 6, 6, 0, True)]
+    assert [queue.weight_percent for queue in intent.queues] == [50, 50, 0]
+    assert {dscp: tc for dscp, tc in enumerate(intent.dscp_to_traffic_class) if tc} == {
+        26: 3,
+        48: 6,
+    }
+    assert intent.pfc_priorities == (3,)
+    assert intent.xoff_bytes is None
+    assert (intent.mtu_frame, intent.mtu_ip) == (9216, 9198)
+    assert (intent.cable_metres.to_nodes, intent.cable_metres.between_switches) == (50, 100)
+    ecn = intent.queue("roce").ecn
+    assert ecn is not None
+    assert (ecn.minimum_bytes, ecn.maximum_bytes, ecn.probability_percent) == (150000, 1500000, 100)
+
+
+def test_the_intent_of_a_site_of_its_own() -> None:
+    intent = fabric_intent(read_contract(STORAGE))
+    assert [(queue.name, queue.traffic_class, queue.dscps) for queue in intent.queues[1:]] == [
+        ("backup", 1, (8,)),
+        ("storage", 2, (10, 12)),
+        ("roce", 5, (24,)),
+        ("cnp", 7, (46,)),
+    ]
+    assert intent.queue("roce").priority_group == 4
+    assert (intent.mtu_frame, intent.mtu_ip) == (9232, 9214)
+    assert intent.xoff_bytes == 300000
+    watchdog = intent.watchdog
+    assert (watchdog.enabled, watchdog.action) == (False, "alert")
+    assert (watchdog.poll_ms, watchdog.detection_ms, watchdog.restoration_ms) == (200, 400, 500)
+
+
+@given(contracts())
+def test_every_packet_is_in_one_queue(value: dict[str, Any]) -> None:
+    intent = fabric_intent(read_contract(value))
+    dscps = sorted(dscp for queue in intent.queues for dscp in queue.dscps)
+    assert dscps == list(range(64))
+    for queue in intent.queues:
+        assert {intent.dscp_to_traffic_class[dscp] for dscp in queue.dscps} <= {queue.traffic_class}
+    numbers = [queue.traffic_class for queue in intent.queues]
+    assert numbers == sorted(set(numbers))
+
+
+@given(contracts())
+def test_the_lossless_queue_has_all_that_lossless_needs(value: dict[str, Any]) -> None:
+    """PFC without a priority group of its own would pause packets that nobody holds room for."""
+    intent = fabric_intent(read_contract(value))
+    lossless = [queue for queue in intent.queues if queue.lossless]
+    assert [queue.name for queue in lossless] == ["roce"]
+    assert intent.pfc_priorities == tuple(queue.priority for queue in lossless)
+    assert lossless[0].priority_group == lossless[0].priority
+    assert lossless[0].ecn is not None
+    lossy = [queue for queue in intent.queues if not queue.lossless]
+    assert {queue.priority_group for queue in lossy} == {0}
+    assert lossless[0].priority_group != 0
+    assert all(queue.ecn is None for queue in lossy)
+    assert [queue.name for queue in intent.queues if queue.strict] == ["cnp"]
+    assert sum(queue.weight_percent for queue in intent.queues) == 100
+
+
+@given(contracts())
+def test_the_watchdog_looks_often_enough(value: dict[str, Any]) -> None:
+    watchdog = fabric_intent(read_contract(value)).watchdog
+    assert 2 * watchdog.poll_ms <= watchdog.detection_ms <= watchdog.restoration_ms
+    assert watchdog.poll_ms >= 100, "SONiC takes no less"
+
+
+@given(contracts())
+def test_the_layers_of_the_mtu_count_the_same_packet(value: dict[str, Any]) -> None:
+    contract = read_contract(value)
+    intent = fabric_intent(contract)
+    assert intent.mtu_frame == intent.mtu_ip + 18
+    counted = intent.mtu_ip if contract.mtu.fabric_layer == "ip" else intent.mtu_frame
+    assert counted == contract.mtu.fabric
+    assert contract.mtu.roce_path + 96 <= intent.mtu_ip
