@@ -1,0 +1,201 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The machine as plain data. What sysfs does not say is None or empty, never a guess."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Optional
+
+RAIL = "rail"
+"""Physical Ethernet function of a NIC that shares a PCIe switch with a GPU."""
+NVSWITCH_BRIDGE = "nvswitch_bridge"
+"""Manages NVSwitches; its vital product data says SW_MNG. The fabric manager needs it."""
+DATA_DIRECT = "data_direct"
+"""The NIC's second way to GPU memory. It has neither a network interface nor a port."""
+BLUEFIELD = "bluefield"
+"""A DPU, for storage and management."""
+VIRTUAL = "virtual"
+"""A virtual function, a sub-function or a representor: never a rail on bare metal."""
+SOFTWARE = "software"
+"""Soft-RoCE and the like: RDMA over any network interface, without a PCI function."""
+OTHER = "other"
+"""Any other NIC: management, storage."""
+
+MELLANOX = "15b3"
+NVIDIA = "10de"
+
+CLASSES: Mapping[str, str] = MappingProxyType(
+    {
+        "0108": "NVMe drive",
+        "0200": "Ethernet",
+        "0207": "InfiniBand",
+        "02": "network",
+        "0604": "PCI bridge",
+        "0680": "bridge",
+        "0801": "DMA",
+    }
+)
+"""The PCI classes that a message may have to name; four digits before two."""
+
+KINDS = (RAIL, NVSWITCH_BRIDGE, DATA_DIRECT, BLUEFIELD, VIRTUAL, SOFTWARE, OTHER)
+
+
+@dataclass(frozen=True)
+class PcieLink:
+    """The link of one PCI function, now and at best. Speeds in GT/s per lane."""
+
+    speed_gts: Optional[float] = None
+    width: Optional[int] = None
+    max_speed_gts: Optional[float] = None
+    max_width: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Function:
+    """One PCI function."""
+
+    pci: str
+    """`0000:5d:00.0`"""
+    vendor: str = ""
+    """`15b3`"""
+    device_id: str = ""
+    """`1023`"""
+    class_code: str = ""
+    """`020000`"""
+    driver: str = ""
+    """Empty when none is bound."""
+    numa: Optional[int] = None
+    bridges: tuple[str, ...] = ()
+    """PCI addresses on the way to it, the root port first."""
+    link: PcieLink = PcieLink()
+    physfn: Optional[str] = None
+    """The physical function that this is a virtual function of."""
+
+    @property
+    def network(self) -> bool:
+        return self.class_code.startswith("02")
+
+    @property
+    def gpu(self) -> bool:
+        return self.vendor == NVIDIA and self.class_code.startswith("03")
+
+    def __str__(self) -> str:
+        """`0000:14:00.0 (10de:3182, GPU, driver nvidia)`"""
+        what = (
+            "GPU"
+            if self.gpu
+            else CLASSES.get(self.class_code[:4])
+            or CLASSES.get(self.class_code[:2], f"class {self.class_code}")
+        )
+        driver = f"driver {self.driver}" if self.driver else "no driver"
+        return f"{self.pci} ({self.vendor}:{self.device_id}, {what}, {driver})"
+
+
+@dataclass(frozen=True)
+class Gid:
+    """One used entry of a port's GID table."""
+
+    index: int
+    address: str
+    """In IPv6 notation; an IPv4 address is `::ffff:10.100.3.11`."""
+    type: str
+    """`RoCE v2` or `IB/RoCE v1`, as the kernel calls them."""
+    netdev: str
+
+
+@dataclass(frozen=True)
+class VirtualFunction:
+    """One virtual function of a NIC."""
+
+    pci: str
+    driver: str = ""
+    netdev: str = ""
+    device: str = ""
+    """Its RDMA device."""
+    in_use: str = ""
+    """Why it must not be removed unasked; empty when nothing speaks against it."""
+
+
+@dataclass(frozen=True)
+class RdmaDevice:
+    """One port: an RDMA device, a network interface, or both, and the function they belong to."""
+
+    kind: str
+    name: str = ""
+    """RDMA device, `mlx5_0`; empty when the function has none."""
+    port: int = 1
+    netdev: str = ""
+    """Network interface, `rail0`; empty when there is none."""
+    up: bool = False
+    """Whether that interface was told to be up, with a link or without."""
+    pci: Optional[str] = None
+    numa: Optional[int] = None
+    vendor: str = ""
+    device_id: str = ""
+    driver: str = ""
+    firmware: str = ""
+    board_id: str = ""
+    port_state: str = ""
+    """`ACTIVE`, `DOWN`, ...; empty without an RDMA device."""
+    link_layer: str = ""
+    """`Ethernet` or `InfiniBand`"""
+    speed_gbps: Optional[float] = None
+    """None while the link is down, and where nothing real stands behind the rate."""
+    link: PcieLink = PcieLink()
+    gpus: tuple[str, ...] = ()
+    """PCI addresses of the GPUs behind the nearest switch that this function shares with one."""
+    sriov_totalvfs: Optional[int] = None
+    """None where the function knows no SR-IOV, or its firmware has it off."""
+    sriov_numvfs: int = 0
+    vfs: tuple[VirtualFunction, ...] = ()
+    physfn: Optional[str] = None
+    """The physical function that a virtual one, a sub-function or a representor belongs to."""
+    gids: tuple[Gid, ...] = ()
+
+    @property
+    def gpu_pci(self) -> Optional[str]:
+        """The GPU of this NIC, where there is exactly one behind its switch."""
+        return self.gpus[0] if len(self.gpus) == 1 else None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What one look at a machine found."""
+
+    ports: tuple[RdmaDevice, ...] = ()
+    """Every RDMA port and every PCI network function, ordered by PCI address; software last."""
+    functions: Mapping[str, Function] = field(default_factory=lambda: MappingProxyType({}))
+    """Every PCI function by its address."""
+    slots: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Name of the physical slot by the address of what is in it, without function."""
+    modules: frozenset[str] = frozenset()
+    """Kernel modules that are loaded or built in."""
+
+    @property
+    def devices(self) -> tuple[RdmaDevice, ...]:
+        """Those with an RDMA device."""
+        return tuple(port for port in self.ports if port.name)
+
+    @property
+    def netdevs(self) -> tuple[RdmaDevice, ...]:
+        """PCI network functions, those without RDMA included."""
+        return tuple(port for port in self.ports if port.pci)
+
+    @property
+    def gpus(self) -> tuple[Function, ...]:
+        """NVIDIA GPUs, ordered by PCI address."""
+        return tuple(function for _pci, function in sorted(self.functions.items()) if function.gpu)
+
+    def of_kind(self, kind: str) -> tuple[RdmaDevice, ...]:
+        return tuple(port for port in self.ports if port.kind == kind)
+
+    def device_of(self, netdev: str) -> Optional[RdmaDevice]:
+        """The port behind a network interface, one with RDMA first."""
+        found = [port for port in self.ports if port.netdev == netdev]
+        return max(found, key=lambda port: bool(port.name), default=None)
+
+    def at(self, pci: str) -> Optional[RdmaDevice]:
+        """The port of a function; sub-functions and representors have no address of their own."""
+        return next((port for port in self.ports if port.pci == pci), None)

@@ -1,0 +1,486 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What the survey makes of each recorded machine, and of odd ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import (
+    Machine,
+    SurveyError,
+    survey,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import (
+    tree as tree_module,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.inventory import (
+    BLUEFIELD,
+    DATA_DIRECT,
+    KINDS,
+    NVSWITCH_BRIDGE,
+    OTHER,
+    RAIL,
+    SOFTWARE,
+    VIRTUAL,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.ports import (
+    parse_gid,
+    parse_rate,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.hardware.trees import (
+    build_sys,
+    function,
+    line,
+    link,
+    machine,
+    names,
+    recording,
+    scratch,
+    surveyed,
+)
+from tools.record_hardware import Directory
+
+B300 = "b300-8x800g"
+NICS = tuple(f"0000:{bus}:00.0" for bus in ("11", "2f", "46", "5d", "8b", "aa", "c2", "da"))
+RAIL0 = "pci0000:07"
+"""The PCI root below which rail 0 is, its GPU and the storage NIC."""
+BRIDGES = "pci0000:e0"
+BOARD = "pci0000:00"
+GPUS = tuple(f"0000:{bus}:00.0" for bus in ("14", "32", "49", "60", "8e", "ad", "c5", "dd"))
+
+
+def add_interface(tree: Directory, pci: str, name: str, **files: object) -> Directory:
+    """An interface of a PCI function."""
+    depth = "../" * 20
+    net = function(tree, pci).at(f"net/{name}")
+    net.update({"device": link(f"../../../{pci}"), "subsystem": link(f"{depth}class/net")})
+    net.update({key: line(value) for key, value in files.items()})
+    return net
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_recording_is_a_machine(name: str) -> None:
+    found = machine(name)
+    assert found.ports
+    assert {port.kind for port in found.ports} <= set(KINDS)
+
+
+@pytest.mark.parametrize("name", names())
+def test_no_link_of_a_recording_leads_nowhere_but_to_drivers(name: str) -> None:
+    with scratch() as root:
+        build_sys(name, root)
+        for path in root.rglob("*"):
+            if path.is_symlink():
+                assert root in path.resolve().parents, f"{path} leads out of the tree"
+                assert path.exists() or path.name in ("driver", "subsystem"), path
+
+
+# The B300 node
+
+
+def test_rails_are_told_from_all_that_looks_like_them() -> None:
+    found = machine(B300)
+    assert tuple(port.pci for port in found.of_kind(RAIL)) == NICS
+    assert len(found.of_kind(DATA_DIRECT)) == 8
+    assert [port.pci for port in found.of_kind(BLUEFIELD)] == ["0000:65:00.0", "0000:65:00.1"]
+    assert [port.netdev for port in found.of_kind(OTHER)] == ["eno1", "enp10s0np0"]
+    bridges = found.of_kind(NVSWITCH_BRIDGE)
+    assert [port.name for port in bridges] == ["mlx5_11", "mlx5_12", "mlx5_13", "mlx5_14"]
+    assert {port.link_layer for port in bridges} == {"InfiniBand"}
+
+
+def test_rail_k_belongs_to_gpu_k() -> None:
+    found = machine(B300)
+    assert tuple(gpu.pci for gpu in found.gpus) == GPUS
+    assert tuple(port.gpu_pci for port in found.of_kind(RAIL)) == GPUS
+    assert [port.numa for port in found.of_kind(RAIL)] == [0] * 4 + [1] * 4
+
+
+def test_a_storage_nic_of_the_outer_switch_is_no_rail() -> None:
+    storage = machine(B300).device_of("enp10s0np0")
+    assert storage is not None
+    assert (storage.name, storage.kind, storage.gpus) == ("mlx5_0", OTHER, ())
+
+
+def test_a_storage_nic_does_not_take_the_place_of_a_missing_rail() -> None:
+    tree = recording(B300)
+    del function(tree, "0000:10:00.0")["0000:11:00.0"]
+    found = surveyed(tree)
+    assert tuple(port.pci for port in found.of_kind(RAIL)) == NICS[1:]
+    storage = found.device_of("enp10s0np0")
+    assert storage is not None
+    assert (storage.kind, storage.gpus) == (OTHER, GPUS[:1]), "it is the nearest that is left"
+
+
+def test_everything_about_one_rail() -> None:
+    found = machine(B300)
+    rail = found.at("0000:5d:00.0")
+    assert rail is not None and rail is found.device_of("rail3")
+    assert (rail.name, rail.port, rail.netdev) == ("mlx5_4", 1, "rail3")
+    assert (rail.vendor, rail.device_id, rail.driver) == ("15b3", "1023", "mlx5_core")
+    assert (rail.firmware, rail.board_id) == ("40.45.1020", "MT_0000001222")
+    assert (rail.port_state, rail.link_layer, rail.speed_gbps) == ("ACTIVE", "Ethernet", 800)
+    assert (rail.link.speed_gts, rail.link.width) == (64, 16)
+    assert (rail.link.max_speed_gts, rail.link.max_width) == (64, 16)
+    assert (rail.sriov_totalvfs, rail.sriov_numvfs, rail.vfs) == (None, 0, ())
+    assert [(gid.index, gid.type) for gid in rail.gids] == [
+        (0, "IB/RoCE v1"),
+        (1, "RoCE v2"),
+        (2, "IB/RoCE v1"),
+        (3, "RoCE v2"),
+    ]
+    assert (rail.gids[3].address, rail.gids[3].netdev) == ("::ffff:10.100.3.11", "rail3")
+    assert found.slots["0000:5d:00"] == "4"
+    assert {"mlx5_core", "mlx5_ib"} <= found.modules
+
+
+def test_no_name_is_relied_on() -> None:
+    tree = recording(B300, RAIL0)
+    device = function(tree, "0000:11:00.0").at("infiniband")
+    device["bond_7"] = device.pop("mlx5_1")
+    net = function(tree, "0000:11:00.0").at("net")
+    net["storage9"] = net.pop("rail0")
+    for ndev in device.at("bond_7/ports/1/gid_attrs/ndevs"):
+        device.at("bond_7/ports/1/gid_attrs/ndevs")[ndev] = line("storage9")
+    rail = surveyed(tree).at("0000:11:00.0")
+    assert rail is not None
+    assert (rail.kind, rail.name, rail.netdev) == (RAIL, "bond_7", "storage9")
+
+
+def test_without_its_vital_product_data_a_bridge_is_still_no_rail() -> None:
+    tree = recording(B300, BRIDGES)
+    del function(tree, "0000:e1:00.0")["vpd"]
+    bridge = surveyed(tree).at("0000:e1:00.0")
+    assert bridge is not None and bridge.kind == OTHER
+
+
+def test_a_bridge_is_one_by_its_data_even_on_ethernet_beside_a_gpu() -> None:
+    tree = recording(B300, RAIL0, BRIDGES)
+    function(tree, "0000:11:00.0")["vpd"] = function(tree, "0000:e1:00.0")["vpd"]
+    bridge = surveyed(tree).at("0000:11:00.0")
+    assert bridge is not None and bridge.kind == NVSWITCH_BRIDGE
+
+
+def test_a_rail_set_to_infiniband_is_none() -> None:
+    tree = recording(B300, BOARD, RAIL0)
+    port = function(tree, "0000:11:00.0").at("infiniband/mlx5_1/ports/1")
+    port["link_layer"] = line("InfiniBand")
+    found = surveyed(tree).at("0000:11:00.0")
+    assert found is not None and found.kind == OTHER
+
+
+def test_a_link_that_is_down_has_no_speed() -> None:
+    tree = recording(B300, BOARD, RAIL0)
+    nic = function(tree, "0000:11:00.0")
+    del nic.at("net/rail0")["speed"]
+    # What the kernel says of a port without a link.
+    nic.at("infiniband/mlx5_1/ports/1").update(
+        {"state": line("1: DOWN"), "rate": line("40 Gb/sec (4X QDR)")}
+    )
+    found = surveyed(tree).at("0000:11:00.0")
+    assert found is not None
+    assert (found.kind, found.port_state, found.speed_gbps) == (RAIL, "DOWN", None)
+
+
+def test_where_the_interface_does_not_know_its_speed_the_port_does() -> None:
+    tree = recording(B300, BOARD, RAIL0)
+    function(tree, "0000:11:00.0").at("net/rail0")["speed"] = line("-1")
+    found = surveyed(tree).at("0000:11:00.0")
+    assert found is not None and found.speed_gbps == 800
+
+
+def test_a_vlan_in_the_gid_table_is_not_the_rail() -> None:
+    tree = recording(B300, BOARD, RAIL0)
+    port = function(tree, "0000:11:00.0").at("infiniband/mlx5_1/ports/1")
+    port.at("gid_attrs/ndevs")["0"] = line("rail0.100")
+    found = surveyed(tree)
+    assert found.at("0000:11:00.0").netdev == "rail0"  # type: ignore[union-attr]
+
+
+def gid_table(used: int, unused: int, last: bool) -> Directory:
+    """Rail 0 with so many unused entries after the used ones, and perhaps a last used one."""
+    tree = recording(B300, RAIL0)
+    port = function(tree, "0000:11:00.0").at("infiniband/mlx5_1/ports/1")
+    for name in ("gids", "gid_attrs/types", "gid_attrs/ndevs"):
+        port.at(name).clear()
+    for index in range(used + unused + last):
+        here = index < used or index == used + unused
+        port.at("gids")[str(index)] = line(f"fe80:0000:0000:0000:0000:0000:0000:{here:04x}")
+        port.at("gid_attrs/types")[str(index)] = line("RoCE v2" if here else "")
+    return tree
+
+
+def test_a_gap_in_the_gid_table_does_not_end_it() -> None:
+    found = surveyed(gid_table(used=2, unused=60, last=True)).at("0000:11:00.0")
+    assert found is not None
+    assert [gid.index for gid in found.gids] == [0, 1, 62]
+
+
+def test_hundreds_of_unused_gids_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    real = tree_module.text
+
+    def text(path: Path) -> str:
+        read.append(path)
+        return real(path)
+
+    monkeypatch.setattr(tree_module, "text", text)
+    surveyed(gid_table(used=2, unused=1000, last=False))
+    assert sum("gid" in path.parts[-2] or path.parent.name == "types" for path in read) < 100
+
+
+# The other machines
+
+
+def test_each_port_split_in_two_makes_two_rails_of_one_gpu() -> None:
+    found = machine("b300-16x400g")
+    rails = found.of_kind(RAIL)
+    assert len(rails) == 16
+    assert [port.pci for port in rails[:2]] == ["0000:11:00.0", "0000:11:00.1"]
+    assert [port.gpu_pci for port in rails] == [gpu for gpu in GPUS for _ in range(2)]
+    assert {port.speed_gbps for port in rails} == {400}
+
+
+def test_names_shift_where_a_nic_is_missing_and_addresses_do_not() -> None:
+    found = machine("b300-missing-nic")
+    assert found.at("0000:5d:00.0") is None
+    assert found.at("0000:8b:00.0").name == "mlx5_6"  # type: ignore[union-attr]
+    assert len(found.gpus) == 8
+
+
+def test_what_uses_a_virtual_function_is_told() -> None:
+    found = machine("b300-vfs")
+    rail = found.at("0000:2f:00.0")
+    assert rail is not None
+    assert (rail.kind, rail.sriov_totalvfs, rail.sriov_numvfs) == (RAIL, 8, 4)
+    up, idle, given_away, contained = rail.vfs
+    assert (up.pci, up.netdev, up.device) == ("0000:2f:00.1", "rail1v0", "mlx5_15")
+    assert up.in_use == "its interface rail1v0 is up"
+    assert (idle.netdev, idle.in_use) == ("rail1v1", "")
+    assert (given_away.driver, given_away.netdev) == ("vfio-pci", "")
+    assert "virtual machine" in given_away.in_use
+    assert "container" in contained.in_use
+    virtual = found.of_kind(VIRTUAL)
+    assert [port.pci for port in virtual] == [vf.pci for vf in rail.vfs]
+    assert {port.physfn for port in virtual} == {"0000:2f:00.0"}
+    assert {port.gpus for port in virtual} == {()}
+
+
+def test_virtual_functions_are_in_their_order() -> None:
+    tree = recording(B300, BOARD, RAIL0)
+    nic = function(tree, "0000:11:00.0")
+    for number in range(11):
+        nic[f"virtfn{number}"] = link(f"../0000:11:00.{number % 7 + 1}")
+    rail = surveyed(tree).at("0000:11:00.0")
+    assert rail is not None
+    assert [vf.pci[-1] for vf in rail.vfs] == [str(number % 7 + 1) for number in range(11)]
+
+
+def test_without_its_driver_a_nic_is_still_a_rail() -> None:
+    found = machine("b300-no-rdma")
+    rails = found.of_kind(RAIL)
+    assert tuple(port.pci for port in rails) == NICS
+    assert {(port.name, port.netdev, port.driver) for port in rails} == {("", "", "")}
+    assert not found.devices
+    assert len(found.of_kind(NVSWITCH_BRIDGE)) == 4
+
+
+def test_a_virtual_machine_has_soft_roce_on_its_rails() -> None:
+    found = machine("qemu-soft-roce")
+    assert [(port.kind, port.name, port.netdev, port.pci) for port in found.devices] == [
+        (SOFTWARE, "rxe0", "rail0", None),
+        (SOFTWARE, "rxe1", "rail1", None),
+    ]
+    assert {port.kind for port in found.netdevs} == {OTHER}
+    assert found.at("0000:00:10.0").netdev == "rail0"  # type: ignore[union-attr]
+    assert {gid.type for port in found.devices for gid in port.gids} == {"RoCE v2"}
+
+
+# What has no function of its own
+
+
+def add_software(tree: Directory, device: str, netdev: str) -> Directory:
+    """Soft-RoCE, as the kernel shows it: neither a device link nor traffic classes."""
+    rxe = tree.at(f"devices/virtual/infiniband/{device}")
+    rxe.update(
+        {
+            "parent": line(netdev),
+            "fw_ver": line(""),
+            "node_type": line("1: CA"),
+            "subsystem": link("../../../../class/infiniband"),
+        }
+    )
+    port = rxe.at("ports/1")
+    port.update(
+        {
+            "state": line("4: ACTIVE"),
+            "link_layer": line("Ethernet"),
+            "rate": line("2.5 Gb/sec (1X SDR)"),
+        }
+    )
+    port.at("gids")["0"] = line("fe80:0000:0000:0000:5054:00ff:fe12:3456")
+    port.at("gid_attrs/types")["0"] = line("RoCE v2")
+    port.at("gid_attrs/ndevs")["0"] = line(netdev)
+    return rxe
+
+
+def test_soft_roce_is_software_and_its_nominal_rate_is_not_believed() -> None:
+    tree = recording(B300, BOARD, RAIL0)
+    add_software(tree, "rxe0", "eno1")
+    found = surveyed(tree)
+    rxe = found.device_of("eno1")
+    assert rxe is not None
+    assert (rxe.kind, rxe.name, rxe.pci, rxe.numa) == (SOFTWARE, "rxe0", None, 0)
+    assert rxe.speed_gbps == 1
+    nic = found.at("0000:01:00.0")
+    assert nic is not None and (nic.name, nic.netdev, nic.kind) == ("", "eno1", OTHER)
+
+
+def test_soft_roce_over_a_virtual_interface() -> None:
+    tree = Directory()
+    tree.at("class")
+    add_software(tree, "rxe0", "veth1")
+    rxe = surveyed(tree).device_of("veth1")
+    assert rxe is not None
+    assert (rxe.kind, rxe.speed_gbps, rxe.numa) == (SOFTWARE, None, None)
+
+
+def test_soft_roce_says_itself_what_it_is_on() -> None:
+    """Its GIDs may be those of a VLAN, or none at all while the interface is down."""
+    tree = Directory()
+    tree.at("class")
+    add_software(tree, "rxe0", "veth1").at("ports/1/gid_attrs/ndevs")["0"] = line("veth1.100")
+    add_software(tree, "rxe1", "veth2").at("ports/1")["gids"] = Directory()
+    found = surveyed(tree)
+    assert [(port.name, port.netdev) for port in found.ports] == [
+        ("rxe0", "veth1"),
+        ("rxe1", "veth2"),
+    ]
+
+
+def test_soft_roce_on_a_rail_leaves_the_rail_its_own_device() -> None:
+    tree = recording(B300, BOARD, RAIL0)
+    add_software(tree, "rxe0", "rail0")
+    found = surveyed(tree)
+    assert found.at("0000:11:00.0").name == "mlx5_1"  # type: ignore[union-attr]
+    assert found.device_of("rail0").name == "mlx5_1"  # type: ignore[union-attr]
+
+
+def test_a_representor_is_not_the_port() -> None:
+    tree = recording(B300, BOARD, RAIL0)
+    add_interface(tree, "0000:11:00.0", "a_rep", phys_port_name="pf0vf0", flags="0x1003")
+    found = surveyed(tree)
+    assert found.at("0000:11:00.0").netdev == "rail0"  # type: ignore[union-attr]
+    face = found.device_of("a_rep")
+    assert face is not None
+    assert (face.kind, face.pci, face.physfn) == (VIRTUAL, None, "0000:11:00.0")
+
+
+def test_without_rdma_neither_is_the_port() -> None:
+    tree = recording(B300, RAIL0)
+    nic = function(tree, "0000:11:00.0")
+    del nic["infiniband"]
+    add_interface(tree, "0000:11:00.0", "a_rep", phys_port_name="pf0vf0", flags="0x1003")
+    net = nic.at("mlx5_core.sf.4/net/a_sf")
+    net.update({"device": link("../../../mlx5_core.sf.4")})
+    net["subsystem"] = link(f"{'../' * 20}class/net")
+    found = surveyed(tree)
+    assert [port.netdev for port in found.ports if port.pci == "0000:11:00.0"] == ["rail0"]
+    faces = {port.netdev: port.physfn for port in found.of_kind(VIRTUAL)}
+    assert faces == {"a_rep": "0000:11:00.0", "a_sf": "0000:11:00.0"}
+
+
+def test_a_subfunction_is_not_the_port() -> None:
+    tree = recording(B300, BOARD, RAIL0)
+    sub = function(tree, "0000:11:00.0").at("mlx5_core.sf.4")
+    up = "../" * 20
+    sub["driver"] = link(f"{up}bus/auxiliary/drivers/mlx5_core.sf")
+    net = sub.at("net/a_sf")
+    net.update({"device": link("../../../mlx5_core.sf.4"), "subsystem": link(f"{up}class/net")})
+    rdma = sub.at("infiniband/mlx5_20")
+    rdma.update(
+        {"device": link("../../../mlx5_core.sf.4"), "subsystem": link(f"{up}class/infiniband")}
+    )
+    rdma.at("ports/1")["link_layer"] = line("Ethernet")
+    found = surveyed(tree)
+    rail, face = found.at("0000:11:00.0"), found.device_of("a_sf")
+    assert rail is not None and face is not None
+    assert (rail.name, rail.netdev) == ("mlx5_1", "rail0")
+    assert (face.kind, face.name, face.pci) == (VIRTUAL, "mlx5_20", None)
+    assert face.physfn == "0000:11:00.0"
+    assert [port.netdev for port in found.ports].count("a_sf") == 1
+
+
+def test_a_virtio_interface_belongs_to_the_function_below_which_it_is() -> None:
+    tree = Directory()
+    nic = tree.at("devices/pci0000:00/0000:00:03.0")
+    nic.update(
+        {
+            "class": line("0x020000"),
+            "vendor": line("0x1af4"),
+            "device": line("0x1041"),
+            "numa_node": line("-1"),
+            "driver": link("../../../bus/pci/drivers/virtio-pci"),
+            "subsystem": link("../../../bus/pci"),
+        }
+    )
+    net = nic.at("virtio2/net/rail0")
+    net.update({"device": link("../../../virtio2"), "speed": line("-1")})
+    net["subsystem"] = link("../../../../../../class/net")
+    found = surveyed(tree).device_of("rail0")
+    assert found is not None
+    assert (found.pci, found.kind, found.driver) == ("0000:00:03.0", OTHER, "virtio-pci")
+    assert (found.numa, found.speed_gbps) == (None, None)
+
+
+def test_ports_of_one_device_each_have_their_interface() -> None:
+    tree = recording(B300, BOARD, RAIL0)
+    add_interface(tree, "0000:11:00.0", "second", dev_port=1, speed=800000)
+    ports = function(tree, "0000:11:00.0").at("infiniband/mlx5_1/ports")
+    two = ports.at("2")
+    two.update({"state": line("4: ACTIVE"), "link_layer": line("Ethernet")})
+    found = surveyed(tree)
+    both = [port for port in found.ports if port.name == "mlx5_1"]
+    assert [(port.port, port.netdev) for port in both] == [(1, "rail0"), (2, "second")]
+
+
+def test_a_directory_that_is_no_sysfs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SurveyError, match="is no sysfs: there is no"):
+        survey(tmp_path)
+
+
+def test_a_machine_without_anything_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "class").mkdir()
+    assert survey(tmp_path) == Machine(functions={}, slots={})
+
+
+# Values
+
+
+@given(st.integers(0, 40000), st.sampled_from(["4X XDR", "4X NDR", "1X SDR"]))
+def test_a_rate_is_read_as_the_kernel_writes_it(tenths: int, width: str) -> None:
+    whole, half = divmod(tenths, 10)
+    assert parse_rate(f"{whole}{'.5' if half else ''} Gb/sec ({width})") == whole + bool(half) / 2
+
+
+@given(st.ip_addresses(v=6))
+def test_a_gid_is_an_address(address: object) -> None:
+    exploded = address.exploded  # type: ignore[attr-defined]
+    found = parse_gid(exploded)
+    assert (found is None) == (int(address) == 0)  # type: ignore[call-overload]
+
+
+@given(st.ip_addresses(v=4))
+def test_a_gid_of_an_ipv4_address_shows_it(address: object) -> None:
+    digits = f"{int(address):08x}"  # type: ignore[call-overload]
+    gid = f"0000:0000:0000:0000:0000:ffff:{digits[:4]}:{digits[4:]}"
+    assert parse_gid(gid) == f"::ffff:{address}"
+
+
+@pytest.mark.parametrize("text", ["", "0000:0000:0000:0000:0000:0000:0000:0000", "rail0"])
+def test_an_unused_gid_is_none(text: str) -> None:
+    assert parse_gid(text) is None

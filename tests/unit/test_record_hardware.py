@@ -1,0 +1,389 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The recorder: what it writes can be built again, and nothing in it names the machine."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import survey
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.hardware.trees import RECORDINGS, function, line, link, names, recording, scratch
+from tests.unit.test_hardware_survey import BOARD, BRIDGES, RAIL0, add_software
+from tools import record_hardware
+from tools.record_hardware import Directory, File, Link, RecordError
+
+B300 = "b300-8x800g"
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with scratch() as directory:
+        yield directory
+
+
+def no_base(name: str) -> Directory:
+    raise AssertionError(name)
+
+
+def parsed(text: str) -> Directory:
+    return record_hardware.parse(text, "x.sysfs", no_base)
+
+
+# The form
+
+file_names = st.text("abcdefghijklmnop0123456789_:.", min_size=1, max_size=12).filter(
+    lambda name: (
+        name not in (".", "..")
+        and not name.startswith(("#", "-"))
+        and name != "base:"
+        and not name.endswith(":")
+    )
+)
+nodes = st.recursive(
+    st.binary(max_size=20).map(File)
+    | st.text("abc/._ 0123456789:", max_size=20).map(lambda text: line(text))
+    | st.from_regex(r"(\.\./){0,4}[a-z0-9:._]{1,12}", fullmatch=True).map(Link),
+    lambda below: st.dictionaries(file_names, below, max_size=4).map(Directory),
+    max_leaves=20,
+)
+trees = st.dictionaries(file_names, nodes, max_size=5).map(Directory)
+
+
+@given(trees)
+def test_what_is_written_is_read_again(tree: Directory) -> None:
+    assert parsed("\n".join(record_hardware.dump(tree))) == tree
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_recording_reads_as_it_is_written(name: str) -> None:
+    tree = record_hardware.load(RECORDINGS / f"{name}.sysfs")
+    assert parsed("\n".join(record_hardware.dump(tree))) == tree
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a/\n    b: 1", "line 2: indented by 4: b: 1"),
+        ("a/\n b: 1", "line 2: indented by 1: b: 1"),
+        ("a: 1\n  b: 2", "line 2: indented by 2: b: 2"),
+        ("nonsense", "line 1: neither a file, a link nor a directory: nonsense"),
+        ("- a", "line 1: there is nothing to remove called a"),
+        ("a = 'text'", "line 1: a = 'text': not a bytes literal"),
+        ("a = b'", "line 1: a = b'"),
+        ("a: 1\na/\n  b: 1", "a is no directory"),
+    ],
+)
+def test_a_line_that_makes_no_sense_is_named(text: str, told: str) -> None:
+    with pytest.raises(RecordError, match=re.escape(told)):
+        parsed(text)
+
+
+def test_a_machine_can_be_told_by_what_differs_from_another(root: Path) -> None:
+    (root / "well.sysfs").write_text("a/\n  b: 1\n  c: 2\n  d/\n    e: 3\n")
+    (root / "ill.sysfs").write_text("# why\nbase: well.sysfs\na/\n  b: 9\n  - c\n  d/\n    - e\n")
+    assert record_hardware.load(root / "ill.sysfs") == {
+        "a": {"b": b"9\n", "d": {}},
+    }
+
+
+def test_members_of_a_class_and_a_bus_are_linked_as_the_kernel_does(root: Path) -> None:
+    tree = parsed(
+        "devices/\n  pci0000:00/\n    0000:00:03.0/\n      class: 0x020000\n"
+        "      subsystem -> ../../../bus/pci\n      net/\n        eth0/\n          mtu: 1500\n"
+        "          subsystem -> ../../../../../class/net\n"
+    )
+    record_hardware.build(tree, root)
+    assert (root / "class/net/eth0").readlink() == Path(
+        "../../devices/pci0000:00/0000:00:03.0/net/eth0"
+    )
+    assert (root / "class/net/eth0/mtu").read_text() == "1500\n"
+    assert (root / "bus/pci/devices/0000:00:03.0/class").read_text() == "0x020000\n"
+
+
+# Recording
+
+
+def test_a_recording_shows_the_same_machine(root: Path) -> None:
+    """Build a machine, record it, build the recording: the survey sees one and the same."""
+    record_hardware.build(recording("b300-vfs", BOARD, BRIDGES, "pci0000:25"), root / "sys")
+    text, _said = record_hardware.record(root / "sys", "node07")
+    record_hardware.build(parsed(text), root / "again")
+    before, after = survey(root / "sys"), survey(root / "again")
+    blank = re.compile(r"address='[^']*'")
+    assert blank.sub("", repr(after.ports)) == blank.sub("", repr(before.ports))
+    assert (after.functions, after.slots, after.modules) == (
+        before.functions,
+        before.slots,
+        before.modules,
+    )
+    assert [len(port.gids) for port in after.ports] == [len(port.gids) for port in before.ports]
+
+
+def test_recording_twice_gives_the_same(root: Path) -> None:
+    record_hardware.build(recording(B300, RAIL0), root / "sys")
+    text, _said = record_hardware.record(root / "sys", "node07")
+    record_hardware.build(parsed(text), root / "again")
+    again, _said = record_hardware.record(root / "again", "node07")
+    body = [each for each in text.splitlines() if not each.startswith("#")]
+    assert [each for each in again.splitlines() if not each.startswith("#")] == body
+
+
+def test_soft_roce_is_recorded_with_the_interface_it_is_on(root: Path) -> None:
+    tree = Directory()
+    tree.at("class")
+    add_software(tree, "rxe0", "veth1")
+    veth = {"mtu": line(9000), "subsystem": link("../../../../class/net")}
+    tree.at("devices/virtual/net/veth1").update(veth)
+    tree.at("devices/virtual/net/tap-alice").update(veth)
+    record_hardware.build(tree, root / "sys")
+    text, _said = record_hardware.record(root / "sys", "node07")
+    assert "parent: veth1" in text and "mtu: 9000" in text
+    assert "alice" not in text, "an interface that RDMA has nothing to do with"
+
+
+def test_what_is_not_listed_is_not_recorded(root: Path) -> None:
+    tree = recording(B300, RAIL0)
+    nic = function(tree, "0000:11:00.0")
+    nic["uevent"] = line("PCI_SLOT_NAME=0000:11:00.0")
+    nic["config"] = File(bytes(256))
+    nic["resource0"] = File(b"firmware")
+    record_hardware.build(tree, root)
+    text, _said = record_hardware.record(root, "node07")
+    assert not re.search(r"uevent|config|resource0", text)
+
+
+# Secrets
+
+MAC = "94:6d:ae:c0:ff:ee"
+EUI64 = "966d:aeff:fec0:ffee"
+GUID = "946d:ae03:00c0:ffee"
+SERIAL = "MT2519K04242"
+UUID = "5e0a2f9ac3d4e511b0f2946daec0ffee"
+HOST = "gpunode0042"
+
+PLANTED = (MAC, EUI64, GUID, SERIAL, UUID, HOST, "10.20.30.40", "0a14:1e28", "2a02:c0de")
+
+
+def vpd(**fields: str) -> bytes:
+    """Vital product data as a NIC has it, with a right sum."""
+    name = b"\x82" + len(b"ConnectX-8").to_bytes(2, "little") + b"ConnectX-8"
+    body = b"".join(
+        keyword.encode() + bytes((len(value),)) + value.encode()
+        for keyword, value in fields.items()
+    )
+    head = name + b"\x90" + (len(body) + 4).to_bytes(2, "little") + body + b"RV\x01"
+    writable = b"\x91\x07\x00" + b"YA\x04" + b"TAG7"
+    return head + bytes((-sum(head) % 256,)) + writable + b"\x78"
+
+
+def with_secrets() -> Directory:
+    """A machine with a secret in every place that Linux has one in."""
+    tree = recording(B300, RAIL0)
+    nic = function(tree, "0000:11:00.0")
+    nic["vpd"] = File(
+        vpd(PN="CX8-TEST", EC="A1", SN=SERIAL, V3=UUID, VA="MLX:SMDL=SW_MNG", VU=f"{SERIAL}D0F0")
+    )
+    rdma = nic.at("infiniband/mlx5_1")
+    rdma.update(
+        {
+            "node_guid": line(GUID),
+            "sys_image_guid": line(GUID),
+            "node_desc": line(f"{HOST} mlx5_1"),
+        }
+    )
+    gids = rdma.at("ports/1/gids")
+    gids["0"] = gids["1"] = line(f"fe80:0000:0000:0000:{EUI64}")
+    gids["2"] = line("0000:0000:0000:0000:0000:ffff:0a14:1e28")
+    gids["3"] = line("2a02:c0de:0000:0000:0000:0000:0000:0001")
+    nic.at("net/rail0").update(
+        {
+            "address": line(MAC),
+            "phys_switch_id": line(UUID),
+            "phys_port_id": line(MAC.replace(":", "")),
+            "ifalias": line(f"to leaf of {HOST}"),
+        }
+    )
+    dmi = {"product_serial": SERIAL, "product_uuid": UUID, "chassis_asset_tag": "RACK7-0042"}
+    tree.at("class/dmi/id").update({name: line(value) for name, value in dmi.items()})
+    return tree
+
+
+def test_the_machine_with_secrets_has_them_all(root: Path) -> None:
+    text = "\n".join(record_hardware.dump(with_secrets()))
+    missing = [each for each in PLANTED if each not in text and each != "10.20.30.40"]
+    assert missing == []
+
+
+def test_no_secret_is_recorded(root: Path) -> None:
+    record_hardware.build(with_secrets(), root)
+    text, said = record_hardware.record(root, f"{HOST}.example.com")
+    bare = re.sub(r"[:.\-]", "", text).lower()
+    for secret in (*PLANTED, "TAG7", "RACK7"):
+        assert secret.lower() not in text.lower()
+        assert re.sub(r"[:.\-]", "", secret).lower() not in bare
+    assert any("addresses (GIDs) replaced" in each for each in said)
+    assert any("fields of vital product data blanked" in each for each in said)
+
+
+def test_what_was_replaced_is_still_of_its_kind(root: Path) -> None:
+    record_hardware.build(with_secrets(), root / "sys")
+    text, _said = record_hardware.record(root / "sys", HOST)
+    record_hardware.build(parsed(text), root / "again")
+    nic = survey(root / "again").at("0000:11:00.0")
+    assert nic is not None
+    own, same, mapped, public = nic.gids
+    assert own.address.startswith("fe80::") and own.address == same.address
+    assert mapped.address.startswith("::ffff:198.18.")
+    assert public.address.startswith("2001:db8::")
+    assert nic.kind == "nvswitch_bridge", "what tells a bridge is kept"
+
+
+@pytest.mark.parametrize(
+    ("place", "content", "told"),
+    [
+        ("net/rail0/phys_port_name", MAC, "holds a MAC address"),
+        ("infiniband/mlx5_1/fw_ver", f"1.2 {SERIAL}", "holds a serial number"),
+        ("infiniband/mlx5_1/board_id", GUID, "holds a GUID"),
+        ("infiniband/mlx5_1/board_id", f"of {HOST}", "holds a host name"),
+        ("infiniband/mlx5_1/hca_type", EUI64, "holds a MAC address in an IPv6 address"),
+        ("infiniband/mlx5_1/hca_type", UUID.upper(), "holds a switch ID"),
+    ],
+)
+def test_a_secret_in_a_place_where_nobody_expects_it_stops_the_recording(
+    place: str, content: str, told: str, root: Path
+) -> None:
+    tree = with_secrets()
+    function(tree, "0000:11:00.0").put(place, line(content))
+    record_hardware.build(tree, root)
+    with pytest.raises(RecordError, match="nothing was written") as error:
+        record_hardware.record(root, HOST)
+    assert told in str(error.value)
+    assert Path(place).name in str(error.value)
+    assert content not in str(error.value), "nor is it in the message"
+
+
+def test_an_interface_that_is_called_as_the_host_is_stops_the_recording(root: Path) -> None:
+    tree = with_secrets()
+    net = function(tree, "0000:11:00.0").at("net")
+    net[HOST] = net.pop("rail0")
+    record_hardware.build(tree, root)
+    with pytest.raises(RecordError, match="holds a host name"):
+        record_hardware.record(root, HOST)
+
+
+def test_the_file_is_named_that_has_the_word_in_question(root: Path) -> None:
+    """An asset tag that somebody filled in with a common word."""
+    tree = with_secrets()
+    function(tree, "0000:11:00.0").put("infiniband/mlx5_1/hca_type", line("RAIL-X"))
+    tree.at("class/dmi/id")["chassis_asset_tag"] = line("RAIL")
+    record_hardware.build(tree, root)
+    with pytest.raises(RecordError, match=r"an asset tag \(class/dmi/id/chassis_asset_tag\)"):
+        record_hardware.record(root, HOST)
+    tree.at("class/dmi/id")["chassis_asset_tag"] = line("RACK7-0042")
+    function(tree, "0000:11:00.0").put("infiniband/mlx5_1/hca_type", line(f"of {HOST}"))
+    record_hardware.build(tree, root / "again")
+    with pytest.raises(RecordError, match=r"a host name \(what `hostname` says\)"):
+        record_hardware.record(root / "again", HOST)
+
+
+def test_fillers_are_no_secrets(root: Path) -> None:
+    """An interface without an address, a serial number that nobody filled in, a short name."""
+    tree = recording(B300, RAIL0)
+    function(tree, "0000:11:00.0").at("net/rail0")["address"] = line("00:00:00:00:00:00")
+    tree.at("class/dmi/id").update({"product_serial": line(""), "board_serial": line("0000")})
+    record_hardware.build(tree, root)
+    text, _said = record_hardware.record(root, "up")
+    assert "operstate: up" in text
+
+
+# Vital product data
+
+
+def test_vital_product_data_keeps_its_layout_and_its_sum() -> None:
+    raw = vpd(PN="CX8-TEST", SN=SERIAL, VA="MLX:SMDL=SW_MNG")
+    clean, blanked = record_hardware.clean_vpd(raw)
+    assert b"CX8-TEST" in clean and b"SMDL=SW_MNG" in clean
+    assert b"*" * len(SERIAL) in clean and SERIAL.encode() not in clean
+    assert blanked == 1
+    until_sum = clean.index(b"RV\x01") + 4
+    assert sum(clean[:until_sum]) % 256 == 0
+    assert clean[until_sum:] == b"\x78", "what can be written is left out"
+
+
+@given(st.binary(max_size=80))
+def test_data_that_is_none_neither_fails_nor_leaks(raw: bytes) -> None:
+    clean, _blanked = record_hardware.clean_vpd(raw)
+    assert clean.endswith(b"\x78")
+    assert list(record_hardware.secrets_of_vpd(raw)) is not None
+
+
+@given(st.text("ABCDEFGHJKLMNPQRSTUVWYZ0123456789", min_size=6, max_size=30))
+def test_no_serial_number_survives(serial: str) -> None:
+    clean, _blanked = record_hardware.clean_vpd(vpd(PN="P", SN=serial, V9=serial, VU=serial))
+    assert serial.encode() not in clean
+
+
+def test_data_that_only_root_may_read_is_said_to_be_missing(root: Path) -> None:
+    tree = recording(B300, RAIL0)
+    del function(tree, "0000:11:00.0")["vpd"]
+    record_hardware.build(tree, root)
+    nic = (root / "bus/pci/devices/0000:11:00.0").resolve()
+    (nic / "vpd").mkdir()  # Root may read anything; a directory is what even root cannot read.
+    _text, said = record_hardware.record(root, "node07")
+    assert any("run as root" in each for each in said)
+
+
+# The command
+
+
+def command(*words: str) -> subprocess.CompletedProcess[str]:
+    script = RECORDINGS.parents[1] / "tools/record_hardware.py"
+    argv = [sys.executable, "-I", "-S", str(script), *words]
+    return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+
+def test_the_command_records_and_builds_by_itself(root: Path) -> None:
+    record_hardware.build(recording(B300, RAIL0), root / "sys")
+    out = root / "node07.sysfs"
+    ran = command("--root", str(root / "sys"), str(out))
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "MAC addresses, GUIDs, node descriptions, host and DMI data left out" in ran.stdout
+    ran = command("--build", str(out), str(root / "again"))
+    assert ran.returncode == 0
+    assert survey(root / "again").at("0000:11:00.0") is not None
+
+
+def test_the_command_overwrites_nothing(root: Path) -> None:
+    record_hardware.build(recording(B300, RAIL0), root / "sys")
+    (root / "out").write_text("mine")
+    ran = command("--root", str(root / "sys"), str(root / "out"))
+    assert ran.returncode == 1 and "File exists" in ran.stderr
+    assert (root / "out").read_text() == "mine"
+
+
+def test_a_root_that_is_none_is_refused(root: Path) -> None:
+    ran = command("--root", str(root), str(root / "out"))
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert "is no /sys: it has no class/" in ran.stderr
+    assert not (root / "out").exists()
+
+
+def test_this_machine_is_recorded_for_real(root: Path) -> None:
+    ran = command(str(root / "here.sysfs"))
+    assert ran.returncode == 0, ran.stderr
+    record_hardware.build(record_hardware.load(root / "here.sysfs"), root / "sys")
+    here, again = survey(), survey(root / "sys")
+    assert [(port.kind, port.pci, port.netdev) for port in again.ports if port.pci] == [
+        (port.kind, port.pci, port.netdev) for port in here.ports if port.pci
+    ]
+    text = (root / "here.sysfs").read_text()
+    for address in Path("/sys/class/net").glob("*/address"):
+        mac = address.read_text().strip()
+        assert not mac.strip("0:") or mac not in text

@@ -1,0 +1,612 @@
+#!/usr/bin/env python3
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Record what NICs, GPUs and RDMA devices a machine has, without its secrets, in one text file.
+
+    sudo python3 -I record_hardware.py node07.sysfs     record this machine
+    python3 record_hardware.py --build node07.sysfs DIR build the recorded /sys again below DIR
+
+`-I` because of root: what else lies beside this file is not imported.
+
+Needs nothing but Python 3.9 and can be copied to a machine by itself. Root is needed for the vital
+product data alone, which tells NVSwitch bridges from NICs.
+
+Only what is listed in this file is recorded. Of it, serial numbers are blanked and addresses
+replaced by others of their kind. Before anything is written, the text is searched for every MAC
+address, GUID, serial number and name of this machine; if one is found, nothing is written. Look at
+the file all the same before you send it: it is meant to be read.
+
+The form is that of the tree:
+
+    name/          a directory; what is in it follows, indented
+    name: value    a file of one line
+    name = b'...'  any other file
+    name -> path   a symbolic link
+    # ...          a comment
+
+The links below class/ and bus/*/devices/ are left out: each device says by its `subsystem` link
+where it belongs, and they are made from that, as the kernel does. A file may begin with
+`base: FILE`, which is the tree that it changes; there, `- name` removes something.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import fnmatch
+import ipaddress
+import os
+import re
+import socket
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Optional, Union
+
+PCI_FILES = (
+    "class",
+    "vendor",
+    "device",
+    "revision",
+    "subsystem_vendor",
+    "subsystem_device",
+    "numa_node",
+    "current_link_speed",
+    "current_link_width",
+    "max_link_speed",
+    "max_link_width",
+    "sriov_totalvfs",
+    "sriov_numvfs",
+)
+PCI_LINKS = ("driver", "subsystem", "physfn", "virtfn*")
+RDMA_FILES = (
+    "node_type",
+    "fw_ver",
+    "board_id",
+    "hca_type",
+    "hw_rev",
+    "parent",
+    "tc/*/traffic_class",
+    "ports/*/state",
+    "ports/*/phys_state",
+    "ports/*/link_layer",
+    "ports/*/rate",
+)
+NET_FILES = (
+    "type",
+    "flags",
+    "mtu",
+    "operstate",
+    "carrier",
+    "speed",
+    "dev_port",
+    "phys_port_name",
+    "ecn/*/enable/*",
+    "ecn/roce_np/cnp_dscp",
+    "ecn/roce_np/cnp_802p_prio",
+)
+DEVICE_LINKS = ("device", "driver", "subsystem")
+MODULES = (
+    "bnxt_re",
+    "ib_core",
+    "ib_umad",
+    "ib_uverbs",
+    "irdma",
+    "mlx5_core",
+    "mlx5_ib",
+    "nvidia",
+    "nvidia_peermem",
+    "rdma_cm",
+    "rdma_rxe",
+    "siw",
+)
+CLASSES = ("02", "03", "0801")
+"""PCI classes that are recorded, with all bridges above them: network, display, DMA."""
+MELLANOX = "0x15b3"
+
+VPD_KEPT = ("PN", "EC", "V0", "VA")
+"""Fields of vital product data that say what a product is, not which piece of it."""
+
+TREE = "  "
+Node = Union["Directory", "File", "Link"]
+
+
+class RecordError(Exception):
+    """Nothing was written; the text says why."""
+
+
+class File(bytes):
+    """The content of a file."""
+
+
+class Link(str):
+    """Where a symbolic link points to, as readlink says it."""
+
+
+class Directory(dict[str, "Node"]):
+    """A directory: names to nodes."""
+
+    def at(self, path: str) -> Directory:
+        """The directory at a path below this one, made where it is missing."""
+        here = self
+        for part in Path(path).parts:
+            below = here.setdefault(part, Directory())
+            if not isinstance(below, Directory):
+                raise RecordError(f"{path}: {part} is no directory")
+            here = below
+        return here
+
+    def put(self, path: str, node: Node) -> None:
+        parent, _, name = path.rpartition("/")
+        self.at(parent)[name] = node
+
+
+# The text form
+
+
+def dump(tree: Directory, indent: str = "") -> Iterator[str]:
+    """The lines of a tree: files, then links, then directories."""
+    kinds = (File, Link, Directory)
+    for kind in kinds:
+        for name, node in sorted(tree.items(), key=lambda item: _natural(item[0])):
+            if not isinstance(node, kind):
+                continue
+            if isinstance(node, Directory):
+                yield f"{indent}{name}/"
+                yield from dump(node, indent + TREE)
+            elif isinstance(node, Link):
+                yield f"{indent}{name} -> {node}"
+            elif _plain(node):
+                yield f"{indent}{name}: {node[:-1].decode('ascii')}"
+            else:
+                yield f"{indent}{name} = {bytes(node)!r}"
+
+
+def _plain(content: bytes) -> bool:
+    """Whether it is one printable line that no space at its ends makes ambiguous."""
+    line = content[:-1]
+    printable = all(32 <= byte < 127 for byte in line)
+    return content.endswith(b"\n") and printable and line == line.strip()
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """A key that sorts `virtfn10` after `virtfn9`."""
+    return [(int(part or 0), text) for text, part in re.findall(r"(\D*)(\d*)", name)]
+
+
+def load(path: Path) -> Directory:
+    """The tree that a file describes, laid over its base where it names one."""
+    return parse(path.read_text(encoding="ascii"), str(path), lambda name: load(path.parent / name))
+
+
+def parse(text: str, source: str, base: Callable[[str], Directory]) -> Directory:
+    """The tree of a text; `base` brings the one that its first line may name."""
+    tree = Directory()
+    open_directories = [tree]
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = raw.strip()
+        if not line or line.startswith("#"):
+            continue
+        where = f"{source} line {number}"
+        depth, odd = divmod(len(raw) - len(raw.lstrip(" ")), len(TREE))
+        if odd or depth >= len(open_directories):
+            raise RecordError(f"{where}: indented by {len(raw) - len(raw.lstrip(' '))}: {line}")
+        if line.startswith("base: ") and not tree:
+            tree.update(base(line.removeprefix("base: ")))
+            continue
+        del open_directories[depth + 1 :]
+        here = open_directories[depth]
+        if line.startswith("- "):
+            if here.pop(line.removeprefix("- "), None) is None:
+                raise RecordError(f"{where}: there is nothing to remove called {line[2:]}")
+            continue
+        name, node = _entry(line, where)
+        if isinstance(node, Directory):
+            open_directories.append(here.at(name))
+        else:
+            here[name] = node
+    return tree
+
+
+def _entry(line: str, where: str) -> tuple[str, Node]:
+    for sign, read in ((": ", _text), (" -> ", Link), (" = ", _bytes)):
+        name, found, value = line.partition(sign)
+        if found and " " not in name:
+            try:
+                return name, read(value)
+            except (ValueError, SyntaxError) as error:
+                raise RecordError(f"{where}: {line}: {error}") from error
+    if line.endswith("/") and " " not in line:
+        return line[:-1], Directory()
+    if line.endswith(":") and " " not in line:
+        return line[:-1], File(b"\n")
+    raise RecordError(f"{where}: neither a file, a link nor a directory: {line}")
+
+
+def _text(value: str) -> File:
+    return File(value.encode("ascii") + b"\n")
+
+
+def _bytes(value: str) -> File:
+    content = ast.literal_eval(value)
+    if not isinstance(content, bytes):
+        raise ValueError("not a bytes literal")
+    return File(content)
+
+
+# Building
+
+
+def build(tree: Directory, directory: Path) -> None:
+    """Make the tree below a directory, with the links that the kernel makes of `subsystem`."""
+    for path, node in _walk(tree):
+        place = directory / path
+        if isinstance(node, Directory):
+            place.mkdir(parents=True, exist_ok=True)
+        elif isinstance(node, Link):
+            place.symlink_to(str(node))
+        else:
+            place.write_bytes(node)
+    for path, node in _walk(tree):
+        subsystem = node.get("subsystem") if isinstance(node, Directory) else None
+        if isinstance(subsystem, Link):
+            kind, name = Path(subsystem).parts[-2:]
+            members = directory / kind / name / ("devices" if kind == "bus" else "")
+            members.mkdir(parents=True, exist_ok=True)
+            (members / Path(path).name).symlink_to(os.path.relpath(directory / path, members))
+
+
+def _walk(tree: Directory, prefix: str = "") -> Iterator[tuple[str, Node]]:
+    for name, node in tree.items():
+        yield f"{prefix}{name}", node
+        if isinstance(node, Directory):
+            yield from _walk(node, f"{prefix}{name}/")
+
+
+# Recording
+
+
+class Recorder:
+    """Reads a /sys into a tree, and remembers what may not be in it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()
+        self.tree = Directory()
+        self.seen: set[Path] = set()
+        self.addresses: dict[str, str] = {}
+        self.notes: list[str] = []
+        self.blanked = 0
+
+    def record(self) -> Directory:
+        if not (self.root / "class").is_dir():
+            raise RecordError(f"{self.root} is no /sys: it has no class/")
+        self.tree.at("class")
+        functions = _entries(self.root / "bus/pci/devices")
+        for function in functions:
+            if self._wanted(function):
+                self._function(function.resolve())
+        named: set[str] = set()
+        for device in _entries(self.root / "class/infiniband"):
+            self._rdma(device.resolve())
+            named |= self._interfaces_named_by(device)
+        for interface in _entries(self.root / "class/net"):
+            if (interface / "device").exists() or interface.name in named:
+                self._interface(interface.resolve())
+        for slot in _entries(self.root / "bus/pci/slots"):
+            self._files(slot, ("address",))
+        for module in MODULES:
+            if (self.root / "module" / module).is_dir():
+                self.tree.at(f"module/{module}")
+                self._files(self.root / "module" / module, ("version",))
+        return self.tree
+
+    def _wanted(self, function: Path) -> bool:
+        kind = _read(function / "class").removeprefix("0x")
+        return kind.startswith(CLASSES) or (
+            _read(function / "vendor") == MELLANOX and not kind.startswith("0604")
+        )
+
+    def _function(self, path: Path) -> None:
+        """One PCI function, after the bridges above it."""
+        if not _is_function(path) or path in self.seen:
+            return
+        self.seen.add(path)
+        self._function(path.parent)
+        self._files(path, PCI_FILES)
+        self._links(path, PCI_LINKS)
+        vpd = path / "vpd"
+        if vpd.exists() and _read(path / "vendor") == MELLANOX:
+            self._vpd(vpd)
+
+    def _rdma(self, path: Path) -> None:
+        self._between(path)
+        self._files(path, RDMA_FILES)
+        self._links(path, DEVICE_LINKS)
+        for kind in sorted(path.glob("ports/*/gid_attrs/types/*")):
+            port, index = kind.parents[2], kind.name
+            gid = _read(port / "gids" / index)
+            if not _read(kind) or not gid:
+                continue
+            self._put(kind, _read(kind))
+            self._put(port / "gids" / index, self._other_address(gid))
+            ndev = port / "gid_attrs/ndevs" / index
+            if _read(ndev):
+                self._put(ndev, _read(ndev))
+
+    def _interfaces_named_by(self, device: Path) -> set[str]:
+        files = [device / "parent", *device.glob("ports/*/gid_attrs/ndevs/*")]
+        return {_read(each) for each in files} - {""}
+
+    def _interface(self, path: Path) -> None:
+        self._between(path)
+        self._files(path, NET_FILES)
+        self._links(path, DEVICE_LINKS)
+
+    def _between(self, path: Path) -> None:
+        """What lies between a PCI function and a class device: a virtio or auxiliary device."""
+        for above in reversed(path.parents):
+            if self.root not in above.parents:
+                continue
+            if _is_function(above):
+                self._function(above)
+            elif (above / "subsystem").is_symlink():
+                self._links(above, DEVICE_LINKS)
+
+    def _files(self, directory: Path, patterns: Iterable[str]) -> None:
+        for pattern in patterns:
+            for path in sorted(directory.glob(pattern)):
+                content = _read(path)
+                if content:
+                    self._put(path, content)
+
+    def _links(self, directory: Path, patterns: Iterable[str]) -> None:
+        for path in sorted(directory.iterdir()):
+            if path.is_symlink() and any(fnmatch.fnmatch(path.name, each) for each in patterns):
+                self.tree.put(self._relative(path), Link(path.readlink()))
+
+    def _put(self, path: Path, content: str) -> None:
+        self.tree.put(self._relative(path), File(content.encode("ascii", "replace") + b"\n"))
+
+    def _relative(self, path: Path) -> str:
+        return path.relative_to(self.root).as_posix()
+
+    def _vpd(self, path: Path) -> None:
+        try:
+            raw = path.read_bytes()
+        except OSError as error:
+            self.notes.append(f"{path}: {error.strerror}; run as root to tell bridges from NICs")
+            return
+        if not raw:
+            return
+        clean, blanked = clean_vpd(raw)
+        self.blanked += blanked
+        self.tree.put(self._relative(path), File(clean))
+
+    def _other_address(self, gid: str) -> str:
+        """Another address of the same kind; the same one for the same one."""
+        if gid not in self.addresses:
+            self.addresses[gid] = _nobodys_address(gid, len(self.addresses) + 1)
+        return self.addresses[gid]
+
+
+NOBODYS = tuple(
+    map(ipaddress.IPv6Network, ("fe80::/112", "::ffff:198.18.0.0/111", "2001:db8::/32"))
+)
+"""Where addresses come from that replace others: link-local, reserved for benchmarks, for books."""
+
+
+def _nobodys_address(gid: str, number: int) -> str:
+    address = _ipv6(gid)
+    local, mapped, public = (int(network.network_address) for network in NOBODYS)
+    kind = mapped if address.ipv4_mapped else local if address.is_link_local else public
+    return ":".join(re.findall("....", f"{kind + number:032x}"))
+
+
+def _ipv6(text: str) -> ipaddress.IPv6Address:
+    try:
+        return ipaddress.IPv6Address(text)
+    except ValueError:
+        return ipaddress.IPv6Address(0)
+
+
+def _is_function(path: Path) -> bool:
+    return re.fullmatch(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", path.name) is not None
+
+
+def _entries(directory: Path) -> list[Path]:
+    return sorted(directory.iterdir()) if directory.is_dir() else []
+
+
+def _read(path: Path) -> str:
+    """One line, or nothing: many files answer with an error where a value makes no sense."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+# Vital product data: an identifier, then fields of two letters, a length and a value
+
+
+def clean_vpd(raw: bytes) -> tuple[bytes, int]:
+    """The same data with every value blanked that could name one piece, and how many were."""
+    blanked = 0
+    clean = bytearray()
+    for tag, content in _resources(raw):
+        if tag == 0x82:
+            clean += _resource(tag, content)
+        elif tag == 0x90:
+            fields = bytearray()
+            for keyword, value in _fields(content):
+                if keyword == "RV":
+                    # The first byte makes the sum of everything up to it zero.
+                    body = bytes(clean) + bytes((tag,)) + len(content).to_bytes(2, "little")
+                    sum_so_far = sum(body + fields + b"RV" + bytes((len(value),)))
+                    value = bytes((-sum_so_far % 256,)) + bytes(len(value) - 1)
+                elif keyword not in VPD_KEPT:
+                    value = b"*" * len(value)
+                    blanked += 1
+                fields += keyword.encode("latin-1") + bytes((len(value),)) + value
+            clean += _resource(tag, bytes(fields))
+    return bytes(clean) + b"\x78", blanked
+
+
+def secrets_of_vpd(raw: bytes) -> Iterator[str]:
+    for tag, content in _resources(raw):
+        if tag in (0x90, 0x91):
+            for keyword, value in _fields(content):
+                if keyword not in (*VPD_KEPT, "RV", "RW"):
+                    yield value.decode("latin-1").strip("\0 ")
+
+
+def _resource(tag: int, content: bytes) -> bytes:
+    return bytes((tag,)) + len(content).to_bytes(2, "little") + content
+
+
+def _resources(raw: bytes) -> Iterator[tuple[int, bytes]]:
+    at = 0
+    while at + 3 <= len(raw) and raw[at] & 0x80:
+        length = int.from_bytes(raw[at + 1 : at + 3], "little")
+        yield raw[at], raw[at + 3 : at + 3 + length]
+        at += 3 + length
+
+
+def _fields(content: bytes) -> Iterator[tuple[str, bytes]]:
+    at = 0
+    while at + 3 <= len(content):
+        length = content[at + 2]
+        yield content[at : at + 2].decode("latin-1"), content[at + 3 : at + 3 + length]
+        at += 3 + length
+
+
+# The guard
+
+
+def secrets(root: Path, host_name: str) -> dict[str, str]:
+    """What may not be in a recording: the value, and what it is with the file that has it."""
+    found: dict[str, str] = {}
+    for pattern, what in (
+        ("class/net/*/address", "a MAC address"),
+        ("class/net/*/phys_switch_id", "a switch ID"),
+        ("class/infiniband/*/node_guid", "a GUID"),
+        ("class/infiniband/*/sys_image_guid", "a GUID"),
+        ("class/infiniband/*/node_desc", "a host name"),
+        ("class/infiniband/*/ports/*/gids/*", "a GID"),
+        ("class/dmi/id/*serial", "a serial number"),
+        ("class/dmi/id/*_uuid", "a UUID"),
+        ("class/dmi/id/*asset_tag", "an asset tag"),
+    ):
+        for path in root.glob(pattern):
+            value, where = _read(path), path.relative_to(root).as_posix()
+            if any(_ipv6(value) in network for network in NOBODYS):
+                continue
+            found.setdefault(value, f"{what} ({where})")
+            if what == "a MAC address" and len(value) == 17:
+                found.setdefault(_eui64(value), f"a MAC address in an IPv6 address ({where})")
+    for path in root.glob("bus/pci/devices/*/vpd"):
+        try:
+            raw = path.read_bytes()
+        except OSError:
+            continue
+        for value in secrets_of_vpd(raw):
+            where = path.relative_to(root).as_posix()
+            found.setdefault(value, f"a field of vital product data ({where})")
+    for name in {host_name, host_name.partition(".")[0]}:
+        found.setdefault(name, "a host name (what `hostname` says)")
+    return {value: what for value, what in found.items() if _telling(value)}
+
+
+def _eui64(mac: str) -> str:
+    """The half of an IPv6 address that the kernel makes of a MAC address."""
+    octets = [int(part, 16) for part in mac.split(":")]
+    octets[0] ^= 2
+    octets[3:3] = [0xFF, 0xFE]
+    return "".join(f"{octet:02x}" for octet in octets)
+
+
+def _telling(value: str) -> bool:
+    """Whether a value can name anything: not empty, not all zeros, not a filler."""
+    bare = _bare(value)
+    return len(bare) >= 4 and len(set(bare.removeprefix("fe80"))) > 2
+
+
+def _bare(text: str) -> str:
+    return re.sub(r"[:.\-]", "", text).lower()
+
+
+def leaks(lines: Iterable[str], found: dict[str, str]) -> Iterator[str]:
+    """The lines that hold a secret, and what it is; the secret itself is not repeated."""
+    bare = {(_bare(value), value.lower(), what) for value, what in found.items()}
+    for number, line in enumerate(lines, 1):
+        text, squeezed = line.lower(), _bare(line)
+        for value, written, what in sorted(bare):
+            hit = value in squeezed if len(value) >= 8 else _is_word(written, text)
+            if hit:
+                yield f"line {number} holds {what}"
+
+
+def _is_word(word: str, text: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) is not None
+
+
+# The commands
+
+
+def record(root: Path, host_name: str) -> tuple[str, list[str]]:
+    """The text of a recording, and what is to be said about it."""
+    recorder = Recorder(root)
+    lines = list(dump(recorder.record()))
+    found = sorted(set(leaks(lines, secrets(root, host_name))))
+    if found:
+        raise RecordError(
+            "nothing was written, because the recording would hold what names this machine:\n  "
+            + "\n  ".join(f"{each}: {_line(lines, each)}" for each in found[:20])
+            + f"\nIn brackets: the file below {root} that has it. If that is only a common word, "
+            "such as the asset tag\n`rail`, change it there while you record. Otherwise rename the "
+            "interface in question, or report this."
+        )
+    head = [
+        "# Hardware as /sys shows it, by tools/record_hardware.py; docs/hardware.md has the form.",
+        f"# Linux {os.uname().release}. No MAC address, GUID, serial number or host name is in it;",
+        f"# {len(recorder.addresses)} RDMA addresses are replaced, {recorder.blanked} fields of "
+        "vital product data blanked.",
+    ]
+    said = [
+        f"{len(lines)} lines",
+        f"{len(recorder.addresses)} RDMA addresses (GIDs) replaced by others of their kind",
+        f"{recorder.blanked} fields of vital product data blanked (serial numbers and the like)",
+        "MAC addresses, GUIDs, node descriptions, host and DMI data left out",
+        "kept: PCI addresses, interface and device names, part numbers, firmware versions",
+        *recorder.notes,
+    ]
+    return "\n".join(head + lines) + "\n", said
+
+
+def _line(lines: list[str], message: str) -> str:
+    """The name alone of the line that a message is about."""
+    number = int(message.split()[1])
+    return re.split(r": | = | -> ", lines[number - 1].strip())[0]
+
+
+def main(argv: Optional[list[str]] = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--build", metavar="RECORDING", type=Path, help="build this one below OUT")
+    parser.add_argument("--root", type=Path, default=Path("/sys"), help="instead of /sys")
+    parser.add_argument("out", metavar="OUT", type=Path, help="file to write, new")
+    given = parser.parse_args(argv)
+    try:
+        if given.build:
+            build(load(given.build), given.out)
+            print(f"{given.build} is built below {given.out}")
+            return 0
+        text, said = record(given.root, socket.gethostname())
+        with open(given.out, "x", encoding="ascii") as stream:
+            stream.write(text)
+    except (RecordError, OSError) as error:
+        print(f"record_hardware: {error}", file=sys.stderr)
+        return 1
+    print(f"{given.out}: " + "\n  ".join(said))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
