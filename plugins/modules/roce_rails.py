@@ -1,12 +1,12 @@
 #!/usr/bin/python
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Give every rail of a host its name, address, MTU and routes."""
+"""Give every rail of a host its name, address, MTU, routes and QoS settings."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: roce_rails
-short_description: Gives every rail of a host its name, address, MTU and routes
+short_description: Gives every rail of a host its name, address, MTU, routes and QoS settings
 version_added: "0.1.0"
 author:
   - Baremetal MPI RoCE founders (@baremetal)
@@ -25,6 +25,10 @@ description:
     others.
   - Removes what does not belong on a rail, that is other addresses, default routes in the main
     table, and rules and routes in its own table.
+  - Compares the NICs that are there with the model, and sets each rail's RoCE NIC to what the QoS
+    contract says. All that differs on a rail is set, or nothing; a rail on which something fails
+    gets back what was read before, and the others go on. A rail that is no RoCE NIC is not
+    applicable; on one that is, what cannot be set has failed.
   - A run that was killed is repaired by the next.
   - One run at a time works on a host; another waits for it, two minutes at most, and then fails.
 options:
@@ -152,12 +156,91 @@ options:
     description: Longest time to wait for the rails to come up after a change, in seconds.
     type: float
     default: 30
+  qos:
+    description:
+      - The QoS contract, as the variable C(roce_qos) has it. What is left out has its default.
+    type: dict
+    default: {}
+  nic:
+    description: Options of the NICs beyond the contract. What is null is left as the NIC has it.
+    type: dict
+    default: {}
+    suboptions:
+      max_read_request_bytes:
+        description: Largest PCIe read request, a power of two from V(128) to V(4096).
+        type: int
+        default: 4096
+      rings:
+        description:
+          - Entries of the rings of the Ethernet side, C(rx) and C(tx). RoCE does not pass through
+            them, and each entry takes memory on every channel.
+        type: dict
+      adaptive_routing:
+        description:
+          - Whether RoCE packets may be routed adaptively, each by another way. The fabric has to
+            do that as well. Needs C(mlxreg) or C(mstreg).
+        type: bool
+      accelerations:
+        description: Further fields of the register C(ROCE_ACCL), name and number.
+        type: dict
+      congestion_control:
+        description:
+          - Parameters of DCQCN, C(roce_np) and C(roce_rp), each a dictionary of name and number.
+          - Names are those of DOCA-OFED's files under C(/sys/class/net/RAIL/ecn), such as
+            C(rpg_ai_rate). The in-tree driver's own names are found by them.
+        type: dict
+  gpus:
+    description: The GPUs of this host, as C(cluster_gpus) has them; each has its rail beside it.
+    type: list
+    elements: dict
+    default: []
+  firmware:
+    description:
+      - Whether the firmware of the rails' NICs is set with C(mlxconfig) or C(mstconfig), on NICs
+        that have such firmware (driver C(mlx5_core)). It is Ethernet, without virtual functions,
+        with CNPs marked as the contract says, and O(firmware_parameters).
+      - A value is set for the next reset of the NIC. No reset is done; that one is needed is
+        recorded in C(/var/lib/baremetal-mpi-roce/reboot-required.d/rails-firmware.json).
+    type: bool
+    default: true
+  firmware_parameters:
+    description:
+      - Further parameters, by the names and with the numbers that C(mlxconfig) has, those of ports
+        as port 1 has them. Null leaves one as it is.
+      - What the contract gives is refused here, except C(ROCE_CC_PRIO_MASK_P1).
+    type: dict
+    default: {}
+  remove_vfs_in_use:
+    description:
+      - Whether virtual functions of a rail are removed although something uses them.
+      - One that a process holds open through VFIO, or that the host is reached by, is never
+        removed. Idle ones always are.
+    type: bool
+    default: false
+  boot:
+    description:
+      - Whether a systemd unit, C(baremetal-mpi-roce-rails.service), sets again at boot what a
+        reboot forgets, by the same code, installed under C(/usr/local/libexec/baremetal-mpi-roce/).
+      - Without it, or where there is nothing to set, an installed one is removed.
+    type: bool
+    default: true
+  boot_wait:
+    description: Longest time at boot for the rails' devices to appear and to hold, in seconds.
+    type: int
+    default: 60
+  boot_before:
+    description: Units that start jobs; at boot they wait until the rails are set up or have failed.
+    type: list
+    elements: str
+    default: []
 attributes:
   check_mode:
     description: Computes the same plan and changes nothing.
     support: full
   diff_mode:
-    description: Shows each file that changes, and per rail what differs in the running kernel.
+    description:
+      - Shows each file that changes, and per rail what differs in the running kernel and which
+        settings of its NIC differ.
     support: full
 notes:
   - Asks C(ip) for all rails at once. An unchanged run starts seven programs or fewer, and one
@@ -169,6 +252,7 @@ EXAMPLES = r"""
   baremetal.mpi_roce.roce_rails:
     rails: "{{ cluster_rails }}"
     management: "{{ cluster_management }}"
+    qos: "{{ roce_qos }}"
 
 - name: Configure one rail by hand
   baremetal.mpi_roce.roce_rails:
@@ -211,6 +295,83 @@ removed:
   type: list
   elements: str
   sample: []
+rails:
+  description: Per rail that is there, what the kernel has it at, when the module ends.
+  returned: when the host could be read
+  type: dict
+  contains:
+    RAIL:
+      description: One rail, by name.
+      type: dict
+      contains:
+        interface:
+          description: What it is called now.
+          type: str
+        mac:
+          description: Its MAC address.
+          type: str
+        mtu:
+          description: Largest IP packet, in bytes.
+          type: int
+        up:
+          description: Whether it is told to be up.
+          type: bool
+        carrier:
+          description: Whether its link is up.
+          type: bool
+        speed_gbps:
+          description: Speed in Gb/s; null without carrier or where its driver says none.
+          type: float
+  sample:
+    rail3:
+      interface: rail3
+      mac: "00:11:22:33:44:55"
+      mtu: 9000
+      up: true
+      carrier: true
+      speed_gbps: 800.0
+settings:
+  description: Per rail and setting of its NIC, what was wanted and found, and what came of it.
+  returned: when the host could be read
+  type: dict
+  contains:
+    RAIL:
+      description: The settings of one rail, by name.
+      type: dict
+      contains:
+        SETTING:
+          description: One setting.
+          type: dict
+          contains:
+            wanted:
+              description: What it shall be.
+              type: raw
+            found:
+              description: What was read at last.
+              type: raw
+            status:
+              description:
+                - V(ok), V(set), V(pending) (in check mode), V(needs_reset), V(not_supported) or
+                  V(failed).
+              type: str
+            tool:
+              description: The program or file that it was read and written with.
+              type: str
+            persistence:
+              description: V(runtime), which a reboot forgets, or V(firmware).
+              type: str
+            reason:
+              description: Why it is not as wanted.
+              type: str
+  sample:
+    rail3:
+      pfc:
+        wanted: [5]
+        found: [5]
+        status: ok
+        tool: dcb pfc
+        persistence: runtime
+        reason: ""
 checks:
   description: What was read back, one entry for each promise of each rail.
   returned: always
@@ -226,14 +387,13 @@ checks:
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Optional
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    as_dicts,
-    failure_message,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ending import end
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import ContractError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import arp, detect, lock
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.backend import BACKENDS
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.converge import (
@@ -258,6 +418,29 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.survey im
     Request,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.reboots import RecordError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.boot import deciding
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.boot.install import (
+    Done,
+    bring_about,
+    not_done,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.boot.sources import (
+    SourceError,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.boot.unit import BootOptions
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.firmware import ParameterError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.options import (
+    MAX_READ_REQUEST_BYTES,
+    OptionsError,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.request import QUICK_S
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.request import (
+    Host as NicHost,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.request import (
+    Request as NicRequest,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.session import Session
 
 RAIL = {
     "rail": {"type": "int", "required": True},
@@ -275,16 +458,66 @@ RAIL = {
     "gpu": {"type": "int"},
     "numa": {"type": "int"},
 }
+NIC = {
+    "max_read_request_bytes": {"type": "int", "default": MAX_READ_REQUEST_BYTES},
+    "rings": {"type": "dict"},
+    "adaptive_routing": {"type": "bool"},
+    "accelerations": {"type": "dict"},
+    "congestion_control": {"type": "dict"},
+}
 
 
-def converged(plan: Sequence[RailPlan], given: Mapping[str, Any], *, check_mode: bool) -> Outcome:
+def converged(
+    plan: Sequence[RailPlan],
+    given: Mapping[str, Any],
+    session: Optional[Session] = None,
+    *,
+    check_mode: bool,
+) -> Outcome:
     """One run, alone on this host; check mode too, as netplan generates into a scratch root."""
     management = Management.of(given["management"], login_address())
     request = Request(plan, given["arp"], given["check_path"], given["wait"], management)
     name = given["backend"]
     with lock.alone():
         backend = detect.backend_named(detect.detect(run) if name == detect.AUTO else name, run)
-        return converge(request, backend, Host(run), check_mode=check_mode)
+        return converge(request, backend, Host(run), check_mode=check_mode, further=session)
+
+
+def booted(
+    plan: Sequence[RailPlan],
+    given: Mapping[str, Any],
+    session: Session,
+    outcome: Outcome,
+    *,
+    check_mode: bool,
+) -> Done:
+    """The boot unit after the rails, and without their lock, which the unit takes itself.
+
+    What is wrong with it takes nothing away from what is known of the rails.
+    """
+    try:
+        return _booted(plan, given, session, outcome, check_mode=check_mode)
+    except (CommandError, SourceError, OSError) as error:
+        return Done(False, [], not_done(error))
+
+
+def _booted(
+    plan: Sequence[RailPlan],
+    given: Mapping[str, Any],
+    session: Session,
+    outcome: Outcome,
+    *,
+    check_mode: bool,
+) -> Done:
+    interfaces = tuple(rail.interface for rail in plan)
+    settings = session.outcome(check_mode=check_mode).settings
+    rails = deciding.Rails(interfaces, session.with_rdma, settings)
+    options = BootOptions(given["boot_wait"], tuple(given["boot_before"]))
+    now = deciding.circumstances(rails, outcome.checks, check_mode=check_mode)
+    installation = deciding.installation_of(
+        rails, session.request, options, asked=given["boot"], named=now.named
+    )
+    return bring_about(installation, partial(run, timeout_s=options.longest_s), now)
 
 
 def main() -> None:
@@ -310,6 +543,15 @@ def main() -> None:
             },
             "check_path": {"type": "bool", "default": True},
             "wait": {"type": "float", "default": 30},
+            "qos": {"type": "dict", "default": {}},
+            "nic": {"type": "dict", "default": {}, "options": NIC},
+            "gpus": {"type": "list", "elements": "dict", "default": []},
+            "firmware": {"type": "bool", "default": True},
+            "firmware_parameters": {"type": "dict", "default": {}},
+            "remove_vfs_in_use": {"type": "bool", "default": False},
+            "boot": {"type": "bool", "default": True},
+            "boot_wait": {"type": "int", "default": 60},
+            "boot_before": {"type": "list", "elements": "str", "default": []},
         },
         supports_check_mode=True,
     )
@@ -322,10 +564,14 @@ def main() -> None:
             networks=given["networks"],
             management=given["management"],
         )
-    except PlanError as error:
+        nics = NicRequest.read(given)
+    except (PlanError, ContractError, OptionsError, ParameterError) as error:
         module.fail_json(msg=f"rails: nothing was changed: {error}", layer=LAYER, checks=[])
+    session = Session(
+        nics, NicHost(run, quick=partial(run, timeout_s=QUICK_S)), given["rails"], given["gpus"]
+    )
     try:
-        outcome = converged(plan, given, check_mode=module.check_mode)
+        outcome = converged(plan, given, session, check_mode=module.check_mode)
     except (CommandError, RecordError, lock.BusyError) as error:
         module.fail_json(msg=f"rails: {error}", layer=LAYER, checks=[])
     except OSError as error:
@@ -334,15 +580,18 @@ def main() -> None:
             layer=LAYER,
             checks=[],
         )
-    result = {**vars(outcome), "checks": as_dicts(outcome.checks), "layer": LAYER}
-    message = failure_message(
-        LAYER,
-        outcome.checks,
-        "Rails that are not named here are as planned. When the cause is gone, run again.",
-    )
-    if message:
-        module.fail_json(msg=message, **result)
-    module.exit_json(**result)
+    boot = booted(plan, given, session, outcome, check_mode=module.check_mode)
+    settings = session.outcome(check_mode=module.check_mode)
+    result = {
+        **vars(outcome),
+        "changed": outcome.changed or boot.changed,
+        "diff": [*outcome.diff, *boot.diff],
+        "checks": [*outcome.checks, boot.check],
+        "rolled_back": sorted({*outcome.rolled_back, *settings.rolled_back}),
+        "settings": settings.settings,
+    }
+    remedy = "Rails that are not named here are as planned. When the cause is gone, run again."
+    end(module, LAYER, result.pop("checks"), remedy, **result)
 
 
 if __name__ == "__main__":

@@ -95,11 +95,13 @@ class FakeHost:
     def sleep(self, seconds):
         self.now += seconds
 
-    def converge(self, rails, *, check_mode=False, backend=None, **more):
+    def converge(self, rails, *, check_mode=False, backend=None, further=None, **more):
         wanted = plan.plan_rails(rails, **more.pop("plan", {}))
         request = survey.Request(wanted, **more)
         backend = backend or networkd.Networkd(self.run, self.root)
-        return converge.converge(request, backend, self.host(), check_mode=check_mode)
+        return converge.converge(
+            request, backend, self.host(), check_mode=check_mode, further=further
+        )
 
     def run(self, argv, *, check=True, stdin=None):
         self.commands.append(tuple(argv))

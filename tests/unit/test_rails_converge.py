@@ -432,7 +432,7 @@ def test_a_container_that_may_not_set_arp_says_so(host, monkeypatch):
 
 
 @given(st.data())
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, suppress_health_check=list(HealthCheck))
 def test_from_any_state_to_any_plan_in_one_run(tmp_path_factory, data):
     """Whatever a host was before, one run makes it the plan, and the next finds nothing to do."""
     host = FakeHost(tmp_path_factory.mktemp("host"))
@@ -463,3 +463,17 @@ def test_from_any_state_to_any_plan_in_one_run(tmp_path_factory, data):
     assert host.changing_commands() == []
     assert "mgmt0" not in host.touched
     assert host.links["mgmt0"]["addresses"] == ["10.10.1.1/22"]
+
+
+def test_each_rail_is_told_as_the_kernel_has_it(settled):
+    """What the ports at the other end of its cable are compared with."""
+    (settled.root / "sys/class/net/rail1/speed").write_text("400000\n")
+    (settled.root / "sys/class/net/rail2/speed").write_text("-1\n")
+    settled.links["rail0"]["carrier"] = False
+    rails = settled.converge(RAILS, check_mode=True).rails
+    assert list(rails) == ["rail0", "rail1", "rail2"]
+    assert [each["up"] for each in rails.values()] == [True, True, True]
+    assert [each["carrier"] for each in rails.values()] == [False, True, True]
+    assert [each["speed_gbps"] for each in rails.values()] == [None, 400.0, None]
+    assert {each["mtu"] for each in rails.values()} == {9000}
+    assert [each["interface"] for each in rails.values()] == ["rail0", "rail1", "rail2"]

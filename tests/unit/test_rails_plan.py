@@ -81,7 +81,7 @@ def test_links_of_two_addresses_route_the_pool_for_unbound_traffic():
         ({"interface": "a/b"}, "interface 'a/b' is no usable name"),
         ({"interface": "rail0123456789ab"}, "15 characters at most"),
         ({"pci": "5d:00.0"}, "pci '5d:00.0' is no PCI address like 0000:5d:00.0"),
-        ({"mtu": 900}, "mtu 900 is not a number from 1280 to 9216"),
+        ({"mtu": 900}, "mtu 900 is not a number from 1280 to 9978"),
         ({"mtu": "9000"}, "mtu '9000' is not a number"),
         ({"address": "10.100.0.300"}, "is no IPv4 address"),
         ({"address": "fd00::1", "prefix": 64}, "is no IPv4 address"),

@@ -22,7 +22,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import Fi
 
 from . import arp, device, intent, path_mtu, readback, service
 from .backend import Backend
+from .further import Further
 from .plan import RailPlan
+from .running import running
 from .survey import Host, Request, Survey
 from .writing import write_all
 
@@ -43,18 +45,35 @@ class Outcome:
     rolled_back: list[str]
     removed: list[str]
     """Interfaces that are rails no longer."""
+    rails: dict[str, dict[str, Any]]
+    """Each rail that is there, as the kernel has it at the end."""
 
 
-def converge(request: Request, backend: Backend, host: Host, *, check_mode: bool) -> Outcome:
+def converge(
+    request: Request,
+    backend: Backend,
+    host: Host,
+    *,
+    check_mode: bool,
+    further: Optional[Further] = None,
+) -> Outcome:
     """Bring the rails about and prove them. Raises CommandError when the host cannot be read."""
-    return _Run(request, backend, host, check_mode).outcome()
+    return _Run(request, backend, host, check_mode, further).outcome()
 
 
 class _Run:
     """One run on one host; the steps are in `outcome`."""
 
-    def __init__(self, request: Request, backend: Backend, host: Host, check_mode: bool) -> None:
+    def __init__(
+        self,
+        request: Request,
+        backend: Backend,
+        host: Host,
+        check_mode: bool,
+        further: Optional[Further],
+    ) -> None:
         self.survey = Survey(request, backend, host)
+        self.further = further
         self.request = request
         self.backend = backend
         self.host = host
@@ -63,10 +82,15 @@ class _Run:
         """What was said against single rails while they were set up."""
         self.rolled_back: list[str] = []
         self.reconfigured: list[str] = []
+        self.disturbed: list[str] = []
+        """Interfaces whose NIC was set to something else: its link may go down for a moment."""
 
     def outcome(self) -> Outcome:
         plans = self.survey.file_plans()
         diff = diffs(plans) + self.survey.running_diff()
+        if self.further is not None:
+            self.further.look(self.survey.present, self.survey.reached_by)
+            diff += self.further.diff
         drifted = [rail.interface for rail in self.survey.live if self.survey.incomplete(rail)]
         unfinished = intent.unfinished(self.host.root)
         changed = bool(diff or drifted or unfinished or self.survey.service != service.READY)
@@ -83,6 +107,7 @@ class _Run:
             reconfigured=self.reconfigured,
             rolled_back=self.rolled_back,
             removed=self.survey.removed,
+            rails=running(self.survey),
         )
 
     def _act(
@@ -101,7 +126,10 @@ class _Run:
             self.survey.service = service.state(self.backend.unit, self.host.run)
         intent.begin([*written, *again], self.host.root)
         write_all(plans)
-        self._rename()
+        if self._rename():
+            self.survey.look()
+        if self.further is not None:
+            self.disturbed = list(self.further.act(self.survey.present))
         self._apply(written, again)
         for rail in self.survey.live:
             if not self.survey.seen[rail.interface].arp_refused:
@@ -110,11 +138,12 @@ class _Run:
                     arp.write_settings(rail.interface, self.request.arp, self.host.root),
                 )
         self._clear_removed()
-        self._settle(bool(written or again))
+        self._settle(bool(written or again or self.disturbed))
         self._roll_back()
         intent.finish(self.host.root)
 
-    def _rename(self) -> None:
+    def _rename(self) -> bool:
+        renamed = False
         for rail in self.survey.live:
             naming = self.survey.namings[rail.interface]
             if naming.verdict != device.RENAME or naming.interface is None:
@@ -128,6 +157,8 @@ class _Run:
                 self.complaints[rail.interface] = str(error)
             else:
                 self.survey.namings[rail.interface] = device.Naming(device.NAMED, rail.interface)
+                renamed = True
+        return renamed
 
     def _apply(self, written: Sequence[str], again: Sequence[str]) -> None:
         if not written and not again:
@@ -160,7 +191,8 @@ class _Run:
 
     def _training(self) -> bool:
         """Whether a link that was just brought up may still be on its way to a carrier."""
-        links = (self.survey.state.links.get(name) for name in self.reconfigured)
+        brought_up = (*self.reconfigured, *self.disturbed)
+        links = (self.survey.state.links.get(name) for name in brought_up)
         return any(link is not None and link.up and not link.carrier for link in links)
 
     def _remove_foreign(self) -> bool:
@@ -254,6 +286,13 @@ class _Run:
                 )
                 own += [path] if path else []
             checks += own
+        if self.further is not None:
+            later = {
+                name: naming.reason
+                for name, naming in self.survey.namings.items()
+                if naming.verdict == device.REBOOT and not self.survey.blocked(name)
+            }
+            checks += self.further.checks(later, check_mode=self.check_mode)
         return checks
 
 

@@ -6,19 +6,17 @@ Read from sysfs under a root, so that a recorded tree serves as well as a live m
 
 from __future__ import annotations
 
-import contextlib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Optional
 
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.pci import way
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.ports import interfaces
+
 from .plan import RailPlan
 from .state import Link
-
-_PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-_REPRESENTOR = re.compile(r"(c\d+)?pf\d+(vf\d+|sf\d+|hpf)?")
 
 NO_PCI = "no PCI address in the model"
 
@@ -43,13 +41,11 @@ class Naming:
 
 
 def interfaces_by_pci(root: Path = Path("/")) -> dict[str, list[str]]:
-    """PCI address to the physical functions' interfaces at it, usually one."""
+    """PCI address to the interfaces of the function at it, usually one."""
     found: dict[str, list[str]] = {}
-    directory = root / "sys/class/net"
-    for entry in sorted(directory.iterdir()) if directory.is_dir() else ():
-        address = pci_address(entry)
-        if address and not _is_representor(entry):
-            found.setdefault(address, []).append(entry.name)
+    for entry in interfaces(root / "sys"):
+        if entry.pci and not entry.representor and not entry.subfunction:
+            found.setdefault(entry.pci, []).append(entry.name)
     return found
 
 
@@ -59,18 +55,8 @@ def pci_address(interface: Path) -> Optional[str]:
     A virtio device sits one step below its PCI function, so the device's own name is not enough.
     """
     device = interface / "device"
-    if not device.exists():
-        return None
-    steps = [part for part in device.resolve().parts if _PCI.fullmatch(part)]
+    steps = way(device.resolve()) if device.exists() else ()
     return steps[-1] if steps else None
-
-
-def _is_representor(interface: Path) -> bool:
-    """A virtual function's or the host's face on an embedded switch, not a port."""
-    with contextlib.suppress(OSError):
-        port = (interface / "phys_port_name").read_text(encoding="ascii").strip()
-        return _REPRESENTOR.fullmatch(port) is not None
-    return False
 
 
 def naming(

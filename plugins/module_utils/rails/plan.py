@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from ..qos.path_mtu import IP_MTU_LIMITS
+
 SOURCE = "source"
 """Each rail has a routing table of its own, looked up by its source address."""
 ARP = "arp"
@@ -19,9 +21,8 @@ ROUTINGS = (SOURCE, ARP)
 MAIN_TABLE = 254
 FIRST_METRIC = 1000
 """Metric of routes in the main table: after any route of the management network."""
-MTU_LIMITS = (1280, 9216)
 
-_INTERFACE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,14}")
+INTERFACE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,14}")
 _PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _RESERVED_TABLES = (0, 253, 254, 255)
 _MAIN_RULE = 32766
@@ -129,7 +130,7 @@ def _plan_rail(
     faults: list[str],
 ) -> Optional[RailPlan]:
     interface = str(rail.get("interface", ""))
-    if not _INTERFACE.fullmatch(interface):
+    if not INTERFACE.fullmatch(interface):
         faults.append(
             f"interface {interface!r} is no usable name: a letter, then letters, digits, - or _, "
             "15 characters at most"
@@ -140,8 +141,8 @@ def _plan_rail(
         if not _PCI.fullmatch(pci):
             faults.append(f"pci {rail['pci']!r} is no PCI address like 0000:5d:00.0")
     mtu = rail.get("mtu")
-    if not isinstance(mtu, int) or not MTU_LIMITS[0] <= mtu <= MTU_LIMITS[1]:
-        faults.append(f"mtu {mtu!r} is not a number from {MTU_LIMITS[0]} to {MTU_LIMITS[1]}")
+    if not isinstance(mtu, int) or not IP_MTU_LIMITS[0] <= mtu <= IP_MTU_LIMITS[1]:
+        faults.append(f"mtu {mtu!r} is not a number from {IP_MTU_LIMITS[0]} to {IP_MTU_LIMITS[1]}")
     offset = _offset(rail, faults)
     network = _network(rail, faults)
     gateway = _gateway(rail, network, faults)

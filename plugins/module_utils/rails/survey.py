@@ -67,10 +67,10 @@ class Survey:
         self.state = read_state(host.run)
         self.old_blocks = backend.read()
         by_pci = device.interfaces_by_pci(host.root)
-        reached_by = request.management.interfaces(self.state, self.old_blocks)
+        self.reached_by = request.management.interfaces(self.state, self.old_blocks)
         links, in_use = self.state.links, self.state.in_use
         self.namings = {
-            rail.interface: device.naming(rail, links, by_pci, in_use, reached_by)
+            rail.interface: device.naming(rail, links, by_pci, in_use, self.reached_by)
             for rail in request.rails
         }
         self.claims = self._find_claims()
@@ -120,6 +120,16 @@ class Survey:
             for rail in self.writable
             if self.namings[rail.interface].verdict in (device.NAMED, device.RENAME)
         ]
+
+    @property
+    def present(self) -> dict[str, str]:
+        """The live rails that are there, and what each is called now."""
+        named = {rail.interface: self.namings[rail.interface].interface for rail in self.live}
+        return {
+            name: interface
+            for name, interface in named.items()
+            if interface is not None and interface in self.state.links
+        }
 
     def _wanted_blocks(self) -> dict[str, str]:
         """A rail that must not be touched keeps the block it has."""

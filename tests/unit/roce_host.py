@@ -1,0 +1,370 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A host with RoCE NICs: `dcb`, `mlnx_qos`, `mlxreg`, configfs, sysfs and PCI space keep state.
+
+The programs print what the real ones print (iproute2 6.1, mlnx-tools 26.07, MFT), and refuse what
+mlx5 refuses: deleting a DSCP entry whose place another one took, and shares that are not 100 %.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+    CommandError,
+    Result,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import RdmaDevice
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce import engine, request
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.ethtool import Rings
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.setting import Rail
+
+NO_FIRMWARE = {"firmware": False}
+"""Requests of these tests: the firmware has its own."""
+PCI = "0000:{:02x}:00.0"
+
+
+def port(interface):
+    """As a ConnectX comes up: nothing trusted, nothing paused, all strict."""
+    return {
+        "dcbx": {"host": True, "cee": True, "ieee": True},
+        "app": set(),
+        "pfc": set(),
+        "tsa": ["strict"] * 8,
+        "bw": [0] * 8,
+        "prio_tc": list(range(8)),
+    }
+
+
+class FakeEthtool:
+    def __init__(self):
+        self.drivers, self.ring, self.paused = {}, {}, {}
+        self.deaf = set()
+
+    def driver(self, interface):
+        if interface not in self.drivers:
+            raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+        return self.drivers[interface]
+
+    def rings(self, interface):
+        return Rings(*self._of(self.ring, interface), 8192, 8192)
+
+    def set_rings(self, interface, rx, tx):
+        self.ring[interface] = (rx, tx)
+
+    def pause(self, interface):
+        return self._of(self.paused, interface)
+
+    def set_pause(self, interface, rx, tx):
+        if interface not in self.deaf:
+            self.paused[interface] = (rx, tx)
+
+    @staticmethod
+    def _of(values, interface):
+        if interface not in values:
+            raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+        return values[interface]
+
+
+class FakeNode:
+    """`tools` are the programs that are installed; `doca` makes the files of DOCA-OFED's driver."""
+
+    def __init__(
+        self, root: Path, count=2, *, tools=("dcb",), doca=False, driver="mlx5_core", rdma_cm=True
+    ):
+        self.root = root
+        self.tools = set(tools)
+        self.doca = doca
+        self.driver = driver
+        self.ethtool = FakeEthtool()
+        self.ports = {}
+        self.objects = {"dcbx", "pfc", "ets", "app"}
+        """What the driver's DCB knows."""
+        self.registers = {}
+        self.commands = []
+        self.broken = {}
+        """Words of a command, and what it then says on standard error."""
+        self.deaf = set()
+        """Words of commands that are taken and change nothing."""
+        self.rails = [self._add(number) for number in range(count)]
+        self.has_rdma_cm = rdma_cm
+        if rdma_cm:
+            self._load_rdma_cm()
+
+    @property
+    def physical(self):
+        return self.driver == "mlx5_core"
+
+    def _add(self, number):
+        name, device, pci = f"rail{number}", f"mlx5_{number}", PCI.format(16 + number)
+        self.ports[name] = port(name)
+        self.ethtool.drivers[name] = self.driver
+        if not self.physical:
+            return Rail(name, name, self.driver, None, RdmaDevice("software", f"rxe{number}"))
+        self.ethtool.ring[name], self.ethtool.paused[name] = (1024, 1024), (True, True)
+        self.registers[pci] = {
+            "roce_adp_retrans_field_select": 1,
+            "adaptive_routing_forced_en_field_select": 1,
+            "selective_repeat_forced_en_field_select": 0,
+            "roce_adp_retrans_en": 0,
+            "adaptive_routing_forced_en": 0,
+            "selective_repeat_forced_en": 0,
+        }
+        function = self.root / "sys/bus/pci/devices" / pci
+        function.mkdir(parents=True)
+        (function / "config").write_bytes(config_space(512))
+        if self.doca:
+            self._add_doca(name, device)
+        else:
+            self._write(f"sys/kernel/debug/mlx5/{pci}/cc_params/np_cnp_dscp", "0\n")
+            self._write(f"sys/kernel/debug/mlx5/{pci}/cc_params/np_cnp_prio", "0\n")
+            self._write(f"sys/kernel/debug/mlx5/{pci}/cc_params/rp_ai_rate", "5\n")
+        return Rail(name, name, self.driver, pci, RdmaDevice("rail", device, pci=pci))
+
+    def _add_doca(self, name, device):
+        self._write("sys/module/mlx5_core/version", "26.01-0.6.0\n")
+        self._write(f"sys/class/infiniband/{device}/tc/1/traffic_class", "")
+        for point in ("roce_np", "roce_rp"):
+            for priority in range(8):
+                self._write(f"sys/class/net/{name}/ecn/{point}/enable/{priority}", "0\n")
+        self._write(f"sys/class/net/{name}/ecn/roce_np/cnp_dscp", "0\n")
+        self._write(f"sys/class/net/{name}/ecn/roce_np/cnp_802p_prio", "0\n")
+        self._write(f"sys/class/net/{name}/ecn/roce_rp/rpg_ai_rate", "5\n")
+
+    def _load_rdma_cm(self):
+        for rail in self.rails:
+            place = f"sys/kernel/config/rdma_cm/{rail.device.name}/ports/1"
+            self._write(f"{place}/default_roce_mode", "IB/RoCE v1\n")
+            self._write(f"{place}/default_roce_tos", "0\n")
+
+    def _write(self, path, text):
+        path = self.root / path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    # What tests do with it
+
+    def host(self):
+        which = {name: f"/usr/sbin/{name}" for name in self.tools}.get
+        return request.Host(self.run, self.root, self.ethtool, which, os.getuid(), os.getgid())
+
+    def providers(self, **given):
+        wanted = request.Request.read({**NO_FIRMWARE, **given})
+        return wanted.providers(self.host())
+
+    def converge(self, *, check_mode=False, **given):
+        return engine.converge(self.rails, self.providers(**given), check_mode=check_mode)
+
+    def snapshot(self, name=None):
+        """All state there is, of one rail if named."""
+        number = None if name is None else int(name[-1])
+        files = {
+            str(path.relative_to(self.root)): path.read_bytes()
+            for path in sorted(self.root.rglob("*"))
+            if path.is_file()
+            and (
+                number is None
+                or any(word in str(path) for word in (name, f"_{number}", PCI.format(16 + number)))
+            )
+        }
+        keep = lambda values: {  # noqa: E731
+            key: value for key, value in values.items() if name in (None, key)
+        }
+        ports = {
+            key: {part: sorted(v) if isinstance(v, set) else v for part, v in value.items()}
+            for key, value in keep(self.ports).items()
+        }
+        return json.dumps([ports, keep(self.ethtool.ring), keep(self.ethtool.paused)]), files
+
+    def writes(self):
+        """Commands that change something."""
+        reading = lambda argv: "show" in argv or "--get" in argv or argv[-1] == "-a"  # noqa: E731
+        return [argv for argv in self.commands if not reading(argv)]
+
+    # The programs
+
+    def run(self, argv, *, check=True, stdin=None):
+        self.commands.append(tuple(argv))
+        words = set(argv)
+        program = argv[0]
+        for broken, told in self.broken.items():
+            if set(broken.split()) <= words:
+                return self._end(argv, 1, "", told, check)
+        if program not in {*self.tools, "modprobe", "ip"}:
+            raise CommandError(f"{program}: not installed")
+        if any(set(deaf.split()) <= words for deaf in self.deaf):
+            return self._end(argv, 0, "", "", check)
+        rc, out, err = getattr(self, f"_{program}")(list(argv[1:]), stdin)
+        return self._end(argv, rc, out, err, check)
+
+    @staticmethod
+    def _end(argv, rc, out, err, check):
+        if check and rc:
+            raise CommandError(f"{' '.join(argv)}: exit status {rc}: {err.strip() or out.strip()}")
+        return Result(tuple(argv), rc, out, err)
+
+    def _modprobe(self, words, _stdin):
+        assert words == ["rdma_cm"]
+        self._load_rdma_cm()
+        return 0, "", ""
+
+    def _dcb(self, words, _stdin):
+        show = words[:2] == ["-N", "-j"]
+        kind, verb, _dev, name, *rest = words[2:] if show else words
+        state = self.ports[name]
+        if show and (state is None or kind not in self.objects):
+            why = "Operation not supported" if state is None else "Attribute not found: Success"
+            return 1, "\n", f"Attribute read: {why}\n"
+        if show:
+            return 0, json.dumps(self._dcb_show(kind, state), separators=(",", ":")) + "\n", ""
+        if kind == "dcbx":
+            assert "host" in rest
+            state["dcbx"]["host"] = True
+        elif kind == "pfc":
+            assert rest[:2] == ["prio-pfc", "all:off"]
+            state["pfc"] = {int(word[0]) for word in rest[2:]}
+        elif kind == "ets":
+            return self._dcb_ets(state, rest)
+        elif kind == "app":
+            assert rest[0] == "dscp-prio"
+            pairs = {tuple(map(int, word.split(":"))) for word in rest[1:]}
+            if verb == "add":
+                if self.physical:  # mlx5: the new entry takes the place of the former one
+                    keys = {dscp for dscp, _priority in pairs}
+                    state["app"] = {pair for pair in state["app"] if pair[0] not in keys}
+                state["app"] |= pairs
+            elif not pairs <= state["app"]:
+                return 1, "", "Attribute write: No such file or directory\n"
+            else:
+                state["app"] -= pairs
+        return 0, "", ""
+
+    def _dcb_ets(self, state, rest):
+        new = {"tc-tsa": list(state["tsa"]), "tc-bw": list(state["bw"]), "prio-tc": []}
+        for word in rest:
+            if word in new:
+                values = new[word] = []
+            else:
+                values.append(word.split(":")[1])
+        shares = [int(value) for value in new["tc-bw"]]
+        if sum(shares) != (100 if "ets" in new["tc-tsa"] else 0):
+            return 1, "", f"Bandwidth percentages in tc-bw sum to {sum(shares)}%\n"
+        state.update(tsa=new["tc-tsa"], bw=shares, prio_tc=[int(tc) for tc in new["prio-tc"]])
+        return 0, "", ""
+
+    def _dcb_show(self, kind, state):
+        if kind == "dcbx":
+            return state["dcbx"]
+        if kind == "pfc":
+            on = [priority in state["pfc"] for priority in range(8)]
+            return {"pfc_cap": 8, "macsec_bypass": False, "delay": 0, "prio_pfc": on}
+        if kind == "ets":
+            # mlx5 shows 100 for every class that is not shared
+            bw = [share if how == "ets" else 100 for how, share in zip(state["tsa"], state["bw"])]
+            return {
+                "willing": False,
+                "ets_cap": 8,
+                "cbs": False,
+                "tc_bw": bw if self.physical else state["bw"],
+                "pg_bw": [0] * 8,
+                "tc_tsa": state["tsa"],
+                "prio_tc": state["prio_tc"],
+                "reco_tc_bw": [0] * 8,
+                "reco_tc_tsa": ["strict"] * 8,
+                "reco_prio_tc": [0] * 8,
+            }
+        return {"dscp_prio": [list(pair) for pair in sorted(state["app"])]} if state["app"] else {}
+
+    def _mlnx_qos(self, words, _stdin):
+        assert words[0] == "-i"
+        name, rest = words[1], words[2:]
+        state = self.ports[name]
+        entries = dict(state["app"])
+        while rest:
+            option = rest.pop(0)
+            if option == "-a":
+                continue
+            value = rest.pop(0)
+            if option == "-d":
+                state["dcbx"]["host"] = value == "os"
+            elif option == "--trust":
+                entries = {dscp: dscp >> 3 for dscp in range(64)} if value == "dscp" else {}
+            elif option == "--dscp2prio":
+                _set, dscp, priority = value.split(",")
+                entries[int(dscp)] = int(priority)
+            elif option == "--pfc":
+                state["pfc"] = {place for place, on in enumerate(value.split(",")) if on == "1"}
+            elif option == "--tsa":
+                state["tsa"] = value.split(",")
+            elif option == "--tcbw":
+                state["bw"] = [int(share) for share in value.split(",")]
+            elif option == "--prio_tc":
+                state["prio_tc"] = [int(tc) for tc in value.split(",")]
+            else:
+                raise AssertionError(option)
+        state["app"] = set(entries.items())
+        return 0, mlnx_qos_text(state), ""
+
+    def _mlxreg(self, words, _stdin):
+        assert words[0] == "-d" and words[2:4] == ["--reg_name", "ROCE_ACCL"], words
+        fields = self.registers[words[1]]
+        if "--set" in words:
+            for pair in words[words.index("--set") + 1].split(","):
+                name, value = pair.split("=")
+                fields[name] = int(value, 16)
+        rows = "".join(f"{name:<46} | 0x{value:08x}\n" for name, value in fields.items())
+        head = f"Sending access register...\n\n{'Field Name':<46} | Data\n{'=' * 60}\n"
+        return 0, f"{head}{rows}{'=' * 60}\n", ""
+
+    _mstreg = _mlxreg
+
+
+def kernel_writes(monkeypatch):
+    """`traffic_class` shows what is written to it in its own words."""
+    plain = Path.write_text
+
+    def write_text(path, text, **more):
+        if path.name == "traffic_class":
+            value = text.strip().removeprefix("tclass=")
+            text = "" if value in ("-1", "") else f"Global tclass={value}\n"
+        return plain(path, text, **more)
+
+    monkeypatch.setattr(Path, "write_text", write_text)
+
+
+def mlnx_qos_text(state):
+    """What `mlnx_qos -i rail0 -a` prints."""
+    mode = "OS" if state["dcbx"].get("host") else "Firmware"
+    text = (
+        f"DCBX mode: {mode} controlled\nPriority trust state: {'dscp' if state['app'] else 'pcp'}\n"
+    )
+    if state["app"]:
+        text += "dscp2prio mapping:\n"
+        for priority in range(8):
+            dscps = sorted(dscp for dscp, own in state["app"] if own == priority)
+            for first in range(0, len(dscps), 8):
+                listed = "".join(f"{dscp:02d}," for dscp in dscps[first : first + 8])
+                text += f"\tprio:{priority} dscp:{listed}\n"
+    text += "Receive buffer size (bytes): 20016,156096,0,0,0,0,0,0,max_buffer_size=1027728\n"
+    text += "Cable len: 7\nPFC configuration:\n\tpriority    0   1   2   3   4   5   6   7\n"
+    enabled = "".join(f"{int(priority in state['pfc'])}   " for priority in range(8))
+    text += f"\tenabled     {enabled}\n\tbuffer      0   0   0   1   0   0   0   0   \n"
+    for tc in range(8):
+        how = state["tsa"][tc] + (f", bw: {state['bw'][tc]}%" if state["tsa"][tc] == "ets" else "")
+        text += f"tc: {tc} ratelimit: unlimited, tsa: {how}\n"
+        for priority, own in enumerate(state["prio_tc"]):
+            text += f"\t priority:  {priority}\n" if own == tc else ""
+    return text
+
+
+def config_space(read_request):
+    """256 bytes with a power-management and then a PCI Express capability."""
+    space = bytearray(256)
+    space[0x34] = 0x40
+    space[0x40:0x42] = bytes([0x01, 0x60])
+    space[0x60:0x62] = bytes([0x10, 0x00])
+    code = (read_request // 128).bit_length() - 1
+    space[0x68:0x6A] = (0x0010 | code << 12 | 0x0100 | 0x002F).to_bytes(2, "little")
+    return bytes(space)

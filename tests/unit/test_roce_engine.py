@@ -1,0 +1,310 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""All of a rail or nothing, no rail at another's cost, and the truth about each setting."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import RdmaDevice
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce import engine
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.setting import (
+    FIRMWARE,
+    RUNTIME,
+    Rail,
+    Reading,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+NIC = RdmaDevice("rail", "mlx5_0", pci="0000:5d:00.0")
+RXE = RdmaDevice("software", "rxe0")
+
+
+class Dial:
+    """A setting that is a number in a dictionary."""
+
+    tool = "dial"
+
+    def __init__(self, store, rail, name, wanted, persistence=RUNTIME):
+        self.store, self.rail, self.name, self.wanted = store, rail, name, wanted
+        self.persistence = persistence
+        self.key = (rail, name)
+
+    def read(self):
+        value = self.store.values.get(self.key, 0)
+        if isinstance(value, Exception):
+            raise value
+        return value if isinstance(value, Reading) else Reading(value, pending=self._pending())
+
+    def _pending(self):
+        return self.store.pending.get(self.key)
+
+    def write(self):
+        self.store.log.append(("write", *self.key))
+        self._set(self.wanted)
+
+    def restore(self, reading):
+        self.store.log.append(("restore", *self.key))
+        if self.key in self.store.stuck:
+            raise OSError(5, "Input/output error", "/sys/dial")
+        self.store.values[self.key] = reading.found
+
+    def _set(self, value):
+        if self.key in self.store.failing:
+            self.store.values[self.key] = 99  # it may have done half of it
+            raise CommandError("dial: exit status 1: no")
+        if self.persistence == FIRMWARE:
+            self.store.pending[self.key] = value
+        elif self.key not in self.store.deaf:
+            self.store.values[self.key] = value
+
+
+class Store:
+    def __init__(self, device=NIC, rails=2, dials=("a", "b", "c"), firmware=()):
+        self.values, self.pending, self.log = {}, {}, []
+        self.failing, self.deaf, self.stuck = set(), set(), set()
+        self.rails = [
+            Rail(f"rail{number}", f"rail{number}", "mlx5_core", None, device)
+            for number in range(rails)
+        ]
+        self.dials, self.firmware = dials, firmware
+
+    def provider(self, rail):
+        names = [(name, RUNTIME) for name in self.dials] + [(n, FIRMWARE) for n in self.firmware]
+        return [Dial(self, rail.name, name, 1, kind) for name, kind in names]
+
+    def converge(self, check_mode=False):
+        return engine.converge(self.rails, [self.provider], check_mode=check_mode)
+
+
+def of(outcome, rail, name):
+    return outcome.settings[rail][name]
+
+
+def statuses(outcome, rail):
+    return {name: state["status"] for name, state in outcome.settings[rail].items()}
+
+
+def test_what_differs_is_set_and_read_back():
+    store = Store()
+    store.values["rail0", "b"] = 1
+    outcome = store.converge()
+    assert outcome.changed
+    assert statuses(outcome, "rail0") == {"a": "set", "b": "ok", "c": "set"}
+    assert ("write", "rail0", "b") not in store.log
+    assert outcome.written == ["rail0", "rail1"]
+    assert {check.status for check in outcome.checks} == {"ok"}
+
+
+def test_planning_twice_is_empty():
+    store = Store(firmware=("f",))
+    store.converge()
+    store.log.clear()
+    outcome = store.converge()
+    assert (outcome.changed, outcome.diff, store.log) == (False, [], [])
+
+
+def test_check_mode_writes_nothing_and_shows_exactly_what_differs():
+    store = Store()
+    store.values.update({("rail0", name): 1 for name in "abc"})
+    store.values["rail1", "a"] = store.values["rail1", "c"] = 1
+    outcome = store.converge(check_mode=True)
+    assert store.log == []
+    assert outcome.diff == [
+        {
+            "before_header": "rail1 (settings)",
+            "after_header": "rail1 (settings)",
+            "before": "b: 0\n",
+            "after": "b: 1\n",
+        }
+    ]
+    assert statuses(outcome, "rail1") == {"a": "ok", "b": "pending", "c": "ok"}
+    assert [check.status for check in outcome.checks] == ["ok"] * 4 + ["pending", "ok"]
+
+
+def test_a_failure_in_the_middle_puts_the_rail_back_and_the_others_go_on():
+    store = Store()
+    store.values["rail0", "a"] = 7
+    store.failing.add(("rail0", "b"))
+    outcome = store.converge()
+    # in reverse order, the one that failed half-way included
+    assert store.log[:4] == [
+        ("write", "rail0", "a"),
+        ("write", "rail0", "b"),
+        ("restore", "rail0", "b"),
+        ("restore", "rail0", "a"),
+    ]
+    assert store.values["rail0", "a"] == 7
+    assert store.values["rail0", "b"] == 0
+    assert outcome.rolled_back == ["rail0"]
+    assert statuses(outcome, "rail1") == {"a": "set", "b": "set", "c": "set"}
+    assert statuses(outcome, "rail0") == {"a": "failed", "b": "failed", "c": "failed"}
+    assert of(outcome, "rail0", "b")["reason"] == (
+        "could not be set: dial: exit status 1: no; all settings of this rail were put back to "
+        "what they were"
+    )
+    assert of(outcome, "rail0", "a")["reason"] == "as it was, all or nothing on a rail: see b"
+    assert of(outcome, "rail0", "a")["found"] == 7
+
+
+def test_what_was_taken_and_changed_nothing_is_found_by_the_read_back():
+    store = Store(rails=1)
+    store.deaf.add(("rail0", "c"))
+    outcome = store.converge()
+    assert [store.values["rail0", name] for name in "ab"] == [0, 0]
+    assert of(outcome, "rail0", "c")["reason"].startswith("was set and read back as 0;")
+
+
+@pytest.mark.parametrize("odd", [KeyError("tc"), IndexError("list"), TypeError("NoneType")])
+def test_an_answer_that_nobody_foresaw_fails_its_rail_alone(odd):
+    store = Store()
+    store.values["rail0", "b"] = odd
+    outcome = store.converge()
+    assert outcome.written == ["rail1"]
+    assert "not understood" in of(outcome, "rail0", "b")["reason"]
+
+
+def test_what_cannot_be_put_back_is_said():
+    store = Store(rails=1)
+    store.failing.add(("rail0", "c"))
+    store.stuck.add(("rail0", "a"))
+    outcome = store.converge()
+    assert (
+        "a could not be put back: /sys/dial: Input/output error"
+        in (of(outcome, "rail0", "c")["reason"])
+    )
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        CommandError("dcb: not installed"),
+        OSError(13, "Permission denied", "/sys/x"),
+        Reading.unsupported("no such thing"),
+        Reading(5, refused="somebody uses it"),
+    ],
+)
+def test_a_nic_that_cannot_keep_one_promise_is_not_touched(value):
+    store = Store()
+    store.values["rail0", "b"] = value
+    outcome = store.converge()
+    assert [entry for entry in store.log if entry[1] == "rail0"] == []
+    assert statuses(outcome, "rail0") == {"a": "failed", "b": "failed", "c": "failed"}
+    assert statuses(outcome, "rail1") == {"a": "set", "b": "set", "c": "set"}
+    assert [entry["after_header"] for entry in outcome.diff] == ["rail1 (settings)"]
+    assert statuses(store.converge(check_mode=True), "rail0")["a"] == "failed"
+
+
+def test_soft_roce_need_not_have_everything():
+    store = Store(device=RXE, rails=1)
+    store.values["rail0", "b"] = Reading.unsupported("no such thing")
+    outcome = store.converge()
+    assert statuses(outcome, "rail0") == {"a": "set", "b": "not_supported", "c": "set"}
+    assert [check.status for check in outcome.checks] == ["ok", "not_applicable", "ok"]
+
+
+def test_a_refusal_holds_on_soft_roce_too():
+    store = Store(device=RXE, rails=1)
+    store.values["rail0", "b"] = Reading(5, refused="somebody uses it")
+    assert statuses(store.converge(), "rail0") == {"a": "failed", "b": "failed", "c": "failed"}
+    assert store.log == []
+
+
+def test_what_something_else_keeps_is_no_failure_on_a_nic():
+    store = Store(rails=1)
+    store.values["rail0", "b"] = Reading.kept_otherwise("firmware holds it")
+    outcome = store.converge()
+    assert statuses(outcome, "rail0") == {"a": "set", "b": "not_supported", "c": "set"}
+
+
+def test_firmware_waits_for_its_reset():
+    store = Store(rails=1, firmware=("f",))
+    assert of(store.converge(check_mode=True), "rail0", "f")["status"] == "pending"
+    assert [reason.subject for reason in store.converge(check_mode=True).resets] == ["rail0 f"]
+    outcome = store.converge()
+    assert of(outcome, "rail0", "f")["status"] == "needs_reset"
+    assert [check.status for check in outcome.checks] == ["ok", "ok", "ok", "reboot"]
+    assert [(r.subject, r.wanted, r.running) for r in outcome.resets] == [("rail0 f", "1", "0")]
+    again = store.converge()
+    assert not again.changed
+    assert of(again, "rail0", "f")["status"] == "needs_reset"
+    assert [reason.subject for reason in again.resets] == ["rail0 f"]
+    store.values["rail0", "f"] = 1
+    del store.pending["rail0", "f"]
+    assert of(store.converge(), "rail0", "f")["status"] == "ok"
+    assert store.converge().resets == []
+
+
+def test_a_value_that_would_go_away_at_the_next_reset_is_written():
+    store = Store(rails=1, dials=(), firmware=("f",))
+    store.values["rail0", "f"], store.pending["rail0", "f"] = 1, 3
+    outcome = store.converge()
+    assert outcome.diff[0]["before"] == "f: 3\n"
+    assert store.pending["rail0", "f"] == 1
+    assert of(outcome, "rail0", "f")["status"] == "set"
+
+
+def test_what_is_no_roce_nic_is_one_line_naming_its_driver():
+    store = Store(rails=0)
+    store.rails = [Rail("rail0", "rail0", "veth")]
+    outcome = store.converge()
+    (check,) = outcome.checks
+    assert (check.name, check.subject, check.status) == ("rail_settings", "rail0", "not_applicable")
+    assert check.reason == "not applicable on what is no RoCE NIC (driver veth)"
+    assert outcome.settings == {"rail0": {}}
+
+
+def test_a_roce_nic_without_rdma_device_has_failed():
+    store = Store(rails=0)
+    store.rails = [Rail("rail0", "ens5f0", "mlx5_core")]
+    (check,) = store.converge().checks
+    assert check.status == "failed"
+    assert "modprobe mlx5_ib" in check.reason
+
+
+def test_a_provider_for_any_nic_is_asked_where_there_is_no_rdma():
+    store = Store(rails=0)
+    store.rails = [Rail("rail0", "rail0", "igb")]
+
+    class Any:
+        any_nic = True
+
+        def __call__(self, rail):
+            return store.provider(rail)
+
+    outcome = engine.converge(store.rails, [Any(), store.provider])
+    assert statuses(outcome, "rail0") == {"a": "set", "b": "set", "c": "set"}
+
+
+def test_what_is_kept_in_memory_is_forgotten_before_it_is_read_back():
+    store = Store(rails=1, dials=("a",))
+    known = {}
+
+    class Remembering(Dial):
+        def read(self):
+            return known.setdefault(self.key, super().read())
+
+        def forget(self):
+            known.clear()
+
+    outcome = engine.converge(store.rails, [lambda r: [Remembering(store, r.name, "a", 1)]])
+    assert of(outcome, "rail0", "a")["status"] == "set"
+
+
+@given(
+    st.dictionaries(
+        st.tuples(st.sampled_from(["rail0", "rail1"]), st.sampled_from("abc")), st.integers(0, 2)
+    ),
+    st.sets(st.tuples(st.sampled_from(["rail0", "rail1"]), st.sampled_from("abc"))),
+)
+def test_a_rail_is_all_wanted_or_all_as_it_was(values, failing):
+    store = Store()
+    store.values, store.failing = dict(values), failing
+    before = {(r.name, n): values.get((r.name, n), 0) for r in store.rails for n in "abc"}
+    store.converge()
+    for rail in ("rail0", "rail1"):
+        now = [store.values.get((rail, name), 0) for name in "abc"]
+        assert now in ([1, 1, 1], [before[rail, name] for name in "abc"])
+    store.failing = set()
+    store.converge()
+    assert not store.converge().changed

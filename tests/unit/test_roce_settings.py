@@ -1,0 +1,604 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The contract on simulated NICs: each tool, each setting, drift, and what a NIC cannot do."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+    CommandError,
+    NoAnswerError,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce import (
+    dcb,
+    engine,
+    mlnx_qos,
+    options,
+    pci_config,
+    qos_settings,
+    rdma_cm,
+    request,
+)
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.unit.roce_host import PCI, FakeNode, config_space, kernel_writes, mlnx_qos_text
+
+GOLDEN = Path(__file__).parent / "golden"
+MAP = "0-25:0 26:3 27-47:0 48:6 49-63:0"
+
+
+@pytest.fixture(autouse=True)
+def kernel(monkeypatch):
+    kernel_writes(monkeypatch)
+
+
+@pytest.fixture(params=["inbox", "doca", "soft"])
+def node(request, tmp_path):
+    return {
+        "inbox": lambda: FakeNode(tmp_path),
+        "doca": lambda: FakeNode(tmp_path, tools=("mlnx_qos", "dcb", "mlxreg"), doca=True),
+        "soft": lambda: FakeNode(tmp_path, driver="virtio_net"),
+    }[request.param]()
+
+
+@pytest.fixture
+def inbox(tmp_path):
+    return FakeNode(tmp_path)
+
+
+@pytest.fixture
+def doca(tmp_path):
+    return FakeNode(tmp_path, tools=("mlnx_qos", "mlxreg"), doca=True)
+
+
+def reason(outcome, name, rail="rail0"):
+    return outcome.settings[rail][name]["reason"]
+
+
+def status(outcome, rail="rail0"):
+    return {name: state["status"] for name, state in outcome.settings[rail].items()}
+
+
+def failed(outcome):
+    return {
+        (check.subject, check.name): check.reason
+        for check in outcome.checks
+        if check.status == "failed"
+    }
+
+
+def test_a_bare_nic_gets_the_contract(node):
+    outcome = node.converge()
+    assert failed(outcome) == {}
+    state = node.ports["rail0"]
+    assert dict(state["app"])[26] == 3
+    assert dict(state["app"])[48] == 6
+    assert len(state["app"]) == 64
+    assert state["pfc"] == {3}
+    assert (state["prio_tc"], state["bw"]) == ([0, 0, 0, 3, 0, 0, 6, 0], [50, 0, 0, 50, 0, 0, 0, 0])
+    assert (state["tsa"][3], state["tsa"][6]) == ("ets", "strict")
+    shown = {name: entry["found"] for name, entry in outcome.settings["rail0"].items()}
+    assert (shown["roce_mode"], shown["cma_roce_tos"]) == ("RoCE v2", 106)
+    if node.physical:
+        assert node.ethtool.paused["rail0"] == (False, False)
+        assert pci_config.max_read_request(PCI.format(16), node.root) == 4096
+        assert (shown["cnp_dscp"], shown["cnp_priority"]) == (48, 6)
+
+
+def test_the_second_run_asks_little_and_changes_nothing(node):
+    node.converge()
+    node.commands.clear()
+    before = node.snapshot()
+    outcome = node.converge()
+    assert (outcome.changed, outcome.diff) == (False, [])
+    assert node.writes() == []
+    assert node.snapshot() == before
+    assert len(node.commands) == len(node.rails) * (1 if "mlnx_qos" in node.tools else 4)
+
+
+def test_check_mode_writes_nothing(node):
+    before = node.snapshot()
+    outcome = node.converge(check_mode=True)
+    assert node.writes() == []
+    assert node.snapshot() == before
+    assert outcome.changed
+    assert "pending" in status(outcome).values()
+    assert not {"failed", "set"} & set(status(outcome).values())
+
+
+@pytest.mark.parametrize("kind", ["inbox", "doca", "soft"])
+def test_the_diff_of_a_bare_nic(tmp_path, kind):
+    node = {
+        "inbox": lambda: FakeNode(tmp_path, 1),
+        "doca": lambda: FakeNode(tmp_path, 1, tools=("mlnx_qos",), doca=True),
+        "soft": lambda: FakeNode(tmp_path, 1, driver="virtio_net"),
+    }[kind]()
+    (diff,) = node.converge(check_mode=True).diff
+    text = f"{diff['before_header']}\n{diff['before']}---\n{diff['after']}"
+    assert text == (GOLDEN / f"roce_settings_{kind}.diff").read_text()
+
+
+DRIFT = {
+    "trust": lambda node: node.ports["rail1"]["app"].clear(),
+    "dscp_to_priority": lambda node: (
+        node.ports["rail1"]["app"].remove((26, 3)),
+        node.ports["rail1"]["app"].add((26, 0)),
+    ),
+    "priority_to_tc": lambda node: node.ports["rail1"]["prio_tc"].__setitem__(5, 3),
+    "ets": lambda node: node.ports["rail1"]["bw"].__setitem__(slice(0, 4), [90, 0, 0, 10]),
+    "pfc": lambda node: node.ports["rail1"]["pfc"].add(4),
+    "dcbx": lambda node: node.ports["rail1"]["dcbx"].update(host=False),
+    "link_pause": lambda node: node.ethtool.paused.update(rail1=(True, False)),
+    "max_read_request_bytes": lambda node: pci_config.set_max_read_request(
+        PCI.format(17), 512, node.root
+    ),
+    "roce_mode": lambda node: file(
+        node, "sys/kernel/config/rdma_cm/*_1/ports/1/default_roce_mode", "IB/RoCE v1"
+    ),
+    "cma_roce_tos": lambda node: file(
+        node, "sys/kernel/config/rdma_cm/*_1/ports/1/default_roce_tos", "96"
+    ),
+    "traffic_class": lambda node: file(node, "sys/class/infiniband/*_1/tc/1/traffic_class", "96"),
+    "ecn_np": lambda node: file(node, "sys/class/net/rail1/ecn/roce_np/enable/3", "0"),
+    "ecn_rp": lambda node: file(node, "sys/class/net/rail1/ecn/roce_rp/enable/3", "0"),
+    "cnp_dscp": lambda node: file(node, "sys/class/net/rail1/ecn/roce_np/cnp_dscp", "46"),
+    "cnp_priority": lambda node: file(node, "sys/class/net/rail1/ecn/roce_np/cnp_802p_prio", "0"),
+}
+
+
+def file(node, pattern, text):
+    (path,) = node.root.glob(pattern)
+    path.write_text(f"{text}\n")
+
+
+@pytest.mark.parametrize("name", DRIFT)
+def test_drift_of_one_setting_is_shown_alone_and_repaired_alone(doca, name):
+    doca.converge()
+    settled, other = doca.snapshot("rail1"), doca.snapshot("rail0")
+    DRIFT[name](doca)
+    assert doca.snapshot("rail1") != settled
+    doca.commands.clear()
+    shown = doca.converge(check_mode=True)
+    (diff,) = shown.diff
+    assert diff["before_header"] == "rail1 (settings)"
+    named = [line.split(":")[0] for line in diff["after"].splitlines()]
+    # without an entry for a DSCP nothing is mapped either
+    assert named == (["trust", "dscp_to_priority"] if name == "trust" else [name])
+    assert status(shown, "rail1")[name] == "pending"
+    assert doca.writes() == []
+    outcome = doca.converge()
+    assert status(outcome, "rail1")[name] == "set"
+    assert outcome.written == ["rail1"]
+    assert not [argv for argv in doca.writes() if "rail0" in argv]
+    assert (doca.snapshot("rail1"), doca.snapshot("rail0")) == (settled, other)
+    assert not doca.converge().changed
+
+
+@pytest.mark.parametrize(
+    "name", ["trust", "dscp_to_priority", "priority_to_tc", "ets", "pfc", "dcbx"]
+)
+def test_drift_is_repaired_by_iproute2_as_well(inbox, name):
+    inbox.converge()
+    settled = inbox.snapshot("rail1")
+    DRIFT[name](inbox)
+    assert status(inbox.converge(), "rail1")[name] == "set"
+    assert inbox.snapshot("rail1") == settled
+
+
+def test_a_second_priority_for_a_dscp_is_taken_away(tmp_path):
+    node = FakeNode(tmp_path, driver="virtio_net")
+    node.converge()
+    node.ports["rail0"]["app"].add((26, 0))
+    outcome = node.converge(check_mode=True)
+    assert outcome.diff[0]["before"] == f"dscp_to_priority: {MAP.replace('26:3', '26:0+3')}\n"
+    node.converge()
+    assert (26, 0) not in node.ports["rail0"]["app"]
+    assert not node.converge().changed
+
+
+@pytest.mark.parametrize(
+    ("broken", "culprit"),
+    [
+        ("pfc set rail0", "pfc"),
+        ("ets set rail0", "priority_to_tc"),
+        ("app add rail0", "trust"),
+    ],
+)
+def test_a_rail_on_which_a_program_fails_is_as_before(inbox, broken, culprit):
+    inbox.ethtool.paused["rail0"] = (True, False)
+    before = inbox.snapshot("rail0")
+    inbox.broken[broken] = "Attribute write: Device or resource busy\n"
+    outcome = inbox.converge()
+    assert inbox.snapshot("rail0") == before
+    assert outcome.rolled_back == ["rail0"]
+    assert set(status(outcome, "rail1").values()) == {"set", "ok", "not_supported"}
+    assert "Device or resource busy" in failed(outcome)["rail0", f"rail_{culprit}"]
+    assert "put back" in failed(outcome)["rail0", f"rail_{culprit}"]
+    inbox.broken.clear()
+    assert failed(inbox.converge()) == {}
+
+
+def test_a_setting_that_is_taken_without_effect_is_not_believed(doca):
+    before = doca.snapshot("rail0")
+    doca.deaf.add("--pfc rail0 0,0,0,1,0,0,0,0")
+    outcome = doca.converge()
+    assert failed(outcome)["rail0", "rail_pfc"].startswith("was set and read back as []")
+    assert doca.snapshot("rail0") == before
+    assert failed(outcome).keys() & {("rail1", "rail_pfc")} == set()
+
+
+def test_without_a_tool_a_nic_fails_and_the_packages_are_named(tmp_path):
+    node = FakeNode(tmp_path, tools=())
+    before = node.snapshot()
+    outcome = node.converge()
+    assert "iproute2 (Debian, Ubuntu) or iproute (EL)" in reason(outcome, "pfc")
+    assert "mlnx-tools" in reason(outcome, "pfc")
+    assert node.snapshot() == before
+
+
+def test_what_failed_for_one_reason_is_said_once(tmp_path):
+    outcome = FakeNode(tmp_path, 1, tools=()).converge()
+    missing, others = [check for check in outcome.checks if check.status == "failed"]
+    assert (missing.name, missing.subject) == ("rail_dcbx", "rail0")
+    assert (
+        set(missing.wanted)
+        == set(missing.found)
+        == {*("dcbx", "trust", "dscp_to_priority", "priority_to_tc", "ets", "pfc")}
+    )
+    assert missing.wanted["pfc"] == [3]
+    assert others.reason == (
+        "as it was, all or nothing on a rail: see dcbx, trust, dscp_to_priority, priority_to_tc, "
+        "ets, pfc"
+    )
+    assert "link_pause" in others.wanted
+
+
+def test_without_a_tool_soft_roce_is_not_applicable(tmp_path):
+    node = FakeNode(tmp_path, tools=(), driver="virtio_net")
+    outcome = node.converge()
+    assert failed(outcome) == {}
+    assert status(outcome)["pfc"] == "not_supported"
+    assert status(outcome)["cma_roce_tos"] == "set"
+
+
+def test_a_rail_without_dcb_does_not_keep_the_others_from_it(inbox):
+    inbox.ports["rail0"] = None
+    outcome = inbox.converge()
+    assert "its driver answers no DCB" in reason(outcome, "pfc")
+    assert "set" in status(outcome, "rail1").values()
+
+
+def test_rdma_cm_is_loaded_where_it_is_not(tmp_path):
+    node = FakeNode(tmp_path, rdma_cm=False)
+    shown = node.converge(check_mode=True)
+    assert status(shown)["cma_roce_tos"] == "pending"
+    assert node.writes() == []
+    outcome = node.converge()
+    assert ("modprobe", "rdma_cm") in node.commands
+    assert status(outcome)["cma_roce_tos"] == "set"
+
+
+def test_rdma_cms_folder_is_made_to_look_and_removed_again(tmp_path, monkeypatch):
+    """configfs fills a folder that is made; what was set stays with the device."""
+    values = {"default_roce_mode": "RoCE v2\n", "default_roce_tos": "0\n"}
+    base = tmp_path / "sys/kernel/config/rdma_cm"
+    base.mkdir(parents=True)
+    made, removed = [], []
+
+    def mkdir(path, *_given, **_more):
+        made.append(path.name)
+        os.makedirs(path / "ports/1")  # noqa: PTH103  (mkdir is this one)
+        for name, text in values.items():
+            (path / "ports/1" / name).write_text(text)
+
+    def rmdir(path):
+        removed.append(path.name)
+        values.update({name: (path / "ports/1" / name).read_text() for name in values})
+        shutil.rmtree(path)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    monkeypatch.setattr(Path, "rmdir", rmdir)
+    cm = rdma_cm.RdmaCm(lambda *_given: None, tmp_path)
+    assert cm.read("mlx5_0", 1, rdma_cm.TOS) == "0"
+    cm.write("mlx5_0", 1, rdma_cm.TOS, "98")
+    assert cm.read("mlx5_0", 1, rdma_cm.TOS) == "98"
+    assert (made, removed) == (["mlx5_0"] * 3, ["mlx5_0"] * 3)
+    os.makedirs(base / "mlx5_1/ports/1")  # noqa: PTH103
+    (base / "mlx5_1/ports/1" / rdma_cm.TOS).write_text("3\n")
+    assert cm.read("mlx5_1", 1, rdma_cm.TOS) == "3"
+    assert (base / "mlx5_1").is_dir(), "a folder of somebody else's was removed"
+
+
+def test_the_in_tree_driver_says_what_keeps_the_promise(inbox):
+    outcome = inbox.converge()
+    reasons = {name: entry["reason"] for name, entry in outcome.settings["rail0"].items()}
+    assert "cma_roce_tos" in reasons["traffic_class"]
+    assert "ROCE_CC_PRIO_MASK_P1" in reasons["ecn_rp"]
+    assert (
+        inbox.root / f"sys/kernel/debug/mlx5/{PCI.format(16)}/cc_params/np_cnp_dscp"
+    ).read_text() == "48\n"
+
+
+@pytest.mark.parametrize(
+    "missing",
+    ["sys/class/infiniband/mlx5_0/tc/1/traffic_class", "sys/class/net/rail0/ecn/roce_np/cnp_dscp"],
+)
+def test_a_file_that_doca_should_have_is_a_failure(doca, missing):
+    (doca.root / missing).unlink()
+    assert any("is missing" in reason for reason in failed(doca.converge()).values())
+    assert "set" in status(doca.converge(), "rail1").values() or status(doca.converge(), "rail1")
+
+
+def test_another_makers_nic_is_not_taken_for_a_connectx(inbox):
+    inbox.rails = [replace(rail, driver="bnxt_en") for rail in inbox.rails]
+    outcome = inbox.converge()
+    assert reason(outcome, "ecn_rp") == (
+        "its driver is bnxt_en; congestion control is known of mlx5_core only"
+    )
+    assert status(outcome)["traffic_class"] == "not_supported"
+    assert inbox.writes() == []
+
+
+def test_ecn_on_more_priorities_than_the_contract_is_left(doca):
+    for priority in range(8):
+        file(doca, f"sys/class/net/rail0/ecn/roce_np/enable/{priority}", "1")
+    outcome = doca.converge()
+    assert status(outcome)["ecn_np"] == "ok"
+    assert (doca.root / "sys/class/net/rail0/ecn/roce_np/enable/5").read_text() == "1\n"
+
+
+def test_another_contract_gives_other_settings(doca):
+    qos = {"roce": {"dscp": 24, "priority": 5}, "cnp": {"dscp": 46, "priority": 7}}
+    outcome = doca.converge(qos=qos)
+    shown = {name: entry["found"] for name, entry in outcome.settings["rail0"].items()}
+    assert failed(outcome) == {}
+    assert (shown["pfc"], shown["traffic_class"], shown["ecn_rp"]) == ([5], 98, [5])
+    assert (shown["cnp_dscp"], shown["cnp_priority"]) == (46, 7)
+    assert shown["dscp_to_priority"] == "0-23:0 24:5 25-45:0 46:7 47-63:0"
+
+
+# Options
+
+
+def test_options_are_set_where_they_are_asked_for(doca):
+    nic = {
+        "rings": {"rx": 8192},
+        "adaptive_routing": True,
+        "accelerations": {"roce_adp_retrans_en": 1},
+        "congestion_control": {"roce_rp": {"rpg_ai_rate": 20}},
+        "max_read_request_bytes": None,
+    }
+    outcome = doca.converge(nic=nic)
+    assert failed(outcome) == {}
+    assert doca.ethtool.ring["rail0"] == (8192, 1024)
+    fields = doca.registers[PCI.format(16)]
+    assert (fields["adaptive_routing_forced_en"], fields["roce_adp_retrans_en"]) == (1, 1)
+    assert (doca.root / "sys/class/net/rail0/ecn/roce_rp/rpg_ai_rate").read_text() == "20\n"
+    assert "max_read_request_bytes" not in outcome.settings["rail0"]
+    assert pci_config.max_read_request(PCI.format(16), doca.root) == 512
+    assert not doca.converge(nic=nic).changed
+
+
+def test_congestion_control_has_the_in_tree_drivers_own_names(inbox):
+    assert (
+        failed(inbox.converge(nic={"congestion_control": {"roce_rp": {"rpg_ai_rate": 20}}})) == {}
+    )
+    path = f"sys/kernel/debug/mlx5/{PCI.format(16)}/cc_params/rp_ai_rate"
+    assert (inbox.root / path).read_text() == "20\n"
+
+
+@pytest.mark.parametrize(
+    ("nic", "words"),
+    [
+        ({"rings": {"rx": 16384}}, "8192 entries at most"),
+        ({"accelerations": {"selective_repeat_forced_en": 1}}, "no selective_repeat_forced_en"),
+        ({"accelerations": {"no_such_field": 1}}, "no no_such_field"),
+        ({"congestion_control": {"roce_rp": {"nonsense": 1}}}, "nonsense is missing"),
+    ],
+)
+def test_an_option_that_the_nic_cannot_have_fails_and_touches_nothing(doca, nic, words):
+    before = doca.snapshot()
+    outcome = doca.converge(nic=nic)
+    assert any(words in reason for reason in failed(outcome).values())
+    assert doca.snapshot() == before
+
+
+def test_without_mlxreg_adaptive_routing_fails_naming_the_package(inbox):
+    outcome = inbox.converge(nic={"adaptive_routing": True})
+    assert "mstflint" in failed(outcome)["rail0", "rail_accelerations"]
+
+
+@pytest.mark.parametrize(
+    ("nic", "words"),
+    [
+        ({"max_read_request_bytes": 5000}, "must be one of 128, 256, 512, 1024, 2048, 4096"),
+        ({"rings": {"rx": 0}}, "nic.rings.rx is 0"),
+        ({"rings": {"jumbo": 10}}, "only rx and tx"),
+        ({"rings": 8192}, "must be a mapping"),
+        ({"adaptive_routing": "yes"}, "true, false or null"),
+        (
+            {"adaptive_routing": True, "accelerations": {"adaptive_routing_forced_en": 0}},
+            "opposite",
+        ),
+        ({"congestion_control": {"np": {}}}, "roce_np and roce_rp"),
+        ({"congestion_control": {"roce_np": {"a": -1}}}, "roce_np.a is -1"),
+        ({"ring": {}}, "nic.ring is not known"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(nic, words):
+    with pytest.raises(options.OptionsError, match=words):
+        options.read_options(nic)
+
+
+def test_a_request_is_the_same_after_a_round_trip():
+    given = {
+        "qos": {"roce": {"dscp": 24}},
+        "nic": {"adaptive_routing": False, "rings": None},
+        "firmware_parameters": {"ATS_ENABLED": 0},
+        "remove_vfs_in_use": True,
+    }
+    first = request.Request.read(given)
+    again = request.Request.read(json.loads(json.dumps(first.as_variable())))
+    assert again.as_variable() == first.as_variable()
+    assert again.options == first.options
+    assert again.contract == first.contract
+
+
+# What cannot be read
+
+
+@pytest.mark.parametrize("tool", ["dcb", "mlnx_qos"])
+def test_a_program_that_hangs_is_asked_once_for_each_rail(tmp_path, tool):
+    node = FakeNode(tmp_path, 3, tools=(tool,))
+    real, hung = node.run, []
+
+    def run(argv, **more):
+        if argv[0] == tool and "rail0" in argv:
+            hung.append(argv)
+            raise NoAnswerError(" ".join(argv), 10)
+        return real(argv, **more)
+
+    node.run = run
+    outcome = node.converge()
+    assert len(hung) == 1 and outcome.written == ["rail1", "rail2"]
+    assert "no answer within 10 s" in reason(outcome, "pfc")
+
+
+def test_qos_programs_are_not_waited_for_long(tmp_path):
+    node = FakeNode(tmp_path)
+
+    def patient(argv, **_more):
+        assert argv[0] != "dcb"
+        return node.run(argv, **_more)
+
+    host = replace(node.host(), run=patient, quick=node.run)
+    providers = request.Request.read({"firmware": False}).providers(host)
+    assert engine.converge(node.rails, providers).written == ["rail0", "rail1"]
+
+
+def test_debugfs_closed_by_lockdown_leaves_cnps_to_the_firmware(inbox, monkeypatch):
+    plain = Path.read_text
+
+    def read_text(path, *given, **more):
+        if "kernel/debug" in str(path):
+            raise PermissionError(errno.EPERM, "Operation not permitted", str(path))
+        return plain(path, *given, **more)
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    outcome = inbox.converge()
+    assert outcome.written == ["rail0", "rail1"] and not failed(outcome)
+    assert status(outcome)["cnp_dscp"] == "not_supported"
+    assert "lockdown" in reason(outcome, "cnp_dscp") and "CNP_DSCP_P1" in reason(
+        outcome, "cnp_dscp"
+    )
+    outcome = inbox.converge(nic={"congestion_control": {"roce_rp": {"rpg_ai_rate": 7}}})
+    assert any("roce_rails_nic.congestion_control" in why for why in failed(outcome).values())
+
+
+def test_an_empty_file_fails_its_rail_alone(inbox):
+    next(inbox.root.glob("sys/kernel/debug/mlx5/0000:10*/cc_params/np_cnp_dscp")).write_text("")
+    outcome = inbox.converge()
+    assert outcome.written == ["rail1"]
+    assert "np_cnp_dscp is empty" in reason(outcome, "cnp_dscp")
+
+
+# What programs print
+
+
+@pytest.mark.parametrize("part", ["tc_tsa", "tc_bw", "prio_tc"])
+def test_dcb_that_tells_of_fewer_than_eight_classes_is_an_error(inbox, part):
+    show = inbox._dcb_show
+    inbox._dcb_show = lambda kind, state: {
+        key: value[:3] if key == part else value for key, value in show(kind, state).items()
+    }
+    with pytest.raises(CommandError, match="3 values instead of 8"):
+        dcb.Dcb(inbox.run).read("rail0")
+
+
+@pytest.mark.parametrize("odd", ["tc: 9 ratelimit: unlimited, tsa: strict", "\tprio:0 dscp:,"])
+def test_mlnx_qos_with_an_odd_line_is_an_error(odd):
+    text = (GOLDEN / "mlnx_qos_connectx.txt").read_text()
+    with pytest.raises(CommandError, match="not understood"):
+        mlnx_qos.parse(f"{text}\n{odd}\n", "eth2")
+
+
+def test_dcb_that_prints_what_is_not_understood_is_an_error(inbox):
+    inbox._dcb_show = lambda kind, state: {"prio_pfc": 3}
+    with pytest.raises(CommandError, match="not understood"):
+        dcb.Dcb(inbox.run).read("rail0")
+
+
+def test_dcb_that_fails_for_another_reason_is_an_error(inbox):
+    inbox.broken["ets show rail0"] = "Attribute read: No such device\n"
+    with pytest.raises(CommandError, match=r"ets show dev rail0: exit status 1: .*No such device"):
+        dcb.Dcb(inbox.run).read("rail0")
+
+
+def test_a_driver_without_dcbx_has_nobody_else_to_set_its_qos(inbox):
+    inbox.objects.remove("dcbx")
+    outcome = inbox.converge()
+    assert failed(outcome) == {}
+    assert status(outcome)["dcbx"] == "not_supported"
+
+
+def test_mlnx_qos_as_connectx_7_shows_it():
+    text = (GOLDEN / "mlnx_qos_connectx.txt").read_text()
+    state = mlnx_qos.parse(text, "eth2")
+    assert (state.dcbx, state.trust, state.pfc) == ("host", "dscp", (3,))
+    assert qos_settings.ranges(state.dscp) == " ".join(f"{8 * p}-{8 * p + 7}:{p}" for p in range(8))
+    assert state.priority_to_tc == (1, 0, 2, 3, 4, 5, 6, 7)
+    assert state.tsa == ("ets",) * 6 + ("strict", "ets")
+    assert state.percent == (10, 10, 10, 10, 10, 10, 0, 40)
+
+
+def test_mlnx_qos_without_its_table_is_an_error():
+    with pytest.raises(CommandError, match="not understood"):
+        mlnx_qos.parse("Interface name is required\n", "eth2")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(st.integers(0, 63), st.integers(0, 7)), st.sets(st.integers(0, 7)))
+def test_mlnx_qos_text_and_back(mapping, pfc):
+    state = {
+        "dcbx": {"host": True},
+        "app": set(mapping.items()),
+        "pfc": pfc,
+        "tsa": ["ets"] * 8,
+        "bw": [12, 12, 12, 12, 12, 12, 12, 16],
+        "prio_tc": [7, 6, 5, 4, 3, 2, 1, 0],
+    }
+    found = mlnx_qos.parse(mlnx_qos_text(state), "rail0")
+    assert {dscp: own[0] for dscp, own in found.dscp.items()} == mapping
+    assert set(found.pfc) == pfc
+    assert (list(found.priority_to_tc), list(found.percent)) == (state["prio_tc"], state["bw"])
+
+
+# PCI
+
+
+@pytest.mark.parametrize("size", pci_config.SIZES)
+def test_only_the_read_size_changes_in_configuration_space(tmp_path, size):
+    path = pci_config.path("0000:5d:00.0", tmp_path)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(config_space(512))
+    pci_config.set_max_read_request("0000:5d:00.0", size, tmp_path)
+    assert pci_config.max_read_request("0000:5d:00.0", tmp_path) == size
+    assert path.read_bytes() == config_space(size)
+
+
+@pytest.mark.parametrize(
+    "space", [b"\0" * 64, b"\0" * 256, bytes(0x34) + b"\x40" + bytes(11) + b"\x01\x40" + bytes(190)]
+)
+def test_configuration_space_without_pci_express(tmp_path, space):
+    path = pci_config.path("0000:5d:00.0", tmp_path)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(space)
+    with pytest.raises(pci_config.NoPcieError):
+        pci_config.max_read_request("0000:5d:00.0", tmp_path)
