@@ -1,0 +1,570 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The simulated EOS switch refuses, commits, waits, forgets and fails as EOS does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Optional
+
+import httpx
+import pytest
+
+from tests.unit.https_server import Authority
+from tests.unit.virtual_switch import VirtualSwitch, wait_until
+from tests.unit.virtual_switch_parts import eos_config, eos_grammar, hardware
+
+PORTS = [
+    {
+        "name": "Ethernet1/1",
+        "speed_gbps": 400,
+        "peer": "node01",
+        "peer_interface": "rail0",
+        "peer_mac": "9C:63:C0:00:00:01",
+    },
+    {"name": "Ethernet2/1", "speed_gbps": 800, "peer": "spine01", "peer_interface": "Ethernet7/1"},
+    {"name": "Ethernet10/1", "speed_gbps": 800, "peer": "", "peer_interface": ""},
+]
+PROFILE = [
+    "qos profile LOSSLESS",
+    "qos trust dscp",
+    "priority-flow-control on",
+    "priority-flow-control priority 3 no-drop",
+    "tx-queue 3",
+    "no priority",
+    "bandwidth percent 50",
+    "random-detect ecn minimum-threshold 150000 bytes maximum-threshold 1500000 bytes "
+    "max-mark-probability 100",
+    "exit",
+    "tx-queue 6",
+    "priority strict",
+    "exit",
+    "exit",
+]
+Make = Callable[..., "Api"]
+
+
+class Refusal(Exception):
+    def __init__(self, error: dict[str, Any]) -> None:
+        super().__init__(error["message"])
+        self.code = error["code"]
+        self.errors = error.get("data", [{}])[-1].get("errors", [])
+        self.place = len(error.get("data", []))
+
+
+class Api:
+    """eAPI, as a client calls it."""
+
+    def __init__(self, switch: VirtualSwitch) -> None:
+        self.switch = switch
+        self.client = switch.client()
+
+    def call(self, **params: Any) -> Any:
+        body = {"jsonrpc": "2.0", "method": "runCmds", "params": params, "id": "1"}
+        answer = self.client.post("/command-api", json=body)
+        assert answer.status_code == 200
+        if "error" in answer.json():
+            raise Refusal(answer.json()["error"])
+        return answer.json()["result"]
+
+    def text(self, *commands: str) -> str:
+        """What the last of the commands says."""
+        said = self.call(version=1, cmds=["enable", *commands], format="text")
+        return str(said[-1]["output"])
+
+    def json(self, *commands: str) -> Any:
+        return self.call(version=1, cmds=["enable", *commands])[-1]
+
+    def configure(self, *lines: str) -> None:
+        self.text("configure", *lines)
+
+    @property
+    def running(self) -> list[str]:
+        return self.text("show running-config").splitlines()
+
+    def mtu(self, port: str = "Ethernet1/1") -> int:
+        return int(self.json("show interfaces")["interfaces"][port]["mtu"])
+
+
+@pytest.fixture(scope="module")
+def make(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Api]]:
+    authority = Authority(tmp_path_factory.mktemp("authority"))
+    made = []
+
+    def one(release: str = "") -> Api:
+        directory = tmp_path_factory.mktemp("eos") / "switch"
+        described = {"name": "leaf05", "system": "eos", "asic": "tomahawk5", "ports": PORTS}
+        made.append(VirtualSwitch(directory, authority, {**described, "release": release}))
+        return Api(made[-1])
+
+    yield one
+    for switch in made:
+        switch.stop()
+
+
+@pytest.fixture(scope="module")
+def shared(make: Make) -> Api:
+    return make()
+
+
+@pytest.fixture
+def api(shared: Api) -> Iterator[Api]:
+    """As new, but for the sessions that are completed."""
+    yield shared
+    shared.switch.heal()
+    for name, session in shared.json("show configuration sessions")["sessions"].items():
+        if session["state"] != "completed":
+            shared.text(f"configure session {name} abort")
+    shared.text(f"configure session clean-{time.monotonic_ns()}", "rollback clean-config", "commit")
+
+
+def entered(*lines: str) -> list[str]:
+    """The configuration that lines make of a new switch, without a server."""
+    switch = hardware("eos", PORTS)
+    config = eos_grammar.factory(switch)
+    modes = [eos_grammar.Mode("configure", config.top)]
+    for line in lines:
+        eos_grammar.enter(config, modes, line, switch)
+    return [str(line) for line in eos_config.written(config)]
+
+
+def test_nobody_gets_in_without_the_password(api: Api) -> None:
+    with api.switch.client(password="wrong") as wrong:
+        answer = wrong.post("/command-api", json={})
+    assert (answer.status_code, "Unable to authenticate" in answer.text) == (401, True)
+
+
+def test_it_says_what_it_is(api: Api) -> None:
+    facts = api.json("show version")
+    assert "simulation" in facts["modelName"]
+    assert "simulation" in facts["version"]
+    assert "simulation" in api.running[1]
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"jsonrpc": "2.0", "method": "runCmd", "params": {}, "id": 1}, -32601),
+        ({"method": "runCmds", "params": {}}, -32600),
+        ({"jsonrpc": "2.0", "method": "runCmds", "params": {"version": 1}, "id": 1}, -32602),
+        (
+            {"jsonrpc": "2.0", "method": "runCmds", "params": {"cmds": [], "format": "x"}},
+            -32602,
+        ),
+    ],
+)
+def test_calls_have_a_form(api: Api, body: dict[str, Any], code: int) -> None:
+    assert api.client.post("/command-api", json=body).json()["error"]["code"] == code
+
+
+def test_what_needs_privileges_says_so(api: Api) -> None:
+    for command in ("show running-config", "configure session one", "write memory"):
+        with pytest.raises(Refusal) as refused:
+            api.call(version=1, cmds=[command])
+        assert refused.value.code == 1002
+        assert "privileged mode required" in refused.value.errors[0]
+    assert api.call(version=1, cmds=["show version"])
+
+
+REFUSED = (
+    ("foo", "Invalid input (at token 0: 'foo')"),
+    ("qos map dscp 64 to traffic-class 3", "Invalid input (at token 3: '64')"),
+    ("qos map dscp 26 to traffic-class 8", "Invalid input (at token 6: '8')"),
+    ("qos map dscp 26 to", "Incomplete command (at token 5: None)"),
+    ("qos map dscp 26 traffic-class 3", "Invalid input (at token 4: 'traffic-class')"),
+    ("qos prof LOSSLESS", "Incomplete token (at token 1: 'prof')"),
+    ("q map dscp 1 to traffic-class 1", "Ambiguous command (at token 0: 'q')"),
+    ("interface Ethernet99/1", "Invalid input (at token 1: 'Ethernet99/1')"),
+    ("mtu 9000", "Invalid input (at token 0: 'mtu')"),
+    ("no foo", "Invalid input (at token 1: 'foo')"),
+    (
+        "priority-flow-control pause watchdog default timeout 0.001",
+        "Invalid input (at token 5: '0.001')",
+    ),
+    (
+        "priority-flow-control pause watchdog action explode",
+        "Invalid input (at token 4: 'explode')",
+    ),
+)
+
+
+@pytest.mark.parametrize(("line", "error"), REFUSED)
+def test_a_line_that_is_none_is_refused(line: str, error: str) -> None:
+    with pytest.raises(eos_grammar.Refused) as refused:
+        entered(line)
+    if error.startswith("Ambiguous"):
+        assert "(at token 0: 'q')" in str(refused.value)
+    else:
+        assert str(refused.value) == error
+
+
+IN_A_MODE = (
+    (["interface Ethernet1/1", "mtu 9216"], "Invalid input (at token 1: '9216')"),
+    (["interface Ethernet1/1", "mtu"], "Incomplete command (at token 1: None)"),
+    (["qos profile A", "bandwidth percent 5"], "Invalid input (at token 0: 'bandwidth')"),
+    (
+        ["qos profile A", "tx-queue 3", "bandwidth percent 101"],
+        "Invalid input (at token 2: '101')",
+    ),
+    (
+        ["qos profile A", "priority-flow-control priority 8 no-drop"],
+        "Invalid input (at token 2: '8')",
+    ),
+)
+
+
+@pytest.mark.parametrize(("lines", "error"), IN_A_MODE)
+def test_a_mode_has_its_own_lines(lines: list[str], error: str) -> None:
+    with pytest.raises(eos_grammar.Refused) as refused:
+        entered(*lines)
+    assert str(refused.value) == error
+
+
+@pytest.mark.parametrize(
+    ("lines", "error"),
+    [
+        (
+            [
+                "priority-flow-control pause watchdog default timeout 0.20",
+                "priority-flow-control pause watchdog default polling-interval 0.11",
+            ],
+            "half of the timeout",
+        ),
+        (
+            [
+                "qos profile A",
+                "tx-queue 3",
+                "random-detect ecn minimum-threshold 2000 bytes maximum-threshold 1000 bytes "
+                "max-mark-probability 5",
+            ],
+            "less than or equal to maximum",
+        ),
+    ],
+)
+def test_values_that_contradict_each_other(lines: list[str], error: str) -> None:
+    with pytest.raises(eos_grammar.Failed, match=error):
+        entered(*lines)
+
+
+def test_an_invalid_line_stops_a_session_that_stays_pending(api: Api) -> None:
+    with pytest.raises(Refusal) as refused:
+        api.text("configure session one", "interface Ethernet1/1", "mtu 9000", "mtu high")
+    assert refused.value.code == 1002
+    assert str(refused.value) == "CLI command 5 of 5 'mtu high' failed: invalid command"
+    assert refused.value.errors == ["Invalid input (at token 1: 'high')"]
+    assert refused.value.place == 5
+    assert api.json("show configuration sessions")["sessions"]["one"]["state"] == "pending"
+    assert api.mtu() == 1500
+
+
+def test_it_writes_as_eos_does() -> None:
+    written = entered(
+        *PROFILE,
+        "interface Ethernet2/1",
+        "mtu 9000",
+        "no switchport",
+        "service-profile LOSSLESS",
+        "interface Ethernet1/1",
+        "description to node01 rail0",
+        "qos map dscp 9 8 10 to traffic-class 3",
+        "qos map dscp 26 to traffic-class 3",
+        "qos map dscp 0 to traffic-class 0",
+        "qos map traffic-class 5 to tx-queue 0",
+        "priority-flow-control pause watchdog default timeout 0.20",
+        "priority-flow-control pause watchdog default polling-interval 0.10",
+        "priority-flow-control pause watchdog action drop",
+    )
+    assert "\n".join(written) == (
+        """\
+!
+hostname leaf01
+!
+qos profile LOSSLESS
+   qos trust dscp
+   priority-flow-control on
+   priority-flow-control priority 3 no-drop
+   !
+   tx-queue 3
+      no priority
+      bandwidth percent 50
+      random-detect ecn minimum-threshold 150000 bytes maximum-threshold 1500000 bytes """
+        """max-mark-probability 100
+   !
+   tx-queue 6
+      priority strict
+!
+interface Ethernet1/1
+   description to node01 rail0
+!
+interface Ethernet2/1
+   mtu 9000
+   no switchport
+   service-profile LOSSLESS
+!
+interface Ethernet10/1
+!
+qos map dscp 0 to traffic-class 0
+qos map dscp 8 9 10 to traffic-class 3
+qos map traffic-class 5 to tx-queue 0
+!
+priority-flow-control pause watchdog default timeout 0.20
+priority-flow-control pause watchdog default polling-interval 0.10
+priority-flow-control pause watchdog action drop
+!
+management api http-commands
+   no shutdown
+!"""
+    )
+
+
+def test_what_it_wrote_can_be_given_back_to_it() -> None:
+    written = entered(*PROFILE, "interface Ethernet1/1", "mtu 9000", "ntp server 10.0.0.1")
+    assert entered(*written) == written
+
+
+def test_a_line_of_a_mode_above_leads_back_to_it() -> None:
+    begin = ["qos profile A", "tx-queue 3", "no priority", "tx-queue 6", "bandwidth percent 5"]
+    written = entered(*begin)
+    assert written[written.index("   tx-queue 6") + 1] == "      bandwidth percent 5"
+    with pytest.raises(eos_grammar.Refused, match="Invalid input"):
+        entered(*begin, "qos trust dscp", "bandwidth percent 7")
+
+
+def test_no_and_default_take_lines_away() -> None:
+    begin = [*PROFILE, "interface Ethernet1/1", "mtu 9000", "service-profile LOSSLESS", "exit"]
+    undone = entered(
+        *begin,
+        "qos map dscp 26 to traffic-class 5",
+        "no qos map dscp 26",
+        "no qos profile LOSSLESS",
+        "interface Ethernet1/1",
+        "no mtu",
+        "default service-profile",
+    )
+    assert undone == entered()
+    assert entered(*begin, "default interface Ethernet1/1", "no qos profile LOSSLESS") == undone
+    within = entered(
+        *begin, "qos profile LOSSLESS", "no priority-flow-control priority 3", "no tx-queue 3"
+    )
+    assert "   priority-flow-control priority 3 no-drop" not in within
+    assert "   tx-queue 3" not in within
+    assert "   tx-queue 6" in within
+
+
+def test_what_an_operator_has_besides_is_kept_word_for_word() -> None:
+    lines = [
+        "ntp server 10.0.0.1 prefer",
+        "router bgp 65001",
+        "   neighbor 10.1.1.1 remote-as 65000",
+        "   address-family ipv4",
+        "      network 10.1.0.0/16",
+    ]
+    written = entered(*lines, "interface Ethernet1/1", "mtu 9000")
+    assert [line for line in lines if line not in written] == []
+    assert "   mtu 9000" in written
+    gone = entered(*lines, "no ntp server 10.0.0.1", "no router bgp 65001")
+    assert gone == entered()
+
+
+def test_the_maps_of_the_factory_show_only_on_demand(api: Api) -> None:
+    api.configure("qos map dscp 26 to traffic-class 3", "qos map dscp 3 to traffic-class 0")
+    assert [line for line in api.running if "dscp" in line] == ["qos map dscp 3 to traffic-class 0"]
+    everything = api.text("show running-config all").splitlines()
+    assert "qos map dscp 0 1 2 4 5 6 7 to traffic-class 1" in everything
+    assert "qos map dscp 3 8 9 10 11 12 13 14 15 to traffic-class 0" in everything
+
+
+def test_a_session_changes_nothing_until_it_is_committed(api: Api) -> None:
+    differences = api.text(
+        "configure session one", "interface Ethernet1/1", "mtu 9000", "show session-config diffs"
+    )
+    assert differences.splitlines()[:2] == [
+        "--- system:/running-config",
+        "+++ session:/one-session-config",
+    ]
+    assert "+   mtu 9000" in differences.splitlines()
+    assert api.mtu() == 1500
+    assert api.text("show session-config named one diffs") == differences
+    api.text("configure session one", "commit")
+    assert api.mtu() == 9000
+    assert api.json("show configuration sessions")["sessions"]["one"]["state"] == "completed"
+    with pytest.raises(Refusal, match="could not run command"):
+        api.text("configure session one")
+
+
+def test_only_the_last_completed_session_is_remembered(api: Api) -> None:
+    for name in ("first", "second"):
+        api.text(f"configure session {name}", "commit")
+    sessions = api.json("show configuration sessions")["sessions"]
+    assert (sessions.get("first"), sessions["second"]["state"]) == (None, "completed")
+
+
+def test_an_aborted_session_is_gone(api: Api) -> None:
+    api.text("configure session one", "interface Ethernet1/1", "mtu 9000", "abort")
+    assert "one" not in api.json("show configuration sessions")["sessions"]
+    assert api.mtu() == 1500
+
+
+def test_a_commit_overwrites_what_was_changed_meanwhile(api: Api) -> None:
+    api.text("configure session one", "interface Ethernet1/1", "mtu 9000")
+    api.configure("ntp server 10.0.0.1")
+    api.text("configure session one commit")
+    assert "ntp server 10.0.0.1" not in api.running
+
+
+def test_only_so_many_sessions_may_be_open(api: Api) -> None:
+    for number in range(5):
+        api.text(f"configure session open{number}")
+    with pytest.raises(Refusal) as refused:
+        api.text("configure session one-more")
+    assert (refused.value.code, refused.value.errors[0][:42]) == (
+        1000,
+        "Maximum number of pending sessions has bee",
+    )
+
+
+def timed(api: Api, seconds: int = 1, mtu: int = 9000) -> None:
+    api.text(
+        "configure session timed", "interface Ethernet1/1", f"mtu {mtu}", "exit",
+        "interface Ethernet2/1", f"mtu {mtu}", f"commit timer 00:00:{seconds:02}",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("second", [["configure session timed commit"], ["configure session timed", "commit"]])  # fmt: skip # noqa: E501
+def test_a_second_commit_keeps_it(api: Api, second: list[str]) -> None:
+    timed(api, 30)
+    assert api.mtu() == 9000
+    facts = api.json("show configuration sessions detail")
+    assert facts["commitTimerSessionName"] == "timed"
+    assert facts["sessions"]["timed"]["state"] == "pending"
+    assert 0 < facts["commitTimerExpireTime"] - time.time() < 30
+    with pytest.raises(Refusal) as refused:
+        api.text("configure session other", "commit")
+    assert "waiting for its commit timer" in refused.value.errors[0]
+    api.text(*second)
+    assert "commitTimerSessionName" not in api.json("show configuration sessions detail")
+    assert api.mtu() == 9000
+    assert api.json("show configuration sessions")["sessions"]["timed"]["state"] == "completed"
+
+
+def test_abort_takes_it_back_at_once(api: Api) -> None:
+    timed(api, 30)
+    api.text("configure session timed abort")
+    assert api.mtu() == 1500
+    assert api.switch.log[-2:] == ["rolled_back session=timed by=user", "aborted session=timed"]
+
+
+def test_what_was_not_saved_is_lost_in_a_reboot(make: Make) -> None:
+    api = make(release="4.30.1F")
+    api.configure("interface Ethernet1/1", "mtu 9000")
+    assert api.text("copy running-config startup-config") == "Copy completed successfully.\n"
+    api.configure("interface Ethernet1/1", "mtu 8000")
+    timed(api, 30, 7000)
+    session = api.json("show configuration sessions detail")["sessions"]["timed"]
+    assert session["state"] == "pendingCommitTimer"
+    assert "   mtu 9000" in api.text("show startup-config").splitlines()
+    api.switch.reboot()
+    api = Api(api.switch)
+    assert (api.mtu(), api.mtu("Ethernet2/1")) == (9000, 1500)
+    assert api.json("show configuration sessions")["sessions"] == {}
+
+
+def test_links_and_neighbours_are_those_of_its_description(api: Api) -> None:
+    rows = api.json("show interfaces status")["interfaceStatuses"]
+    assert {name: (row["linkStatus"], row["bandwidth"]) for name, row in rows.items()} == {
+        "Ethernet1/1": ("connected", 400 * 10**9),
+        "Ethernet2/1": ("connected", 800 * 10**9),
+        "Ethernet10/1": ("notconnect", 0),
+    }
+    api.switch.fault(lldp={"Ethernet2/1": {"system": "spine02", "port": "Ethernet8/1"}})
+    heard = {row["port"]: row for row in api.json("show lldp neighbors")["lldpNeighbors"]}
+    assert heard["Ethernet1/1"]["neighborPort"] == "9c63.c000.0001"
+    assert (heard["Ethernet2/1"]["neighborDevice"], heard["Ethernet2/1"]["neighborPort"]) == (
+        "spine02",
+        "Ethernet8/1",
+    )
+    api.configure("interface Ethernet1/1", "shutdown")
+    rows = api.json("show interfaces status")["interfaceStatuses"]
+    assert rows["Ethernet1/1"]["linkStatus"] == "disabled"
+
+
+def test_the_running_configuration_as_json(api: Api) -> None:
+    api.configure("interface Ethernet1/1", "mtu 9000")
+    commands = api.json("show running-config")["cmds"]
+    assert commands["interface Ethernet1/1"]["cmds"] == {"mtu 9000": None}
+    with pytest.raises(Refusal) as refused:
+        api.json("configure session one", "show session-config diffs")
+    assert refused.value.code == 1003
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"), [("rejected", "refused"), ("disk_full", "No space left on device")]
+)
+def test_a_commit_that_fails_changes_nothing(api: Api, fault: str, error: str) -> None:
+    before = api.running
+    api.switch.fault(apply=fault, times=1)
+    with pytest.raises(Refusal) as refused:
+        timed(api)
+    assert (refused.value.code, error in refused.value.errors[0]) == (1000, True)
+    assert api.running == before
+    assert api.json("show configuration sessions")["sessions"]["timed"]["state"] == "pending"
+    api.text("configure session timed commit")
+    assert api.mtu() == 9000
+
+
+def test_a_partial_commit_shows_in_what_runs(api: Api) -> None:
+    api.switch.fault(apply="partial")
+    timed(api, 30)
+    assert (api.mtu(), api.mtu("Ethernet2/1")) == (1500, 9000)
+    api.text("configure session timed abort")
+    assert (api.mtu(), api.mtu("Ethernet2/1")) == (1500, 1500)
+
+
+def test_left_alone_it_takes_a_commit_back_though_nobody_can_reach_it(api: Api) -> None:
+    api.switch.fault(apply="cut", seconds=4)
+    with pytest.raises(httpx.TransportError):
+        timed(api)
+    assert "in_force session=timed timer_s=1" in api.switch.log
+
+    def answer() -> Optional[int]:
+        with api.switch.client() as again:
+            try:
+                return again.get("/").status_code
+            except httpx.TransportError:
+                return None
+
+    assert answer() is None
+    wait_until(lambda: answer() == 404)
+    assert api.switch.log[-1] == "rolled_back session=timed by=timer"
+    assert api.mtu() == 1500
+
+
+def test_a_lost_confirmation_is_none(api: Api) -> None:
+    timed(api, 30)
+    api.switch.fault(confirm="lost")
+    with pytest.raises(httpx.TransportError):
+        api.text("configure session timed commit")
+    assert api.json("show configuration sessions detail")["commitTimerSessionName"] == "timed"
+
+
+def test_a_wrong_read_back_and_a_slow_switch(api: Api) -> None:
+    api.configure(*PROFILE, "interface Ethernet1/1", "mtu 9000")
+    true = api.running
+    api.switch.fault(read="wrong", times=1)
+    wrong = api.running
+    assert set(true) - set(wrong) == {"   mtu 9000", "   priority-flow-control priority 3 no-drop"}
+    assert api.running == true
+    api.switch.fault(delay_s=0.1)
+    began = time.monotonic()
+    api.json("show version")
+    assert time.monotonic() - began > 0.1
+
+
+def test_a_full_disk_when_saving(api: Api) -> None:
+    saved = api.text("show startup-config")
+    api.configure("interface Ethernet1/1", "mtu 9000")
+    api.switch.fault(apply="disk_full")
+    with pytest.raises(Refusal) as refused:
+        api.text("copy running-config startup-config")
+    assert "No space left on device" in refused.value.errors[0]
+    assert api.text("show startup-config") == saved

@@ -1,0 +1,609 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The simulated Cumulus Linux switch refuses, asks, waits, forgets and fails as NVUE does."""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.unit.https_server import Authority
+from tests.unit.virtual_switch import VirtualSwitch, wait_until
+from tests.unit.virtual_switch_parts import hardware, nvue_effective, nvue_vendor, store
+
+PORTS = [
+    {"name": "swp1", "speed_gbps": 400, "peer": "node01", "peer_interface": "rail0"},
+    {
+        "name": "swp2",
+        "speed_gbps": 400,
+        "peer": "node02",
+        "peer_interface": "rail0",
+        "peer_mac": "9C:63:C0:00:00:02",
+    },
+    {"name": "swp3", "speed_gbps": 800, "peer": "spine01", "peer_interface": "swp7"},
+    {"name": "swp4", "speed_gbps": 800, "peer": "", "peer_interface": ""},
+]
+WAY = (
+    "apply", "checking", "checked", "verifying", "verified", "readying", "ready", "reloading",
+    "reloaded",
+)  # fmt: skip
+YES = {"ays": "ays_yes"}
+Make = Callable[..., "Api"]
+
+
+class Api:
+    """NVUE, as a client calls it."""
+
+    def __init__(self, switch: VirtualSwitch) -> None:
+        self.switch = switch
+        self.client = switch.client()
+
+    def get(self, path: str, **query: str) -> Any:
+        answer = self.client.get(f"/nvue_v1{path}", params=query)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def stage(self, patch: dict[str, Any]) -> str:
+        answer = self.client.post("/nvue_v1/revision")
+        assert answer.status_code == 201
+        (number,) = answer.json()
+        assert answer.json()[number]["state"] == "pending"
+        changed = self.client.patch("/nvue_v1/", params={"rev": number}, json=patch)
+        assert changed.status_code == 200, changed.text
+        return str(number)
+
+    def command(self, number: str, state: str, **more: Any) -> httpx.Response:
+        return self.client.patch(f"/nvue_v1/revision/{number}", json={"state": state, **more})
+
+    def state(self, number: str) -> str:
+        return str(self.get(f"/revision/{number}")["state"])
+
+    def reach(self, number: str, *states: str) -> list[str]:
+        """Those that were seen on the way."""
+        seen: list[str] = []
+
+        def there() -> bool:
+            state = self.state(number)
+            if state not in seen[-1:]:
+                seen.append(state)
+            return state in states
+
+        wait_until(there)
+        return seen
+
+    def apply(self, patch: dict[str, Any], confirm: float = 0, **more: Any) -> str:
+        number = self.stage(patch)
+        controls = {"state-controls": {"confirm": confirm}} if confirm else {}
+        answer = self.command(number, "apply", **{"auto-prompt": YES, **controls, **more})
+        assert answer.json()["state"] == "apply"
+        self.reach(number, "confirm" if confirm else "applied_and_saved")
+        return number
+
+    def mtu(self, rev: str = "operational", port: str = "swp1") -> Any:
+        return self.get(f"/interface/{port}/link", rev=rev)["mtu"]
+
+
+def mtu(value: object, port: str = "swp1") -> dict[str, Any]:
+    return {"interface": {port: {"link": {"mtu": value}}}}
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def make(
+    tmp_path_factory: pytest.TempPathFactory, authority: Authority
+) -> Iterator[Callable[..., Api]]:
+    made = []
+
+    def one(release: str = "", asic: str = "spectrum4", step_s: float = 0.005) -> Api:
+        directory = tmp_path_factory.mktemp("nvue") / "switch"
+        described = {"name": "leaf03", "system": "nvue", "asic": asic, "ports": PORTS}
+        described.update(release=release, step_s=step_s)
+        made.append(VirtualSwitch(directory, authority, described))
+        return Api(made[-1])
+
+    yield one
+    for switch in made:
+        switch.stop()
+
+
+@pytest.fixture(scope="module")
+def shared(make: Make) -> Api:
+    """For what does not disturb others."""
+    return make()
+
+
+@pytest.fixture
+def api(shared: Api) -> Iterator[Api]:
+    yield shared
+    shared.switch.heal()
+
+
+def test_nobody_gets_in_without_the_password(api: Api) -> None:
+    api.client.auth = None
+    answer = api.client.get("/nvue_v1/system")
+    api.client = api.switch.client()
+    assert answer.status_code == 401
+    assert "401 Authorization Required" in answer.text
+    with api.switch.client(password="wrong") as wrong:
+        assert wrong.get("/nvue_v1/system").status_code == 401
+
+
+def test_its_certificate_is_not_of_a_public_authority(api: Api) -> None:
+    with pytest.raises(httpx.ConnectError) as error:
+        httpx.get(f"{api.switch.url}/nvue_v1/system", verify=ssl.create_default_context())
+    assert "CERTIFICATE_VERIFY_FAILED" in str(error.value)
+
+
+def test_a_switch_in_service_has_a_name_and_its_management(make: Make) -> None:
+    config = make().get("/", rev="startup", filled="false")
+    assert (sorted(config), list(config["interface"])) == (["interface", "system"], ["eth0"])
+
+
+def test_it_says_what_it_is(api: Api) -> None:
+    system = api.get("/system")
+    assert system["hostname"] == "leaf03"
+    assert "simulation" in system["build"]
+    assert "simulation" in api.get("/platform")["product-name"]
+
+
+def test_a_revision_goes_through_its_states(make: Make) -> None:
+    api = make(step_s=0.5)  # long enough to be seen on a busy machine
+    number = api.stage(mtu(9000))
+    assert api.mtu() != 9000
+    assert api.get("/", rev=number, diff="applied", filled="false") == mtu(9000)
+    api.command(number, "apply", **{"auto-prompt": YES})
+    seen = api.reach(number, "applied_and_saved")
+    seen = [*dict.fromkeys(seen)]
+    assert seen == [state for state in (*WAY, "applied_and_saved") if state in seen]
+    assert len(seen) > 3
+    assert api.mtu() == api.mtu("applied") == 9000
+    assert api.state("applied") == "applied_and_saved"
+
+
+REFUSED = (
+    (mtu("9000"), "'9000' is not of type 'integer' - 'interface.swp1.link.mtu'"),
+    (mtu(9217), "9217 is greater than the maximum of 9216 - 'interface.swp1.link.mtu'"),
+    (mtu(100), "100 is less than the minimum of 552 - 'interface.swp1.link.mtu'"),
+    (mtu(True), "True is not of type 'integer' - 'interface.swp1.link.mtu'"),
+    (
+        {"qos": {"roce": {"enable": "enabled"}}},
+        "'enabled' is not one of ['on', 'off'] - 'qos.roce.enable'",
+    ),
+    (
+        {"qos": {"roce": {"state": "enabled"}}},
+        "Additional properties are not allowed ('state' was unexpected) - 'qos.roce'",
+    ),
+    (
+        {"qos": {"mapping": {"default-global": {"dscp": {"64": {"switch-priority": 3}}}}}},
+        "Additional properties are not allowed ('64' was unexpected)"
+        " - 'qos.mapping.default-global.dscp'",
+    ),
+    (
+        {"qos": {"egress-queue-mapping": {"mine": {}}}},
+        "Additional properties are not allowed ('mine' was unexpected)"
+        " - 'qos.egress-queue-mapping'",
+    ),
+    (
+        {"qos": {"traffic-pool": {"mine": {}}}},
+        "Additional properties are not allowed ('mine' was unexpected) - 'qos.traffic-pool'",
+    ),
+    (
+        {"qos": {"pfc": {"default-global": {"tx": "on"}}}},
+        "'on' is not one of ['enable', 'disable'] - 'qos.pfc.default-global.tx'",
+    ),
+    (
+        {"interface": {"swp1": {"qos": {"pfc-watchdog": "enable"}}}},
+        "'enable' is not of type 'object' - 'interface.swp1.qos.pfc-watchdog'",
+    ),
+    (
+        {"service": {"lldp": {"tx-interval": 5}}},
+        "5 is less than the minimum of 10 - 'service.lldp.tx-interval'",
+    ),
+    ({"system": {"hostname": 3}}, "3 is not of type 'string' - 'system.hostname'"),
+    ({"qso": {}}, "Additional properties are not allowed ('qso' was unexpected)"),
+)
+
+
+@pytest.mark.parametrize(("patch", "detail"), REFUSED)
+def test_the_schema_is_kept(api: Api, patch: dict[str, Any], detail: str) -> None:
+    (number,) = api.client.post("/nvue_v1/revision").json()
+    answer = api.client.patch("/nvue_v1/", params={"rev": number}, json=patch)
+    assert answer.status_code == 400
+    assert answer.json() == {
+        "detail": detail,
+        "status": 400,
+        "title": "Bad Request",
+        "type": "about:blank",
+    }
+    assert api.get("/", rev=number, diff="applied", filled="false") == {}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/nvue_v1/revision/99999", 404),
+        ("GET", "/nvue_v1/?rev=99999", 404),
+        ("PATCH", "/nvue_v1/?rev=99999", 404),
+        ("GET", "/nvue_v1/nonsense?rev=applied", 404),
+        ("GET", "/nvue_v2/system", 404),
+        ("PATCH", "/nvue_v1/", 400),
+        ("PATCH", "/nvue_v1/?rev=applied", 400),
+        ("POST", "/nvue_v1/interface", 405),
+    ],
+)
+def test_what_is_not_there_is_not_found(api: Api, method: str, path: str, status: int) -> None:
+    answer = api.client.request(method, path, json={})
+    assert answer.status_code == status
+    assert answer.json()["status"] == status
+
+
+def test_a_revision_that_cannot_be_told_is_refused(api: Api) -> None:
+    number = api.stage(mtu(9000))
+    for said in (
+        {"state": "applied"},
+        {"state": "confirm_yes"},
+        {"state": "save"},
+        {"state": "apply", "state-controls": {"confirm": "60"}},
+    ):
+        assert api.client.patch(f"/nvue_v1/revision/{number}", json=said).status_code == 400
+    assert api.state(number) == "pending"
+
+
+def test_null_and_delete_unset_and_leave_no_shells(api: Api) -> None:
+    before = api.get("/", rev="applied", filled="false")
+    number = api.stage({"interface": {"swp3": {"link": {"mtu": 9000, "speed": "800G"}}}})
+    at = {"rev": number}
+    api.client.patch("/nvue_v1/interface/swp3/link", params=at, json={"mtu": None})
+    assert api.get("/interface/swp3", rev=number, filled="false") == {"link": {"speed": "800G"}}
+    assert api.client.delete("/nvue_v1/interface/swp3/link/speed", params=at).status_code == 204
+    assert api.get("/interface/swp3", rev=number, filled="false") == {}
+    api.client.patch("/nvue_v1/", params=at, json={"unset": {"interface": {"swp3": {}}}})
+    assert api.get("/", rev=number, filled="false") == before
+    assert api.client.delete("/nvue_v1/", params=at).status_code == 204
+    assert api.get("/", rev=number, filled="false") == {}
+
+
+def test_a_patch_adds_to_what_is_there(api: Api) -> None:
+    number = api.stage({"qos": {"pfc": {"mine": {"switch-priority": {"4": {}}}}}})
+    api.client.patch(
+        "/nvue_v1/qos/pfc/mine", params={"rev": number}, json={"switch-priority": {"5": {}}}
+    )
+    assert api.get("/qos/pfc/mine/switch-priority", rev=number) == {"4": {}, "5": {}}
+
+
+def test_ranges_of_interfaces_are_carried_out_on_each(api: Api) -> None:
+    some = {"swp2-3,swp4": {"link": {"mtu": 5000}}, "swp3": {"link": {"mtu": 5100}}}
+    number = api.apply({"interface": some})
+    assert "swp2-3,swp4" in api.get("/interface", rev=number, filled="false")
+    assert [api.mtu(port=f"swp{port}") for port in (2, 3, 4)] == [5000, 5100, 5000]
+    api.apply({"interface": {"swp2-3,swp4": None, "swp3": None}})
+
+
+def test_differences_and_filters(api: Api) -> None:
+    number = api.stage({"interface": {"swp2": {"link": {"mtu": 8000}}}})
+    assert api.get("/", rev=number, diff="applied", filled="false") == {
+        "interface": {"swp2": {"link": {"mtu": 8000}}}
+    }
+    assert api.get("/interface", rev="applied", diff=number, filled="false") == {"swp2": None}
+    assert api.get("/interface", rev=number, include="/*/link/mtu")["swp2"] == {
+        "link": {"mtu": 8000}
+    }
+    assert "link" not in api.get("/interface", rev=number, omit="/swp2/link")["swp2"]
+    assert api.client.delete(f"/nvue_v1/revision/{number}").status_code == 204
+    assert api.client.get(f"/nvue_v1/revision/{number}").status_code == 404
+
+
+def test_links_and_neighbours_are_those_of_its_description(api: Api) -> None:
+    found = api.get("/interface", include="/*/lldp/neighbor,/*/link/speed,/*/link/oper-status")
+    assert found["swp1"]["link"] == {"speed": "400G", "oper-status": "up"}
+    assert found["swp1"]["lldp"]["neighbor"]["node01"]["port"]["name"] == "rail0"
+    nic = found["swp2"]["lldp"]["neighbor"]["9c:63:c0:00:00:02"]
+    assert (nic["port"]["type"], nic["chassis"]["system-name"]) == ("mac", "")
+    assert found["swp4"] == {"link": {"oper-status": "down"}}
+    api.switch.fault(lldp={"swp1": {"system": "node07", "port": "rail3"}})
+    heard = api.get("/interface/swp1/lldp/neighbor")
+    assert heard["node07"]["port"]["name"] == "rail3"
+
+
+def test_roce_brings_the_vendors_settings(make: Make) -> None:
+    api = make(asic="spectrum4")
+    assert api.get("/qos/roce", rev="applied")["enable"] == "off"
+    assert "pfc" not in api.get("/qos", rev="applied")
+    api.apply({"qos": {"roce": {"enable": "on"}}})
+    qos = api.get("/qos", rev="applied")
+    assert qos["pfc"]["default-global"]["switch-priority"] == {"3": {}}
+    shares = qos["egress-scheduler"]["default-global"]["traffic-class"]
+    assert shares == {
+        "0": {"mode": "dwrr", "bw-percent": 50},
+        "3": {"mode": "dwrr", "bw-percent": 50},
+        "6": {"mode": "strict"},
+    }
+    dscps = qos["mapping"]["default-global"]["dscp"]
+    assert [dscp for dscp, to in dscps.items() if to["switch-priority"] == 3] == [
+        str(dscp) for dscp in range(24, 32)
+    ]
+    marked = qos["congestion-control"]["default-global"]["traffic-class"]
+    assert (sorted(marked), marked["3"]["min-threshold"]) == (["0", "3"], 150000)
+    queue = api.get("/interface/swp1/qos/congestion-control")["traffic-class"]["3"]
+    assert queue["min-threshold"] == 159744
+    assert api.get("/qos/roce")["congestion-control"]["min-threshold"] == 150000
+
+
+@pytest.mark.parametrize(
+    ("asic", "found"), [("spectrum4", 159744), ("spectrum3", 156672), ("Spectrum-2", 156672)]
+)
+def test_thresholds_are_rounded_to_what_the_chip_has(asic: str, found: int) -> None:
+    assert nvue_vendor.in_steps(150000, asic) == found
+
+
+def test_what_is_listed_replaces_the_list_of_the_vendor() -> None:
+    said = {
+        "qos": {
+            "roce": {"enable": "on"},
+            "pfc": {"default-global": {"switch-priority": {"4": {}}}},
+            "congestion-control": {"default-global": {"traffic-class": {"4": {"probability": 5}}}},
+            "egress-scheduler": {"default-global": {"traffic-class": {"4": {"bw-percent": 60}}}},
+            "traffic-pool": {"roce-lossless": {"switch-priority": {"4": {}}}},
+        }
+    }
+    qos = nvue_effective.qos(said, hardware("nvue", PORTS))
+    assert qos["pfc"]["default-global"]["switch-priority"] == {"4": {}}
+    assert qos["pfc"]["default-global"]["cable-length"] == 100
+    marked = qos["congestion-control"]["default-global"]["traffic-class"]
+    assert (list(marked), marked["4"]["probability"], marked["4"]["ecn"]) == (["4"], 5, "enable")
+    assert qos["egress-scheduler"]["default-global"]["traffic-class"] == {
+        "4": {"mode": "dwrr", "bw-percent": 60}
+    }
+    assert qos["traffic-pool"]["roce-lossless"]["switch-priority"] == {"4": {}}
+
+
+def test_left_alone_it_takes_a_change_back(api: Api) -> None:
+    before = api.mtu()
+    number = api.apply(mtu(7000), confirm=2)
+    assert api.mtu() == 7000
+    api.reach(number, "confirm_fail")
+    assert api.mtu() == api.mtu("applied") == before
+    assert api.get(f"/revision/{number}")["transition"]["issue"]["0"]["severity"] == "error"
+    assert f"rolled_back revision={number} by=timer" in api.switch.log
+
+
+def test_a_change_is_kept_when_it_is_confirmed_and_undone_when_it_is_denied(api: Api) -> None:
+    kept = api.apply(mtu(7100), confirm=30)
+    assert api.mtu("startup") != 7100
+    assert api.command(kept, "confirm_yes").status_code == 200
+    api.reach(kept, "applied_and_saved")
+    denied = api.apply(mtu(7200), confirm=30)
+    api.command(denied, "confirm_no")
+    api.reach(denied, "confirm_fail")
+    assert api.mtu() == api.mtu("startup") == 7100
+    assert api.command(denied, "confirm_yes").status_code == 400
+
+
+def test_an_earlier_revision_comes_back_whole(api: Api) -> None:
+    first = api.apply({"interface": {"swp3": {"link": {"mtu": 6000}, "description": "to spine"}}})
+    api.apply({"interface": {"swp3": None}})
+    api.command(first, "apply", **{"auto-prompt": YES})
+    api.reach(first, "applied_and_saved")
+    assert api.get("/interface/swp3", rev="applied", filled="false") == {
+        "link": {"mtu": 6000},
+        "description": "to spine",
+    }
+
+
+def test_a_staged_change_keeps_what_others_applied_meanwhile(api: Api) -> None:
+    mine = api.stage(mtu(6100))
+    api.apply(mtu(6200, port="swp2"))
+    api.command(mine, "apply", **{"auto-prompt": YES})
+    api.reach(mine, "applied_and_saved")
+    assert (api.mtu(), api.mtu(port="swp2")) == (6100, 6200)
+
+
+def test_one_apply_at_a_time(api: Api) -> None:
+    first = api.apply(mtu(6300), confirm=30)
+    second = api.stage(mtu(6400, port="swp2"))
+    api.command(second, "apply", **{"auto-prompt": YES})
+    time.sleep(0.03)
+    assert api.state(second) == "apply"
+    api.command(first, "confirm_yes")
+    api.reach(second, "applied_and_saved")
+    assert (api.mtu(), api.mtu(port="swp2")) == (6300, 6400)
+
+
+def test_it_asks_before_it_lays_out_buffers_anew(api: Api) -> None:
+    number = api.stage({"qos": {"traffic-pool": {"default-lossy": {"memory-percent": 90}}}})
+    api.command(number, "apply")
+    api.reach(number, "ays")
+    api.command(number, "ays_no")
+    api.reach(number, "ays_fail")
+    api.command(number, "apply")
+    api.reach(number, "ays")
+    api.command(number, "ays_yes")
+    api.reach(number, "applied_and_saved")
+
+
+def test_what_was_not_saved_is_lost_in_a_reboot(make: Make) -> None:
+    api = make(release="5.8")
+    number = api.stage(mtu(9000))
+    api.command(number, "apply")
+    api.reach(number, "applied")
+    pending = api.stage(mtu(8000))
+    api.switch.reboot()
+    api = Api(api.switch)
+    assert api.mtu() == 9216
+    assert api.state(pending) == "pending"
+    api.command(number, "apply")
+    api.reach(number, "applied")
+    assert api.command("applied", "save").json()["state"] == "saved"
+    unconfirmed = api.stage(mtu(7000))
+    api.command(unconfirmed, "apply", **{"state-controls": {"confirm": 60}})
+    api.reach(unconfirmed, "confirm")
+    api.switch.reboot()
+    api = Api(api.switch)
+    assert api.mtu() == api.mtu("startup") == 9000
+    assert api.state(unconfirmed) == "inactive"
+
+
+def test_newer_releases_spell_on_as_enabled(make: Make) -> None:
+    api = make(release="5.15")
+    (number,) = api.client.post("/nvue_v1/revision").json()
+    for old in ({"roce": {"enable": "on"}}, {"pfc": {"default-global": {"tx": "enable"}}}):
+        answer = api.client.patch("/nvue_v1/qos", params={"rev": number}, json=old)
+        assert answer.status_code == 400
+    api.apply({"qos": {"roce": {"state": "enabled"}}})
+    qos = api.get("/qos", rev="applied")
+    assert (qos["roce"]["state"], qos["pfc"]["default-global"]["tx"]) == ("enabled", "enabled")
+
+
+INVALID = (
+    (
+        {"interface": {"swp1": {"qos": {"pfc-watchdog": {"state": "enable"}}}}},
+        "PFC watchdog can only be configured on a port with PFC",
+    ),
+    (mtu(9000, port="swp99"), "swp99 does not exist"),
+    ({"interface": {"swp1": {"qos": {"pfc": {"profile": "gone"}}}}}, "gone is not configured"),
+    (
+        {"qos": {"traffic-pool": {"roce-lossless": {"memory-percent": 20}}}},
+        "memory-percent sums to 120",
+    ),
+    (
+        {
+            "qos": {
+                "egress-scheduler": {
+                    "default-global": {
+                        "traffic-class": {"0": {"bw-percent": 60}, "3": {"bw-percent": 58}}
+                    }
+                }
+            }
+        },
+        "total of bw-percent is 118",
+    ),
+    (
+        {"qos": {"egress-scheduler": {"mine": {"traffic-class": {"0": {"mode": "dwrr"}}}}}},
+        "bw-percent is required",
+    ),
+    (
+        {
+            "qos": {
+                "congestion-control": {
+                    "default-global": {"traffic-class": {"3": {"min-threshold": 2000000}}}
+                }
+            }
+        },
+        "min-threshold must not be greater",
+    ),
+)
+
+
+@pytest.mark.parametrize(("config", "reason"), INVALID)
+def test_what_contradicts_itself_is_not_applied(config: dict[str, Any], reason: str) -> None:
+    with pytest.raises(nvue_effective.Invalid, match=reason):
+        nvue_effective.check(config, hardware("nvue", PORTS))
+
+
+def test_an_invalid_configuration_says_where_and_can_be_mended(api: Api) -> None:
+    before = api.mtu()
+    number = api.stage({**mtu(6500), "qos": {"traffic-pool": {"mc-lossy": {"memory-percent": 99}}}})
+    api.command(number, "apply", **{"auto-prompt": YES})
+    api.reach(number, "invalid")
+    shown = api.get(f"/revision/{number}")["transition"]
+    assert shown["progress"] == "Invalid config"
+    assert shown["issue"]["0"]["code"] == "config_invalid"
+    assert shown["issue"]["0"]["message"].startswith("Config invalid at qos.traffic-pool: ")
+    assert api.mtu() == before
+    api.client.patch("/nvue_v1/qos/traffic-pool", params={"rev": number}, json={"mc-lossy": None})
+    api.command(number, "apply", **{"auto-prompt": YES})
+    api.reach(number, "applied_and_saved")
+
+
+@pytest.mark.parametrize(("fault", "end"), [("rejected", "invalid"), ("disk_full", "ready_error")])
+def test_an_apply_that_fails_changes_nothing(api: Api, fault: str, end: str) -> None:
+    before = api.mtu()
+    api.switch.fault(apply=fault, times=1)
+    number = api.stage(mtu(6600))
+    api.command(number, "apply", **{"auto-prompt": YES})
+    api.reach(number, end)
+    assert api.mtu() == api.mtu("applied") == before
+    api.apply(mtu(6600))
+    assert api.mtu() == 6600
+
+
+def test_a_partial_apply_shows_in_what_is_done_not_in_what_is_said(api: Api) -> None:
+    before = {port: api.mtu(port=port) for port in ("swp1", "swp2")}
+    api.switch.fault(apply="partial")
+    number = api.apply(
+        {"interface": {port: {"link": {"mtu": 6700}} for port in before}}, confirm=30
+    )
+    assert [api.mtu("applied", port) for port in before] == [6700, 6700]
+    assert [api.mtu(port=port) for port in before] == [before["swp1"], 6700]
+    api.command(number, "confirm_no")
+    api.reach(number, "confirm_fail")
+    assert {port: api.mtu(port=port) for port in before} == before
+
+
+def test_a_cut_after_the_apply_does_not_stop_the_timer(api: Api) -> None:
+    before = api.mtu()
+    api.switch.fault(apply="cut", seconds=3)
+    number = api.stage(mtu(6800))
+    api.command(number, "apply", **{"auto-prompt": YES, "state-controls": {"confirm": 0.2}})
+    with pytest.raises(httpx.TransportError):
+        api.reach(number, "confirm_fail")
+    assert f"in_force revision={number} confirm_s=0.2" in api.switch.log
+
+    def answers() -> bool:
+        with api.switch.client() as again:
+            try:
+                return again.get("/nvue_v1/system").status_code == 200
+            except httpx.TransportError:
+                return False
+
+    assert not answers()
+    wait_until(answers)
+    assert f"rolled_back revision={number} by=timer" in api.switch.log
+    assert Api(api.switch).mtu() == before
+
+
+def test_a_lost_confirmation_is_none(api: Api) -> None:
+    before = api.mtu()
+    number = api.apply(mtu(6900), confirm=2)
+    api.switch.fault(confirm="lost")
+    with pytest.raises(httpx.TransportError):
+        api.command(number, "confirm_yes")
+    api.reach(number, "confirm_fail")
+    assert api.mtu() == before
+
+
+def test_a_wrong_read_back_and_a_slow_switch(api: Api) -> None:
+    true = api.mtu()
+    api.switch.fault(read="wrong", times=1)
+    assert [api.mtu(), api.mtu()] == [1500, true]
+    api.switch.fault(delay_s=0.1)
+    began = time.monotonic()
+    assert api.mtu() == true
+    assert time.monotonic() - began > 0.1
+
+
+def test_a_full_disk_when_saving(make: Make) -> None:
+    api = make(release="5.8")
+    number = api.stage(mtu(9000))
+    api.command(number, "apply")
+    api.reach(number, "applied")
+    api.switch.fault(apply="disk_full")
+    answer = api.command("applied", "save")
+    assert (answer.status_code, "No space left" in answer.json()["detail"]) == (500, True)
+    assert (api.mtu(), api.mtu("startup")) == (9000, 9216)
+
+
+def test_state_is_never_half_written(tmp_path: Path) -> None:
+    store.write_json(tmp_path / "a" / "state.json", {"one": 1})
+    store.write_json(tmp_path / "a" / "state.json", {"two": 2})
+    assert store.read_json(tmp_path / "a" / "state.json", None) == {"two": 2}
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["state.json"]

@@ -1,0 +1,464 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The simulated SONiC switch refuses, bounces, loses and fails as SONiC does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.virtual_switch_memory import UNUSED, Switch, daemons, leaf, show, switch
+
+__all__ = ["leaf"]
+
+APPL, STATE = 0, 6
+
+
+def add(path: str, value: Any) -> dict[str, Any]:
+    return {"op": "add", "path": path, "value": value}
+
+
+def replace(path: str, value: Any) -> dict[str, Any]:
+    return {"op": "replace", "path": path, "value": value}
+
+
+def remove(path: str) -> dict[str, Any]:
+    return {"op": "remove", "path": path}
+
+
+PFC = "/PORT_QOS_MAP/Ethernet0/pfc_enable"
+WRED = {"ecn": "ecn_all", "green_min_threshold": "1000", "green_max_threshold": "2000"}
+
+
+def test_the_factory_left_the_vendors_qos(leaf: Switch) -> None:
+    """Each of these is a mistake of the field that the contract has to repair."""
+    config = leaf.config
+    assert config["DSCP_TO_TC_MAP"]["AZURE"]["26"] == "1"
+    assert config["PORT_QOS_MAP"]["Ethernet0"]["pfc_enable"] == "3,4"
+    cnp = config["QUEUE"]["Ethernet0|6"]["scheduler"]
+    assert config["SCHEDULER"][cnp]["type"] == "DWRR"
+    assert config["CABLE_LENGTH"]["AZURE"]["Ethernet8"] == "5m"
+    assert UNUSED in config["PORT"]
+
+
+def test_rows_are_hashes_of_the_configuration_database(leaf: Switch) -> None:
+    stored = leaf.sonic.store.databases[4]
+    assert stored["PORT_QOS_MAP|Ethernet0"]["pfc_enable"] == "3,4"
+    assert stored["LOOPBACK_INTERFACE|Loopback0"] == {"NULL": "NULL"}
+
+
+def test_it_says_that_it_is_a_simulation(leaf: Switch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert show.show(["version"], leaf.sonic) == 0
+    assert "SONiC.simulation." in capsys.readouterr().out
+    assert "simulation" in (leaf.folder / "etc/sonic/sonic_version.yml").read_text()
+
+
+def test_a_patch_is_applied(leaf: Switch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert leaf.patch(replace("/PORT/Ethernet0/mtu", "9198")) == 0
+    assert capsys.readouterr().out.endswith("Patch applied successfully.\n")
+    assert leaf.config["PORT"]["Ethernet0"]["mtu"] == "9198"
+
+
+def test_a_dry_run_changes_and_logs_nothing(
+    leaf: Switch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, log = leaf.config, (leaf.folder / "log").read_text()
+    assert leaf.patch(replace(PFC, "3"), options=("-d",)) == 0
+    assert "DRY RUN" in capsys.readouterr().out
+    assert leaf.patch(replace(PFC, "9"), options=("--dry-run",)) == 2
+    assert leaf.config == before
+    assert (leaf.folder / "log").read_text() == log
+
+
+REFUSED = {
+    "a buffer pool": ([replace("/BUFFER_POOL/egress_lossy_pool/size", "1")], "BUFFER_POOL table"),
+    "a new buffer pool": (
+        [add("/BUFFER_POOL/another", {"type": "ingress", "mode": "dynamic", "size": "1"})],
+        "BUFFER_POOL table",
+    ),
+    "the size of a profile": (
+        [replace("/BUFFER_PROFILE/q_lossy_profile/size", "1")],
+        "BUFFER_PROFILE table",
+    ),
+    "a further field of a profile": (
+        [add("/BUFFER_PROFILE/q_lossy_profile/xoff", "1")],
+        "BUFFER_PROFILE table",
+    ),
+    "the global watchdog": ([remove("/PFC_WD/GLOBAL")], "illegal on field: /PFC_WD/GLOBAL"),
+    "an empty table": (
+        [remove("/LOOPBACK_INTERFACE/Loopback0")],
+        "illegal on field",
+    ),
+    "a table left empty": (
+        [remove(f"/FEATURE/{name}") for name in ("lldp", "swss")],
+        "empty tables",
+    ),
+    "a reference to nothing": (
+        [replace("/PORT_QOS_MAP/Ethernet0/dscp_to_tc_map", "NOBODYS")],
+        "there is no DSCP_TO_TC_MAP NOBODYS",
+    ),
+    "a bound profile": ([remove("/WRED_PROFILE/AZURE_LOSSLESS")], "WRED_PROFILE"),
+    "a bound scheduler": ([remove("/SCHEDULER/scheduler.0")], "there is no SCHEDULER"),
+    "a bound buffer profile": (
+        [remove("/BUFFER_PROFILE/ingress_lossy_profile")],
+        "there is no BUFFER_PROFILE",
+    ),
+    "a row of no port": ([add("/QUEUE/Ethernet999|3", {})], "there is no PORT Ethernet999"),
+    "a number": ([replace("/PORT/Ethernet0/mtu", 9198)], "int is no string"),
+    "too large an MTU": ([replace("/PORT/Ethernet0/mtu", "9217")], "not within 68..9216"),
+    "an unknown field": ([add("/PORT_QOS_MAP/Ethernet0/pfc", "3")], 'Unknown element "pfc"'),
+    "an unknown table": ([add("/ROCE", {"a": {"b": "c"}})], "without YANG models"),
+    "PFC on priority 8": ([replace(PFC, "8")], "pfc_enable"),
+    "a DSCP of 64": ([add("/DSCP_TO_TC_MAP/AZURE/64", "3")], "DSCP_TO_TC_MAP|AZURE"),
+    "thresholds upside down": (
+        [replace("/WRED_PROFILE/AZURE_LOSSLESS/green_max_threshold", "1")],
+        "Green max threshold",
+    ),
+    "a cable without unit": ([replace("/CABLE_LENGTH/AZURE/Ethernet0", "30")], "CABLE_LENGTH"),
+    "a watchdog faster than its polls": (
+        [replace("/PFC_WD/Ethernet0/detection_time", "100")],
+        "greater than or equal to POLL_INTERVAL",
+    ),
+    "what is not there": ([remove("/QUEUE/Ethernet0|7")], "non-existent object 'Ethernet0|7'"),
+    "a word that is no operation": ([{"op": "put", "path": "/PORT"}], "Unknown operation"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_sonic_refuses_is_refused(
+    leaf: Switch, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    operations, reason = REFUSED[name]
+    before = leaf.config
+    assert leaf.patch(*operations) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("Failed to apply patch due to: ")
+    assert reason in said
+    assert leaf.config == before
+    assert leaf.events("patch") == []
+
+
+def test_what_its_models_accept_is_accepted(leaf: Switch) -> None:
+    """Nobody but the driver keeps these from a switch."""
+    assert leaf.patch(add("/DSCP_TO_TC_MAP/AZURE/26", "15")) == 0
+    assert leaf.patch(add("/BUFFER_PG/Ethernet0|3", {"profile": "ingress_lossy_profile"})) == 0
+    assert leaf.patch(replace(PFC, "5")) == 0
+
+
+@pytest.mark.parametrize("field", ["dynamic_th", "xoff"])
+def test_few_fields_of_a_buffer_profile_can_be_replaced(leaf: Switch, field: str) -> None:
+    profile = {"pool": "ingress_lossless_pool", "size": "9", "xoff": "1", "dynamic_th": "1"}
+    assert leaf.patch(add("/BUFFER_PROFILE/mine", profile)) == 0
+    assert leaf.patch(replace(f"/BUFFER_PROFILE/mine/{field}", "2")) == 0
+    assert leaf.patch(remove("/BUFFER_PROFILE/mine")) == 0
+
+
+def test_what_comes_back_under_another_name_is_a_move_and_refused(leaf: Switch) -> None:
+    row = leaf.config["PFC_WD"]["Ethernet8"]
+    assert leaf.patch(remove("/PFC_WD/Ethernet8"), add(f"/PFC_WD/{UNUSED}", row)) == 2
+    assert leaf.patch(remove("/PFC_WD/Ethernet8")) == 0
+    assert leaf.patch(add(f"/PFC_WD/{UNUSED}", row)) == 0
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        replace(PFC, "3"),
+        replace("/QUEUE/Ethernet0|6/scheduler", "scheduler.1"),
+        remove("/BUFFER_PG/Ethernet0|0"),
+        remove("/BUFFER_QUEUE/Ethernet0|3-4"),
+    ],
+)
+def test_rows_of_a_port_take_it_down_and_up(leaf: Switch, operation: dict[str, Any]) -> None:
+    assert leaf.patch(operation) == 0
+    assert leaf.events("bounce") == ["bounce port=Ethernet0"]
+    assert leaf.config["PORT"]["Ethernet0"]["admin_status"] == "up"
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        replace("/PORT/Ethernet0/mtu", "9198"),
+        replace("/CABLE_LENGTH/AZURE/Ethernet0", "30m"),
+        replace("/DSCP_TO_TC_MAP/AZURE/26", "3"),
+        replace("/SCHEDULER/scheduler.0/weight", "15"),
+        remove("/PFC_WD/Ethernet0"),
+    ],
+)
+def test_other_changes_do_not(leaf: Switch, operation: dict[str, Any]) -> None:
+    assert leaf.patch(operation) == 0
+    assert leaf.events("bounce") == []
+
+
+def test_a_port_that_is_down_stays_down(leaf: Switch) -> None:
+    assert leaf.patch(replace("/PORT/Ethernet0/admin_status", "down")) == 0
+    assert leaf.patch(replace(PFC, "3")) == 0
+    assert leaf.events("bounce") == []
+    assert leaf.config["PORT"]["Ethernet0"]["admin_status"] == "down"
+
+
+def oper(leaf: Switch, port: str) -> str:
+    leaf.sonic.settle()
+    return str(leaf.sonic.store.read(APPL, f"PORT_TABLE:{port}")["oper_status"])
+
+
+def test_a_link_takes_a_moment(leaf: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemons, "LINK_S", 60.0)
+    assert oper(leaf, "Ethernet0") == "up"
+    assert leaf.patch(replace(PFC, "3")) == 0
+    assert (oper(leaf, "Ethernet0"), oper(leaf, "Ethernet8")) == ("down", "up")
+    assert leaf.sonic.store.read(STATE, "PORT_TABLE|Ethernet0")["netdev_oper_status"] == "down"
+    assert "LLDP_ENTRY_TABLE:Ethernet0" not in leaf.sonic.store.databases[APPL]
+    monkeypatch.setattr(daemons.time, "time", lambda: 1e12)
+    assert oper(leaf, "Ethernet0") == "up"
+    assert (
+        leaf.sonic.store.read(APPL, "LLDP_ENTRY_TABLE:Ethernet0")["lldp_rem_sys_name"] == "node01"
+    )
+
+
+def test_a_port_without_a_cable_is_down(leaf: Switch) -> None:
+    assert oper(leaf, UNUSED) == "down"
+
+
+def test_a_profile_is_stripped_while_it_is_bound(leaf: Switch) -> None:
+    """Rebinding and removing in one patch: for a moment the queue marks nothing."""
+    rebind = [
+        replace(f"/QUEUE/{port}|{queue}/wred_profile", "MINE")
+        for port in ("Ethernet0", "Ethernet8", UNUSED, "Ethernet24")
+        for queue in (3, 4)
+    ]
+    gone = remove("/WRED_PROFILE/AZURE_LOSSLESS")
+    assert leaf.patch(add("/WRED_PROFILE/MINE", WRED), *rebind, gone) == 0
+    assert leaf.events("stripped") == ["stripped object=WRED_PROFILE|AZURE_LOSSLESS bound=yes"]
+
+
+def test_two_patches_do_not_strip_it(leaf: Switch) -> None:
+    rebind = [
+        replace(f"/QUEUE/{port}|{queue}/wred_profile", "MINE")
+        for port in ("Ethernet0", "Ethernet8", UNUSED, "Ethernet24")
+        for queue in (3, 4)
+    ]
+    assert leaf.patch(add("/WRED_PROFILE/MINE", WRED), *rebind) == 0
+    assert leaf.patch(remove("/WRED_PROFILE/AZURE_LOSSLESS")) == 0
+    assert leaf.events("stripped") == []
+
+
+def test_checkpoints(leaf: Switch, capsys: pytest.CaptureFixture[str]) -> None:
+    before = leaf.config
+    assert leaf.run("checkpoint", "before") == 0
+    assert leaf.patch(replace(PFC, "3")) == 0
+    capsys.readouterr()
+    assert leaf.run("list-checkpoints") == 0
+    assert json.loads(capsys.readouterr().out) == ["before"]
+    assert leaf.run("rollback", "before") == 0
+    assert leaf.config == before
+    assert leaf.run("delete-checkpoint", "before") == 0
+    assert leaf.run("rollback", "before") == 2
+    assert "Checkpoint 'before' does not exist" in capsys.readouterr().err
+
+
+def test_a_rollback_bounces_ports_as_well(leaf: Switch) -> None:
+    leaf.run("checkpoint", "before")
+    leaf.patch(replace(PFC, "3"))
+    leaf.run("rollback", "before")
+    assert len(leaf.events("bounce")) == 2
+
+
+def test_only_what_was_saved_survives_a_reboot(leaf: Switch) -> None:
+    assert leaf.patch(replace("/PORT/Ethernet0/mtu", "9198")) == 0
+    leaf.reboot()
+    assert leaf.config["PORT"]["Ethernet0"]["mtu"] == "9100"
+    assert leaf.patch(replace("/PORT/Ethernet0/mtu", "9198")) == 0
+    assert leaf.run("save", "-y") == 0
+    leaf.reboot()
+    assert leaf.config["PORT"]["Ethernet0"]["mtu"] == "9198"
+
+
+def test_saving_asks(leaf: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin.readline", lambda: "n\n", raising=False)
+    assert leaf.run("save") == 1
+    assert leaf.events("save") == []
+
+
+def test_qos_reload_restores_the_vendors_and_takes_every_port_down(leaf: Switch) -> None:
+    assert leaf.patch(replace(PFC, "3")) == 0
+    assert leaf.run("qos", "reload") == 0
+    assert leaf.config["PORT_QOS_MAP"]["Ethernet0"]["pfc_enable"] == "3,4"
+    assert len(leaf.events("bounce")) == 1 + 4
+
+
+def test_wrong_words_are_refused_as_click_does(
+    leaf: Switch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert leaf.run("apply-patch") == 2
+    assert leaf.run("apply-patch", "--now", "x") == 2
+    assert leaf.run("roce") == 2
+    assert leaf.run("apply-patch", "/nowhere.json") == 2
+    said = capsys.readouterr().err
+    assert 'Missing argument "PATCH_FILE_PATH"' in said
+    assert "no such option: --now" in said
+    assert 'No such command "roce"' in said
+    assert "No such file" in said
+
+
+def test_it_needs_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(switch.os, "geteuid", lambda: 1000)
+    with pytest.raises(SystemExit):
+        switch.here()
+
+
+# The traditional buffer model, of chips that are not Spectrum.
+
+
+@pytest.fixture
+def traditional(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Switch:
+    monkeypatch.setattr(daemons, "LINK_S", 0.0)
+    return Switch(tmp_path, "tomahawk5")
+
+
+GENERATED = "pg_lossless_400000_5m_profile"
+
+
+def test_buffermgrd_binds_profiles_of_its_own(traditional: Switch) -> None:
+    config = traditional.config
+    assert config["BUFFER_PG"]["Ethernet0|3-4"] == {"profile": GENERATED}
+    assert config["BUFFER_PROFILE"][GENERATED]["xoff"] == "231424"
+    assert "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP" not in config
+
+
+def test_the_dynamic_model_keeps_them_out_of_the_configuration(leaf: Switch) -> None:
+    assert leaf.config["BUFFER_PG"]["Ethernet0|3-4"] == {"profile": "NULL"}
+    assert leaf.patch(replace(PFC, "3")) == 0
+    assert GENERATED not in leaf.config["BUFFER_PROFILE"]
+
+
+def test_it_binds_again_after_each_change_and_takes_nothing_away(traditional: Switch) -> None:
+    assert traditional.patch(replace(PFC, "3")) == 0
+    rows = traditional.config["BUFFER_PG"]
+    assert rows["Ethernet0|3"] == rows["Ethernet0|3-4"] == {"profile": GENERATED}
+    assert traditional.patch(replace("/CABLE_LENGTH/AZURE/Ethernet0", "40m")) == 0
+    found = traditional.config["BUFFER_PG"]["Ethernet0|3"]
+    assert found == {"profile": "pg_lossless_400000_40m_profile"}
+
+
+def test_a_cable_that_the_platform_does_not_know_binds_nothing(traditional: Switch) -> None:
+    assert traditional.patch(replace("/CABLE_LENGTH/AZURE/Ethernet0", "37m")) == 0
+    assert traditional.config["BUFFER_PG"]["Ethernet0|3-4"] == {"profile": GENERATED}
+    assert traditional.events("buffermgrd")[-1].endswith("no_profile_for=400000,37m")
+
+
+def test_the_platforms_table_is_a_file(traditional: Switch) -> None:
+    (path,) = traditional.folder.rglob("pg_profile_lookup.ini")
+    assert ["400000", "5m", "250880", "19456", "231424", "0"] in [
+        line.split() for line in path.read_text().splitlines()
+    ]
+
+
+# Faults.
+
+
+def test_apply_rejected(leaf: Switch) -> None:
+    leaf.fault(apply="rejected", times=1)
+    before = leaf.config
+    assert leaf.patch(replace(PFC, "3")) == 2
+    assert leaf.config == before
+    assert leaf.patch(replace(PFC, "3")) == 0
+
+
+def test_apply_partial_leaves_what_it_did(leaf: Switch) -> None:
+    leaf.fault(apply="partial")
+    before = leaf.config
+    assert leaf.patch(replace(PFC, "3"), replace("/PORT/Ethernet8/mtu", "9198")) == 2
+    assert leaf.config != before
+    assert leaf.config["PORT"]["Ethernet0"]["admin_status"] == "down"
+
+
+def test_apply_cut_goes_on_without_the_network_until_rollback(leaf: Switch) -> None:
+    leaf.fault(apply="cut", seconds=7)
+    leaf.run("checkpoint", "before")
+    assert leaf.patch(replace(PFC, "3")) == 0
+    assert leaf.management.cuts == [7.0]
+    assert not leaf.management.up
+    assert leaf.run("rollback", "before") == 0
+    assert leaf.management.up
+
+
+@pytest.mark.parametrize("fault", ["rejected", "partial", "cut"])
+def test_going_back_has_no_fault(leaf: Switch, fault: str) -> None:
+    before = leaf.config
+    leaf.run("checkpoint", "before")
+    assert leaf.patch(replace(PFC, "3")) == 0
+    leaf.fault(apply=fault)
+    assert leaf.run("rollback", "before") == 0
+    assert leaf.config == before
+    assert leaf.management.up
+
+
+def test_a_full_disk_takes_no_checkpoint(leaf: Switch, capsys: pytest.CaptureFixture[str]) -> None:
+    leaf.fault(apply="disk_full")
+    assert leaf.run("checkpoint", "before") == 2
+    assert "No space left on device" in capsys.readouterr().err
+
+
+def test_a_disk_that_is_full_when_it_is_saved_leaves_half_a_file(leaf: Switch) -> None:
+    leaf.fault(confirm="disk_full")
+    assert leaf.run("save", "-y") == 1
+    leaf.reboot()
+    assert leaf.config == {}
+
+
+def test_confirm_lost(leaf: Switch) -> None:
+    leaf.fault(confirm="lost")
+    assert leaf.patch(replace("/PORT/Ethernet0/mtu", "9198")) == 0
+    assert leaf.run("save", "-y") == 1
+    assert leaf.management.cuts == [30.0]
+    leaf.reboot()
+    assert leaf.config["PORT"]["Ethernet0"]["mtu"] == "9100"
+
+
+def read(leaf: Switch, capsys: pytest.CaptureFixture[str]) -> Any:
+    capsys.readouterr()
+    assert show.cfggen(["-d", "--print-data"], leaf.sonic) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_wrong_read_shows_after_a_change_only(
+    leaf: Switch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leaf.fault(read="wrong")
+    leaf.run("checkpoint", "before")
+    before = read(leaf, capsys)
+    assert before == leaf.config
+    assert leaf.patch(replace(PFC, "3")) == 0
+    assert read(leaf, capsys) != leaf.config
+    assert leaf.run("rollback", "before") == 0
+    assert read(leaf, capsys) == before
+
+
+def test_a_swapped_cable_is_heard(leaf: Switch, capsys: pytest.CaptureFixture[str]) -> None:
+    leaf.fault(lldp={"Ethernet0": {"system": "node02", "port": "rail7"}})
+    assert show.lldpctl(["-f", "json"], leaf.sonic) == 0
+    (first, _second) = json.loads(capsys.readouterr().out)["lldp"]["interface"]
+    assert first["Ethernet0"]["port"]["id"]["value"] == "rail7"
+    assert show.show(["lldp", "table"], leaf.sonic) == 0
+    assert "node02" in capsys.readouterr().out
+
+
+def test_the_dump_is_the_form_of_sonic_db_dump(
+    leaf: Switch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert show.db_dump(["-n", "APPL_DB", "-k", "PORT_TABLE:*", "-y"], leaf.sonic) == 0
+    found = json.loads(capsys.readouterr().out)["PORT_TABLE:Ethernet0"]
+    assert found["type"] == "hash"
+    assert found["value"]["oper_status"] == "up"
+    assert show.db_dump(["-n", "NO_DB"], leaf.sonic) == 1
+
+
+def test_a_global_watchdog_comes_from_pfcwd(leaf: Switch) -> None:
+    value = leaf.config["PFC_WD"]
+    assert leaf.patch(remove("/PFC_WD")) == 0
+    assert leaf.patch(add("/PFC_WD", {"GLOBAL": value["GLOBAL"]})) == 2
+    assert show.pfcwd(["interval", "200"], leaf.sonic) == 0
+    assert leaf.config["PFC_WD"] == {"GLOBAL": {"POLL_INTERVAL": "200"}}

@@ -1,0 +1,114 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A simulated SONiC switch in memory: its commands are called as they are on the container."""
+
+from __future__ import annotations
+
+import fnmatch
+import importlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+
+from tests.unit.virtual_switch_parts import hardware
+
+faults: Any = importlib.import_module("common.faults")
+log: Any = importlib.import_module("common.log")
+config: Any = importlib.import_module("sonic.config")
+daemons: Any = importlib.import_module("sonic.daemons")
+show: Any = importlib.import_module("sonic.show")
+switch: Any = importlib.import_module("sonic.switch")
+
+PORTS = [
+    {"name": "Ethernet0", "speed_gbps": 400, "peer": "node01", "peer_interface": "rail0"},
+    {"name": "Ethernet8", "speed_gbps": 400, "peer": "node02", "peer_interface": "rail0"},
+]
+UNUSED = "Ethernet16"
+"""A port of the switch that the model does not have."""
+
+
+class Memory:
+    """Redis without redis."""
+
+    def __init__(self) -> None:
+        self.databases: dict[int, dict[str, dict[str, str]]] = {}
+
+    def keys(self, database: int, pattern: str = "*") -> list[str]:
+        return sorted(fnmatch.filter(self.databases.get(database, {}), pattern))
+
+    def read(self, database: int, key: str) -> dict[str, str]:
+        return dict(self.databases.get(database, {}).get(key, {}))
+
+    def read_all(self, database: int, prefix: str = "") -> dict[str, dict[str, str]]:
+        return {key: self.read(database, key) for key in self.keys(database, f"{prefix}*")}
+
+    def write(self, database: int, rows: Mapping[str, Mapping[str, str]]) -> None:
+        held = self.databases.setdefault(database, {})
+        for key, row in rows.items():
+            held.pop(key, None)
+            if row:
+                held[key] = dict(row)
+
+
+class Management:
+    def __init__(self) -> None:
+        self.cuts: list[float] = []
+        self.up = True
+
+    def cut(self, seconds: float) -> None:
+        self.cuts.append(seconds)
+        self.up = False
+
+    def restore(self) -> None:
+        self.up = True
+
+
+class Switch:
+    """One switch, its files under a folder."""
+
+    def __init__(self, folder: Path, asic: str = "spectrum4") -> None:
+        self.folder = folder
+        self.management = Management()
+        self.sonic = switch.Sonic(
+            Memory(),
+            hardware("sonic", PORTS, asic),
+            faults.Faults(folder / "faults.json", folder),
+            log.Log(folder / "log"),
+            self.management,
+            folder,
+        )
+        self.sonic.boot()
+        self.printed: Callable[[], Any] = lambda: None
+
+    def run(self, *words: str) -> int:
+        return int(config.main(words, self.sonic))
+
+    def patch(self, *operations: dict[str, Any], options: tuple[str, ...] = ()) -> int:
+        path = self.folder / "patch.json"
+        path.write_text(json.dumps(operations))
+        return self.run("apply-patch", *options, str(path))
+
+    def fault(self, **wanted: Any) -> None:
+        (self.folder / "faults.json").write_text(json.dumps(wanted))
+
+    def reboot(self) -> None:
+        self.sonic.store = Memory()
+        self.sonic.boot()
+
+    @property
+    def config(self) -> Any:
+        return self.sonic.config()
+
+    def events(self, word: str) -> list[str]:
+        """What of this kind the log has, without the time."""
+        lines = (self.folder / "log").read_text().splitlines()
+        return [line.split(" ", 1)[1] for line in lines if line.split(" ")[1] == word]
+
+
+@pytest.fixture
+def leaf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Switch:
+    """A switch whose links are up again at once."""
+    monkeypatch.setattr(daemons, "LINK_S", 0.0)
+    return Switch(tmp_path)

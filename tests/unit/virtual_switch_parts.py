@@ -1,0 +1,32 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Parts of the simulated switches, for tests of what they know without running them.
+
+The programs find each other beside themselves, as in the containers; so they do here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+from tests.unit.virtual_switch import PROGRAMS
+
+sys.path.append(str(PROGRAMS))
+
+store: Any = importlib.import_module("common.store")
+switch: Any = importlib.import_module("common.switch")
+nvue_vendor: Any = importlib.import_module("nvue.vendor")
+nvue_effective: Any = importlib.import_module("nvue.effective")
+eos_config: Any = importlib.import_module("eos.config")
+eos_grammar: Any = importlib.import_module("eos.grammar")
+
+
+def hardware(system: str, ports: list[dict[str, Any]], asic: str = "spectrum4") -> Any:
+    return switch.Hardware(
+        name="leaf01",
+        system=system,
+        asic=asic,
+        release="",
+        ports=tuple(switch.Port(**{"peer_mac": None, **port}) for port in ports),
+    )
