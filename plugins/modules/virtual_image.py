@@ -15,12 +15,16 @@ description:
   - Runs as root on the machine that carries the virtual nodes.
 options:
   family:
-    description: V(ubuntu) is netplan and apt, V(el) is NetworkManager and dnf.
+    description:
+      - V(ubuntu) is netplan and apt, V(el) is NetworkManager and dnf, V(switch) has the simulations
+        of switches.
     type: str
-    choices: [ubuntu, el]
+    choices: [ubuntu, el, switch]
     required: true
   source:
-    description: Folder with the Containerfile and the files it copies.
+    description:
+      - Folder with the Containerfile and the files it copies.
+      - Of V(switch) the folder above C(image) and C(switch).
     type: path
     required: true
   base:
@@ -118,7 +122,7 @@ def main() -> None:
     words = {"type": "list", "elements": "str", "default": []}
     module = AnsibleModule(
         argument_spec={
-            "family": {"type": "str", "choices": ["ubuntu", "el"], "required": True},
+            "family": {"type": "str", "choices": ["ubuntu", "el", "switch"], "required": True},
             "source": {"type": "path", "required": True},
             "base": {"type": "str", "default": ""},
             "suite": {"type": "str", "default": "bookworm"},

@@ -9,10 +9,13 @@ short_description: Network of a virtual cluster, in network namespaces of its ow
 version_added: "0.1.0"
 author: Baremetal MPI RoCE founders (@baremetal)
 description:
-  - Makes one network namespace per virtual node, and one that holds a bridge per leaf and the
+  - Makes one network namespace per container, and one that holds a bridge per leaf and the
     management bridge, and cables them with veth pairs.
+  - The cables of O(machines) are taps, for QEMU to hold the other ends.
   - The host gets a single interface, the controller's port on the management network.
   - The node's end of a rail is left with MTU 1500 and without an address, as a factory leaves it.
+  - With O(switches) each leaf and spine is a router in a namespace of its own, by FRR, and traffic
+    between rails goes from leaf to spine to leaf. Containers only.
   - Runs on the machine that carries the virtual nodes, as root.
 options:
   cluster:
@@ -27,6 +30,11 @@ options:
     description: The C(cluster_rails) variable of every node that has rails, by host name.
     type: dict
     default: {}
+  machines:
+    description: Nodes that are virtual machines; the others are containers.
+    type: list
+    elements: str
+    default: []
   addressing:
     description:
       - With V(subnet_per_rail) a leaf carries the gateway of each rail network.
@@ -40,6 +48,12 @@ options:
       - The last address no node has, when empty.
     type: str
     default: ""
+  switches:
+    description:
+      - The C(cluster_ports) variable of each leaf and spine of a routed fabric, by host name.
+      - Without any, leaves are bridges.
+    type: dict
+    default: {}
   state:
     description: V(absent) removes what was made for this cluster, and nothing else.
     type: str
@@ -76,7 +90,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 namespaces:
-  description: Network namespace of each node.
+  description: Network namespace of each node's cables.
   returned: when O(state=present)
   type: dict
   sample: {node01: virtual.node01}
@@ -96,7 +110,7 @@ interface:
   type: str
   sample: virtual-6a1f3c
 commands:
-  description: The iproute2 commands that were run, or would be in check mode.
+  description: The iproute2 commands that were run, or would be in check mode, and routers started.
   returned: always
   type: list
   elements: str
@@ -125,6 +139,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.journal
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.names import (
     node_namespace,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.routing import Routing
 
 
 def main() -> None:
@@ -133,12 +148,14 @@ def main() -> None:
             "cluster": {"type": "str", "required": True},
             "management": {"type": "dict", "default": {}},
             "rails": {"type": "dict", "default": {}},
+            "machines": {"type": "list", "elements": "str", "default": []},
             "addressing": {
                 "type": "str",
                 "choices": ["subnet_per_rail", "point_to_point"],
                 "default": "subnet_per_rail",
             },
             "controller_address": {"type": "str", "default": ""},
+            "switches": {"type": "dict", "default": {}},
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
         },
         supports_check_mode=True,
@@ -147,20 +164,27 @@ def main() -> None:
     cluster = wanted["cluster"]
     host = HostNetwork(run)
     journal = Journal(cluster)
+    routing = Routing(run)
     result: dict[str, Any] = {}
     try:
         if wanted["state"] == "absent":
-            done = destroy(cluster, host, journal, check_mode=module.check_mode)
+            done = destroy(cluster, host, journal, check_mode=module.check_mode, routing=routing)
         else:
-            nodes = parse_nodes(wanted["management"], wanted["rails"])
+            nodes = parse_nodes(wanted["management"], wanted["rails"], wanted["machines"])
             plan = plan_network(
                 cluster,
                 nodes,
                 point_to_point=wanted["addressing"] == "point_to_point",
                 controller=wanted["controller_address"],
+                switches=wanted["switches"],
             )
-            done = create(plan, host, journal, check_mode=module.check_mode)
-            result["namespaces"] = {node.name: node_namespace(cluster, node.name) for node in nodes}
+            if plan.routers:
+                routing.require()
+            done = create(plan, host, journal, check_mode=module.check_mode, routing=routing)
+            result["namespaces"] = {
+                node.name: plan.fabric if node.machine else node_namespace(cluster, node.name)
+                for node in nodes
+            }
             result["fabric"] = plan.fabric
             result["controller"] = plan.controller
     except (CommandError, VirtualNetworkError) as error:

@@ -27,6 +27,12 @@ options:
     description: Image of every node, by host name.
     type: dict
     default: {}
+  folders:
+    description:
+      - Folders that make nodes switches, by host name, as M(baremetal.mpi_roce.virtual_switches)
+        returns them.
+    type: dict
+    default: {}
   login_user:
     description: Unprivileged account of the image that may sudo.
     type: str
@@ -140,9 +146,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.contain
     VirtualNodeError,
     choose_limits,
     choose_runtime,
-    known_hosts,
     plan_work,
     podman_run,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.login import (
+    known_hosts,
     ssh_config,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.names import (
@@ -168,6 +176,8 @@ def present(module: AnsibleModule, podman: Podman) -> dict[str, Any]:
             address=settings["address"],
             interface=settings.get("interface") or MANAGEMENT,
             image=ids[wanted["images"][name]],
+            folder=wanted["folders"].get(name, {}).get("path", ""),
+            digest=wanted["folders"].get(name, {}).get("digest", ""),
         )
         for name, settings in wanted["management"].items()
     ]
@@ -219,6 +229,7 @@ def main() -> None:
             "cluster": {"type": "str", "required": True},
             "management": {"type": "dict", "default": {}},
             "images": {"type": "dict", "default": {}},
+            "folders": {"type": "dict", "default": {}},
             "login_user": {"type": "str", "default": "ops"},
             "login_key": {"type": "str", "default": "", "no_log": False},
             "identity": {"type": "str", "default": ""},

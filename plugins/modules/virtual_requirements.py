@@ -9,14 +9,22 @@ short_description: Check that this machine can carry virtual nodes
 version_added: "0.1.0"
 author: Baremetal MPI RoCE founders (@baremetal)
 description:
-  - Checks root, programs, namespaces, podman, limits, memory and disk, and fails with one line for
-    everything that is missing, each with what to do.
+  - Checks root, programs, namespaces, podman, taps, limits, memory and disk, and fails with one
+    line for everything that is missing, each with what to do.
   - Changes nothing.
 options:
   nodes:
-    description: Number of virtual nodes.
+    description: Number of virtual nodes that are containers, without switches.
     type: int
     default: 5
+  switches:
+    description: Number of virtual switches.
+    type: int
+    default: 0
+  machines:
+    description: Memory in MiB of each virtual node that is a machine, by host name.
+    type: dict
+    default: {}
   cluster:
     description: Name of the cluster. When it is up already its nodes need nothing more.
     type: str
@@ -71,6 +79,8 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "nodes": {"type": "int", "default": 5},
+            "switches": {"type": "int", "default": 0},
+            "machines": {"type": "dict", "default": {}},
             "cluster": {"type": "str", "default": ""},
             "bootstraps": {"type": "bool", "default": True},
         },
@@ -78,8 +88,15 @@ def main() -> None:
     )
     cluster = module.params["cluster"]
     is_up = bool(cluster) and Journal(cluster).exists
-    nodes = 0 if is_up else module.params["nodes"]
-    checks = Requirements(run).all(nodes, bootstraps=module.params["bootstraps"])
+    wanted = module.params
+    requirements = Requirements(run)
+    checks = requirements.all(
+        wanted["nodes"],
+        wanted["machines"],
+        switches=wanted["switches"],
+        bootstraps=wanted["bootstraps"],
+        is_up=is_up,
+    )
     lacking = missing(checks)
     if lacking:
         module.fail_json(

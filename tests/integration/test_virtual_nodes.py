@@ -8,20 +8,14 @@ may break it.
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.names import (
-    controller_interface,
-)
 
+from tests.instances import describe, kill_after, output, reboot_playbook, traces
 from tests.nodes import TOP, Nodes
 
 pytestmark = pytest.mark.nodes
@@ -45,22 +39,12 @@ addresses:
 leaves: {{count: 2, management_first: 172.30.{net}.101, ports: 8}}
 launcher: {{name: launcher01, management: 172.30.{net}.10}}
 """
-STATE = Path.home() / ".local/state/baremetal.mpi_roce"
-JOURNALS = Path("/run/baremetal-mpi-roce/virtual")
 SUBNETS = "  plan: subnet_per_rail\n  pool: 10.148.0.0/16\n  prefix: 24\n  first_host: 11"
 LINKS = "  plan: point_to_point\n  pool: 10.148.0.0/24"
 
 
-def describe(folder: Path, name: str, net: int, addresses: str = SUBNETS) -> Nodes:
-    """An inventory of its own, with the group variables of inventories/virtual."""
-    shutil.copytree(TOP / "inventories/virtual", folder)
-    text = MODEL.format(name=name, net=net, addresses=addresses)
-    (folder / "cluster.yml").write_text(text)
-    return Nodes(folder)
-
-
-def output(*argv: str) -> str:
-    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+def instance(folder: Path, name: str, net: int, addresses: str = SUBNETS) -> Nodes:
+    return describe(folder, MODEL.format(name=name, net=net, addresses=addresses))
 
 
 def inside(node: str, script: str, cluster: str = "vntest") -> str:
@@ -68,49 +52,9 @@ def inside(node: str, script: str, cluster: str = "vntest") -> str:
     return output("podman", "exec", f"{cluster}.{node}", "sh", "-ec", script).strip()
 
 
-def traces() -> set[str]:
-    """Everything of this machine that virtual nodes could leave something in, line by line."""
-    links = [f"link {link['ifname']}" for link in json.loads(output("ip", "-json", "link"))]
-    found = {
-        *links,
-        *(f"journal {path.stem}" for path in JOURNALS.glob("*")),
-        *(f"state {path.name}" for path in STATE.glob("*")),
-        f"forwarding {Path('/proc/sys/net/ipv4/ip_forward').read_text()}",
-    }
-    commands = [
-        "ip netns list",
-        "ip rule",
-        "ip -6 rule",
-        "ip route show table all",
-        "podman ps -a --format {{.Names}}",
-        "podman volume ls -q",
-        "podman network ls -q",
-        "iptables-save",
-        "ip6tables-save",
-        "nft list ruleset",
-    ]
-    for command in commands:
-        if shutil.which(command.split()[0]):
-            # Without the packet counters of chains.
-            lines = re.sub(r"\[\d+:\d+\]", "", output(*command.split())).splitlines()
-            found.update(f"{command}: {line}" for line in lines if not line.startswith("#"))
-    return {line for line in found if not any(word in line for word in others())}
-
-
-def others() -> set[str]:
-    """Names of the clusters that come and go beside those of these tests."""
-    names = {path.name for path in STATE.glob("*")} | {path.stem for path in JOURNALS.glob("*")}
-    names = {name for name in names if not name.startswith("vn")}
-    seen.update(names, (controller_interface(name) for name in names))
-    return seen
-
-
-seen: set[str] = set()
-
-
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    nodes = describe(tmp_path_factory.mktemp("vn") / "inventory", "vntest", 231)
+    nodes = instance(tmp_path_factory.mktemp("vn") / "inventory", "vntest", 231)
     nodes.state(present=False)
     nodes.state(present=True)
     yield nodes
@@ -233,15 +177,6 @@ def test_a_reboot_is_a_reboot(cluster: Nodes) -> None:
         inside(name, f"echo {name} >/etc/hostname; hostname {name}")
 
 
-def reboot_playbook(nodes: Nodes) -> Path:
-    playbook = nodes.inventory.parent / "reboot.yml"
-    playbook.write_text(
-        "- hosts: compute\n  gather_facts: false\n  become: true\n"
-        "  tasks: [{ansible.builtin.reboot: {reboot_timeout: 60}}]\n"
-    )
-    return playbook
-
-
 def test_another_host_key_is_refused(cluster: Nodes) -> None:
     inside("node01", "rm /etc/ssh/ssh_host_ed25519_key*; systemctl restart virtual-node-keys ssh")
     login = ["ssh", "-F", str(cluster.ssh_config), "-o", "BatchMode=yes", "node01", "true"]
@@ -260,22 +195,6 @@ def test_killed_in_the_middle_a_second_run_completes_it(cluster: Nodes) -> None:
         assert cluster.state(present=True).total("changed") == 0
 
 
-def kill_after(nodes: Nodes, seconds: float) -> None:
-    """SIGKILL to ansible-playbook and everything it started."""
-    running = subprocess.Popen(
-        nodes.command("playbooks/virtual_nodes.yml"),
-        cwd=TOP,
-        env=nodes.environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    time.sleep(seconds)
-    os.killpg(running.pid, signal.SIGKILL)
-    assert running.wait() in (0, -signal.SIGKILL)
-
-
 def test_a_missing_cable_and_a_dead_node_are_brought_back(cluster: Nodes) -> None:
     output("ip", "-n", "vntest.node01", "link", "delete", "rail1")
     output("podman", "rm", "--force", "--time", "0", "vntest.node02")
@@ -286,8 +205,8 @@ def test_a_missing_cable_and_a_dead_node_are_brought_back(cluster: Nodes) -> Non
 
 
 def test_two_clusters_side_by_side_and_nothing_left_of_either(tmp_path: Path) -> None:
-    first = describe(tmp_path / "one", "vnone", 232)
-    second = describe(tmp_path / "two", "vntwo", 233, LINKS)
+    first = instance(tmp_path / "one", "vnone", 232)
+    second = instance(tmp_path / "two", "vntwo", 233, LINKS)
     before = traces()
     assert not [line for line in before if "vnone" in line or "vntwo" in line]
     try:

@@ -20,11 +20,13 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.contain
     VirtualNodeError,
     choose_limits,
     choose_runtime,
-    known_hosts,
     parse_containers,
     plan_work,
     podman_run,
     specification,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.login import (
+    known_hosts,
     ssh_config,
 )
 
@@ -60,6 +62,8 @@ def test_a_node_lives_in_its_own_namespace_under_its_own_name() -> None:
     [
         command(replace(NODE, image="sha256:2")),
         command(replace(NODE, interface="eth0")),
+        command(replace(NODE, folder="/a/switch")),
+        command(replace(NODE, folder="/a/switch", digest="of other contents")),
         command(settings=replace(SETTINGS, login_key="another")),
         command(settings=replace(SETTINGS, capabilities=())),
         command(runtime="crun"),
@@ -68,6 +72,13 @@ def test_a_node_lives_in_its_own_namespace_under_its_own_name() -> None:
 )
 def test_every_setting_is_in_the_specification(other: list[str]) -> None:
     assert specification(other) != specification(command())
+
+
+def test_a_switch_has_its_folder() -> None:
+    words = command(replace(NODE, folder="/state/switches/leaf1", digest="1"))
+    assert following(words, "--volume") == ["/state/switches/leaf1:/etc/virtual-switch"]
+    assert specification(words) != specification(command(replace(NODE, folder="/state/x")))
+    assert following(command(), "--volume") == []
 
 
 def test_only_what_differs_is_made_anew() -> None:

@@ -14,6 +14,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.image i
     Bootstrap,
     Builder,
     Recipe,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.steps import (
+    Steps,
     VirtualImageError,
 )
 
@@ -45,6 +48,39 @@ def test_the_other_family_does_not_matter(recipe: Recipe) -> None:
     before = recipe.image
     (recipe.source / "el/file").write_text("changed")
     assert recipe.image == before
+
+
+def test_byte_code_is_no_input(recipe: Recipe) -> None:
+    before = recipe.image
+    (recipe.source / "common/__pycache__").mkdir()
+    (recipe.source / "common/__pycache__/file.pyc").write_text("compiled")
+    assert recipe.image == before
+
+
+@pytest.mark.parametrize(
+    ("name", "matters"),
+    [
+        ("switch/sonic/config.py", True),
+        ("image/common/file", True),
+        ("image/build/prepare", True),
+        ("image/ubuntu/file", False),
+        ("machine/prepare", False),
+    ],
+)
+def test_the_image_of_switches_is_made_of_its_own_files_and_those_of_every_node(
+    tmp_path: Path, name: str, matters: bool
+) -> None:
+    for part in ("switch/sonic/config.py", "image/common/file", "image/build/prepare",
+                 "image/ubuntu/file", "machine/prepare"):  # fmt: skip
+        (tmp_path / part).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / part).write_text(part)
+    recipe = Recipe("switch", "base:1", tmp_path, {})
+    before = recipe.image
+    (tmp_path / name).write_text("changed")
+    assert (recipe.image != before) is matters
+    command = recipe.command()
+    assert command[command.index("--file") + 1] == str(tmp_path / "switch/Containerfile")
+    assert command[-1] == str(tmp_path)
 
 
 def test_packages_base_and_modes_are_inputs(recipe: Recipe) -> None:
@@ -103,14 +139,14 @@ def test_old_images_go_and_the_latest_stay() -> None:
 
 def test_a_failed_step_says_which_and_shows_the_end_of_the_log(tmp_path: Path) -> None:
     log = tmp_path / "logs/build.log"
-    builder = Builder(FakeEngine(0), log)
+    steps = Steps(log)
     with pytest.raises(VirtualImageError, match=r"could not try(?s:.*)the reason(?s:.*)build\.log"):
-        builder._step("try", ["sh", "-c", "echo the reason; exit 3"])
+        steps.run("try", ["sh", "-c", "echo the reason; exit 3"])
     assert "== try\nthe reason\n" in log.read_text()
-    builder._step("go on", ["true"])
-    assert [step.name for step in builder.steps] == ["go on"]
+    steps.run("go on", ["true"])
+    assert [step.name for step in steps.done] == ["go on"]
 
 
 def test_a_missing_program_is_named(tmp_path: Path) -> None:
     with pytest.raises(VirtualImageError, match="no-such-program is not installed"):
-        Builder(FakeEngine(0), tmp_path / "log")._step("try", ["no-such-program"])
+        Steps(tmp_path / "log").run("try", ["no-such-program"])

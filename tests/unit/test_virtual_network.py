@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.cabling import (
+    LEAF_MTU,
     Plan,
     plan_network,
 )
@@ -54,8 +56,15 @@ def rails(count: int = 2, per_node: int = 2) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def plan(cluster: str = "test", count: int = 2, per_node: int = 2, **options: Any) -> Plan:
-    return plan_network(cluster, parse_nodes(management(count), rails(count, per_node)), **options)
+def plan(
+    cluster: str = "test",
+    count: int = 2,
+    per_node: int = 2,
+    machines: Sequence[str] = (),
+    **options: Any,
+) -> Plan:
+    nodes = parse_nodes(management(count), rails(count, per_node), machines)
+    return plan_network(cluster, nodes, **options)
 
 
 class Machine:
@@ -102,8 +111,8 @@ def test_a_rail_is_left_as_a_factory_leaves_it(machine: Machine) -> None:
     rail = machine.fake.spaces["test.node01"]["rail0"]
     assert (rail.mtu, rail.up, rail.addresses) == (1500, False, [])
     leaf_end = machine.fake.spaces["test-fabric"]["node01-rail0"]
-    assert (leaf_end.mtu, leaf_end.up) == (9216, True)
-    assert machine.fake.spaces["test-fabric"]["leaf01"].mtu == 9216
+    assert (leaf_end.mtu, leaf_end.up) == (LEAF_MTU, True)
+    assert machine.fake.spaces["test-fabric"]["leaf01"].mtu == LEAF_MTU
 
 
 def test_the_host_gets_one_interface_with_the_last_free_address(machine: Machine) -> None:
@@ -347,3 +356,52 @@ def test_an_exhausted_management_network_is_refused() -> None:
     nodes = {f"n{last}": {"address": f"10.99.0.{last}", "prefix": 30} for last in (1, 2)}
     with pytest.raises(VirtualNetworkError, match="the controller needs one"):
         plan_network("test", parse_nodes(nodes, {}))
+
+
+def test_a_machines_cables_are_taps_beside_the_containers(machine: Machine) -> None:
+    machine.create(plan(machines=["node02"]))
+    assert "test.node02" not in machine.fake.spaces
+    fabric = machine.fake.spaces["test-fabric"]
+    assert {name: fabric[f"node02-{name}"].peer for name in ("mgmt0", "rail0", "rail1")} == {
+        "mgmt0": None,
+        "rail0": None,
+        "rail1": None,
+    }
+    assert fabric["node02-rail1"].master == fabric["node01-rail1"].master == "leaf02"
+    assert fabric["node02-mgmt0"].master == "management"
+    assert fabric["node02-rail1"].mtu == LEAF_MTU
+    assert fabric["node02-rail1"].up
+    assert machine.create(plan(machines=["node02"])) == ()
+
+
+def test_a_missing_tap_is_made_again(machine: Machine) -> None:
+    machine.create(plan(machines=["node02"]))
+    del machine.fake.spaces["test-fabric"]["node02-rail0"]
+    assert machine.create(plan(machines=["node02"]))[0] == (
+        "-n test-fabric tuntap add dev node02-rail0 mode tap"
+    )
+
+
+@pytest.mark.parametrize(("before", "after"), [([], ["node02"]), (["node02"], [])])
+def test_a_node_that_changes_its_kind_is_cabled_anew(
+    machine: Machine, before: list[str], after: list[str]
+) -> None:
+    machine.create(plan(machines=before))
+    machine.create(plan(machines=after))
+    assert ("test.node02" in machine.fake.spaces) == (after == [])
+    assert (machine.fake.spaces["test-fabric"]["node02-rail0"].peer is None) == (after != [])
+    assert machine.create(plan(machines=after)) == ()
+
+
+def test_with_machines_killed_anywhere_a_second_run_completes_it(tmp_path: Path) -> None:
+    whole = Machine(tmp_path / "whole")
+    whole.create(plan(machines=["node02"]))
+    for lives in range(len(whole.fake.lines)):
+        machine = Machine(tmp_path / str(lives))
+        machine.fake.lives = lives
+        with pytest.raises(Killed):
+            machine.create(plan(machines=["node02"]))
+        machine.fake.lives = None
+        machine.create(plan(machines=["node02"]))
+        assert machine.fake.spaces.keys() == whole.fake.spaces.keys()
+        assert machine.create(plan(machines=["node02"])) == ()

@@ -49,14 +49,25 @@ class Machine:
             raise CommandError(f"{argv[0]}: Operation not permitted")
         return Result(tuple(argv), 0, "", "")
 
-    def lacking(self, nodes: int = 5, *, bootstraps: bool = True) -> str:
+    def lacking(
+        self,
+        nodes: int = 5,
+        machines: Optional[dict[str, int]] = None,
+        *,
+        switches: int = 0,
+        bootstraps: bool = True,
+        is_up: bool = False,
+    ) -> str:
         requirements = Requirements(
             self,
             root=self.root,
             which=lambda name: None if name in self.lacks else f"/usr/bin/{name}",
             uid=lambda: self.uid,
         )
-        return missing(requirements.all(nodes, bootstraps=bootstraps))
+        checks = requirements.all(
+            nodes, machines or {}, switches=switches, bootstraps=bootstraps, is_up=is_up
+        )
+        return missing(checks)
 
 
 @pytest.fixture
@@ -124,3 +135,40 @@ def test_inotify_instances_in_use_are_counted(machine: Machine) -> None:
 
 def test_memory_is_counted_per_node(machine: Machine) -> None:
     assert "memory: 2000 MiB available (needed: 2100 MiB available)" in machine.lacking(nodes=21)
+
+
+def test_switches_need_less_than_nodes(machine: Machine) -> None:
+    """A kernel's own limit of instances is enough for the demo: five nodes and ten switches."""
+    assert machine.lacking(nodes=5, switches=10) == ""
+    said = machine.lacking(nodes=5, switches=26)
+    assert "128 free of 128 (needed: 154 free)" in said
+    assert "memory: 2000 MiB available (needed: 2060 MiB available)" in said
+
+
+def test_memory_of_machines_is_counted_and_once_only(machine: Machine) -> None:
+    wanted = {"node01": 1024, "node02": 1024}
+    said = machine.lacking(nodes=1, machines=wanted)
+    assert "memory: 2000 MiB available (needed: 2448 MiB available)" in said
+    assert machine.lacking(nodes=1, machines=wanted, is_up=True) == ""
+
+
+def test_switches_need_openssl(machine: Machine) -> None:
+    machine.lacks = {"openssl"}
+    assert machine.lacking() == ""
+    assert "apt-get install openssl" in machine.lacking(switches=1)
+
+
+def test_machines_need_qemu_and_what_makes_their_disk(machine: Machine) -> None:
+    machine.lacks = {"qemu-system-x86_64", "qemu-img", "mkfs.ext4", "mmdebstrap"}
+    assert machine.lacking(bootstraps=False) == ""
+    said = machine.lacking(machines={"node01": 512}, bootstraps=False)
+    for package in ("qemu-system-x86", "qemu-utils", "e2fsprogs", "mmdebstrap"):
+        assert f"apt-get install {package}" in said
+
+
+def test_machines_need_taps(machine: Machine) -> None:
+    machine.refuses = "tuntap"
+    assert machine.lacking() == ""
+    said = machine.lacking(machines={"node01": 512})
+    assert "/dev/net/tun does not give any: modprobe tun" in said
+    assert "virtual_nodes_kind" in said

@@ -112,6 +112,9 @@ class FakeHost:
             self._delete(space, words[2])
         elif words[:2] == ["link", "set"]:
             self._set(self.spaces[space][words[2]], words[3:])
+        elif words[:3] == ["tuntap", "add", "dev"]:
+            assert words[4:] == ["mode", "tap"]
+            self._add(space, words[3])
         elif words[:2] == ["link", "add"] and "veth" in words:
             self._veth(words[2:])
         elif words[:2] == ["link", "add"]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import json
 import resource
-import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,10 +14,14 @@ from pathlib import Path
 from typing import Callable, Optional
 
 from ..commands import CommandError, Runner
+from .login import answers_ssh
 from .names import node_namespace
+from .work import Work
 
 CLUSTER_LABEL = "baremetal.mpi_roce.cluster"
 SPECIFICATION_LABEL = "baremetal.mpi_roce.specification"
+FOLDER_LABEL = "baremetal.mpi_roce.folder"
+SWITCH_FOLDER = "/etc/virtual-switch"
 PARALLEL = 8
 CAP_SYS_RESOURCE = 24
 POLL_S = 0.2
@@ -45,6 +48,10 @@ class Node:
     interface: str
     image: str
     """Image by id, so that a rebuilt image makes a new node."""
+    folder: str = ""
+    """A switch's folder on this machine: its /etc/virtual-switch."""
+    digest: str = ""
+    """Of what is in it: other contents make a new node."""
 
 
 @dataclass(frozen=True)
@@ -56,27 +63,6 @@ class Container:
     specification: str
     dead: bool = False
     """podman takes it for running and its processes are gone: it can only be removed."""
-
-
-@dataclass(frozen=True)
-class Work:
-    """What has to happen to each container, by name."""
-
-    remove: tuple[str, ...] = ()
-    create: tuple[str, ...] = ()
-    start: tuple[str, ...] = ()
-
-    @property
-    def lines(self) -> list[str]:
-        return [
-            f"{verb} {name}"
-            for verb, names in (
-                ("remove", self.remove),
-                ("create", self.create),
-                ("start", self.start),
-            )
-            for name in names
-        ]
 
 
 def choose_runtime(wanted: str, root: Path = Path("/")) -> Optional[str]:
@@ -126,6 +112,9 @@ def podman_run(
         "--env", f"VIRTUAL_NODE_LOGIN_KEY={settings.login_key}",
         "--label", f"{CLUSTER_LABEL}={cluster}",
     ]  # fmt: skip
+    if node.folder:
+        command += ["--volume", f"{node.folder}:{SWITCH_FOLDER}"]
+        command += ["--label", f"{FOLDER_LABEL}={node.digest}"]
     for limit in limits:
         command += ["--ulimit", limit]
     for capability in settings.capabilities:
@@ -180,24 +169,6 @@ def _lives(pid: int, container: str, root: Path) -> bool:
         return container in (root / f"proc/{pid}/cgroup").read_text(encoding="ascii")
     except FileNotFoundError:
         return False
-
-
-def known_hosts(nodes: Iterable[Node], keys: Mapping[str, str]) -> str:
-    """One verified line per node, under its address and its name."""
-    return "".join(f"{node.address},{node.name} {keys[node.name]}\n" for node in nodes)
-
-
-def ssh_config(nodes: Iterable[Node], user: str, identity: str, known: str) -> str:
-    """For people: `ssh -F <this file> node01`."""
-    blocks = [
-        f"Host {node.name}\n  HostName {node.address}\n  HostKeyAlias {node.name}\n"
-        for node in nodes
-    ]
-    common = (
-        f"Host *\n  User {user}\n  IdentityFile {identity}\n  IdentitiesOnly yes\n"
-        f"  UserKnownHostsFile {known}\n  StrictHostKeyChecking yes\n"
-    )
-    return "".join([*blocks, common])
 
 
 class Podman:
@@ -288,12 +259,3 @@ class Podman:
         if names:
             self._run(["podman", "rm", "--force", "--time", "0", *names])
         return names
-
-
-def answers_ssh(address: str, timeout_s: float = 2.0) -> bool:
-    """Whether an SSH server greets at this address."""
-    try:
-        with socket.create_connection((address, 22), timeout=timeout_s) as connection:
-            return connection.recv(4) == b"SSH-"
-    except OSError:
-        return False

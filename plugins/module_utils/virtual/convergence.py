@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Optional
 
-from .cabling import Cable, Plan, Port
+from .cabling import Cable, Plan, Port, Tap
 
 NODE_MTU = 1500
 """What an interface has before anybody configured it."""
@@ -39,15 +39,21 @@ class Batch:
 
 def preparation(plan: Plan, state: State, made_before: Iterable[str]) -> list[Batch]:
     """First phase: away with what does not belong to the plan, and every namespace in place."""
-    wanted = {port.name for port in plan.ports if port.namespace == plan.fabric} | {"lo"}
-    cut = [name for name in state.get(plan.fabric, {}) if name not in wanted]
+    cut: dict[str, list[str]] = {}
+    for namespace in plan.near:
+        cut[namespace] = _unwanted(plan, namespace, state)
     # One end is enough: it takes the other along, which may be another one than the plan names.
-    cut += [
-        cable.near.name
-        for cable in plan.cables
-        if cable.near.name in state.get(plan.fabric, {}) and not _connected(cable, state)
+    for cable in plan.cables:
+        near = cable.near
+        if near.name in state.get(near.namespace, {}) and not _connected(cable, state):
+            cut[near.namespace].append(near.name)
+    for tap in plan.taps:
+        if tap.near.name in state.get(plan.fabric, {}) and not _is_tap(tap, state):
+            cut[plan.fabric].append(tap.near.name)
+    batches = [
+        Batch(namespace, tuple(f"link delete {name}" for name in names))
+        for namespace, names in cut.items()
     ]
-    batches = [Batch(plan.fabric, tuple(f"link delete {name}" for name in cut))]
     broken = {name for name in state if name and "lo" not in state[name]}
     old = {name for name in made_before if name in state and name not in plan.namespaces}
     lines = [f"netns delete {name}" for name in sorted(broken | old)]
@@ -65,6 +71,11 @@ def creation(plan: Plan, state: State) -> list[Batch]:
         for cable, far in ((cable, cable.far) for cable in plan.cables)
         if far.name in state.get(far.namespace, {}) and not _connected(cable, state)
     ]
+    # On the state after the first phase, which may have taken them along with their near ends.
+    loose += [
+        Batch(namespace, tuple(f"link delete {name}" for name in _unwanted(plan, namespace, state)))
+        for namespace in plan.far
+    ]
     for namespace in plan.namespaces:
         loopback = state.get(namespace, {}).get("lo")
         if loopback is None or not loopback.up:
@@ -73,6 +84,12 @@ def creation(plan: Plan, state: State) -> list[Batch]:
         if not _connected(cable, state):
             lines[""].append(_veth(cable))
             lines[cable.near.namespace].append(f"link set {cable.near.name} alias '{cable.label}'")
+    for tap in plan.taps:
+        if not _is_tap(tap, state):
+            lines[tap.near.namespace] += [
+                f"tuntap add dev {tap.near.name} mode tap",
+                f"link set {tap.near.name} alias '{tap.label}'",
+            ]
     for bridge in plan.bridges:
         if bridge.name not in state.get(bridge.namespace, {}):
             lines[bridge.namespace].append(f"link add {bridge.name} type bridge")
@@ -83,6 +100,11 @@ def creation(plan: Plan, state: State) -> list[Batch]:
     first = Batch("", tuple(lines.pop("")))
     rest = [Batch(name, (*lines[name], *inside[name])) for name in plan.namespaces]
     return [batch for batch in (*loose, first, *rest, Batch("", tuple(inside[""]))) if batch.lines]
+
+
+def _unwanted(plan: Plan, namespace: str, state: State) -> list[str]:
+    wanted = {port.name for port in plan.ports if port.namespace == namespace} | {"lo"}
+    return [name for name in state.get(namespace, {}) if name not in wanted]
 
 
 def removal(made: Iterable[str], interface: str, state: State) -> list[Batch]:
@@ -132,3 +154,9 @@ def _connected(cable: Cable, state: State) -> bool:
     return (
         near is not None and far is not None and near.peer == far.index and far.peer == near.index
     )
+
+
+def _is_tap(tap: Tap, state: State) -> bool:
+    """Whether it is there, and no end of a veth pair."""
+    near = state.get(tap.near.namespace, {}).get(tap.near.name)
+    return near is not None and near.peer is None

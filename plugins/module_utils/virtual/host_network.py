@@ -15,6 +15,7 @@ from .convergence import Batch, Link, State, creation, differences, preparation,
 from .inventory import VirtualNetworkError
 from .journal import Journal
 from .names import controller_interface
+from .routing import Routing
 
 
 def parse_links(text: str) -> dict[str, Link]:
@@ -92,6 +93,10 @@ FABRIC_SYSCTLS = {
 """The fabric routes between rails, as leaves and spines do. Nothing else on the host forwards."""
 
 
+ROUTER_SYSCTLS = {**FABRIC_SYSCTLS, "net.ipv4.fib_multipath_hash_policy": "1"}
+"""Which of several paths a packet takes depends on its ports as well, as in switches."""
+
+
 @dataclass(frozen=True)
 class Done:
     """What was run, or would be in check mode."""
@@ -100,9 +105,17 @@ class Done:
     interface: str
 
 
-def create(plan: Plan, host: HostNetwork, journal: Journal, *, check_mode: bool) -> Done:
+def create(
+    plan: Plan,
+    host: HostNetwork,
+    journal: Journal,
+    *,
+    check_mode: bool,
+    routing: Optional[Routing] = None,
+) -> Done:
     """Make the host's network as planned, and read it back."""
     made = journal.namespaces()
+    old = [name for name in made if name not in plan.namespaces]
     state = host.state([*plan.namespaces, *made], plan.management)
     _refuse_foreign(plan, state, made)
     taken = overlapping_route(host.routes(), plan.network, plan.management)
@@ -113,12 +126,19 @@ def create(plan: Plan, host: HostNetwork, journal: Journal, *, check_mode: bool)
         )
     first = preparation(plan, state, made)
     if check_mode:
+        further = routing.plan(plan.routers, old) if routing else []
         return Done(
-            (*_shown(first), *_shown(creation(plan, _without_broken(state)))), plan.management
+            (*_shown(first), *_shown(creation(plan, _without_broken(state))), *further),
+            plan.management,
         )
+    stopped = routing.stop(old) if routing else []
     journal.write([*plan.namespaces, *made])
     host.apply(first)
-    forwards = host.sysctls(plan.fabric, FABRIC_SYSCTLS)
+    forwarding = {
+        plan.fabric: FABRIC_SYSCTLS,
+        **{router.namespace: ROUTER_SYSCTLS for router in plan.routers},
+    }
+    set_now = [name for name, wanted in forwarding.items() if host.sysctls(name, wanted)]
     state = host.state(plan.namespaces, plan.management)
     second = creation(plan, state)
     host.apply(second)
@@ -130,21 +150,40 @@ def create(plan: Plan, host: HostNetwork, journal: Journal, *, check_mode: bool)
         raise VirtualNetworkError(
             "after the change these are still to be done:\n  " + "\n  ".join(left)
         )
-    extra = [f"-n {plan.fabric} sysctl {name}={value}" for name, value in FABRIC_SYSCTLS.items()]
-    return Done((*_shown(first), *(extra if forwards else ()), *_shown(second)), plan.management)
+    extra = [
+        f"-n {namespace} sysctl {name}={value}"
+        for namespace in set_now
+        for name, value in forwarding[namespace].items()
+    ]
+    started = routing.start(plan.routers) if routing else []
+    return Done(
+        (*stopped, *_shown(first), *extra, *_shown(second), *started),
+        plan.management,
+    )
 
 
-def destroy(cluster: str, host: HostNetwork, journal: Journal, *, check_mode: bool) -> Done:
+def destroy(
+    cluster: str,
+    host: HostNetwork,
+    journal: Journal,
+    *,
+    check_mode: bool,
+    routing: Optional[Routing] = None,
+) -> Done:
     """Remove what the journal names, then the journal."""
     interface = controller_interface(cluster)
     if not journal.exists:
         return Done((), interface)
     made = journal.namespaces()
     batches = removal(made, interface, host.state(made, interface))
-    if not check_mode:
+    if check_mode:
+        stopped = routing.plan((), made) if routing else []
+    else:
+        # Before their namespaces go: a program in one would keep it alive without a name.
+        stopped = routing.stop(made) if routing else []
         host.apply(batches)
         journal.clear()
-    return Done(_shown(batches) or ("forget the journal",), interface)
+    return Done((*stopped, *_shown(batches)) or ("forget the journal",), interface)
 
 
 def _without_broken(state: State) -> State:

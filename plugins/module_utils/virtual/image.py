@@ -6,25 +6,24 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import subprocess
 import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional, TextIO
+from typing import Optional
 
 from ..commands import Runner
+from .steps import Step, Steps, VirtualImageError
 
 REPOSITORY = "localhost/virtual-node"
 KEPT = 4
 """Built images of one family that stay: one for each checkout or variant in use, about."""
+SWITCH = "switch"
+"""The family of simulated switches, which has the files of every node and a few programs."""
+SWITCH_PARTS = ("image/build", "image/common", "switch")
+BYTECODE = "__pycache__"
 LOCK = Path("/run/lock/baremetal-mpi-roce-virtual-image.lock")
-
-
-class VirtualImageError(Exception):
-    """An image could not be made; the text says at which step and where the log lies."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Bootstrap:
 
     @property
     def image(self) -> str:
-        return f"{REPOSITORY}-base:{_digest(['2', *self.sources, *sorted(self.packages)])}"
+        return f"{REPOSITORY}-base:{digest(['2', *self.sources, *sorted(self.packages)])}"
 
     def command(self, archive: str) -> list[str]:
         without = ("doc", "man", "locale", "info")
@@ -75,21 +74,19 @@ class Recipe:
     """Build argument -> packages."""
 
     @property
+    def parts(self) -> tuple[str, ...]:
+        """Folders of `source` that go into it."""
+        return SWITCH_PARTS if self.family == SWITCH else (".",)
+
+    @property
     def image(self) -> str:
-        return f"{REPOSITORY}-{self.family}:{_digest([self.base, *self._inputs()])}"
+        return f"{REPOSITORY}-{self.family}:{digest([self.base, *self._inputs()])}"
 
     def _inputs(self) -> Iterator[str]:
         for name, packages in sorted(self.packages.items()):
             yield f"{name}={' '.join(packages)}"
-        for path in sorted(self.source.rglob("*")):
-            other = path.relative_to(self.source).parts[0] in {"ubuntu", "el"} - {self.family}
-            if other or path.is_dir():
-                continue
-            yield f"{path.relative_to(self.source)} {os.access(path, os.X_OK)}"
-            if path.is_symlink():
-                yield str(path.readlink())
-            else:
-                yield hashlib.sha256(path.read_bytes()).hexdigest()
+        for part in self.parts:
+            yield from tree_inputs(self.source / part, without={"ubuntu", "el"} - {self.family})
 
     def command(self) -> list[str]:
         arguments = [f"BASE={self.base}", f"FAMILY={self.family}"]
@@ -97,18 +94,26 @@ class Recipe:
         return [
             "podman", "build", "--isolation=chroot", "--network=host", "--layers=false",
             *(f"--build-arg={argument}" for argument in arguments),
+            "--file", str(self.source / self.parts[-1] / "Containerfile"),
             "--tag", self.image, str(self.source),
         ]  # fmt: skip
 
 
-def _digest(inputs: Sequence[str]) -> str:
+def tree_inputs(folder: Path, without: Collection[str] = ()) -> Iterator[str]:
+    """What is in a folder, name by name; two equal folders give the same."""
+    for path in sorted(folder.rglob("*")):
+        within = path.relative_to(folder).parts
+        if within[0] in without or BYTECODE in within or path.is_dir():
+            continue
+        yield f"{path.relative_to(folder)} {os.access(path, os.X_OK)}"
+        if path.is_symlink():
+            yield str(path.readlink())
+        else:
+            yield hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def digest(inputs: Sequence[str]) -> str:
     return hashlib.sha256("\0".join(inputs).encode()).hexdigest()[:12]
-
-
-@dataclass(frozen=True)
-class Step:
-    name: str
-    seconds: float
 
 
 class Builder:
@@ -116,8 +121,11 @@ class Builder:
 
     def __init__(self, run: Runner, log: Path) -> None:
         self._run = run
-        self._log = log
-        self.steps: list[Step] = []
+        self._steps = Steps(log)
+
+    @property
+    def steps(self) -> list[Step]:
+        return self._steps.done
 
     def exists(self, image: str) -> bool:
         return self._run(["podman", "image", "exists", image], check=False).rc == 0
@@ -125,12 +133,12 @@ class Builder:
     def bootstrap(self, base: Bootstrap) -> None:
         with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
             archive = str(Path(folder) / "base.tar")
-            self._step(f"bootstrap Debian {base.suite}", base.command(archive))
-            self._step("import it", ["podman", "import", "--quiet", archive, base.image])
+            self._steps.run(f"bootstrap Debian {base.suite}", base.command(archive))
+            self._steps.run("import it", ["podman", "import", "--quiet", archive, base.image])
 
     def pull(self, image: str) -> None:
         try:
-            self._step(f"pull {image}", ["podman", "pull", "--quiet", image])
+            self._steps.run(f"pull {image}", ["podman", "pull", "--quiet", image])
         except VirtualImageError as error:
             raise VirtualImageError(
                 f"image {image} is not on this machine and no registry gave it: {error}\n"
@@ -139,7 +147,7 @@ class Builder:
             ) from error
 
     def build(self, recipe: Recipe) -> None:
-        self._step(f"build the {recipe.family} image", recipe.command())
+        self._steps.run(f"build the {recipe.family} image", recipe.command())
         self.forget_old(recipe.image)
 
     def forget_old(self, image: str) -> None:
@@ -149,40 +157,6 @@ class Builder:
         listed = self._run(["podman", "images", "--filter", f"reference={name}", *order])
         for old in listed.stdout.split()[KEPT:]:
             self._run(["podman", "rmi", old], check=False)
-
-    def _step(self, name: str, command: Sequence[str]) -> None:
-        started = time.monotonic()
-        self._log.parent.mkdir(parents=True, exist_ok=True)
-        with self._log.open("a", encoding="utf-8") as log:
-            log.write(f"== {name}\n")
-            log.flush()
-            code = _run_logged(command, log)
-        if code != 0:
-            raise VirtualImageError(
-                f"could not {name}: {command[0]} ended with {code}:\n{_last_lines(self._log)}\n"
-                f"The whole log: {self._log}"
-            )
-        self.steps.append(Step(name, round(time.monotonic() - started, 1)))
-
-
-def _run_logged(command: Sequence[str], log: TextIO) -> int:
-    environment = {**os.environ, "LC_ALL": "C", "BUILDAH_FORMAT": "oci"}
-    try:
-        return subprocess.run(
-            list(command),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            check=False,
-        ).returncode
-    except FileNotFoundError as error:
-        raise VirtualImageError(f"{command[0]} is not installed") from error
-
-
-def _last_lines(log: Path, count: int = 8) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    return "\n".join(f"  {line}" for line in lines[-count:])
 
 
 @contextmanager

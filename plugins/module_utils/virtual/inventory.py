@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -24,6 +24,8 @@ class Rail:
     leaf_port: str
     network: str
     gateway: Optional[str]
+    pci: Optional[str] = None
+    """Where a machine has the rail's card; a container's has no such address."""
 
     @property
     def prefix(self) -> int:
@@ -37,6 +39,8 @@ class Node:
     prefix: int
     interface: str
     rails: tuple[Rail, ...]
+    machine: bool = False
+    """A machine with a kernel of its own, cabled by taps; else a container in a namespace."""
 
 
 def controller_address(nodes: Sequence[Node]) -> str:
@@ -66,7 +70,9 @@ def management_network(nodes: Sequence[Node]) -> ipaddress.IPv4Network:
 
 
 def parse_nodes(
-    management: Mapping[str, Mapping[str, Any]], rails: Mapping[str, Sequence[Mapping[str, Any]]]
+    management: Mapping[str, Mapping[str, Any]],
+    rails: Mapping[str, Sequence[Mapping[str, Any]]],
+    machines: Collection[str] = (),
 ) -> tuple[Node, ...]:
     """Nodes from the inventory's `cluster_management` and `cluster_rails`, by host name."""
     nodes = []
@@ -84,9 +90,11 @@ def parse_nodes(
                         leaf_port=str(rail.get("leaf_port") or ""),
                         network=str(rail["network"]),
                         gateway=str(rail["gateway"]) if rail.get("gateway") else None,
+                        pci=str(rail["pci"]).lower() if rail.get("pci") else None,
                     )
                     for rail in rails.get(name) or ()
                 ),
+                machine=name in machines,
             )
         except KeyError as error:
             raise VirtualNetworkError(

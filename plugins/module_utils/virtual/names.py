@@ -21,9 +21,19 @@ def node_namespace(cluster: str, node: str) -> str:
     return f"{cluster}.{node}"
 
 
+def router_namespace(cluster: str, switch: str) -> str:
+    """Where a leaf or spine routes. No host name holds a dot, so it is nobody's container."""
+    return f"{cluster}.router.{switch}"
+
+
 def controller_interface(cluster: str) -> str:
     """The one interface on the host: the start of the name for people, a digest for uniqueness."""
     return f"{cluster[:8]}-{_digest(cluster)}"
+
+
+def leaf_port(node: str, interface: str) -> str:
+    """The leaf's end of a node's cable, in the fabric's namespace."""
+    return short_name(f"{node}-{interface}")
 
 
 def short_name(name: str) -> str:

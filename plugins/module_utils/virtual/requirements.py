@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, Optional
 
@@ -16,7 +16,11 @@ KEYRING = "usr/share/keyrings/debian-archive-keyring.gpg"
 STORAGE = "var/lib/containers"
 INOTIFY_PER_NODE = 10
 """inotify instances of one node's systemd and its services, generously."""
-MEMORY_PER_NODE_MIB = 100
+INOTIFY_PER_SWITCH = 4
+MEMORY_PER_CONTAINER_MIB = 100
+MEMORY_PER_SWITCH_MIB = 60
+MEMORY_OF_QEMU_MIB = 150
+"""What a machine takes beside its own memory; translated instructions are kept as well."""
 DISK_GIB = 4
 
 PROGRAMS = {
@@ -27,6 +31,11 @@ PROGRAMS = {
     "unshare": "util-linux",
 }
 """Program -> the Debian and Ubuntu package that has it."""
+MACHINE_PROGRAMS = {
+    "mkfs.ext4": "e2fsprogs",
+    "qemu-img": "qemu-utils",
+    "qemu-system-x86_64": "qemu-system-x86",
+}
 
 
 class Requirements:
@@ -45,27 +54,48 @@ class Requirements:
         self._which = which
         self._uid = uid
 
-    def all(self, nodes: int, *, bootstraps: bool) -> list[Check]:
-        """Every check for so many nodes. The later ones need the earlier ones to mean anything."""
-        first = [self.superuser(), *self.programs(bootstraps=bootstraps)]
+    def all(
+        self,
+        containers: int,
+        machines: Mapping[str, Any],
+        *,
+        switches: int = 0,
+        bootstraps: bool,
+        is_up: bool = False,
+    ) -> list[Check]:
+        """Every check for so many containers and switches, and machines with so much memory (MiB).
+
+        The later ones need the earlier ones to mean anything. What nodes take is theirs already
+        while they are up.
+        """
+        first = [
+            self.superuser(),
+            *self.programs(bootstraps=bootstraps, machines=bool(machines), switches=bool(switches)),
+        ]
         if any(check.status == FAILED for check in first):
             return first
-        return [
-            *first,
-            self.namespaces(),
-            self.interfaces(),
-            self.podman(),
-            self.inotify(nodes),
-            self.memory(nodes),
-            self.disk(),
-        ]
+        checks = [*first, self.namespaces(), self.interfaces(), self.podman()]
+        instances = containers * INOTIFY_PER_NODE + switches * INOTIFY_PER_SWITCH
+        checks.append(self.inotify(0 if is_up else instances))
+        if machines:
+            checks.append(self.taps())
+        need = containers * MEMORY_PER_CONTAINER_MIB + switches * MEMORY_PER_SWITCH_MIB
+        need += sum(int(memory) + MEMORY_OF_QEMU_MIB for memory in machines.values())
+        return [*checks, self.memory(0 if is_up else need), self.disk()]
 
     def superuser(self) -> Check:
         uid = self._uid()
         return _check("root", "uid 0", f"uid {uid}", uid == 0, "run as root, or with sudo")
 
-    def programs(self, *, bootstraps: bool) -> list[Check]:
+    def programs(
+        self, *, bootstraps: bool, machines: bool = False, switches: bool = False
+    ) -> list[Check]:
+        bootstraps = bootstraps or machines
         wanted = dict(PROGRAMS)
+        if machines:
+            wanted.update(MACHINE_PROGRAMS)
+        if switches:
+            wanted["openssl"] = "openssl"
         if bootstraps:
             wanted["mmdebstrap"] = "mmdebstrap"
         if not (self._root / "sys/fs/cgroup/cgroup.controllers").exists():
@@ -112,15 +142,22 @@ class Requirements:
             "the kernel has no veth or bridge: modprobe veth bridge",
         )
 
+    def taps(self) -> Check:
+        return self._works(
+            "taps",
+            ["unshare", "--net", "ip", "tuntap", "add", "dev", "try0", "mode", "tap"],
+            "machines are cabled by taps, and /dev/net/tun does not give any: modprobe tun, or "
+            "give this container the device; or have containers only (virtual_nodes_kind)",
+        )
+
     def podman(self) -> Check:
         command = ["podman", "info", "--format", "{{.Store.GraphDriverName}}"]
         return self._works("podman", command, "see what `podman info` says")
 
-    def inotify(self, nodes: int) -> Check:
+    def inotify(self, need: int) -> Check:
         """systemd in every node watches files; the kernel counts all of root's together."""
         limit = int((self._root / "proc/sys/fs/inotify/max_user_instances").read_text())
         used = self._inotify_instances()
-        need = nodes * INOTIFY_PER_NODE
         return _check(
             "inotify_instances",
             f"{need} free",
@@ -139,10 +176,9 @@ class Requirements:
                 continue
         return found
 
-    def memory(self, nodes: int) -> Check:
+    def memory(self, need: int) -> Check:
         lines = (self._root / "proc/meminfo").read_text(encoding="ascii").splitlines()
         free = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
-        need = nodes * MEMORY_PER_NODE_MIB
         return _check(
             "memory",
             f"{need} MiB available",

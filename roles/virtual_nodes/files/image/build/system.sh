@@ -30,9 +30,10 @@ for unit in ssh.service sshd.service; do
         break
     fi
 done
-if [ "$family" = ubuntu ]; then
-    systemctl enable systemd-networkd.service
-else
-    systemctl disable systemd-networkd.service 2>/dev/null || true
-    systemctl enable NetworkManager.service
-fi
+case $family in
+    ubuntu) systemctl enable systemd-networkd.service ;;
+    el)
+        systemctl disable systemd-networkd.service 2>/dev/null || true
+        systemctl enable NetworkManager.service
+        ;;
+esac # a switch is given its one address from outside

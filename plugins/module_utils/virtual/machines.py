@@ -1,0 +1,236 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What a machine is made of: the QEMU command that starts it, and what it is told about itself.
+
+Every card has a PCI slot of its own, chosen here or in the inventory, so that the rails of a node
+have the addresses its cluster model gives, and are named by them as on hardware.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .inventory import Node, Rail
+from .names import leaf_port
+
+FW_CFG = "opt/baremetal.mpi_roce"
+DEVICE = re.compile(r"0000:([0-9a-f]{2}):([01][0-9a-f])\.0")
+MANAGEMENT_SLOT, DISK_SLOT, RANDOM_SLOT, SERIAL_SLOT = 2, 3, 4, 5
+BRIDGE_SLOT = 6
+"""The first PCIe port, and so the firmware counts its bus as 01; the next ports follow it."""
+RAIL_SLOT = 0x10
+"""The first of the rails whose place the model leaves open."""
+LAST_SLOT = 0x1E
+"""0x1f holds the chipset's own devices."""
+VIRTIO, IGB = "virtio-net-pci", "igb"
+
+
+class VirtualMachineError(Exception):
+    """A machine could not be made or did not come up; the text says which, why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What a machine has, by the inventory."""
+
+    memory_mib: int = 1024
+    processors: int = 1
+    sriov_rails: tuple[str, ...] = ()
+    """Rails whose card is an igb, which has SR-IOV; the others' is virtio."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """A network card: where it is, and the tap its cable ends on."""
+
+    interface: str
+    tap: str
+    mac: str
+    model: str
+    bus: int
+    slot: int
+
+    @property
+    def pci(self) -> str:
+        return f"0000:{self.bus:02x}:{self.slot:02x}.0"
+
+
+@dataclass(frozen=True)
+class Machine:
+    cluster: str
+    name: str
+    address: str
+    image: str
+    """The disk image by path; its name holds the digest of its inputs."""
+    cards: tuple[Card, ...]
+    """The management card first, then the rails in their order."""
+    hardware: Hardware
+    files: Mapping[str, str]
+    """What the machine is told about itself, by file name."""
+
+    @property
+    def specification(self) -> str:
+        """The digest of everything it was made with; another one makes a new machine."""
+        made_of = [self.image, dict(self.files), *_devices(self)]
+        return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Where a machine has its disk and everything else: down removes the folder."""
+
+    path: Path
+
+    @property
+    def disk(self) -> Path:
+        return self.path / "disk.qcow2"
+
+    @property
+    def pid(self) -> Path:
+        return self.path / "pid"
+
+    @property
+    def agent(self) -> Path:
+        return self.path / "agent"
+
+    @property
+    def monitor(self) -> Path:
+        return self.path / "monitor"
+
+    @property
+    def console(self) -> Path:
+        return self.path / "console.log"
+
+    @property
+    def image(self) -> Path:
+        """Says which image the disk stands on."""
+        return self.path / "image"
+
+    @property
+    def specification(self) -> Path:
+        return self.path / "specification"
+
+    def given(self, name: str) -> Path:
+        return self.path / f"given-{name}"
+
+
+def plan_machine(
+    cluster: str, node: Node, hardware: Hardware, *, image: str, login_key: str
+) -> Machine:
+    """The machine of one node. Impossible hardware is refused with the way out."""
+    cards = _cards(cluster, node, hardware)
+    management, *rails = cards
+    match = f"[Match]\nMACAddress={management.mac}\n\n"
+    files = {
+        "name": f"{node.name}\n",
+        "login_key": f"{login_key}\n",
+        "management.link": f"{match}[Link]\nName={node.interface}\n",
+        "management.network": (
+            f"{match}[Network]\nAddress={node.address}/{node.prefix}\nLinkLocalAddressing=no\n"
+        ),
+        "rails": "".join(f"{card.pci} rxe{number}\n" for number, card in enumerate(rails)),
+    }
+    return Machine(cluster, node.name, node.address, image, tuple(cards), hardware, files)
+
+
+def _cards(cluster: str, node: Node, hardware: Hardware) -> list[Card]:
+    def card(interface: str, model: str, bus: int, slot: int) -> Card:
+        tap = leaf_port(node.name, interface)
+        return Card(interface, tap, mac(cluster, node.name, interface), model, bus, slot)
+
+    unknown = set(hardware.sriov_rails) - {rail.interface for rail in node.rails}
+    if unknown:
+        raise VirtualMachineError(
+            f"{node.name}: virtual_nodes_sriov_rails names {', '.join(sorted(unknown))}, which is "
+            "no rail of it in cluster.yml"
+        )
+    cards = [card(node.interface, VIRTIO, 0, MANAGEMENT_SLOT)]
+    free = iter(range(RAIL_SLOT, LAST_SLOT + 1))
+    buses = iter(range(1, len(hardware.sriov_rails) + 1))
+    for rail in node.rails:
+        model = IGB if rail.interface in hardware.sriov_rails else VIRTIO
+        bus, slot = (next(buses), 0) if model == IGB else (0, next(free, LAST_SLOT))
+        if rail.pci:
+            wanted = _place(node.name, rail, bus)
+            slot = slot if model == IGB else wanted
+        cards.append(card(rail.interface, model, bus, slot))
+    places = [card.pci for card in cards]
+    double = sorted({place for place in places if places.count(place) > 1})
+    if double:
+        raise VirtualMachineError(
+            f"{node.name}: two network cards at PCI address {', '.join(double)}: give each rail "
+            "one of its own in cluster.yml"
+        )
+    return cards
+
+
+def _place(name: str, rail: Rail, bus: int) -> int:
+    """The slot the model gives; a machine has room on bus 00, and one port per SR-IOV card."""
+    found = DEVICE.fullmatch(str(rail.pci))
+    if bus:
+        if found and int(found[1], 16) == bus and found[2] == "00":
+            return 0
+        raise VirtualMachineError(
+            f"{name}: the SR-IOV card of {rail.interface} stands behind a PCIe port, at "
+            f"0000:{bus:02x}:00.0, and cluster.yml says {rail.pci}"
+        )
+    if found and found[1] == "00" and RAIL_SLOT <= int(found[2], 16) <= LAST_SLOT:
+        return int(found[2], 16)
+    raise VirtualMachineError(
+        f"{name}: {rail.interface} is at PCI address {rail.pci} in cluster.yml; a virtual machine "
+        f"has its rails at 0000:00:{RAIL_SLOT:02x}.0 to 0000:00:{LAST_SLOT:02x}.0"
+    )
+
+
+def mac(cluster: str, node: str, interface: str) -> str:
+    """The same at every boot, and another one for every card: locally administered."""
+    digest = hashlib.sha256(f"{cluster}\0{node}\0{interface}".encode()).digest()
+    return ":".join(f"{byte:02x}" for byte in (0x02, *digest[:5]))
+
+
+def _devices(machine: Machine) -> list[str]:
+    """The hardware as QEMU takes it, without anything that names this host."""
+    # Nothing uses what else the chipset brings, and a guest would look at all of it.
+    words = [
+        "-machine",
+        "q35,hpet=off,sata=off,smbus=off,i8042=off,usb=off,vmport=off",
+        "-smp",
+        str(machine.hardware.processors),
+    ]
+    words += ["-m", str(machine.hardware.memory_mib)]
+    words += ["-device", f"virtio-blk-pci,drive=disk,addr={DISK_SLOT:#x}"]
+    words += ["-device", f"virtio-rng-pci,addr={RANDOM_SLOT:#x}"]
+    words += ["-device", f"virtio-serial-pci,addr={SERIAL_SLOT:#x}"]
+    words += ["-device", "virtserialport,chardev=agent,name=org.qemu.guest_agent.0"]
+    for number, card in enumerate(machine.cards):
+        place = f"addr={card.slot:#x}"
+        if card.bus:
+            slot = BRIDGE_SLOT + card.bus - 1
+            port = f"pcie-root-port,id=port{card.bus},chassis={card.bus},addr={slot:#x}"
+            words += ["-device", port]
+            place = f"bus=port{card.bus}"
+        words += ["-netdev", f"tap,id=net{number},ifname={card.tap},script=no,downscript=no"]
+        words += ["-device", f"{card.model},netdev=net{number},{place},mac={card.mac},romfile="]
+    return words
+
+
+def qemu_command(
+    machine: Machine, folder: Folder, *, emulator: Sequence[str], accelerator: Sequence[str]
+) -> list[str]:
+    """The command that starts a machine on its disk, in the background."""
+    words = [
+        *emulator, "-name", f"{machine.cluster}.{machine.name}", "-nodefaults", "-no-user-config",
+        "-display", "none", "-daemonize", "-pidfile", str(folder.pid), *accelerator,
+        # The host's cache is enough: what a guest flushed outlives the end of QEMU, not the host's.
+        "-drive", f"if=none,id=disk,file={folder.disk},format=qcow2,cache=unsafe,discard=unmap",
+        "-serial", f"file:{folder.console}",
+        "-chardev", f"socket,id=agent,path={folder.agent},server=on,wait=off",
+        "-monitor", f"unix:{folder.monitor},server=on,wait=off",
+    ]  # fmt: skip
+    for name in machine.files:
+        words += ["-fw_cfg", f"name={FW_CFG}/{name},file={folder.given(name)}"]
+    return [*words, *_devices(machine)]

@@ -1,0 +1,153 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: virtual_disk
+short_description: Disk that virtual machines boot from
+version_added: "0.1.0"
+author: Baremetal MPI RoCE founders (@baremetal)
+description:
+  - Builds the disk image that virtual nodes of the kind C(machine) boot from, unless one with the
+    same inputs is there. The inputs are the files, the package lists and the release.
+  - It is Debian with Debian's own kernel, GRUB, and a kernel module that simulates DCB settings.
+  - Runs as root on the machine that carries the virtual nodes.
+options:
+  source:
+    description: Folder with the files of machines and the program C(prepare).
+    type: path
+    required: true
+  common:
+    description: Folder with the files that containers have as well.
+    type: path
+    required: true
+  suite:
+    description: Debian release.
+    type: str
+    default: bookworm
+  mirror:
+    description:
+      - Debian mirror. Security updates come from the same address with C(-security).
+      - When empty, mmdebstrap takes the mirror it would take by itself.
+    type: str
+    default: ""
+  packages:
+    description: Packages of the machines, the kernel and those that roles need included.
+    type: list
+    elements: str
+    default: []
+  build_packages:
+    description: Packages that the kernel module is built with, removed afterwards.
+    type: list
+    elements: str
+    default: []
+  log:
+    description: File that gets each step and all output as it happens.
+    type: path
+    default: /var/log/baremetal-mpi-roce/virtual-image.log
+attributes:
+  check_mode:
+    description: Says whether a disk would be built.
+    support: full
+  diff_mode:
+    description: Shows the disk that would be built.
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Build the disk of virtual machines
+  baremetal.mpi_roce.virtual_disk:
+    source: "{{ role_path }}/files/machine"
+    common: "{{ role_path }}/files/image/common"
+    packages: [systemd-sysv, openssh-server, sudo, python3, linux-image-amd64]
+    build_packages: [linux-headers-amd64, make]
+"""
+
+RETURN = r"""
+disk:
+  description: The disk image; its name holds the digest of its inputs.
+  returned: always
+  type: str
+  sample: /var/lib/baremetal-mpi-roce/virtual/images/machine-1f0c2ab4d3e5.raw
+kernel:
+  description: The kernel of it, for trying out accelerators.
+  returned: always
+  type: str
+  sample: /var/lib/baremetal-mpi-roce/virtual/images/machine-1f0c2ab4d3e5.kernel
+build:
+  description: Whether it was built, or has to be.
+  returned: always
+  type: bool
+  sample: false
+steps:
+  description: What was done, with the seconds each step took.
+  returned: when not in check mode
+  type: list
+  elements: dict
+  sample: [{name: make its file system, seconds: 4.6}]
+"""
+
+from dataclasses import asdict
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.disk import (
+    Disk,
+    DiskBuilder,
+    DiskRecipe,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.image import (
+    Bootstrap,
+    one_builder,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.qemu import STATE
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.steps import (
+    VirtualImageError,
+)
+
+
+def main() -> None:
+    words = {"type": "list", "elements": "str", "default": []}
+    module = AnsibleModule(
+        argument_spec={
+            "source": {"type": "path", "required": True},
+            "common": {"type": "path", "required": True},
+            "suite": {"type": "str", "default": "bookworm"},
+            "mirror": {"type": "str", "default": ""},
+            "packages": words,
+            "build_packages": words,
+            "log": {"type": "path", "default": "/var/log/baremetal-mpi-roce/virtual-image.log"},
+        },
+        supports_check_mode=True,
+    )
+    wanted = module.params
+    recipe = DiskRecipe(
+        suite=wanted["suite"],
+        sources=tuple(Bootstrap(wanted["suite"], wanted["mirror"], ()).sources),
+        packages=tuple(wanted["packages"]),
+        build_packages=tuple(wanted["build_packages"]),
+        source=Path(wanted["source"]),
+        common=Path(wanted["common"]),
+    )
+    disk = Disk.of(recipe)
+    builder = DiskBuilder(Path(wanted["log"]))
+    found = {"disk": str(disk.path), "kernel": str(disk.kernel)}
+    diff = {"before": "", "after": f"{disk.path}\n"}
+    if disk.exists:
+        module.exit_json(changed=False, build=False, steps=[], **found)
+    if module.check_mode:
+        module.exit_json(changed=True, build=True, diff=diff, **found)
+    try:
+        with one_builder():
+            if not disk.exists:
+                builder.build(recipe)
+                builder.forget_old(STATE)
+    except (OSError, VirtualImageError) as error:
+        module.fail_json(msg=f"disk of the virtual machines: {error}")
+    steps = [asdict(step) for step in builder.steps]
+    module.exit_json(changed=bool(steps), build=bool(steps), steps=steps, diff=diff, **found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,274 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: virtual_machines
+short_description: Virtual nodes as QEMU machines with a kernel of their own
+version_added: "0.1.0"
+author: Baremetal MPI RoCE founders (@baremetal)
+description:
+  - Makes, starts and removes all virtual machines of a cluster in one call, and waits until systemd
+    is C(running) and SSH answers on every one of them.
+  - Their network cards end on the taps that M(baremetal.mpi_roce.virtual_network) made.
+  - A machine is made anew when its disk image or any of its settings changed; one that is off, or
+    whose cable was cut, is started again.
+  - Runs on the machine that carries the virtual nodes, as root.
+options:
+  cluster:
+    description: Name of the cluster.
+    type: str
+    required: true
+  management:
+    description: The C(cluster_management) variable of every machine, by host name.
+    type: dict
+    default: {}
+  rails:
+    description: The C(cluster_rails) variable of every machine that has rails, by host name.
+    type: dict
+    default: {}
+  memory_mib:
+    description: Memory of each machine, by host name; 1024 for those it leaves out.
+    type: dict
+    default: {}
+  processors:
+    description: Number of processors of each machine, by host name; 1 for those it leaves out.
+    type: dict
+    default: {}
+  sriov_rails:
+    description: The rails whose card has SR-IOV, a list by host name.
+    type: dict
+    default: {}
+  disk:
+    description: The disk image, as M(baremetal.mpi_roce.virtual_disk) returns it.
+    type: path
+    default: ""
+  kernel:
+    description: Its kernel, which is started on KVM to see whether that works here.
+    type: path
+    default: ""
+  accelerator:
+    description:
+      - V(kvm) runs instructions on the processor, V(tcg) translates them.
+      - V(auto) takes KVM where a kernel runs on it.
+    type: str
+    choices: [auto, kvm, tcg]
+    default: auto
+  emulator:
+    description: The QEMU program, and further words that it needs.
+    type: list
+    elements: str
+    default: [qemu-system-x86_64]
+  login_user:
+    description: Unprivileged account of the disk that may sudo.
+    type: str
+    default: ops
+  login_key:
+    description: Public key that may log in as O(login_user).
+    type: str
+    default: ""
+  identity:
+    description: Path of the private half on the controller, as the SSH configuration names it.
+    type: str
+    default: ""
+  known_hosts:
+    description: Path where the known hosts will lie, as the SSH configuration names it.
+    type: str
+    default: ""
+  timeout_s:
+    description: Seconds within which every machine has to be up.
+    type: int
+    default: 240
+  state:
+    description: V(absent) removes every machine of this cluster, disks included.
+    type: str
+    choices: [present, absent]
+    default: present
+attributes:
+  check_mode:
+    description: Says what would be made, started and removed.
+    support: full
+  diff_mode:
+    description: Shows the same as a diff.
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Bring up a machine
+  baremetal.mpi_roce.virtual_machines:
+    cluster: virtual-rdma
+    management:
+      node01: {address: 10.99.0.11, prefix: 24, interface: mgmt0}
+    rails:
+      node01:
+        - interface: rail0
+          leaf: leaf1
+          network: 10.10.0.0/24
+          pci: "0000:00:10.0"
+    disk: /var/lib/baremetal-mpi-roce/virtual/images/machine-1f0c2ab4d3e5.raw
+    kernel: /var/lib/baremetal-mpi-roce/virtual/images/machine-1f0c2ab4d3e5.kernel
+    login_key: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIExample operator
+"""
+
+RETURN = r"""
+nodes:
+  description: Every machine that is up.
+  returned: when O(state=present), not in check mode
+  type: dict
+  sample: {node01: {address: 10.99.0.11, folder: /var/lib/, host_key: ssh-ed25519 AAAA}}
+known_hosts:
+  description: A line for C(known_hosts) per machine, its key read from the machine itself.
+  returned: when O(state=present), not in check mode
+  type: str
+  sample: "10.99.0.11,node01 ssh-ed25519 AAAA\n"
+ssh_config:
+  description: An SSH client configuration that reaches the machines by name.
+  returned: when O(state=present), not in check mode
+  type: str
+  sample: "Host node01\n  HostName 10.99.0.11\n"
+accelerator:
+  description: What the machines were, or would be, started on.
+  returned: when O(state=present), not in check mode
+  type: str
+  sample: tcg
+actions:
+  description: What was done, or would be in check mode, one line per machine.
+  returned: always
+  type: list
+  elements: str
+  sample: ["create node01"]
+seconds:
+  description: Seconds from the first action until every machine was up.
+  returned: always
+  type: float
+  sample: 13.1
+"""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.accelerator import (
+    KVM,
+    AcceleratorError,
+    choose,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import (
+    VirtualNetworkError,
+    parse_nodes,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.login import (
+    known_hosts,
+    ssh_config,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.machines import (
+    Hardware,
+    VirtualMachineError,
+    plan_machine,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.qemu import (
+    Qemu,
+    plan_work,
+)
+
+
+def hardware_of(name: str, wanted: dict[str, Any]) -> Hardware:
+    return Hardware(
+        memory_mib=int(wanted["memory_mib"].get(name, Hardware.memory_mib)),
+        processors=int(wanted["processors"].get(name, Hardware.processors)),
+        sriov_rails=tuple(wanted["sriov_rails"].get(name, ())),
+    )
+
+
+def present(module: AnsibleModule, qemu: Qemu) -> dict[str, Any]:
+    wanted = module.params
+    machines = {
+        node.name: plan_machine(
+            wanted["cluster"],
+            node,
+            hardware_of(node.name, wanted),
+            image=wanted["disk"],
+            login_key=wanted["login_key"].strip(),
+        )
+        for node in parse_nodes(wanted["management"], wanted["rails"], wanted["management"])
+    }
+    work = plan_work(machines, qemu.found())
+    if module.check_mode:
+        return {"actions": work.lines}
+    accelerator = choose(wanted["accelerator"], wanted["emulator"], Path(wanted["kernel"]))
+    qemu.apply(work, machines, emulator=wanted["emulator"], accelerator=accelerator)
+    nodes = list(machines.values())
+    keys = qemu.wait(nodes, wanted["timeout_s"])
+    return {
+        "actions": work.lines,
+        "accelerator": "kvm" if accelerator == KVM else "tcg",
+        "nodes": {
+            node.name: {
+                "address": node.address,
+                "folder": str(qemu.folder(node.name).path),
+                "host_key": keys[node.name],
+            }
+            for node in nodes
+        },
+        "known_hosts": known_hosts(nodes, keys),
+        "ssh_config": ssh_config(
+            nodes, wanted["login_user"], wanted["identity"], wanted["known_hosts"]
+        ),
+    }
+
+
+def absent(module: AnsibleModule, qemu: Qemu) -> dict[str, Any]:
+    if module.check_mode:
+        return {"actions": [f"remove {each.name}" for each in qemu.found()]}
+    return {"actions": [f"remove {name}" for name in qemu.remove_all()]}
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "cluster": {"type": "str", "required": True},
+            "management": {"type": "dict", "default": {}},
+            "rails": {"type": "dict", "default": {}},
+            "memory_mib": {"type": "dict", "default": {}},
+            "processors": {"type": "dict", "default": {}},
+            "sriov_rails": {"type": "dict", "default": {}},
+            "disk": {"type": "path", "default": ""},
+            "kernel": {"type": "path", "default": ""},
+            "accelerator": {"type": "str", "choices": ["auto", "kvm", "tcg"], "default": "auto"},
+            "emulator": {"type": "list", "elements": "str", "default": ["qemu-system-x86_64"]},
+            "login_user": {"type": "str", "default": "ops"},
+            "login_key": {"type": "str", "default": "", "no_log": False},
+            "identity": {"type": "str", "default": ""},
+            "known_hosts": {"type": "str", "default": ""},
+            "timeout_s": {"type": "int", "default": 240},
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+        },
+        supports_check_mode=True,
+    )
+    started = time.monotonic()
+    cluster = module.params["cluster"]
+    qemu = Qemu(cluster, run)
+    act = present if module.params["state"] == "present" else absent
+    try:
+        result = act(module, qemu)
+    except (AcceleratorError, CommandError, VirtualMachineError, VirtualNetworkError) as error:
+        module.fail_json(msg=f"virtual machines of {cluster}: {error}")
+    header = f"virtual machines of {cluster}"
+    module.exit_json(
+        changed=bool(result["actions"]),
+        diff={
+            "before_header": header,
+            "after_header": header,
+            "before": "",
+            "after": "".join(f"{line}\n" for line in result["actions"]),
+        },
+        seconds=round(time.monotonic() - started, 1),
+        **result,
+    )
+
+
+if __name__ == "__main__":
+    main()

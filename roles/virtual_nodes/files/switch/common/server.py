@@ -1,0 +1,192 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""HTTPS with names and passwords, as a simulated switch offers it, and a way not to answer."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import json
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Optional
+from urllib.parse import parse_qs, unquote, urlsplit
+
+USER = "ops"
+IDLE_SECONDS = 60.0
+"""After that a connection without a request is closed."""
+
+
+class NoAnswer(Exception):
+    """The request is not answered: its connection is closed."""
+
+
+@dataclass(frozen=True)
+class Request:
+    method: str
+    path: str
+    query: dict[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    body: Any
+    """Anything but text and None is sent as JSON."""
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Account:
+    """Who may use the interface, from a file: `password` or `user:password`, then a token."""
+
+    user: str
+    password: str
+    token: str
+
+    def admits(self, header: Optional[str]) -> bool:
+        kind, _space, word = (header or "").partition(" ")
+        if kind.lower() == "bearer" and self.token:
+            return hmac.compare_digest(word.strip().encode(), self.token.encode())
+        if kind.lower() != "basic":
+            return False
+        try:
+            given = base64.b64decode(word.strip(), validate=True)
+        except (binascii.Error, ValueError):
+            return False
+        return hmac.compare_digest(given, f"{self.user}:{self.password}".encode())
+
+
+def read_account(path: Path) -> Account:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    user, colon, password = lines[0].strip().partition(":")
+    token = lines[1].strip() if len(lines) > 1 else ""
+    return Account(user if colon else USER, password if colon else user, token)
+
+
+Handle = Callable[[Request], Answer]
+
+
+class SwitchServer(ThreadingHTTPServer):
+    """Answers what `handle` says, or nothing at all while the connection is cut."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        certificate: Path,
+        key: Path,
+        account: Account,
+        denied: Answer,
+        handle: Handle,
+    ) -> None:
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._context.load_cert_chain(certificate, key)
+        self.account = account
+        self.denied = denied
+        self.handle_switch = handle
+        self._cut_until = 0.0
+        self._cut_lock = threading.Lock()
+        super().__init__(address, _Handler)
+
+    def cut(self, seconds: float) -> None:
+        """Answer nobody for so long. What the switch does by itself goes on."""
+        with self._cut_lock:
+            self._cut_until = time.monotonic() + seconds
+
+    @property
+    def is_cut(self) -> bool:
+        return time.monotonic() < self._cut_until
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """TLS is begun in the thread of the connection, so that a slow client keeps nobody up."""
+        if self.is_cut:
+            return
+        try:
+            secure = self._context.wrap_socket(request, server_side=True)
+        except (OSError, ssl.SSLError):
+            return
+        try:
+            super().finish_request(secure, client_address)
+        except (OSError, ssl.SSLError):
+            return
+        finally:
+            secure.close()
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        connection, address = super().get_request()
+        connection.settimeout(IDLE_SECONDS)
+        return connection, address
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: SwitchServer
+    protocol_version = "HTTP/1.1"
+    server_version = "simulation"
+    sys_version = ""
+    wbufsize = 65536  # head and body in one piece: two of them wait for an acknowledgement
+    disable_nagle_algorithm = True
+
+    def _serve(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        body = self.rfile.read(length) if length else b""
+        parts = urlsplit(self.path)
+        query = {
+            name: values[-1]
+            for name, values in parse_qs(parts.query, keep_blank_values=True).items()
+        }
+        try:
+            if self.server.is_cut:
+                raise NoAnswer
+            if not self.server.account.admits(self.headers.get("Authorization")):
+                answer = self.server.denied
+            else:
+                answer = self.server.handle_switch(
+                    Request(self.command, _path(parts.path), query, body)
+                )
+            if self.server.is_cut:
+                raise NoAnswer
+        except NoAnswer:
+            self.close_connection = True
+            return
+        self._send(answer)
+
+    do_GET = do_POST = do_PATCH = do_DELETE = do_PUT = _serve
+
+    def _send(self, answer: Answer) -> None:
+        if answer.body is None:
+            content, kind = b"", ""
+        elif isinstance(answer.body, str):
+            content, kind = answer.body.encode(), "text/html"
+        else:
+            content, kind = (json.dumps(answer.body) + "\n").encode(), "application/json"
+        self.send_response(answer.status)
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        if kind:
+            self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Requests are not logged: changes are, elsewhere."""
+
+
+def _path(raw: str) -> str:
+    """Without a slash at its end; `%2F` stays a part of its word."""
+    return "/" + "/".join(unquote(word).replace("/", "\0") for word in raw.split("/") if word)
+
+
+def words(path: str) -> list[str]:
+    return [word.replace("\0", "/") for word in path.split("/") if word]

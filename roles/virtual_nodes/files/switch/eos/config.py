@@ -1,0 +1,144 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A configuration as a tree of lines, each in a place of its own, and as EOS writes it down."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+INDENT = "   "
+MAPS = {
+    "qos map cos": "traffic-class",
+    "qos map dscp": "traffic-class",
+    "qos map traffic-class": "tx-queue",
+}
+"""Maps whose values are kept one by one and written in groups: `qos map dscp 8 9 to ...`."""
+MAP_SIZES = {"qos map cos": 8, "qos map dscp": 64, "qos map traffic-class": 8}
+
+
+@dataclass
+class Line:
+    """One line, or the head of a block. Its place is the key under which its parent has it."""
+
+    text: str
+    order: int
+    block: bool = False
+    below: dict[str, Line] = field(default_factory=dict)
+
+    def kept(self) -> dict[str, Any]:
+        return {
+            "text": self.text,
+            "order": self.order,
+            "block": self.block,
+            "below": {key: line.kept() for key, line in self.below.items()},
+        }
+
+
+def read_line(kept: dict[str, Any]) -> Line:
+    below = {key: read_line(line) for key, line in kept["below"].items()}
+    return Line(kept["text"], kept["order"], kept["block"], below)
+
+
+def default_of(kind: str, value: int) -> int:
+    """Maps of the factory: DSCP by its upper three bits, but with the two lowest classes swapped;
+    traffic classes to queues of their number."""
+    if kind == "qos map traffic-class":
+        return value
+    group = value // 8 if kind == "qos map dscp" else value
+    return {0: 1, 1: 0}.get(group, group)
+
+
+@dataclass
+class Config:
+    """Everything that is configured. What equals a default is not kept."""
+
+    top: dict[str, Line] = field(default_factory=dict)
+    maps: dict[str, dict[int, int]] = field(default_factory=lambda: {kind: {} for kind in MAPS})
+
+    def copy(self) -> Config:
+        return copy.deepcopy(self)
+
+    def kept(self) -> dict[str, Any]:
+        return {
+            "top": {key: line.kept() for key, line in self.top.items()},
+            "maps": {
+                kind: {str(one): value for one, value in values.items()}
+                for kind, values in self.maps.items()
+            },
+        }
+
+    def map(self, kind: str, value: int, to: int) -> None:
+        if to == default_of(kind, value):
+            self.maps[kind].pop(value, None)
+        else:
+            self.maps[kind][value] = to
+
+
+def read(kept: dict[str, Any]) -> Config:
+    return Config(
+        {key: read_line(line) for key, line in kept["top"].items()},
+        {kind: {int(one): to for one, to in kept["maps"].get(kind, {}).items()} for kind in MAPS},
+    )
+
+
+def natural(text: str) -> list[Any]:
+    """Ethernet2/1 before Ethernet10/1."""
+    return [
+        (0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", text)
+    ]
+
+
+def written(config: Config, everything: bool = False) -> list[str]:
+    """The lines between the header and `end`. `everything`: with the maps' defaults."""
+    lines = [*config.top.values(), *_maps_as_lines(config, everything)]
+    result: list[str] = []
+    before = None
+    for line in sorted(lines, key=_place):
+        group = None if line.block else line.order // LINES_OF_A_GROUP
+        if group is None or group != before:
+            result.append("!")
+        before = group
+        result += _written(line, 0)
+    return [*result, "!"]
+
+
+LINES_OF_A_GROUP = 10
+ORDER_OF_MAPS = 50
+"""Orders 0 to 9, 10 to 19, ... stand together without a `!` between them."""
+
+
+def _place(line: Line) -> tuple[int, list[Any]]:
+    return line.order, natural(line.text)
+
+
+def _written(line: Line, depth: int) -> Iterator[str]:
+    yield INDENT * depth + line.text
+    for below in sorted(line.below.values(), key=_place):
+        if below.block:
+            yield INDENT * (depth + 1) + "!"
+        yield from _written(below, depth + 1)
+
+
+def _maps_as_lines(config: Config, everything: bool) -> Iterator[Line]:
+    for order, (kind, target) in enumerate(MAPS.items(), ORDER_OF_MAPS):
+        shown = range(MAP_SIZES[kind]) if everything else ()
+        values = {one: default_of(kind, one) for one in shown}
+        values.update(config.maps[kind])
+        for to in sorted(set(values.values())):
+            group = " ".join(str(one) for one in sorted(values) if values[one] == to)
+            yield Line(f"{kind} {group} to {target} {to}", order)
+
+
+def as_commands(config: Config) -> dict[str, Any]:
+    """The JSON form of `show running-config`."""
+
+    def below(lines: Iterable[Line]) -> dict[str, Any]:
+        return {
+            line.text: {"comments": [], "cmds": below(line.below.values())} if line.block else None
+            for line in sorted(lines, key=_place)
+        }
+
+    return below([*config.top.values(), *_maps_as_lines(config, False)])

@@ -1,0 +1,264 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A simulation of an EOS switch, as its eAPI shows it."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from common.program import Surroundings, main
+from common.server import Answer, Request, SwitchServer
+
+from eos import grammar
+from eos.grammar import Failed, Mode, Refused
+from eos.sessions import Session, Sessions
+from eos.show import NoJson, Shows
+
+DENIED = Answer(
+    401,
+    "Unable to authenticate user: Bad username/password combination\n",
+    {"WWW-Authenticate": 'Basic realm="COMMAND_API_AUTH"'},
+)
+COPY = "Copy completed successfully."
+SHOWS = (
+    "show version",
+    "show hostname",
+    "show running-config",
+    "show running-config all",
+    "show startup-config",
+    "show interfaces",
+    "show interfaces status",
+    "show lldp neighbors",
+    "show configuration sessions",
+    "show configuration sessions detail",
+    "show session-config",
+    "show session-config diffs",
+)
+PRIVILEGED = ("show running-config", "show startup-config", "show session-config")
+EXEC = (
+    *SHOWS,
+    "enable",
+    "disable",
+    "configure",
+    "configure terminal",
+    "configure session",
+    "write",
+    "write memory",
+    "copy running-config startup-config",
+    "reload now",
+)
+
+
+class RpcError(Exception):
+    def __init__(self, code: int, message: str, data: Optional[list[Any]] = None) -> None:
+        super().__init__(message)
+        self.error = {"code": code, "message": message, **({"data": data} if data else {})}
+
+
+@dataclass
+class Shell:
+    """Where the commands of one request have got to."""
+
+    privileged: bool = False
+    modes: list[Mode] = field(default_factory=list)
+    session: Optional[Session] = None
+
+
+class Arista:
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._hardware = surroundings.hardware
+        self._faults = surroundings.faults
+        self._log = surroundings.log
+        self._sessions = Sessions(surroundings)
+        self._shows = Shows(surroundings.hardware, surroundings.faults, self._sessions)
+
+    def connect(self, server: SwitchServer) -> None:
+        self._sessions.cut = lambda: server.cut(self._faults.cut_s)
+
+    def handle(self, request: Request) -> Answer:
+        delay = self._faults.take("delay_s")
+        if delay:
+            time.sleep(float(delay))
+        if request.path != "/command-api":
+            return Answer(404, "Not Found\n")
+        if request.method != "POST":
+            return Answer(405, "Method Not Allowed\n")
+        number: Any = None
+        try:
+            try:
+                call = json.loads(request.body)
+            except ValueError:
+                raise RpcError(-32700, "Parse error") from None
+            if not isinstance(call, dict):
+                raise RpcError(-32600, "Invalid request")
+            number = call.get("id")
+            result = self._call(call)
+        except RpcError as problem:
+            return Answer(200, {"jsonrpc": "2.0", "id": number, "error": problem.error})
+        return Answer(200, {"jsonrpc": "2.0", "id": number, "result": result})
+
+    def _call(self, call: dict[str, Any]) -> list[Any]:
+        if call.get("jsonrpc") != "2.0" or "method" not in call:
+            raise RpcError(-32600, "Invalid request")
+        if call["method"] != "runCmds":
+            raise RpcError(-32601, f"Method not found: {call['method']!r}")
+        params = call.get("params")
+        if not isinstance(params, dict) or not isinstance(params.get("cmds"), list):
+            raise RpcError(-32602, "Invalid params: cmds has to be a list")
+        form = params.get("format", "json")
+        if form not in ("json", "text"):
+            raise RpcError(-32602, f"Invalid params: format {form!r}")
+        if params.get("version", 1) not in (1, "latest"):
+            raise RpcError(-32602, "Invalid params: version")
+        with self._sessions.lock:
+            return self._run(params["cmds"], form == "json")
+
+    def _run(self, commands: list[Any], as_json: bool) -> list[Any]:
+        shell = Shell()
+        results: list[Any] = []
+        for place, command in enumerate(commands, 1):
+            said = command.get("cmd", "") if isinstance(command, dict) else command
+            if not isinstance(said, str):
+                raise RpcError(-32602, "Invalid params: a command has to be text")
+            problem = None
+            try:
+                result = self._command(shell, said, as_json)
+            except Refused as refused:
+                problem = (1002, "invalid command", str(refused))
+            except Failed as failed:
+                problem = (1000, "could not run command", str(failed))
+            except NoJson:
+                problem = (1003, "unconverted command", "")
+            if problem is not None:
+                code, what, text = problem
+                raise RpcError(
+                    code,
+                    f"CLI command {place} of {len(commands)} {said!r} failed: {what}",
+                    [*results, {"errors": [text]} if text else {}],
+                )
+            results.append({"output": result} if isinstance(result, str) else result)
+        return results
+
+    def _command(self, shell: Shell, said: str, as_json: bool) -> Any:
+        words = said.split()
+        nothing: Any = {} if as_json else ""
+        if words[:1] == ["show"]:
+            return self._show(shell, words, as_json)
+        if shell.modes:
+            return self._configured(shell, said, words, as_json)
+        if words == ["enable"]:
+            shell.privileged = True
+            return nothing
+        if words == ["disable"]:
+            shell.privileged = False
+            return nothing
+        if not shell.privileged and words[:1] in (["configure"], ["write"], ["copy"], ["reload"]):
+            raise Refused(f"Invalid input (privileged mode required) (at token 0: {words[0]!r})")
+        if words in (["write"], ["write", "memory"], ["copy", "running-config", "startup-config"]):
+            return self._save(as_json)
+        if words in (["configure"], ["configure", "terminal"]):
+            shell.modes = [Mode("configure", self._sessions.running.top)]
+            return nothing
+        if words[:2] == ["configure", "session"] and len(words) in (3, 4, 6):
+            self._session(shell, words[2], words[3:])
+            return nothing
+        raise Refused(grammar.complaint(list(EXEC), words) if words else "Incomplete command")
+
+    def _save(self, as_json: bool) -> Any:
+        self._sessions.save()
+        return {"messages": [COPY]} if as_json else f"{COPY}\n"
+
+    def _session(self, shell: Shell, name: str, rest: list[str]) -> None:
+        if not rest:
+            shell.session = self._sessions.enter(name)
+            shell.modes = [Mode("configure", shell.session.config.top)]
+        elif rest == ["abort"]:
+            self._sessions.abort(self._sessions.existing(name))
+        elif rest == ["commit"]:
+            self._sessions.commit(self._sessions.existing(name))
+        elif rest[:2] == ["commit", "timer"]:
+            self._sessions.commit(self._sessions.existing(name), _seconds(rest[2]))
+        else:
+            raise Refused(f"Invalid input (at token 3: {rest[0]!r})")
+
+    def _configured(self, shell: Shell, said: str, words: list[str], as_json: bool) -> Any:
+        nothing: Any = {} if as_json else ""
+        if words == ["end"]:
+            shell.modes, shell.session = [], None
+            return nothing
+        if words == ["exit"] and len(shell.modes) == 1:
+            shell.modes, shell.session = [], None
+            return nothing
+        if words in (["write"], ["write", "memory"], ["copy", "running-config", "startup-config"]):
+            return self._save(as_json)
+        session = shell.session
+        if session is None:
+            before = self._sessions.running.kept()
+            grammar.enter(self._sessions.running, shell.modes, said, self._hardware)
+            if self._sessions.running.kept() != before:
+                self._log("configured", line=repr(said.strip()))
+            return nothing
+        if words == ["abort"]:
+            self._sessions.abort(session)
+        elif words == ["commit"]:
+            self._sessions.commit(session)
+        elif words[:2] == ["commit", "timer"] and len(words) == 3:
+            self._sessions.commit(session, _seconds(words[2]))
+        elif words == ["rollback", "clean-config"]:
+            self._sessions.clean(session)
+            shell.modes = [Mode("configure", session.config.top)]
+            return nothing
+        else:
+            grammar.enter(session.config, shell.modes, said, self._hardware)
+            return nothing
+        shell.modes, shell.session = [], None
+        return nothing
+
+    def _show(self, shell: Shell, words: list[str], as_json: bool) -> Any:
+        said = " ".join(words)
+        if not shell.privileged and said.startswith(PRIVILEGED):
+            raise Refused(f"Invalid input (privileged mode required) (at token 1: {words[1]!r})")
+        named = re.fullmatch(r"show session-config named (\S+)( diffs)?", said)
+        session = self._sessions.existing(named[1]) if named else shell.session
+        if named:
+            said = f"show session-config{named[2] or ''}"
+        if said.startswith("show session-config"):
+            if session is None:
+                raise Failed("Not in a configuration session")
+            if said == "show session-config":
+                return self._shows.session_config(session, as_json)
+            if said == "show session-config diffs":
+                return self._shows.session_differences(session, as_json)
+        if said in ("show running-config", "show running-config all"):
+            return self._shows.running_config(said[len("show ") :], as_json)
+        forms = {
+            "show version": self._shows.version_facts,
+            "show hostname": self._shows.hostname,
+            "show startup-config": self._shows.startup_config,
+            "show interfaces": self._shows.interfaces,
+            "show interfaces status": self._shows.interfaces_status,
+            "show lldp neighbors": self._shows.neighbours,
+            "show configuration sessions": self._shows.sessions,
+            "show configuration sessions detail": self._shows.sessions,
+        }
+        if said not in forms:
+            raise Refused(grammar.complaint(list(SHOWS), words))
+        return forms[said](as_json)
+
+
+def _seconds(word: str) -> float:
+    parts = re.fullmatch(r"(\d{1,2}):(\d{2}):(\d{2})", word)
+    if parts is None:
+        raise Refused(f"Invalid input (at token 2: {word!r})")
+    return int(parts[1]) * 3600 + int(parts[2]) * 60 + int(parts[3])
+
+
+if __name__ == "__main__":
+    sys.exit(main(__doc__ or "", DENIED, Arista))

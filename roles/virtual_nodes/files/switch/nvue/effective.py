@@ -1,0 +1,420 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What a configuration comes to: with every default filled in, and as each port carries it out."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from common.faults import Faults
+from common.switch import Hardware, Port
+
+from . import vendor
+from .tree import Tree, merged
+
+FEATURES = ("congestion-control", "egress-scheduler", "mapping", "pfc")
+"""What a port can have a profile of its own for."""
+
+
+def expanded(config: Tree) -> Tree:
+    """With ranges of interfaces written out. What is said of one alone goes before its range."""
+    said = config.get("interface", {})
+    if not any("-" in name or "," in name for name in said):
+        return config
+    interfaces: Tree = {}
+    for name in sorted(said, key=lambda one: "-" not in one and "," not in one):
+        for one in _names(name):
+            interfaces[one] = merged(interfaces.get(one, {}), said[name])
+    return {**config, "interface": interfaces}
+
+
+def _names(word: str) -> Iterator[str]:
+    """`swp1-3,swp7`: swp1, swp2, swp3, swp7."""
+    for part in word.split(","):
+        found = re.fullmatch(r"([a-z]+)(\d+)-(\d+)", part)
+        if found is None:
+            yield part
+        else:
+            for number in range(int(found[2]), int(found[3]) + 1):
+                yield f"{found[1]}{number}"
+
+
+class Invalid(Exception):
+    """The configuration contradicts itself or the hardware: where, and why."""
+
+    def __init__(self, location: str, reason: str) -> None:
+        super().__init__(reason)
+        self.location = location
+        self.reason = reason
+
+
+def able(release: tuple[int, ...], yes: bool) -> str:
+    if vendor.says_state(release):
+        return "enabled" if yes else "disabled"
+    return "enable" if yes else "disable"
+
+
+def is_able(word: Any) -> bool:
+    return word in ("enable", "enabled", "on", True)
+
+
+def roce(config: Tree) -> Tree:
+    """The RoCE settings in force; empty where the feature is off."""
+    said = config.get("qos", {}).get("roce")
+    if said is None:
+        return {}
+    if not is_able(said.get("enable", said.get("state", "on"))):
+        return {}
+    return {
+        "mode": said.get("mode", "lossless"),
+        "cable-length": said.get("cable-length", vendor.REACH["roce"]),
+    }
+
+
+def qos(config: Tree, hardware: Hardware) -> Tree:
+    """Branch `qos` with defaults: the factory's, those of RoCE, then what is configured."""
+    overlays = hardware.overlays
+    tree = vendor.factory_qos()
+    settings = roce(config)
+    if settings:
+        for feature, value in vendor.roce_qos(settings["mode"], settings["cable-length"]).items():
+            if feature in ("egress-scheduler", "traffic-pool", "congestion-control"):
+                tree[feature] = value
+            else:
+                tree[feature] = merged(tree.get(feature, {}), value)
+    for feature, value in config.get("qos", {}).items():
+        if feature == "congestion-control":
+            tree[feature] = _over_marking(tree.get(feature, {}), value, overlays)
+        elif feature == "egress-scheduler":
+            tree[feature] = _over_queues(tree.get(feature, {}), value, overlays)
+        elif feature == "pfc":
+            tree[feature] = _over_sets(tree.get(feature, {}), value, FLOW)
+        elif feature == "traffic-pool":
+            tree[feature] = _over_sets(tree.get(feature, {}), value, {})
+        elif feature == "mapping":
+            tree[feature] = _over_mapping(tree.get(feature, {}), value)
+        elif isinstance(value, dict):
+            tree[feature] = merged(tree.get(feature, {}), value)
+    tree["pfc-watchdog"] = merged(
+        {"polling-interval": 100, "robustness": 3}, config.get("qos", {}).get("pfc-watchdog", {})
+    )
+    return _spelt(tree, vendor.version(hardware))
+
+
+def _over_marking(base: Tree, said: Tree, overlays: bool) -> Tree:
+    """Queues that are listed are those that mark: the list of the factory or of RoCE is gone."""
+    result = copy.deepcopy(base)
+    for name, profile in said.items():
+        queues = result.get(name, {}).get("traffic-class", {}) if overlays else {}
+        for queue, value in profile.get("traffic-class", {}).items():
+            queues[queue] = merged(queues.get(queue, vendor.marking()), value)
+        result[name] = {"traffic-class": queues}
+    return result
+
+
+def _over_queues(base: Tree, said: Tree, overlays: bool) -> Tree:
+    """Queues that are listed have a share; "if you do not specify a value", it is none."""
+    result = copy.deepcopy(base)
+    for name, profile in said.items():
+        queues = result.get(name, {}).get("traffic-class", {}) if overlays else {}
+        queues = merged(queues, profile.get("traffic-class", {}))
+        for queue in queues.values():
+            queue.setdefault("mode", "dwrr")
+            if queue["mode"] == "strict":
+                queue.pop("bw-percent", None)
+        result[name] = {"traffic-class": queues}
+    return result
+
+
+def _over_sets(base: Tree, said: Tree, defaults: Tree) -> Tree:
+    """Priorities that are listed replace those that were, as the vendor's examples show."""
+    result = copy.deepcopy(base)
+    for name, profile in said.items():
+        before = result.get(name, defaults)
+        if profile.get("switch-priority"):
+            before = {key: value for key, value in before.items() if key != "switch-priority"}
+        result[name] = merged(before, profile)
+    return result
+
+
+FLOW = {"tx": "enable", "rx": "enable", "cable-length": vendor.REACH["profile"]}
+
+
+def _over_mapping(base: Tree, said: Tree) -> Tree:
+    result = copy.deepcopy(base)
+    for name, profile in said.items():
+        result[name] = merged(
+            result.get(name, vendor.factory_qos()["mapping"][vendor.PROFILE]), profile
+        )
+    return result
+
+
+def _spelt(tree: Tree, release: tuple[int, ...]) -> Tree:
+    """On and off as this release spells them."""
+    words = {"enable": able(release, True), "disable": able(release, False)}
+
+    def spell(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: spell(below) for key, below in value.items()}
+        return words.get(value, value) if isinstance(value, str) else value
+
+    result: Tree = spell(tree)
+    return result
+
+
+def check(config: Tree, hardware: Hardware) -> None:
+    """Invalid where NVUE refuses to apply what its schema took."""
+    config = expanded(config)
+    whole = qos(config, hardware)
+    for name, profile in whole.get("congestion-control", {}).items():
+        for queue, value in profile.get("traffic-class", {}).items():
+            if value["min-threshold"] > value["max-threshold"]:
+                raise Invalid(
+                    f"qos.congestion-control.{name}.traffic-class.{queue}",
+                    "min-threshold must not be greater than max-threshold",
+                )
+    for name, profile in whole.get("egress-scheduler", {}).items():
+        for queue, value in profile.get("traffic-class", {}).items():
+            if value["mode"] == "dwrr" and "bw-percent" not in value:
+                raise Invalid(
+                    f"qos.egress-scheduler.{name}.traffic-class.{queue}",
+                    "bw-percent is required in mode dwrr",
+                )
+        shares = [one.get("bw-percent", 0) for one in profile.get("traffic-class", {}).values()]
+        if sum(shares) > 100:
+            raise Invalid(
+                f"qos.egress-scheduler.{name}",
+                f"The combined total of bw-percent is {sum(shares)}, more than 100",
+            )
+    pools = [one.get("memory-percent", 0) for one in whole.get("traffic-pool", {}).values()]
+    if sum(pools) > 100:
+        raise Invalid("qos.traffic-pool", f"memory-percent sums to {sum(pools)}, more than 100")
+    for name, interface in config.get("interface", {}).items():
+        _check_interface(name, interface, whole, config, hardware)
+
+
+def _check_interface(
+    name: str, interface: Tree, whole: Tree, config: Tree, hardware: Hardware
+) -> None:
+    if name.startswith("swp") and hardware.port(name) is None:
+        raise Invalid(f"interface.{name}", f"Interface {name} does not exist on this platform")
+    settings = interface.get("qos", {})
+    for feature, value in settings.items():
+        profile = value.get("profile") if isinstance(value, dict) else None
+        if profile is not None and profile not in whole.get(feature, {}):
+            raise Invalid(
+                f"interface.{name}.qos.{feature}.profile", f"Profile {profile} is not configured"
+            )
+    if "pfc-watchdog" in settings:
+        if not name.startswith("swp"):
+            raise Invalid(
+                f"interface.{name}.qos.pfc-watchdog", "PFC watchdog is only for physical interfaces"
+            )
+        if is_able(settings["pfc-watchdog"].get("state", "enable")) and not paused(
+            name, config, whole
+        ):
+            raise Invalid(
+                f"interface.{name}.qos.pfc-watchdog",
+                "PFC watchdog can only be configured on a port with PFC or link pause",
+            )
+
+
+def paused(name: str, config: Tree, whole: Tree) -> bool:
+    """Whether the port has priorities with flow control."""
+    own = config.get("interface", {}).get(name, {}).get("qos", {})
+    profile = own.get("pfc", {}).get("profile", vendor.PROFILE)
+    known = whole.get("pfc", {}).get(profile, {})
+    return bool(known.get("switch-priority")) or "link-pause" in own
+
+
+def filled(config: Tree, hardware: Hardware) -> Tree:
+    """The configuration with its defaults: what a GET of it shows unless `filled=false`."""
+    release = vendor.version(hardware)
+    tree = copy.deepcopy(expanded(config))
+    whole = qos(config, hardware)
+    said = config.get("qos", {}).get("roce")
+    whole["roce"] = _roce_words(release, roce(config), said)
+    tree["qos"] = whole
+    interfaces = tree.setdefault("interface", {})
+    for port in hardware.ports:
+        interfaces[port.name] = merged(_port_defaults(), interfaces.get(port.name, {}))
+    return tree
+
+
+def _roce_words(release: tuple[int, ...], settings: Tree, said: Any) -> Tree:
+    on = bool(settings)
+    if vendor.says_state(release):
+        words: Tree = {"state": "enabled" if on else "disabled"}
+    else:
+        words = {"enable": "on" if on else "off"}
+    mode = (said or {}).get("mode", "lossless")
+    return {**words, "mode": mode, **({"cable-length": settings["cable-length"]} if on else {})}
+
+
+def _port_defaults() -> Tree:
+    return {
+        "type": "swp",
+        "link": {
+            "auto-negotiate": "on",
+            "duplex": "full",
+            "fec": "auto",
+            "mtu": vendor.LARGEST_MTU,
+            "speed": "auto",
+            "state": {"up": {}},
+        },
+    }
+
+
+def operational(config: Tree, hardware: Hardware, faults: Faults, uptime: int) -> Tree:
+    """What the switch does: its configuration carried out, with links, neighbours and rounding."""
+    release = vendor.version(hardware)
+    config = expanded(config)
+    tree = filled(config, hardware)
+    heard = hardware.neighbours(faults)
+    whole = qos(config, hardware)
+    for port in hardware.ports:
+        interface = tree["interface"][port.name]
+        link = interface["link"]
+        wanted_up = "down" not in _wanted_state(config, port.name)
+        up = port.name in heard and wanted_up
+        link["state"] = {"up" if up else "down": {}}
+        link["admin-status"] = "up" if wanted_up else "down"
+        link["oper-status"] = "up" if up else "down"
+        if up:
+            link["speed"] = _speed(port)
+        else:
+            link.pop("speed", None)
+        if up:
+            name = heard[port.name].system or heard[port.name].port
+            interface["lldp"] = {
+                "neighbor": {
+                    name: {
+                        "chassis": {
+                            "chassis-id": heard[port.name].port if heard[port.name].is_mac else "",
+                            "system-name": heard[port.name].system,
+                        },
+                        "port": {
+                            "name": heard[port.name].port,
+                            "type": "mac" if heard[port.name].is_mac else "ifname",
+                            "ttl": 120,
+                        },
+                    }
+                }
+            }
+        interface["qos"] = port_qos(port.name, config, whole, hardware)
+    tree["qos"]["roce"] = _roce_status(tree["qos"], config, release)
+    tree["system"] = {
+        **{
+            key: value
+            for key, value in tree.get("system", {}).items()
+            if key in ("timezone", "config", "message")
+        },
+        **_system(hardware, config, uptime),
+    }
+    tree["platform"] = _platform(hardware)
+    return tree
+
+
+def _wanted_state(config: Tree, name: str) -> Tree:
+    state: Tree = config.get("interface", {}).get(name, {}).get("link", {}).get("state", {})
+    return state
+
+
+def port_qos(name: str, config: Tree, whole: Tree, hardware: Hardware) -> Tree:
+    """What is in force on one port, thresholds as the chip keeps them. `whole`: branch `qos`."""
+    release = vendor.version(hardware)
+    own = config.get("interface", {}).get(name, {}).get("qos", {})
+    result: Tree = {
+        "egress-queue-mapping": copy.deepcopy(whole["egress-queue-mapping"][vendor.PROFILE])
+    }
+    for feature in FEATURES:
+        profile = own.get(feature, {}).get("profile", vendor.PROFILE)
+        value = whole.get(feature, {}).get(profile)
+        if value is not None:
+            result[feature] = {"profile": profile, **copy.deepcopy(value)}
+    for queue in result.get("congestion-control", {}).get("traffic-class", {}).values():
+        for threshold in ("min-threshold", "max-threshold"):
+            queue[threshold] = vendor.in_steps(queue[threshold], hardware.asic)
+    watched = "pfc-watchdog" in own and is_able(own["pfc-watchdog"].get("state", "enable"))
+    result["pfc-watchdog"] = {"state": able(release, watched)}
+    if watched:
+        result["pfc-watchdog"]["status"] = {
+            str(queue): {"status": "OK", "deadlock-count": 0} for queue in range(8)
+        }
+    return result
+
+
+def _roce_status(whole: Tree, config: Tree, release: tuple[int, ...]) -> Tree:
+    """`nv show qos roce`: the default profiles as RoCE sees them."""
+    status = dict(whole["roce"])
+    if not roce(config):
+        return status
+    marked = whole["congestion-control"][vendor.PROFILE]["traffic-class"]
+    flow = whole.get("pfc", {}).get(vendor.PROFILE, {})
+    trust = {"both": "pcp,dscp", "l2": "pcp", "l3": "dscp", "port": "port"}
+    first = next(iter(marked.values()))
+    queues = whole["egress-queue-mapping"][vendor.PROFILE]["switch-priority"]
+    shares = whole["egress-scheduler"][vendor.PROFILE]["traffic-class"]
+    status["congestion-control"] = {
+        "congestion-mode": "ECN",
+        "enabled-tc": ",".join(sorted(marked)),
+        "min-threshold": first["min-threshold"],
+        "max-threshold": first["max-threshold"],
+        "probability": first["probability"],
+    }
+    status["pfc"] = {
+        "pfc-priority": ",".join(sorted(flow.get("switch-priority", {}))) or "-",
+        "rx-enabled": flow.get("rx", able(release, False)),
+        "tx-enabled": flow.get("tx", able(release, False)),
+        "cable-length": flow.get("cable-length", vendor.REACH["roce"]),
+    }
+    status["trust"] = {"trust-mode": trust[whole["mapping"][vendor.PROFILE]["trust"]]}
+    status["lldp-app-tlv"] = {"priority": vendor.DATA, "protocol-id": 4791, "selector": "UDP"}
+    status["tc-map"] = {
+        priority: {
+            "switch-prio": int(priority),
+            "traffic-class": queue["traffic-class"],
+            "scheduler-weight": _weight(shares.get(str(queue["traffic-class"]), {})),
+        }
+        for priority, queue in queues.items()
+    }
+    return status
+
+
+def _weight(share: Tree) -> str:
+    if share.get("mode") == "strict":
+        return "strict-priority"
+    return f"DWRR-{share.get('bw-percent', 0)}%"
+
+
+def _speed(port: Port) -> str:
+    return "1.6T" if port.speed_gbps == 1600 else f"{port.speed_gbps}G"
+
+
+def _system(hardware: Hardware, config: Tree, uptime: int) -> Tree:
+    number = f"{hardware.release or vendor.NEWEST}.0"
+    return {
+        "hostname": config.get("system", {}).get("hostname", hardware.name),
+        "build": f"Cumulus Linux {number} (simulation)",
+        "product-name": "Cumulus Linux (simulation)",
+        "product-release": number,
+        "platform": f"simulation of {_model(hardware)}",
+        "uptime": uptime,
+        "version": {"image": f"Cumulus Linux {number} (simulation)", "kernel": "simulation"},
+    }
+
+
+def _platform(hardware: Hardware) -> Tree:
+    return {
+        "product-name": f"{_model(hardware)} (simulation)",
+        "asic-model": hardware.asic or "spectrum4",
+        "asic-vendor": "simulation",
+        "manufacturer": "simulation",
+        "serial-number": f"SIMULATION-{hardware.name}",
+    }
+
+
+def _model(hardware: Hardware) -> str:
+    return vendor.MODELS.get(hardware.asic.replace("-", "").lower(), "SN5600")

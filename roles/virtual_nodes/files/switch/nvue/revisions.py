@@ -1,0 +1,383 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Revisions: configurations with a state, one of them applied, one of them saved.
+
+    pending -> apply -> checking -> checked -> verifying -> verified -> (ays) -> readying -> ready
+            -> reloading -> reloaded -> (confirm) -> applied | applied_and_saved
+
+`invalid`, `ays_fail`, `ready_error`, `apply_fail` and `confirm_fail` are where it ends otherwise;
+with each of them the revision before stays applied, or is applied again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from common import store
+from common.faults import Faults
+from common.program import Surroundings
+from common.server import NoAnswer
+
+from . import effective, schema, vendor
+from .tree import Tree, difference, ends, merged, under
+
+PROMPT_SECONDS = 10.0
+"""How long the question whether somebody is sure waits for an answer."""
+STEPS = ("checking", "checked", "verifying", "verified")
+LATER_STEPS = ("readying", "ready", "reloading", "reloaded")
+SETTLED = ("applied", "applied_and_saved", "saved", "save", "saving", "auto_save")
+EDITABLE = ("pending", "invalid", "ays_fail", "confirm_fail", "ready_error", "inactive")
+PROMPTED = ("roce", "pfc", "traffic-pool", "link-pause", "advance-buffer-config")
+"""Branches of qos that lay out the buffers anew: NVUE asks before it does."""
+
+
+class Unknown(Exception):
+    """There is no such revision."""
+
+
+class NotNow(Exception):
+    """The revision is in no state for that."""
+
+
+@dataclass
+class Revision:
+    number: str
+    config: Tree
+    base: Tree
+    """What it was made from: only what differs from it is carried over to another."""
+    state: str = "pending"
+    progress: str = ""
+    issues: list[dict[str, Any]] = field(default_factory=list)
+    was_applied: bool = False
+    confirm_s: float = 0.0
+    answers: dict[str, str] = field(default_factory=dict)
+
+    def shown(self) -> Tree:
+        return {
+            "state": self.state,
+            "transition": {
+                "issue": {str(place): issue for place, issue in enumerate(self.issues)},
+                "progress": self.progress,
+            },
+        }
+
+    def kept(self) -> Tree:
+        return {
+            "config": self.config,
+            "base": self.base,
+            "state": self.state,
+            "was_applied": self.was_applied,
+        }
+
+
+class Revisions:
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._hardware = surroundings.hardware
+        self._release = vendor.version(surroundings.hardware)
+        self._schema = schema.root(self._release)
+        self._faults: Faults = surroundings.faults
+        self._log = surroundings.log
+        self._file = surroundings.state / "nvue.json"
+        self.lock = threading.RLock()
+        self._turn = threading.Lock()
+        self._told = threading.Condition(self.lock)
+        self.cut: Callable[[], None] = lambda: None
+        self._boot()
+
+    def _boot(self) -> None:
+        """What was saved is applied; what was under way when the switch went down is not."""
+        kept = store.read_json(self._file, {})
+        self.startup: Tree = kept.get("startup", vendor.factory(self._hardware))
+        self._next = int(kept.get("next", 1))
+        self._all = {
+            number: Revision(
+                number, one["config"], one["base"], one["state"], was_applied=one["was_applied"]
+            )
+            for number, one in kept.get("revisions", {}).items()
+        }
+        for revision in self._all.values():
+            if revision.state not in ("pending", "invalid", *SETTLED):
+                revision.state = "inactive"
+        last = self._all.get(kept.get("applied", ""))
+        if last is None or last.config != self.startup:
+            last = self._new(self.startup)
+            last.state, last.was_applied = "applied", True
+        self._applied = last.number
+        self._saved = ""
+        """The revision that an apply of the saved configuration made, if there was one."""
+        self.running = copy.deepcopy(self.startup)
+        """What the switch does. Another thing than the applied revision where an apply failed."""
+        self._keep()
+        self._log("boot", revision=last.number)
+
+    def _keep(self) -> None:
+        store.write_json(
+            self._file,
+            {
+                "startup": self.startup,
+                "applied": self._applied,
+                "next": self._next,
+                "revisions": {number: one.kept() for number, one in self._all.items()},
+            },
+        )
+
+    def _new(self, config: Tree) -> Revision:
+        revision = Revision(str(self._next), copy.deepcopy(config), copy.deepcopy(config))
+        self._next += 1
+        self._all[revision.number] = revision
+        return revision
+
+    def create(self, base: str) -> Revision:
+        with self.lock:
+            revision = self._new(self.config(base or "applied"))
+            self._keep()
+            self._log("revision", number=revision.number)
+            return revision
+
+    def get(self, name: str) -> Revision:
+        with self.lock:
+            found = self._all.get(
+                {"applied": self._applied, "startup": self._saved}.get(name, name)
+            )
+            if found is None:
+                raise Unknown(name)
+            return found
+
+    def all(self) -> dict[str, Tree]:
+        with self.lock:
+            return {number: one.shown() for number, one in self._all.items()}
+
+    def config(self, name: str) -> Tree:
+        with self.lock:
+            if name == "startup":
+                return copy.deepcopy(self.startup)
+            if name == "empty":
+                return {}
+            return copy.deepcopy(self.get(name).config)
+
+    def edit(self, name: str, config: Tree) -> None:
+        with self.lock:
+            revision = self.get(name)
+            if revision.state not in EDITABLE:
+                raise NotNow(f"Revision {name} is {revision.state!r} and cannot be changed")
+            revision.config = schema.pruned(self._schema, config)
+            revision.state, revision.progress, revision.issues = "pending", "", []
+            self._keep()
+
+    def delete(self, name: str) -> None:
+        with self.lock:
+            revision = self.get(name)
+            if revision.state not in EDITABLE:
+                raise NotNow(f"Revision {name} is {revision.state!r} and cannot be deleted")
+            del self._all[revision.number]
+            self._keep()
+            self._log("deleted", revision=name)
+
+    def command(self, name: str, said: Tree) -> Tree:
+        """A PATCH of the revision itself: apply, answer, confirm, save."""
+        with self.lock:
+            if name == "startup" and said.get("state") == "apply":
+                again = self._new(self.startup)
+                again.was_applied, self._saved = True, again.number
+            revision = self.get(name)
+            wanted = said.get("state")
+            answers = said.get("auto-prompt") or {}
+            if wanted == "apply":
+                if revision.state in ("apply", *STEPS, *LATER_STEPS, "ays", "confirm"):
+                    raise NotNow(f"Revision {name} is in state {revision.state!r} already")
+                revision.confirm_s = _seconds((said.get("state-controls") or {}).get("confirm"))
+                revision.answers = {key: str(value) for key, value in answers.items()}
+                self._state(revision, "apply")
+                self._keep()
+                threading.Thread(target=self._apply, args=(revision,), daemon=True).start()
+            elif wanted in ("ays_yes", "ays_no") and revision.state == "ays":
+                self._state(revision, wanted)
+            elif wanted in ("confirm_yes", "confirm_no", "confirm_fail"):
+                if revision.state != "confirm":
+                    raise NotNow(f"Revision {name} is in state {revision.state!r}, not 'confirm'")
+                if wanted == "confirm_yes" and self._faults.take("confirm") == "lost":
+                    self._log("confirm_lost", revision=name)
+                    raise NoAnswer
+                self._state(revision, wanted)
+            elif wanted == "save":
+                self._save(revision)
+            elif wanted == "pending" and revision.state in EDITABLE:
+                self._state(revision, "pending")
+            else:
+                raise NotNow(f"Revision {name} cannot go from {revision.state!r} to {wanted!r}")
+            return revision.shown()
+
+    def _save(self, revision: Revision) -> None:
+        if revision.number != self._applied or revision.state not in SETTLED:
+            raise NotNow(f"Revision {revision.number} is not applied and cannot be saved")
+        if self._faults.take_if("apply", "disk_full"):
+            self._log("disk_full", at="save")
+            raise OSError("No space left on device: '/etc/nvue.d/startup.yaml'")
+        self.startup = copy.deepcopy(revision.config)
+        revision.state = "applied_and_saved" if vendor.saves_by_itself(self._release) else "saved"
+        self._keep()
+        self._log("saved", revision=revision.number)
+
+    def _state(self, revision: Revision, state: str, progress: str = "") -> None:
+        with self._told:
+            revision.state, revision.progress = state, progress
+            self._told.notify_all()
+
+    def _fail(
+        self, revision: Revision, state: str, progress: str, code: str, text: str, **data: str
+    ) -> None:
+        with self.lock:
+            revision.issues = [{"code": code, "data": data, "message": text, "severity": "error"}]
+            self._state(revision, state, progress)
+            self._keep()
+            self._log(state, revision=revision.number)
+
+    def _walk(self, revision: Revision, states: tuple[str, ...]) -> None:
+        for state in states:
+            self._state(revision, state)
+            time.sleep(self._hardware.step_s)
+
+    def _apply(self, revision: Revision) -> None:
+        """One revision at a time: another one waits in state `apply` until this one is settled."""
+        with self._turn, contextlib.suppress(_Ended):
+            try:
+                self._carry_out(revision)
+            except OSError as error:
+                self._fail(revision, "apply_fail", "Failed to apply", "generic", str(error))
+
+    def _carry_out(self, revision: Revision) -> None:
+        time.sleep(self._hardware.step_s)
+        self._walk(revision, STEPS)
+        with self.lock:
+            before, number_before = copy.deepcopy(self.running), self._applied
+            wanted = self._rebased(revision)
+        fault = self._faults.take("apply")
+        try:
+            effective.check(wanted, self._hardware)
+            if fault == "rejected":
+                raise effective.Invalid("qos", "The hardware refused the configuration (simulated)")
+        except effective.Invalid as problem:
+            self._fail(
+                revision,
+                "invalid",
+                "Invalid config",
+                "config_invalid",
+                f"Config invalid at {problem.location}: {problem.reason}\n",
+                location=problem.location,
+                reason=problem.reason,
+            )
+            raise _Ended from problem
+        self._ask(revision, before, wanted)
+        self._walk(revision, LATER_STEPS[:1])
+        if fault == "disk_full":
+            self._fail(
+                revision,
+                "ready_error",
+                "Failed to ready",
+                "generic",
+                "[Errno 28] No space left on device: '/etc/cumulus/datapath/qos/qos_features.conf'",
+            )
+            raise _Ended
+        self._walk(revision, LATER_STEPS[1:])
+        with self.lock:
+            self.running = _half(before, wanted) if fault == "partial" else wanted
+            revision.config, revision.base = copy.deepcopy(wanted), copy.deepcopy(wanted)
+            revision.was_applied = True
+            self._applied = revision.number
+            self._log("in_force", revision=revision.number, confirm_s=revision.confirm_s)
+            if fault is not None:
+                self._log("fault", apply=fault)
+        if fault == "cut":
+            self.cut()
+        if revision.confirm_s:
+            self._wait_for_confirmation(revision, before, number_before)
+        self._settle(revision)
+
+    def _rebased(self, revision: Revision) -> Tree:
+        """What it changes, on what is applied now. Applied before: all of it, as it was."""
+        if revision.was_applied:
+            return copy.deepcopy(revision.config)
+        changed = difference(revision.config, revision.base)
+        return schema.pruned(self._schema, merged(self.config("applied"), changed))
+
+    def _ask(self, revision: Revision, before: Tree, wanted: Tree) -> None:
+        """Buffers are laid out anew: somebody has to be sure, in advance or now."""
+        changed = difference(wanted, before).get("qos") or {}
+        if not any(branch in changed for branch in PROMPTED):
+            return
+        answer = revision.answers.get("ays")
+        if answer is None:
+            with self._told:
+                self._state(revision, "ays", "Are you sure?")
+                self._told.wait_for(lambda: revision.state != "ays", PROMPT_SECONDS)
+                answer = revision.state
+        if answer != "ays_yes":
+            self._fail(
+                revision,
+                "ays_fail",
+                "Aborted apply after warnings",
+                "client_timeout",
+                "Timeout while waiting for client response",
+            )
+            raise _Ended
+
+    def _wait_for_confirmation(self, revision: Revision, before: Tree, number_before: str) -> None:
+        with self._told:
+            self._state(revision, "confirm", "Waiting for confirmation")
+            self._told.wait_for(lambda: revision.state != "confirm", revision.confirm_s)
+            if revision.state == "confirm_yes":
+                return
+            timed_out = revision.state == "confirm"
+            self.running = before
+            self._applied = number_before
+            self._log("rolled_back", revision=revision.number, by="timer" if timed_out else "user")
+        self._fail(
+            revision,
+            "confirm_fail",
+            "Rolled back: not confirmed",
+            "client_timeout" if timed_out else "generic",
+            "Timeout while waiting for confirmation" if timed_out else "Not confirmed",
+        )
+        raise _Ended
+
+    def _settle(self, revision: Revision) -> None:
+        with self.lock:
+            saves = vendor.saves_by_itself(self._release) and effective.is_able(
+                _auto_save(revision.config)
+            )
+            if saves:
+                self.startup = copy.deepcopy(revision.config)
+            self._state(revision, "applied_and_saved" if saves else "applied")
+            self._keep()
+            self._log("applied", revision=revision.number, saved=saves)
+
+
+class _Ended(Exception):
+    """The revision's way is over; its state says how."""
+
+
+def _seconds(said: Any) -> float:
+    if said is None:
+        return 0.0
+    if not isinstance(said, (int, float)) or isinstance(said, bool):
+        raise schema.Refused(f"{said!r} is not of type 'integer' - 'state-controls.confirm'")
+    return float(said)
+
+
+def _auto_save(config: Tree) -> Any:
+    said = config.get("system", {}).get("config", {}).get("auto-save", {})
+    return said.get("enable", said.get("state", "on"))
+
+
+def _half(before: Tree, wanted: Tree) -> Tree:
+    """Every second change of value, the first of them among those that are left out."""
+    result = copy.deepcopy(before)
+    for place, (way, value) in enumerate(ends(difference(wanted, before))):
+        if place % 2:
+            result = merged(result, under(way, value))
+    return result

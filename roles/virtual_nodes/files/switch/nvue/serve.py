@@ -1,0 +1,213 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A simulation of a Cumulus Linux switch, as its NVUE REST interface shows it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from common.program import Surroundings, main
+from common.server import Answer, Request, SwitchServer, words
+
+from nvue import effective, schema, vendor
+from nvue.revisions import NotNow, Revisions, Unknown
+from nvue.tree import Tree, at, chosen, difference, merged, under, without
+
+PREFIX = "nvue_v1"
+TITLES = {
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    409: "Conflict",
+    500: "Internal Server Error",
+}
+NO_SUCH_ADDRESS = (
+    "The requested URL was not found on the server. If you entered the URL manually please check "
+    "your spelling and try again."
+)
+DENIED = Answer(
+    401,
+    "<html>\r\n<head><title>401 Authorization Required</title></head>\r\n<body>\r\n"
+    "<center><h1>401 Authorization Required</h1></center>\r\n<hr><center>nginx</center>\r\n"
+    "</body>\r\n</html>\r\n",
+    {"WWW-Authenticate": 'Basic realm="NVUE API"'},
+)
+
+
+class Problem(Exception):
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.answer = Answer(
+            status,
+            {
+                "detail": detail,
+                "status": status,
+                "title": TITLES[status],
+                "type": "about:blank",
+            },
+        )
+
+
+class Cumulus:
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._hardware = surroundings.hardware
+        self._release = vendor.version(surroundings.hardware)
+        self._schema = schema.root(self._release)
+        self._faults = surroundings.faults
+        self._revisions = Revisions(surroundings)
+        self._began = time.monotonic()
+
+    def connect(self, server: SwitchServer) -> None:
+        self._revisions.cut = lambda: server.cut(self._faults.cut_s)
+
+    def handle(self, request: Request) -> Answer:
+        delay = self._faults.take("delay_s")
+        if delay:
+            time.sleep(float(delay))
+        try:
+            place = words(request.path)
+            if place[:1] != [PREFIX]:
+                raise Problem(404, NO_SUCH_ADDRESS)
+            if place[1:2] == ["revision"]:
+                return self._revision(request, place[2:])
+            return self._object(request, place[1:])
+        except Problem as problem:
+            return problem.answer
+        except Unknown as unknown:
+            return Problem(404, f"Revision {unknown} does not exist").answer
+        except NotNow as refused:
+            return Problem(400, str(refused)).answer
+        except schema.Refused as refused:
+            return Problem(400, str(refused)).answer
+        except OSError as error:
+            return Problem(500, str(error)).answer
+
+    def _revision(self, request: Request, place: list[str]) -> Answer:
+        if request.method == "POST" and not place:
+            revision = self._revisions.create(request.query.get("base_rev", ""))
+            return Answer(201, {revision.number: revision.shown()})
+        if request.method == "GET" and not place:
+            return Answer(200, self._revisions.all())
+        if len(place) != 1:
+            raise Problem(404, NO_SUCH_ADDRESS)
+        if request.method == "GET":
+            return Answer(200, self._revisions.get(place[0]).shown())
+        if request.method == "DELETE":
+            self._revisions.delete(place[0])
+            return Answer(204, None) if self._release >= (5, 10) else Answer(200, {})
+        if request.method == "PATCH":
+            return Answer(200, self._revisions.command(place[0], _json(request)))
+        raise Problem(405, "The method is not allowed for the requested URL.")
+
+    def _object(self, request: Request, place: list[str]) -> Answer:
+        node = schema.node_at(self._schema, tuple(place))
+        if request.method == "GET":
+            return Answer(200, self._read(request, tuple(place), node is not None))
+        if node is None:
+            raise Problem(404, NO_SUCH_ADDRESS)
+        name = request.query.get("rev")
+        if request.method not in ("PATCH", "DELETE"):
+            raise Problem(405, "The method is not allowed for the requested URL.")
+        if not name:
+            raise Problem(400, "Missing query parameter 'rev'")
+        if name in ("applied", "startup", "operational", "empty"):
+            raise Problem(400, f"Revision {name!r} cannot be changed: create one to change")
+        with self._revisions.lock:
+            config = self._revisions.config(name)
+            if request.method == "DELETE":
+                self._revisions.edit(
+                    name, without(config, under(tuple(place), {})) if place else {}
+                )
+                return Answer(204, None) if self._release >= (5, 10) else Answer(200, {})
+            patch = _json(request)
+            set_part, unset_part = _forms(patch)
+            change = under(tuple(place), set_part)
+            schema.check(self._schema, change)
+            result = merged(config, change)
+            if unset_part:
+                result = without(result, under(tuple(place), unset_part))
+            self._revisions.edit(name, result)
+        return Answer(200, set_part if self._release >= (5, 10) else result)
+
+    def _read(self, request: Request, place: tuple[str, ...], known: bool) -> Any:
+        query = request.query
+        name = query.get("rev", "operational")
+        fill = query.get("filled", "true").lower() != "false"
+        tree = self._view(name, fill)
+        if "diff" in query:
+            other = self._view(query["diff"], fill)
+            return difference(_or_empty(tree, place), _or_empty(other, place))
+        try:
+            value = at(tree, place)
+        except KeyError:
+            if not known and name != "operational":
+                raise Problem(404, NO_SUCH_ADDRESS) from None
+            if known and name != "operational":
+                return {}
+            raise Problem(404, NO_SUCH_ADDRESS) from None
+        return chosen(value, query.get("include", ""), query.get("omit", ""))
+
+    def _view(self, name: str, fill: bool) -> Tree:
+        with self._revisions.lock:
+            if name == "operational":
+                tree = effective.operational(
+                    self._revisions.running,
+                    self._hardware,
+                    self._faults,
+                    int(time.monotonic() - self._began),
+                )
+            else:
+                tree = self._revisions.config(name)
+                if fill:
+                    tree = effective.filled(tree, self._hardware)
+        if name in ("operational", "applied") and self._faults.take("read") == "wrong":
+            tree = _wrong(tree)
+        return tree
+
+
+def _wrong(tree: Tree) -> Tree:
+    """Read-back that is not what is there: every MTU and every paused priority is another."""
+    for interface in tree.get("interface", {}).values():
+        if "mtu" in interface.get("link", {}):
+            interface["link"]["mtu"] = 1500
+        flow = interface.get("qos", {}).get("pfc", {})
+        if "switch-priority" in flow:
+            flow["switch-priority"] = {"0": {}}
+    for profile in tree.get("qos", {}).get("pfc", {}).values():
+        if "switch-priority" in profile:
+            profile["switch-priority"] = {"0": {}}
+    return tree
+
+
+def _or_empty(tree: Tree, place: tuple[str, ...]) -> Tree:
+    try:
+        value = at(tree, place)
+    except KeyError:
+        return {}
+    return value if isinstance(value, dict) else {"": value}
+
+
+def _json(request: Request) -> Tree:
+    try:
+        said = json.loads(request.body or b"{}")
+    except ValueError:
+        raise Problem(400, "Request body is not valid JSON") from None
+    if not isinstance(said, dict):
+        raise Problem(400, f"{said!r} is not of type 'object'")
+    return said
+
+
+def _forms(patch: Tree) -> tuple[Tree, Tree]:
+    """A PATCH says what to set, or `{"set": ...}`, or `{"unset": ...}`."""
+    if patch and set(patch) <= {"set", "unset"}:
+        return patch.get("set") or {}, patch.get("unset") or {}
+    return patch, {}
+
+
+if __name__ == "__main__":
+    sys.exit(main(__doc__ or "", DENIED, Cumulus))

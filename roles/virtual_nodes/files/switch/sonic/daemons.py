@@ -1,0 +1,156 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What the switch does with a changed configuration: links, neighbours, buffers of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from common.log import Log
+from common.switch import Hardware, Heard
+
+from . import database, lookup
+from .database import Config, Row
+from .redis import APPL, OWN, STATE, Store
+
+LINK_S = 1.0
+"""From admin up until the link is there."""
+SINCE = "LINK_DOWN_UNTIL"
+POOL = "ingress_lossless_pool"
+
+
+class Daemons:
+    """Orchagent, buffermgrd and lldpd, run whenever something was written or is to be read."""
+
+    def __init__(self, store: Store, hardware: Hardware, log: Log) -> None:
+        self._store = store
+        self._hardware = hardware
+        self._log = log
+
+    def react(self, old: Config, new: Config) -> None:
+        """A change of CONFIG_DB has been written."""
+        until = self._store.read(OWN, SINCE)
+        for port, row in new.get("PORT", {}).items():
+            before = old.get("PORT", {}).get(port)
+            if before is not None and _bounces(before, row):
+                self._log("bounce", port=port)
+                until[port] = str(time.time() + LINK_S)
+        self._store.write(OWN, {SINCE: until})
+        self._buffers(old, new)
+        self.links(new)
+
+    def links(self, config: Config) -> None:
+        """State of every port as it is now."""
+        until = self._store.read(OWN, SINCE)
+        cabled = {port.name for port in self._hardware.ports if port.peer}
+        now = time.time()
+        appl, state = {}, {}
+        for port, row in config.get("PORT", {}).items():
+            admin = row.get("admin_status", "down")
+            up = admin == "up" and port in cabled and now >= float(until.get(port, "0"))
+            oper = "up" if up else "down"
+            appl[f"PORT_TABLE:{port}"] = {
+                **{name: str(value) for name, value in row.items()},
+                "admin_status": admin,
+                "oper_status": oper,
+            }
+            state[f"PORT_TABLE|{port}"] = {
+                "state": "ok",
+                "admin_status": admin,
+                "netdev_oper_status": oper,
+                "mtu": str(row.get("mtu", "")),
+                "speed": str(row.get("speed", "")),
+                "supported_fecs": "none,rs,auto",
+            }
+        self._store.write(APPL, appl)
+        self._store.write(STATE, state)
+
+    def neighbours(self, heard: dict[str, Heard]) -> None:
+        """What lldp_syncd keeps: nothing of a port that is down."""
+        ports = self._store.read_all(APPL, "PORT_TABLE:")
+        rows: dict[str, Row] = {key: {} for key in self._store.keys(APPL, "LLDP_ENTRY_TABLE:*")}
+        for port, neighbour in heard.items():
+            if ports.get(f"PORT_TABLE:{port}", {}).get("oper_status") == "up":
+                rows[f"LLDP_ENTRY_TABLE:{port}"] = {
+                    "lldp_rem_index": "1",
+                    "lldp_rem_chassis_id_subtype": "4",
+                    "lldp_rem_chassis_id": neighbour.port
+                    if neighbour.is_mac
+                    else chassis(neighbour.system),
+                    "lldp_rem_port_id_subtype": "3" if neighbour.is_mac else "7",
+                    "lldp_rem_port_id": neighbour.port,
+                    "lldp_rem_port_desc": neighbour.port,
+                    "lldp_rem_sys_name": neighbour.system,
+                    "lldp_rem_sys_desc": "simulation",
+                }
+        self._store.write(APPL, rows)
+
+    def _buffers(self, old: Config, new: Config) -> None:
+        """buffermgrd of the traditional model: it binds a profile of its own to each lossless
+        priority group of a port that changed, whatever was bound, and takes none away."""
+        if new.get("DEVICE_METADATA", {}).get("localhost", {}).get("buffer_model") == "dynamic":
+            return
+        after = {table: dict(rows) for table, rows in new.items()}
+        for port in _touched(old, new):
+            row = new["PORT"][port]
+            cable = _cable(new, port)
+            enabled = new.get("PORT_QOS_MAP", {}).get(port, {}).get("pfc_enable")
+            if not cable or cable == "0m" or enabled is None:
+                continue
+            speed = str(row.get("speed", ""))
+            sizes = lookup.SIZES.get((speed, cable))
+            if sizes is None:
+                self._log("buffermgrd", port=port, no_profile_for=f"{speed},{cable}")
+                continue
+            name = f"pg_lossless_{speed}_{cable}_profile"
+            profiles = after.setdefault("BUFFER_PROFILE", {})
+            profiles.setdefault(name, {"pool": POOL, **sizes})
+            for group in groups(enabled):
+                key = f"{port}|{group}"
+                if after.setdefault("BUFFER_PG", {}).get(key) != {"profile": name}:
+                    after["BUFFER_PG"][key] = {"profile": name}
+                    self._log("buffermgrd", bound=key, profile=name)
+        database.save(self._store, new, after)
+
+
+def _bounces(before: Row, after: Row) -> bool:
+    if before.get("admin_status", "down") != after.get("admin_status", "down"):
+        return after.get("admin_status") == "up"
+    return any(before.get(name) != after.get(name) for name in ("speed", "fec", "autoneg", "lanes"))
+
+
+def _touched(old: Config, new: Config) -> Iterator[str]:
+    for port, row in new.get("PORT", {}).items():
+        before = old.get("PORT", {}).get(port, {})
+        if (
+            any(before.get(name) != row.get(name) for name in ("speed", "admin_status"))
+            or _cable(old, port) != _cable(new, port)
+            or _pfc(old, port) != _pfc(new, port)
+        ):
+            yield port
+
+
+def _cable(config: Config, port: str) -> str:
+    lists = config.get("CABLE_LENGTH", {}).values()
+    return next((str(lengths[port]) for lengths in lists if port in lengths), "")
+
+
+def _pfc(config: Config, port: str) -> str:
+    return str(config.get("PORT_QOS_MAP", {}).get(port, {}).get("pfc_enable", ""))
+
+
+def groups(enabled: str) -> list[str]:
+    """`3,4` is the range 3-4, `3` is 3, `1,3,4` are 1 and 3-4."""
+    found: list[list[int]] = []
+    for number in sorted(int(word) for word in enabled.split(",") if word):
+        if found and number == found[-1][-1] + 1:
+            found[-1].append(number)
+        else:
+            found.append([number])
+    return [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in found]
+
+
+def chassis(name: str) -> str:
+    """A MAC address that a system of this name has."""
+    digits = f"{sum(ord(letter) * 31**place for place, letter in enumerate(name)) % 2**40:010x}"
+    return ":".join(["02", *(digits[place : place + 2] for place in range(0, 10, 2))])

@@ -1,0 +1,209 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""CONFIG_DB as a switch comes: its ports, and the vendor's default QoS, which is no RoCE contract.
+
+DSCP 26 goes to a lossy class, queue 6 (CNP) is DWRR, PFC is on for 3 and 4, every cable is 5 m.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from common.switch import Hardware
+
+from .daemons import chassis
+from .database import Config, Row
+
+MELLANOX = {"spectrum": "ACS-MSN2700", "spectrum2": "ACS-MSN3700", "spectrum3": "ACS-MSN4700",
+            "spectrum4": "ACS-SN5600"}  # fmt: skip
+BROADCOM_HWSKU = "Arista-7060X6-64PE"
+PLATFORM = "x86_64-simulation-r0"
+FREE_PORTS = 2
+"""Ports that the model does not have: they are nobody's business."""
+MTU = "9100"
+QOS_TABLES = (
+    "DSCP_TO_TC_MAP", "TC_TO_QUEUE_MAP", "TC_TO_PRIORITY_GROUP_MAP", "MAP_PFC_PRIORITY_TO_QUEUE",
+    "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP", "PORT_QOS_MAP", "WRED_PROFILE", "SCHEDULER", "QUEUE",
+    "BUFFER_POOL", "BUFFER_PROFILE", "BUFFER_PG", "BUFFER_QUEUE", "CABLE_LENGTH",
+    "BUFFER_PORT_INGRESS_PROFILE_LIST", "BUFFER_PORT_EGRESS_PROFILE_LIST",
+)  # fmt: skip
+"""What `config qos reload` sets back."""
+
+
+def asic_type(hardware: Hardware) -> str:
+    return "broadcom" if hardware.asic and hardware.asic not in MELLANOX else "mellanox"
+
+
+def hwsku(hardware: Hardware) -> str:
+    if asic_type(hardware) == "broadcom":
+        return BROADCOM_HWSKU
+    return MELLANOX.get(hardware.asic, "ACS-SN5600")
+
+
+def lookup_path(hardware: Hardware) -> str:
+    return f"usr/share/sonic/device/{PLATFORM}/{hwsku(hardware)}/pg_profile_lookup.ini"
+
+
+def version(hardware: Hardware) -> dict[str, str]:
+    return {
+        "build_version": "simulation.20250510.1",
+        "debian_version": "12",
+        "kernel_version": "6.1.0-29-2-amd64",
+        "asic_type": asic_type(hardware),
+        "asic_subtype": asic_type(hardware),
+        "commit_id": "simulation",
+        "branch": "simulation",
+        "release": "simulation",
+        "build_number": "1",
+        "build_date": "Sat May 10 00:00:00 UTC 2025",
+        "built_by": "simulation",
+        "sonic_os_version": "12",
+    }
+
+
+def config(hardware: Hardware) -> Config:
+    ports = _ports(hardware)
+    mellanox = asic_type(hardware) == "mellanox"
+    return {
+        "DEVICE_METADATA": {
+            "localhost": {
+                "hostname": hardware.name,
+                "hwsku": hwsku(hardware),
+                "platform": PLATFORM,
+                "mac": chassis(hardware.name),
+                "type": "LeafRouter",
+                "buffer_model": "dynamic" if mellanox else "traditional",
+            }
+        },
+        "FEATURE": {"lldp": {"state": "enabled"}, "swss": {"state": "enabled"}},
+        "LOOPBACK_INTERFACE": {"Loopback0": {}},
+        "PORT": ports,
+        **qos(list(ports), mellanox=mellanox),
+        "PFC_WD": {
+            "GLOBAL": {"POLL_INTERVAL": "200"},
+            **{
+                port: {"action": "drop", "detection_time": "200", "restoration_time": "200"}
+                for port in list(ports)[: len(hardware.ports)]
+            },
+        },
+    }
+
+
+def _ports(hardware: Hardware) -> dict[str, Row]:
+    names = [port.name for port in hardware.ports]
+    speeds = {port.name: port.speed_gbps * 1000 for port in hardware.ports}
+    speed = next(iter(speeds.values()), 800000)
+    names += _free(names)
+    return {
+        name: {
+            "alias": alias(name),
+            "index": str(place),
+            "lanes": ",".join(str(place * 8 + lane) for lane in range(8)),
+            "speed": str(speeds.get(name, speed)),
+            "mtu": MTU,
+            "fec": "rs",
+            "admin_status": "up",
+        }
+        for place, name in enumerate(names, 1)
+    }
+
+
+def alias(name: str) -> str:
+    """What the front panel calls a port of eight lanes, or a part of one: etp2, etp2a."""
+    found = re.fullmatch(r"Ethernet(\d+)", name)
+    if not found:
+        return name
+    place, lane = divmod(int(found[1]), 8)
+    return f"etp{place + 1}{'abcdefgh'[lane] if lane else ''}"
+
+
+def _free(names: list[str]) -> Iterable[str]:
+    numbers = [
+        int(found[1]) for found in (re.fullmatch(r"Ethernet(\d+)", name) for name in names) if found
+    ]
+    last = max(numbers, default=-8)
+    return [f"Ethernet{last + 8 * place}" for place in range(1, FREE_PORTS + 1)]
+
+
+def qos(ports: list[str], *, mellanox: bool) -> Config:
+    """The vendor's default for these ports."""
+    same = {str(number): str(number) for number in range(8)}
+    classes = dict.fromkeys(map(str, range(64)), "1")
+    classes |= {"3": "3", "4": "4", "5": "2", "8": "0", "46": "5", "48": "6"}
+    groups = dict.fromkeys(map(str, range(7)), "0") | {"3": "3", "4": "4", "7": "7"}
+    threshold: Row = {}
+    for colour in ("green", "yellow", "red"):
+        threshold |= {
+            f"wred_{colour}_enable": "true",
+            f"{colour}_min_threshold": "1048576",
+            f"{colour}_max_threshold": "2097152",
+            f"{colour}_drop_probability": "5",
+        }
+    port_map = {
+        "dscp_to_tc_map": "AZURE",
+        "tc_to_queue_map": "AZURE",
+        "tc_to_pg_map": "AZURE",
+        "pfc_to_queue_map": "AZURE",
+        "pfc_enable": "3,4",
+        "pfcwd_sw_enable": "3,4",
+    }
+    tables: Config = {
+        "DSCP_TO_TC_MAP": {"AZURE": classes},
+        "TC_TO_QUEUE_MAP": {"AZURE": dict(same)},
+        "TC_TO_PRIORITY_GROUP_MAP": {"AZURE": groups},
+        "MAP_PFC_PRIORITY_TO_QUEUE": {"AZURE": dict(same)},
+        "WRED_PROFILE": {"AZURE_LOSSLESS": {"ecn": "ecn_all", **threshold}},
+        "SCHEDULER": {
+            "scheduler.0": {"type": "DWRR", "weight": "14"},
+            "scheduler.1": {"type": "DWRR", "weight": "15"},
+        },
+        "PORT_QOS_MAP": {
+            "global": {"dscp_to_tc_map": "AZURE"},
+            **{
+                port: {**port_map, "pfc_to_pg_map": "AZURE"} if mellanox else dict(port_map)
+                for port in ports
+            },
+        },
+        "QUEUE": {
+            f"{port}|{queue}": (
+                {"scheduler": "scheduler.1", "wred_profile": "AZURE_LOSSLESS"}
+                if queue in (3, 4)
+                else {"scheduler": "scheduler.0"}
+            )
+            for port in ports
+            for queue in range(7)
+        },
+        "CABLE_LENGTH": {"AZURE": dict.fromkeys(ports, "5m")},
+        "BUFFER_POOL": {
+            "ingress_lossless_pool": {"type": "ingress", "mode": "dynamic", "size": "136200192"},
+            "egress_lossless_pool": {"type": "egress", "mode": "dynamic", "size": "136200192"},
+            "egress_lossy_pool": {"type": "egress", "mode": "dynamic", "size": "136200192"},
+        },
+        "BUFFER_PROFILE": {
+            "ingress_lossless_profile": _profile("ingress_lossless_pool", "7"),
+            "ingress_lossy_profile": _profile("ingress_lossless_pool", "3"),
+            "egress_lossless_profile": _profile("egress_lossless_pool", "7"),
+            "egress_lossy_profile": _profile("egress_lossy_pool", "7"),
+            "q_lossy_profile": _profile("egress_lossy_pool", "3"),
+        },
+        "BUFFER_PG": {f"{port}|0": {"profile": "ingress_lossy_profile"} for port in ports},
+        "BUFFER_QUEUE": {
+            f"{port}|{queues}": {"profile": profile}
+            for port in ports
+            for queues, profile in (
+                ("0-2", "q_lossy_profile"),
+                ("3-4", "egress_lossless_profile"),
+                ("5-6", "q_lossy_profile"),
+            )
+        },
+    }
+    if mellanox:
+        tables["PFC_PRIORITY_TO_PRIORITY_GROUP_MAP"] = {"AZURE": {"3": "3", "4": "4"}}
+        # The dynamic model computes the sizes itself, and keeps them out of CONFIG_DB.
+        tables["BUFFER_PG"] |= {f"{port}|3-4": {"profile": "NULL"} for port in ports}
+        tables["DEFAULT_LOSSLESS_BUFFER_PARAMETER"] = {"AZURE": {"default_dynamic_th": "0"}}
+    return tables
+
+
+def _profile(pool: str, threshold: str) -> Row:
+    return {"pool": pool, "size": "0", "dynamic_th": threshold}

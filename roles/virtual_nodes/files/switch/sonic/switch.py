@@ -1,0 +1,154 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""One simulated SONiC switch: all that its commands work on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from common import store as files
+from common import switch as hardware
+from common.faults import Faults
+from common.log import Log
+
+from . import database, factory, lookup
+from .daemons import Daemons
+from .database import Config
+from .redis import OWN, Redis, Store
+
+PENDING = "CHANGE"
+"""Row of the simulation's own database: a patch was applied, and neither saved nor undone."""
+
+
+class Management(Protocol):
+    def cut(self, seconds: float) -> None:
+        """Not to be reached, for so long or until `restore`."""
+
+    def restore(self) -> None: ...
+
+
+class Link:
+    """The management interface of this container."""
+
+    def __init__(self) -> None:
+        words = Path("/proc/1/environ").read_bytes().decode().split("\0")
+        pairs = dict(word.split("=", 1) for word in words if "=" in word)
+        self._name = pairs.get("VIRTUAL_NODE_MANAGEMENT", "mgmt0")
+
+    def cut(self, seconds: float) -> None:
+        run = "systemd-run --quiet --collect --timer-property=AccuracySec=100ms"
+        subprocess.run([*run.split(), f"--on-active={seconds}s", *self._set("up")], check=True)
+        subprocess.run(self._set("down"), check=True)
+
+    def restore(self) -> None:
+        subprocess.run(self._set("up"), check=True)
+
+    def _set(self, state: str) -> list[str]:
+        return ["/sbin/ip", "link", "set", self._name, state]
+
+
+@dataclass
+class Sonic:
+    store: Store
+    hardware: hardware.Hardware
+    faults: Faults
+    log: Log
+    management: Management
+    root: Path = Path("/")
+
+    @property
+    def daemons(self) -> Daemons:
+        return Daemons(self.store, self.hardware, self.log)
+
+    @property
+    def saved(self) -> Path:
+        return self.root / "etc/sonic/config_db.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.root / "etc/sonic/checkpoints"
+
+    def config(self) -> Config:
+        return database.load(self.store)
+
+    def shown(self) -> Config:
+        """CONFIG_DB as it is read: not always as it is, where a fault wants that."""
+        config = self.config()
+        if self.pending and self.faults.take_if("read", "wrong"):
+            self.log("fault", read="wrong")
+            for row in config.get("PORT_QOS_MAP", {}).values():
+                if "pfc_enable" in row:
+                    row["pfc_enable"] = "5"
+                    break
+        return config
+
+    def write(self, old: Config, new: Config) -> list[str]:
+        """CONFIG_DB, and what the daemons make of it."""
+        keys = database.save(self.store, old, new)
+        self.daemons.react(old, new)
+        return keys
+
+    def settle(self) -> None:
+        """Bring the state that time changes up to date, before it is read."""
+        self.daemons.links(self.config())
+        self.daemons.neighbours(self.hardware.neighbours(self.faults))
+
+    @property
+    def pending(self) -> bool:
+        return bool(self.store.read(OWN, PENDING))
+
+    @pending.setter
+    def pending(self, value: bool) -> None:
+        self.store.write(OWN, {PENDING: {"since": str(time.time())} if value else {}})
+
+    def boot(self) -> None:
+        """From what was saved; from the factory's state where nothing was."""
+        if not self.saved.exists():
+            files.write(self.saved, as_text(factory.config(self.hardware)))
+        version = factory.version(self.hardware)
+        lines = "".join(f"{name}: '{value}'\n" for name, value in version.items())
+        files.write(self.root / "etc/sonic/sonic_version.yml", f"---\n{lines}")
+        files.write(self.root / factory.lookup_path(self.hardware), lookup.INI)
+        try:
+            saved: Config = json.loads(self.saved.read_text(encoding="utf-8"))
+        except ValueError:
+            saved = {}  # as the real one: half a file is no configuration
+        self.write({}, saved)
+        self.settle()
+        self.log("boot", system="sonic", rows=sum(len(rows) for rows in saved.values()))
+
+
+def as_text(value: Any) -> str:
+    return json.dumps(value, indent=4) + "\n"
+
+
+def here(refusal: str = "Root privileges are required for this operation") -> Sonic:
+    """The switch that this program runs on, for root."""
+    if os.geteuid() != 0:
+        sys.stderr.write(f"{refusal}\n")
+        raise SystemExit(1)
+    told, state = Path("/etc/virtual-switch"), Path("/var/lib/virtual-switch")
+    faults = Faults(told / "faults.json", state)
+    delay = _delay(told / "faults.json")
+    if delay:
+        time.sleep(delay)
+    return Sonic(
+        Redis(),
+        hardware.read(told / "switch.json"),
+        faults,
+        Log(Path("/var/log/virtual-switch.log")),
+        Link(),
+    )
+
+
+def _delay(path: Path) -> float:
+    try:
+        return float(json.loads(path.read_text(encoding="utf-8")).get("delay_s", 0))
+    except (FileNotFoundError, ValueError, AttributeError):
+        return 0.0

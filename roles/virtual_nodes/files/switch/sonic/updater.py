@@ -1,0 +1,185 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The generic config updater: patches that are checked, sorted and applied one change at a time.
+
+Nothing is undone when it fails half-way.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import operations, yang
+from .database import Config
+from .patch import Operation, applied, difference, tokens
+from .switch import Sonic
+
+OBJECTS = (
+    "DSCP_TO_TC_MAP", "TC_TO_QUEUE_MAP", "TC_TO_PRIORITY_GROUP_MAP", "MAP_PFC_PRIORITY_TO_QUEUE",
+    "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP", "WRED_PROFILE", "SCHEDULER", "BUFFER_POOL",
+    "BUFFER_PROFILE",
+)  # fmt: skip
+"""What others refer to: added before those, removed after them."""
+BOUNCING = {
+    "BUFFER_PG", "BUFFER_QUEUE", "PORT_QOS_MAP", "QUEUE", "BUFFER_PORT_INGRESS_PROFILE_LIST",
+    "BUFFER_PORT_EGRESS_PROFILE_LIST",
+}  # fmt: skip
+"""A change of a port's row in these is made while the port is down."""
+BACKEND = ("BUFFER_PG", "BUFFER_PROFILE", "FLEX_COUNTER_TABLE")
+"""Not compared after a patch: daemons write them as well."""
+REFERENCE = {"WRED_PROFILE": ("QUEUE", "wred_profile")}
+"""Objects whose fields may all go: the sorter takes them one by one, bound or not."""
+
+Say = Callable[[str], None]
+
+
+class UpdateError(Exception):
+    """The patch was refused, or failed half-way."""
+
+
+@dataclass(frozen=True)
+class Step:
+    operations: list[Operation]
+    result: Config
+
+
+def apply_patch(
+    switch: Sonic, patch: Sequence[Operation], say: Say, *, dry_run: bool, fails: bool = True
+) -> None:
+    """UpdateError or another exception as the real one lets them through.
+
+    `fails`: has the faults that the switch was told to have.
+    """
+    say("Patch Applier: localhost: Patch application starting.")
+    say(f"Patch Applier: localhost: Patch: {json.dumps(patch)}")
+    old = switch.config()
+    new = applied(patch, old)
+    operations.validate(old, new)
+    empty = [table for table, rows in new.items() if not rows]
+    if empty:
+        raise UpdateError(
+            "localhost: given patch is not valid because it will result in empty tables "
+            f"which is not allowed in ConfigDb. Table{'s'[: len(empty) - 1]}: {', '.join(empty)}"
+        )
+    named = {tokens(operation["path"])[0] for operation in patch}
+    if yang.tables_without_model({table: {} for table in named}):
+        raise UpdateError(
+            "Given patch is not valid because it has changes to tables without YANG models"
+        )
+    try:
+        yang.validate(new)
+    except yang.YangError as error:
+        raise UpdateError(f"Given patch will produce invalid config. Error: {error}") from error
+    steps = list(_steps(old, new))
+    say(f"Patch Applier: The localhost patch was converted into {len(steps)} changes:")
+    if dry_run:
+        for step in steps:
+            say(f"** DryRun: Would apply {json.dumps(step.operations)}")
+    else:
+        _apply(switch, old, new, steps, say, switch.faults.take("apply") if fails else None)
+    say("Patch Applier: localhost patch application completed.")
+
+
+def replace(switch: Sonic, target: Config, say: Say, *, dry_run: bool) -> None:
+    say("Config Replacer: Config replacement starting.")
+    patch = difference(switch.config(), target)
+    apply_patch(switch, patch, say, dry_run=dry_run, fails=False)
+    say("Config Replacer: Config replacement completed.")
+
+
+def _apply(
+    switch: Sonic, old: Config, new: Config, steps: Sequence[Step], say: Say, fault: Any
+) -> None:
+    if fault in ("partial", "rejected"):
+        switch.log("fault", apply=fault)
+    if fault == "rejected":
+        raise UpdateError(
+            "Given patch will produce invalid config. Error: Data Loading Failed:rejected, as this "
+            "simulation was told to"
+        )
+    switch.log("patch", operations=len(difference(old, new)), changes=len(steps))
+    switch.pending = True
+    before = old
+    for number, step in enumerate(steps):
+        if fault == "partial" and number >= max(1, len(steps) // 2):
+            raise UpdateError(
+                f"change {number + 1} of {len(steps)} failed, as this simulation was told to"
+            )
+        say(f"Patch Applier:   * {json.dumps(step.operations)}")
+        _log_stripped(switch, before, step)
+        switch.write(before, step.result)
+        before = step.result
+    say("Patch Applier: localhost: verifying patch updates are reflected on ConfigDB.")
+    if _compared(switch.config()) != _compared(new):
+        raise UpdateError(
+            "localhost: after applying patch to config, there are still some parts not updated"
+        )
+    if fault == "cut":
+        switch.log("fault", apply=fault, seconds=switch.faults.cut_s)
+        switch.management.cut(switch.faults.cut_s)
+
+
+def _compared(config: Config) -> dict[str, Any]:
+    return {table: rows for table, rows in config.items() if table not in BACKEND}
+
+
+def _log_stripped(switch: Sonic, before: Config, step: Step) -> None:
+    for table in REFERENCE:
+        for name, row in step.result.get(table, {}).items():
+            if not row and before.get(table, {}).get(name):
+                switch.log("stripped", object=f"{table}|{name}", bound="yes")
+
+
+def _steps(old: Config, new: Config) -> Iterator[Step]:
+    """The changes in an order that keeps references whole; ports are down for some of them."""
+    state = old
+    for target in _states(old, new):
+        pruned = {table: rows for table, rows in target.items() if rows}
+        changes = difference(state, pruned)
+        if changes:
+            yield Step(changes, pruned)
+            state = pruned
+
+
+def _states(old: Config, new: Config) -> Iterator[Config]:
+    state = copy.deepcopy(old)
+    down = bounced(old, new)
+    for port in down:
+        state["PORT"][port]["admin_status"] = "down"
+    yield copy.deepcopy(state)
+    for table, (referring, field) in REFERENCE.items():
+        for name in set(old.get(table, {})) - set(new.get(table, {})):
+            if any(row.get(field) == name for row in old.get(referring, {}).values()):
+                state[table][name] = {}
+    yield copy.deepcopy(state)
+    for table in OBJECTS:
+        state[table] = {**state.get(table, {}), **copy.deepcopy(new.get(table, {}))}
+    yield copy.deepcopy(state)
+    for table in sorted({*old, *new} - set(OBJECTS)):
+        state[table] = copy.deepcopy(new.get(table, {}))
+        if table == "PORT":
+            for port in down:
+                state[table][port]["admin_status"] = "down"
+        yield copy.deepcopy(state)
+    for table in OBJECTS:
+        state[table] = copy.deepcopy(new.get(table, {}))
+    yield state
+    yield copy.deepcopy(new)
+
+
+def bounced(old: Config, new: Config) -> list[str]:
+    """Ports that are up, stay, and have a row that is only changed while they are down."""
+    touched = set()
+    for table in BOUNCING:
+        before, after = old.get(table, {}), new.get(table, {})
+        for key in {**before, **after}:
+            if before.get(key) != after.get(key):
+                touched.add(key.split("|")[0])
+    return [
+        port
+        for port, row in old.get("PORT", {}).items()
+        if port in touched and row.get("admin_status") == "up" and port in new.get("PORT", {})
+    ]

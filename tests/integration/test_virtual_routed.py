@@ -1,0 +1,264 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A routed fabric: rails reach each other over leaf, spine and leaf, or not at all.
+
+The routers are FRR, made by the module's own code. The nodes are namespaces, in which the rails get
+the addresses of the model: what is tested is the fabric and the address plan, not the nodes' roles.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model import (
+    compile_model,
+    inventory_of,
+    read,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.cabling import (
+    Plan,
+    plan_network,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.host_network import (
+    HostNetwork,
+    create,
+    destroy,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import (
+    VirtualNetworkError,
+    parse_nodes,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.journal import Journal
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.names import (
+    node_namespace,
+    router_namespace,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.routing import Routing
+
+pytestmark = pytest.mark.nodes
+
+CLUSTER = "vnrouted"
+MODEL = """\
+plugin: baremetal.mpi_roce.cluster
+name: %(cluster)s
+management: {subnet: 172.30.238.0/24}
+nodes: {count: 2, management_first: 172.30.238.11, slots: 2}
+rails: {count: 2, speed_gbps: 10, mtu: 9000}
+addresses: {plan: %(plan)s, pool: 10.151.0.0/16%(prefix)s}
+leaves: {count: 2, ports: 8, management_first: 172.30.238.101}
+spines: {count: 2, ports: 8, management_first: 172.30.238.121}
+launcher: {name: launcher01, management: 172.30.238.10}
+"""
+PLANS = {"subnet_per_rail": ", prefix: 24", "point_to_point": ""}
+
+
+def lacking() -> str:
+    """What a routed fabric needs and this machine has not."""
+    if os.geteuid() != 0:
+        return "network namespaces need root"
+    if shutil.which("ping") is None:
+        return "ping is not installed (iputils-ping)"
+    try:
+        Routing(run).require()
+    except VirtualNetworkError as error:
+        return str(error)
+    return ""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def machine() -> None:
+    reason = lacking()
+    if reason:
+        pytest.skip(reason)
+
+
+class Routed:
+    """The virtual network of a model, with addresses on the rails."""
+
+    def __init__(self, plan: str) -> None:
+        values = {"cluster": CLUSTER, "plan": plan, "prefix": PLANS[plan]}
+        inventory = inventory_of(compile_model(read("cluster.yml", MODEL % values)))
+        self.point_to_point = plan == "point_to_point"
+        self.variables = {host.name: host.variables for host in inventory.hosts}
+        self.networks = inventory.group_variables["all"].get("cluster_rail_networks") or []
+        self.rails: dict[str, list[dict[str, Any]]] = {
+            name: [dict(rail) for rail in self.variables[name]["cluster_rails"]]
+            for name in ("node01", "node02")
+        }
+        self.switches = {
+            name: self.variables[name]["cluster_ports"]
+            for name in ("leaf01", "leaf02", "spine01", "spine02")
+        }
+        self.host, self.journal, self.routing = HostNetwork(run), Journal(CLUSTER), Routing(run)
+
+    def plan(self) -> Plan:
+        management = {name: self.variables[name]["cluster_management"] for name in self.rails}
+        return plan_network(
+            CLUSTER,
+            parse_nodes(management, self.rails),
+            point_to_point=self.point_to_point,
+            switches=self.switches,
+        )
+
+    def up(self, *, check_mode: bool = False) -> tuple[str, ...]:
+        done = create(
+            self.plan(), self.host, self.journal, check_mode=check_mode, routing=self.routing
+        )
+        return done.commands
+
+    def down(self) -> None:
+        destroy(CLUSTER, self.host, self.journal, check_mode=False, routing=self.routing)
+
+    def address_rails(self) -> None:
+        """What role roce_rails does: address, MTU, and the way out by the rail's own gateway."""
+        for name, rails in self.rails.items():
+            for rail in rails:
+                table = str(1000 + rail["rail"])
+                for words in (
+                    f"link set {rail['interface']} mtu {rail['mtu']} up",
+                    f"address replace {rail['address']}/{rail['prefix']} dev {rail['interface']}",
+                    f"route replace default via {rail['gateway']} table {table}",
+                    f"rule add from {rail['address']} table {table}",
+                ):
+                    self.ip(node_namespace(CLUSTER, name), *words.split())
+
+    def ip(self, namespace: str, *words: str) -> str:
+        done = subprocess.run(
+            ["ip", "-n", namespace, *words], check=False, capture_output=True, text=True
+        )
+        assert done.returncode == 0, f"{namespace}: ip {' '.join(words)}: {done.stderr}"
+        return done.stdout
+
+    def ping(self, source: tuple[str, int], target: tuple[str, int], size: int = 56) -> bool:
+        """A packet from a rail to another one, whole, and back."""
+        here, there = (self.rails[name][number] for name, number in (source, target))
+        done = subprocess.run(
+            [
+                *("ip", "netns", "exec", node_namespace(CLUSTER, source[0])),
+                *("ping", "-n", "-c1", "-W1", "-M", "do", "-s", str(size)),
+                *("-I", here["address"], there["address"]),
+            ],
+            check=False,
+            capture_output=True,
+        )
+        return done.returncode == 0
+
+    def reaches(self, source: tuple[str, int], target: tuple[str, int], within_s: float) -> bool:
+        until = time.monotonic() + within_s
+        while not self.ping(source, target):
+            if time.monotonic() > until:
+                return False
+        return True
+
+    def paths(self, leaf: str, network: str, count: int) -> list[str]:
+        """The leaf's ways there, once there are so many, or as they are after a while."""
+        until = time.monotonic() + 10
+        while len(found := self._paths(leaf, network)) != count and time.monotonic() < until:
+            time.sleep(0.2)
+        return found
+
+    def _paths(self, leaf: str, network: str) -> list[str]:
+        routes = json.loads(
+            self.ip(router_namespace(CLUSTER, leaf), "-json", "route", "show", network)
+        )
+        return sorted(
+            hop["dev"] for route in routes for hop in route.get("nexthops", [route]) if "dev" in hop
+        )
+
+
+@pytest.fixture(params=PLANS)
+def routed(request: pytest.FixtureRequest) -> Iterator[Routed]:
+    network = Routed(request.param)
+    yield network
+    network.down()
+
+
+def traces() -> list[str]:
+    listed = subprocess.run(["ip", "netns", "list"], check=True, capture_output=True, text=True)
+    folders = [str(path) for path in Path("/run/baremetal-mpi-roce/virtual").rglob(f"{CLUSTER}*")]
+    return [*(name for name in listed.stdout.split() if CLUSTER in name), *folders]
+
+
+def test_rails_of_different_leaves_meet_over_the_spines_and_one_spine_is_enough(
+    routed: Routed,
+) -> None:
+    assert any("route in vnrouted.router.leaf01" in line for line in routed.up(check_mode=True))
+    assert traces() == [], "check mode makes nothing"
+    routed.up()
+    routed.address_rails()
+    assert routed.up() == (), "a second run has nothing to do"
+    here, there = ("node01", 0), ("node02", 1)
+    assert routed.reaches(here, there, 10)
+    assert routed.ping(here, there, size=9000 - 28), "a whole packet of the rail's MTU"
+    network = routed.rails["node02"][1]["network"]
+    assert routed.paths("leaf01", network, 2) == ["Ethernet6", "Ethernet7"]
+    for interface in ("Ethernet0", "Ethernet1"):
+        routed.ip(router_namespace(CLUSTER, "spine01"), "link", "set", interface, "down")
+    assert routed.reaches(here, there, 10), "by the other spine"
+    assert routed.paths("leaf01", network, 1) == ["Ethernet7"]
+    assert routed.up() != ()
+    assert routed.reaches(here, there, 10)
+    routed.down()
+    assert traces() == []
+
+
+def test_a_router_that_was_killed_is_started_again() -> None:
+    network = Routed("subnet_per_rail")
+    try:
+        network.up()
+        folder = Path("/run/baremetal-mpi-roce/virtual/routers") / router_namespace(
+            CLUSTER, "leaf01"
+        )
+        os.kill(int((folder / "bgpd.pid").read_text()), 9)
+        time.sleep(0.3)
+        assert [line for line in network.up() if line.startswith(("stop", "route"))] == [
+            "route in vnrouted.router.leaf01: zebra, bgpd as AS 65001"
+        ]
+        assert network.up() == ()
+    finally:
+        network.down()
+
+
+def wrong_gateway(network: Routed) -> None:
+    """The leaf has another address than its nodes send to."""
+    for rails in network.rails.values():
+        rails[1]["gateway"] = rails[1]["gateway"].rpartition(".")[0] + ".99"
+
+
+def prefix_too_long(network: Routed) -> None:
+    """The leaf takes its network for smaller than it is: some nodes lie outside."""
+    for rails in network.rails.values():
+        base = rails[1]["network"].partition("/")[0]
+        rails[1]["network"] = f"{base}/31"
+
+
+@pytest.mark.parametrize("mistake", [wrong_gateway, prefix_too_long])
+def test_a_wrong_address_plan_shows_as_no_connectivity(mistake: Any) -> None:
+    network = Routed("subnet_per_rail")
+    right = {name: [dict(rail) for rail in rails] for name, rails in network.rails.items()}
+    try:
+        mistake(network)
+        network.up()
+        network.rails = right
+        network.address_rails()
+        assert not network.reaches(("node01", 0), ("node02", 1), 5)
+        assert network.reaches(("node01", 0), ("node02", 0), 5), "the other leaf is right"
+    finally:
+        network.down()
+
+
+def test_machines_have_no_routed_fabric() -> None:
+    network = Routed("subnet_per_rail")
+    management = {name: network.variables[name]["cluster_management"] for name in network.rails}
+    nodes = tuple(replace(node, machine=True) for node in parse_nodes(management, network.rails))
+    with pytest.raises(VirtualNetworkError, match="a routed fabric has containers only"):
+        plan_network(CLUSTER, nodes, switches=network.switches)

@@ -1,0 +1,243 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Machines on this host: found by their folders, started when off or cut, gone without a trace."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+    CommandError,
+    Result,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual import qemu as module
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import Node, Rail
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.machines import (
+    Hardware,
+    Machine,
+    VirtualMachineError,
+    plan_machine,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.qemu import (
+    Found,
+    Qemu,
+    plan_work,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.work import Work
+
+
+def machine(name: str = "node01", memory: int = 1024) -> Machine:
+    rails = (Rail("rail0", "leaf1", "", "10.1.0.0/24", None),)
+    node = Node(name, "10.99.0.11", 24, "mgmt0", rails, machine=True)
+    return plan_machine(
+        "test", node, Hardware(memory_mib=memory), image="/images/a.raw", login_key="key"
+    )
+
+
+class Host:
+    """Runs what Qemu runs: a QEMU that starts writes its process id and appears in /proc."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root = folder / "root"
+        self.state = folder / "state"
+        self.calls: list[list[str]] = []
+        self.loose: list[str] = []
+        self.refuses = False
+        self.stubborn = False
+        self.signals: list[int] = []
+        self._pids = itertools.count(101)  # machines start at once, from several threads
+        monkeypatch.setattr(os, "kill", self.kill)
+
+    def __call__(
+        self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
+    ) -> Result:
+        words = list(argv)
+        self.calls.append(words)
+        if words[:2] == ["ip", "-n"]:
+            links = [{"ifname": name, "flags": ["UP"]} for name in self.loose]
+            links.append({"ifname": "node01-mgmt0", "flags": ["UP", "LOWER_UP"]})
+            return Result(tuple(words), 0, json.dumps(links), "")
+        if words[0] == "qemu-img":
+            Path(words[-1]).touch()
+        if words[:3] == ["ip", "netns", "exec"]:
+            if self.refuses:
+                raise CommandError("exit status 1: no KVM")
+            pid = next(self._pids)
+            Path(words[words.index("-pidfile") + 1]).write_text(f"{pid}\n")
+            self.process(pid, words[4:])
+        return Result(tuple(words), 0, "", "")
+
+    def process(self, pid: int, words: Sequence[str]) -> None:
+        place = self.root / f"proc/{pid}"
+        place.mkdir(parents=True)
+        (place / "cmdline").write_bytes("\0".join(words).encode())
+
+    def kill(self, pid: int, number: int) -> None:
+        self.signals.append(number)
+        if self.stubborn and number == signal.SIGTERM:
+            return
+        (self.root / f"proc/{pid}/cmdline").unlink()
+
+    @property
+    def qemu(self) -> Qemu:
+        return Qemu("test", self, state=self.state, root=self.root, sleep=lambda _seconds: None)
+
+    def apply(self, *machines: Machine) -> Work:
+        wanted = {each.name: each for each in machines}
+        work = plan_work(wanted, self.qemu.found())
+        self.qemu.apply(work, wanted, emulator=["qemu"], accelerator=["-accel", "tcg"])
+        return work
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    return Host(tmp_path, monkeypatch)
+
+
+def test_what_is_wanted_is_made_and_a_second_time_nothing(host: Host) -> None:
+    assert host.apply(machine()) == Work(create=("node01",))
+    assert host.qemu.found() == [Found("node01", machine().specification, running=True)]
+    assert (host.state / "test/node01/given-name").read_text() == "node01\n"
+    before = len(host.calls)
+    assert host.apply(machine()) == Work()
+    assert not [words for words in host.calls[before:] if "qemu" in words[0]]
+
+
+def test_it_runs_where_its_cables_end(host: Host) -> None:
+    host.apply(machine())
+    assert host.calls[-1][:5] == ["ip", "netns", "exec", "test-fabric", "qemu"]
+
+
+def test_one_that_ended_is_started_on_the_same_disk(host: Host) -> None:
+    host.apply(machine())
+    disk = host.state / "test/node01/disk.qcow2"
+    disk.write_text("what it wrote")
+    host.kill(101, signal.SIGKILL)
+    assert host.qemu.found()[0].running is False
+    assert host.apply(machine()) == Work(start=("node01",))
+    assert disk.read_text() == "what it wrote"
+    assert host.qemu.found()[0].running is True
+
+
+def test_another_process_with_its_number_is_not_the_machine(host: Host) -> None:
+    host.apply(machine())
+    host.kill(101, signal.SIGKILL)
+    (host.root / "proc/101/cmdline").write_bytes(b"sshd\0-D")
+    host.signals.clear()
+    assert host.qemu.found()[0].running is False
+    host.apply(machine())
+    assert host.signals == []
+
+
+def test_one_whose_cable_was_cut_is_started_again(host: Host) -> None:
+    host.apply(machine())
+    host.loose = ["node01-rail0"]
+    assert host.apply(machine()) == Work(start=("node01",))
+    assert host.signals == [signal.SIGTERM]
+
+
+def test_a_loose_cable_of_another_is_nothing_to_it(host: Host) -> None:
+    host.apply(machine())
+    host.loose = ["node02-rail0", "leaf01"]
+    assert host.apply(machine()) == Work()
+
+
+def test_another_specification_makes_it_anew(host: Host) -> None:
+    host.apply(machine())
+    (host.state / "test/node01/disk.qcow2").write_text("what it wrote")
+    assert host.apply(machine(memory=2048)) == Work(remove=("node01",), create=("node01",))
+    assert (host.state / "test/node01/disk.qcow2").read_text() == ""
+
+
+def test_a_creation_that_was_killed_is_done_again(host: Host) -> None:
+    host.apply(machine())
+    host.kill(101, signal.SIGKILL)
+    (host.state / "test/node01/specification").unlink()
+    assert host.apply(machine()) == Work(remove=("node01",), create=("node01",))
+
+
+def test_one_that_left_the_inventory_goes(host: Host) -> None:
+    host.apply(machine(), machine("node02"))
+    assert host.apply(machine()) == Work(remove=("node02",))
+    assert [path.name for path in (host.state / "test").iterdir()] == ["node01"]
+
+
+def test_one_that_does_not_end_is_made_to(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.apply(machine())
+    host.stubborn = True
+    monkeypatch.setattr(module, "END_S", 0.01)
+    assert host.qemu.remove_all() == ("node01",)
+    assert host.signals[-1] == signal.SIGKILL
+    assert not (host.state / "test").exists()
+
+
+def test_removing_what_is_not_there_removes_nothing(host: Host) -> None:
+    assert host.qemu.remove_all() == ()
+
+
+def test_a_qemu_that_refuses_is_named(host: Host) -> None:
+    host.refuses = True
+    with pytest.raises(VirtualMachineError, match=r"node01: QEMU did not start(?s:.*)no KVM"):
+        host.apply(machine())
+
+
+class Agent:
+    """Answers as a machine in this state does."""
+
+    def __init__(self, state: str) -> None:
+        self.state = state
+
+    def run(self, argv: Sequence[str], timeout_s: float = 0) -> Result:
+        words = list(argv)
+        if not self.state:
+            raise CommandError("no answer")
+        answer = {
+            "is-system-running": self.state,
+            "list-units": "bad.service loaded failed",
+            "/etc/ssh/ssh_host_ed25519_key.pub": "ssh-ed25519 AAAA root@node01",
+        }[words[1]]
+        return Result(tuple(words), 0, f"{answer}\n", "")
+
+
+def wait(host: Host, monkeypatch: pytest.MonkeyPatch, state: str, **options: Any) -> dict[str, str]:
+    monkeypatch.setattr(module, "GuestAgent", lambda _path: Agent(state))
+    monkeypatch.setattr(module, "answers_ssh", lambda _address: options.get("ssh", True))
+    return host.qemu.wait([machine()], options.get("timeout_s", 0))
+
+
+def test_a_machine_that_is_up_shows_its_key(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.apply(machine())
+    assert wait(host, monkeypatch, "running") == {"node01": "ssh-ed25519 AAAA"}
+
+
+@pytest.mark.parametrize(
+    ("state", "ssh", "told"),
+    [
+        ("degraded", True, "degraded, failed: bad.service"),
+        ("starting", True, "time ran out; systemd said starting, sshd at 10.99.0.11 answers"),
+        ("running", False, "sshd at 10.99.0.11 does not answer"),
+        ("", False, "systemd said nothing(?s:.*)Kernel panic"),
+    ],
+)
+def test_what_keeps_it_from_coming_up_is_told(
+    host: Host, monkeypatch: pytest.MonkeyPatch, state: str, ssh: bool, told: str
+) -> None:
+    host.apply(machine())
+    (host.state / "test/node01/console.log").write_text("Loading\nKernel panic: no init\n\n")
+    with pytest.raises(VirtualMachineError, match=told):
+        wait(host, monkeypatch, state, ssh=ssh, timeout_s=-1)
+
+
+def test_one_that_ends_while_it_boots_is_not_waited_for(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.apply(machine())
+    host.kill(101, signal.SIGKILL)
+    with pytest.raises(VirtualMachineError, match="QEMU ended"):
+        wait(host, monkeypatch, "", ssh=False, timeout_s=3600)
