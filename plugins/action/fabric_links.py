@@ -1,0 +1,165 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Judges every link from what nodes and switches have said in this run. Needs no connection.
+
+Step `judge` looks at all of them once and keeps what concerns each host; step `verdict` tells a
+host its part, and fails the host whose end is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.module_utils.parsing.convert_bool import boolean
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import reports
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
+    FAILED,
+    NOT_APPLICABLE,
+    Check,
+    failures,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.links import (
+    Links,
+    Node,
+    Switch,
+    check_links,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.links.table import (
+    SHOWN,
+    lines,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
+    ContractError,
+    read_contract,
+)
+
+display = Display()
+
+LAYER = "links"
+MODULE = "baremetal.mpi_roce.fabric_links"
+SWITCH_STATE = "switch_qos_state"
+"""Registered by the role switch_qos."""
+RAILS_STATE = "roce_rails_state"
+"""Registered by the role roce_rails."""
+
+
+class ActionModule(ActionBase):
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_async = False
+
+    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        step = self._task.args.get("step")
+        if step == "judge":
+            return {**result, **self._judge(task_vars)}
+        if step == "verdict":
+            return {**result, **self._verdict(task_vars)}
+        raise AnsibleActionFail(f"step {step!r} is not known; see ansible-doc {MODULE}")
+
+    def _judge(self, task_vars: Any) -> dict[str, Any]:
+        arguments = self._task.args
+        try:
+            contract = read_contract(arguments.get("qos") or {})
+        except ContractError as error:
+            raise AnsibleActionFail(f"{LAYER}: {error}") from None
+        groups, hostvars = task_vars["groups"], task_vars["hostvars"]
+        links = check_links(
+            contract,
+            {switch.name: switch for switch in _switches(groups, hostvars)},
+            {node.name: node for node in _nodes(groups, hostvars)},
+            asics=arguments.get("asics") or {},
+            inside=frozenset(task_vars["ansible_play_hosts_all"]),
+            check_mode=bool(self._task.check_mode) and not boolean(arguments.get("strict", False)),
+        )
+        for line in lines(links):
+            display.display(line)
+        here = task_vars["ansible_play_hosts"]
+        told: dict[str, list[dict[str, Any]]] = {}
+        for finding in links.findings:
+            check, at_fault = finding.check, finding.hosts[: finding.at_fault]
+            if at_fault and not any(name in here for name in at_fault):
+                check = _of_one_that_dropped_out(check, at_fault[0])
+            host = next((name for name in finding.hosts if name in here), here[0])
+            told.setdefault(host, []).append(asdict(check))
+        said: dict[str, Any] = {"changed": False, "told": told}
+        if arguments.get("report_directory"):
+            said["report"] = _save(Path(arguments["report_directory"]), links)
+        return said
+
+    def _verdict(self, task_vars: Any) -> dict[str, Any]:
+        judged = task_vars.get(self._task.args.get("judged")) or {}
+        told = (judged.get("told") or {}).get(task_vars["inventory_hostname"]) or []
+        wrong = [f"  {check.line()}" for check in failures(Check(**each) for each in told)]
+        result = {"changed": False, "layer": LAYER, "checks": list(told)}
+        if not wrong:
+            return result
+        head = f"{LAYER}: {len(wrong)} found here or at the other end:"
+        more = [f"  ... and {len(wrong) - SHOWN} more: see the report"] * (len(wrong) > SHOWN)
+        return {**result, "failed": True, "msg": "\n".join([head, *wrong[:SHOWN], *more])}
+
+
+def _of_one_that_dropped_out(check: Check, host: str) -> Check:
+    """It has failed already. Nobody fails for its sake: who does is left out of what follows."""
+    if check.status != FAILED:
+        return check
+    reason = f"{host} dropped out of this run before; its own failure says why. {check.reason}"
+    return replace(check, status=NOT_APPLICABLE, reason=reason)
+
+
+def _switches(groups: Any, hostvars: Any) -> Iterator[Switch]:
+    for role in ("leaf", "spine"):
+        for name in groups.get(role, []):
+            variables = hostvars[name]
+            state = variables.get(SWITCH_STATE) or {}
+            yield Switch(
+                name=name,
+                role=role,
+                ports=variables.get("cluster_ports") or [],
+                system=str(variables.get("cluster_system") or ""),
+                asic=str(variables.get("cluster_asic") or ""),
+                report=state.get("report"),
+                why=_why(state),
+            )
+
+
+def _nodes(groups: Any, hostvars: Any) -> Iterator[Node]:
+    for name in groups.get("compute", []):
+        # All of a host's variables at once, and none of them templated: there are many nodes.
+        variables = hostvars.raw_get(name)
+        rails = variables.get("cluster_rails") or []
+        if isinstance(rails, str):
+            rails = hostvars[name]["cluster_rails"]
+        state = variables.get(RAILS_STATE) or {}
+        read = state if "rails" in state else None
+        yield Node(name=name, rails=rails, state=read, why=_why(state))
+
+
+def _why(state: Mapping[str, Any]) -> str:
+    """Why somebody has no report, in one line."""
+    told = str(state.get("problem") or state.get("msg") or "").strip()
+    return told.partition("\n")[0]
+
+
+def _save(directory: Path, links: Links) -> str:
+    found = {
+        "links": [vars(group) for group in links.groups],
+        "shown_by_lldp": links.neighbours,
+        "checks": [asdict(check) for check in links.checks],
+    }
+    try:
+        path = reports.save(directory, LAYER, found)
+    except OSError as error:
+        # What was found holds, whether or not it can be written down.
+        display.warning(
+            f"{LAYER}: the report was not saved: {error}. Make the directory writable, or set "
+            "fabric_links_report_directory"
+        )
+        return ""
+    display.display(f"{LAYER}: report in {path}")
+    return str(path)

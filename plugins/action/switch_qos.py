@@ -1,0 +1,499 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Plans, orders and applies the QoS of switches. All of it happens on the controller.
+
+Switches with SONiC are spoken to through Ansible's own connection, as root; those with NVUE or EOS
+over HTTPS, and no SSH connection is opened to them. Nothing is copied to a switch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from types import FrameType
+from typing import Any, Optional
+
+from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
+    STRICT,
+    Check,
+    as_dicts,
+    failure_message,
+    not_applicable,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric import (
+    order,
+    promises,
+    session,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.compiler import (
+    compile_switch,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.intent import SwitchIntent
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.report import SwitchReport
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.shell import Completed
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import (
+    Applied,
+    Difference,
+    Login,
+    Switch,
+    SwitchError,
+    System,
+    WantedError,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
+    ContractError,
+    read_contract,
+)
+
+display = Display()
+
+LAYER = "fabric"
+MODULE = "baremetal.mpi_roce.switch_qos"
+STATE = "switch_qos_state"
+"""Where the role registers what `plan` and `apply` return."""
+FABRIC = "ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric"
+OVER_SSH = ("sonic",)
+"""Systems that are spoken to by commands. The others have an HTTPS interface."""
+CONFIRM_S = 300
+PAUSE_S = 3
+PROBE_S = 30
+CENSORED = "censored"
+"""In Ansible's message where it may not show what a connection said."""
+REMEDY = "Repair with: site.yml --tags fabric --limit {}"
+
+
+class ActionModule(ActionBase):
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_async = False
+
+    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        steps = {
+            "plan": self._plan,
+            "verdict": self._verdict,
+            "batches": self._batches,
+            "apply": self._apply,
+        }
+        step = self._task.args.get("step")
+        if step not in steps:
+            raise AnsibleActionFail(f"step {step!r} is not known; see ansible-doc {MODULE}")
+        with _strictness(self._task.environment):
+            return {**result, **steps[step](task_vars)}
+
+    def _plan(self, task_vars: Any) -> dict[str, Any]:
+        """Says what is in the way instead of failing: what was read is of use all the same."""
+        variables = _Variables(self._templar, task_vars)
+        if not variables.text("cluster_system"):
+            return _said([_without_system(variables.text("cluster_role"))])
+        if variables.value("cluster_ports", None) == []:
+            return _said([_without_ports()])
+        try:
+            system, switch, intent = self._switch(variables)
+        except (WantedError, ContractError, SwitchError) as error:
+            return _unplanned(str(error))
+        before = (task_vars.get(STATE) or {}).get("report")
+        until = time.monotonic() + float(self._task.args.get("settle_s", 0))
+        while True:
+            outcome = session.run(
+                system,
+                switch,
+                intent,
+                apply=False,
+                confirm_s=_confirm_s(self._task.args),
+                allowed=self._task.args.get("allowed_impact", "bounce"),
+            )
+            if outcome.report is None or not _dark(outcome.report, before):
+                break
+            if time.monotonic() >= until:
+                break
+            time.sleep(PAUSE_S)
+        if outcome.report is None or outcome.difference is None:
+            return _unplanned(outcome.error)
+        checks = promises.checks(intent, outcome.report, outcome.remaining, check_mode=True)
+        wrong = failure_message(LAYER, checks, REMEDY.format(intent.name))
+        problem = "\n".join(text for text in (outcome.error, wrong) if text)
+        for line in _cost(intent, outcome.difference):
+            display.display(line)
+        differs = bool(outcome.difference)
+        if differs and not problem and not self._task.check_mode:
+            checks = []  # those that count are made when it is applied
+        return _said(
+            checks,
+            changed=differs and bool(self._task.check_mode),
+            differs=differs,
+            problem=problem,
+            report=outcome.report.as_dict(),
+            **_of(intent, outcome.difference),
+        )
+
+    def _verdict(self, task_vars: Any) -> dict[str, Any]:
+        problem = (task_vars.get(STATE) or {}).get("problem")
+        return {"failed": True, "msg": problem} if problem else {"changed": False}
+
+    def _batches(self, task_vars: Any) -> dict[str, Any]:
+        here, hostvars = task_vars["ansible_play_hosts"], task_vars["hostvars"]
+        if self._task.check_mode:
+            return {"changed": False, "batches": [], "turns": {}}
+        lost = [name for name in task_vars["ansible_play_hosts_all"] if name not in here]
+        if lost:
+            without = ":".join(f"!{name}" for name in lost)
+            raise AnsibleActionFail(
+                f"{LAYER}: nothing was applied to any switch, because {len(lost)} of them cannot "
+                f"have what they shall: {', '.join(lost)}. Each has said why above. Repair that, "
+                f"or leave them out: --limit 'all:{without}'"
+            )
+        members = [
+            order.member(
+                name, hostvars[name].get("cluster_role"), hostvars[name].get("cluster_ports") or []
+            )
+            for name in here
+            if (hostvars[name].get(STATE) or {}).get("differs")
+        ]
+        try:
+            batches = order.batches(members, int(self._task.args.get("at_once", 1)))
+        except ValueError as error:
+            raise AnsibleActionFail(f"{LAYER}: {error}") from None
+        turns = {name: turn for turn, batch in enumerate(batches) for name in batch}
+        return {"changed": False, "batches": batches, "turns": turns}
+
+    def _apply(self, task_vars: Any) -> dict[str, Any]:
+        arguments = self._task.args
+        if self._task.check_mode:
+            raise AnsibleActionFail(f"{LAYER}: step apply does not exist in check mode")
+        variables = _Variables(self._templar, task_vars)
+        _check_turn(task_vars["inventory_hostname"], arguments.get("order"), task_vars["hostvars"])
+        try:
+            system, switch, intent = self._switch(variables)
+        except (WantedError, ContractError, SwitchError) as error:
+            return {"failed": True, "msg": str(error)}
+        with _interruptible():
+            outcome = session.run(
+                system,
+                switch,
+                intent,
+                apply=True,
+                confirm_s=_confirm_s(arguments),
+                allowed=arguments.get("allowed_impact", "bounce"),
+                say=display.display,
+            )
+        if outcome.report is None or outcome.difference is None:
+            checks = [Check("configuration", "0 values differ", None, "failed")]
+            return {**_said(checks, changed=outcome.changed), **_failure(outcome.error)}
+        checks = promises.checks(intent, outcome.report, outcome.remaining, check_mode=False)
+        said = _said(
+            checks,
+            changed=outcome.changed,
+            differs=bool(outcome.remaining),
+            problem="",
+            applied=True,
+            report=outcome.report.as_dict(),
+            **_of(intent, outcome.difference),
+        )
+        message = outcome.error or failure_message(LAYER, checks, REMEDY.format(intent.name))
+        if message:
+            # Ansible prints a failed result whole.
+            shown = ("layer", "checks", "changed", "impact")
+            return {**{key: said[key] for key in shown}, **_failure(message)}
+        return said
+
+    def _switch(self, variables: _Variables) -> tuple[System, Switch, SwitchIntent]:
+        """The system, the switch (not yet spoken to) and its intent."""
+        name = variables.text("inventory_hostname")
+        system = variables.text("cluster_system")
+        intent = compile_switch(
+            name,
+            variables.text("cluster_role"),
+            system,
+            variables.text("cluster_asic"),
+            variables.value("cluster_asics", {}),
+            variables.value("cluster_ports", []),
+            read_contract(variables.value("roce_qos", {})),
+        )
+        package = import_module(f"{FABRIC}.{system}")
+        if system in OVER_SSH:
+            shell = AnsibleShell(self)
+            return package.SYSTEM, Reconnecting(package.connect(shell), shell), intent
+        return package.SYSTEM, package.connect(variables.login()), intent
+
+
+class _Variables:
+    """Variables of the host as values. Secrets are read here and nowhere else.
+
+    They are no arguments of the task: those Ansible prints.
+    """
+
+    def __init__(self, templar: Any, task_vars: Mapping[str, Any]) -> None:
+        self._templar = templar
+        self._variables = task_vars
+
+    def value(self, name: str, default: Any) -> Any:
+        if name not in self._variables:
+            return default
+        found = self._templar.template(self._variables[name])
+        return default if found is None else found
+
+    def text(self, name: str) -> str:
+        return str(self.value(name, ""))
+
+    def login(self) -> Login:
+        port = self.value("switch_qos_port", None)
+        return Login(
+            address=self.text("ansible_host") or self.text("inventory_hostname"),
+            port=int(port) if port else None,
+            user=self.text("switch_qos_user"),
+            password=self.text("switch_qos_password"),
+            token=self.text("switch_qos_token"),
+            ca_file=self.text("switch_qos_ca_file"),
+            timeout_s=int(self.value("switch_qos_timeout_s", 0)) or Login.timeout_s,
+        )
+
+
+class AnsibleShell:
+    """A root shell over Ansible's connection to the host of this task."""
+
+    def __init__(self, action: ActionModule) -> None:
+        self._action = action
+
+    def run(self, command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
+        # Input always, so that Ansible asks for no terminal: with one, output is altered and a
+        # lost connection would end the command.
+        whole = f"/bin/sh -c {shlex.quote(command)}" + ("" if stdin else " </dev/null")
+        with self._quiet():
+            done, problem = self._try(whole, stdin or "\n", timeout_s)
+        if CENSORED in problem:
+            _done, problem = self._try("exit 0", "\n", PROBE_S)
+            problem = problem or "lost over SSH, and there again"
+        if problem or done is None:
+            raise SwitchError(f"{self._address()}: {problem}")
+        return Completed(int(done["rc"]), done["stdout"], done["stderr"])
+
+    def _try(
+        self, command: str, stdin: str, timeout_s: int
+    ) -> tuple[Optional[dict[str, Any]], str]:
+        """The answer, or why there is none."""
+        try:
+            with _time_limit(timeout_s):
+                done: dict[str, Any] = self._action._low_level_execute_command(
+                    command, in_data=stdin.encode("utf-8")
+                )
+        except _TimeIsUpError:
+            return None, f"it did not answer within {timeout_s} s over SSH"
+        except AnsibleError as error:
+            return None, f"lost over SSH: {' '.join(str(error).split())}"
+        return done, ""
+
+    @contextlib.contextmanager
+    def _quiet(self) -> Iterator[None]:
+        """What a switch says is not shown: its configuration holds secrets of others.
+
+        And nothing is done twice: Ansible may have been told to try again on a lost connection.
+        """
+        connection = self._action._connection
+        with contextlib.suppress(KeyError):  # a connection that has no such option
+            connection.set_option("reconnection_retries", 0)
+        context = connection._play_context
+        former = context.no_log
+        context.no_log = True
+        try:
+            yield
+        finally:
+            context.no_log = former
+
+    def reconnect(self) -> None:
+        """What runs next has a connection of its own."""
+        # A connection that cannot be closed is one that is gone.
+        with contextlib.suppress(AnsibleError, OSError):
+            self._action._connection.reset()
+
+    def _address(self) -> str:
+        return str(self._action._connection.get_option("host") or "switch")
+
+
+class Reconnecting:
+    """A switch that is read over a new connection each time, as those over HTTPS are."""
+
+    def __init__(self, switch: Switch, shell: AnsibleShell) -> None:
+        self._switch = switch
+        self._shell = shell
+
+    @property
+    def undone_within_s(self) -> int:
+        return int(getattr(self._switch, "undone_within_s", 0))
+
+    def read(self) -> Any:
+        self._shell.reconnect()
+        return self._switch.read()
+
+    def apply(self, difference: Difference, confirm_s: int) -> Applied:
+        return self._switch.apply(difference, confirm_s)
+
+
+class _TimeIsUpError(BaseException):
+    """Not an Exception: Ansible's connection would take it for one that is worth a retry."""
+
+
+@contextlib.contextmanager
+def _time_limit(seconds: int) -> Iterator[None]:
+    def end(_number: int, _frame: Optional[FrameType]) -> None:
+        raise _TimeIsUpError
+
+    former, began = signal.signal(signal.SIGALRM, end), time.monotonic()
+    left = signal.alarm(seconds)  # that of a task with a time limit
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, former)
+        if left:
+            signal.alarm(max(1, left - int(time.monotonic() - began)))
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """The end of a run (Ctrl-C, SIGTERM) is told to the session, which undoes what it applied.
+
+    Once: while it is undone, no second signal gets in between.
+    """
+    numbers = (signal.SIGINT, signal.SIGTERM)
+
+    def end(_number: int, _frame: Optional[FrameType]) -> None:
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+        raise session.Interrupted
+
+    former = {number: signal.signal(number, end) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _strictness(environment: Any) -> Iterator[None]:
+    """The environment of the task, which modules get from Ansible and actions do not."""
+    strict = None
+    for words in environment or []:
+        if isinstance(words, Mapping) and STRICT in words:
+            strict = str(words[STRICT])
+    former = os.environ.get(STRICT)
+    if strict is not None:
+        os.environ[STRICT] = strict
+    try:
+        yield
+    finally:
+        if strict is not None:
+            os.environ.pop(STRICT)
+            if former is not None:
+                os.environ[STRICT] = former
+
+
+def _confirm_s(arguments: Mapping[str, Any]) -> int:
+    found = arguments.get("confirm_s", CONFIRM_S)
+    try:
+        return int(found)
+    except (TypeError, ValueError):
+        raise AnsibleActionFail(
+            f"{LAYER}: switch_qos_confirm_s is {found!r}: write a number of seconds"
+        ) from None
+
+
+def _dark(report: SwitchReport, before: Any) -> list[str]:
+    """Ports that are down and were up when the switch was read last."""
+    up = {port["name"] for port in ((before or {}).get("ports") or []) if port.get("up")}
+    return [port.name for port in report.ports if port.name in up and port.up is False]
+
+
+def _said(checks: list[Check], **more: Any) -> dict[str, Any]:
+    return {
+        "changed": False,
+        "differs": False,
+        "problem": "",
+        "report": None,
+        "impact": {"level": "none", "ports_down": [], "losses": []},
+        **more,
+        "layer": LAYER,
+        "checks": as_dicts(checks),
+    }
+
+
+def _unplanned(problem: str) -> dict[str, Any]:
+    check = Check(
+        "configuration", "0 values differ", None, "failed", "", problem.partition("\n")[0]
+    )
+    return _said([check], problem=problem)
+
+
+def _failure(message: str) -> dict[str, Any]:
+    return {"failed": True, "msg": message}
+
+
+def _of(intent: SwitchIntent, difference: Difference) -> dict[str, Any]:
+    impact = difference.impact
+    header = f"{intent.name} ({intent.system})"
+    diff = {
+        "before_header": header,
+        "after_header": header,
+        "before": difference.before,
+        "after": difference.after,
+    }
+    return {
+        "diff": [diff] if difference else [],
+        "impact": {
+            "level": impact.level,
+            "ports_down": list(impact.ports_down),
+            "losses": list(impact.losses),
+        },
+    }
+
+
+def _cost(intent: SwitchIntent, difference: Difference) -> list[str]:
+    """For the operator, before anything is touched: how much changes, and what it costs."""
+    if not difference:
+        return []
+    count, impact = len(difference.changes), difference.impact
+    values = f"{count} values" if count != 1 else "1 value"
+    head = f"{intent.name} ({intent.system}): {values} to change"
+    if impact.level == "none":
+        return [f"{head}; no link goes down and nothing is lost"]
+    lines = [head]
+    if impact.ports_down:
+        names = [port.name for port in intent.ports]
+        known = [port for port in impact.ports_down if port in names]
+        other = [port for port in impact.ports_down if port not in names]
+        text = ", ".join([*([promises.ports_text(known, names)] if known else []), *other])
+        lines.append(f"{intent.name}: go down and come up again: {text}")
+    return [*lines, *(f"{intent.name}: {loss}" for loss in impact.losses)]
+
+
+def _without_system(role: str) -> Check:
+    key = "spines.system" if role == order.SPINE else "leaves.system"
+    reason = f"the model names no system for this switch: {key} says sonic, nvue or eos"
+    return not_applicable("configuration", "0 values differ", reason)
+
+
+def _without_ports() -> Check:
+    """A leaf whose nodes have left the model, or are still to come."""
+    reason = "the model plugs nothing into this switch: it is not touched"
+    return not_applicable("configuration", "0 values differ", reason)
+
+
+def _check_turn(host: str, plan: Any, hostvars: Any) -> None:
+    """Every switch of an earlier batch has been changed: whatever strategy the play has."""
+    turns = (plan or {}).get("turns") or {}
+    earlier = [name for name, turn in turns.items() if turn < turns.get(host, 0)]
+    undone = [name for name in earlier if not (hostvars[name].get(STATE) or {}).get("applied")]
+    if undone or host not in turns:
+        why = f"{', '.join(undone)} come before it" if undone else "it is in none of the batches"
+        raise AnsibleActionFail(
+            f"{LAYER}: it is not the turn of {host}: {why}. The play has to have the strategy "
+            "linear, as playbooks/fabric.yml has"
+        )

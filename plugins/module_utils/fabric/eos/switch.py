@@ -1,0 +1,265 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""One EOS switch over eAPI: read, and changed in a configuration session with a commit timer.
+
+`commit timer` puts a session in force; a second `commit` of it keeps that. Left alone, EOS undoes
+it when the timer ends, and `abort` does so at once. Neither touches startup-config: what is kept
+is saved by a command of its own.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any, Optional, TypeVar
+
+from ..https_errors import Lost
+from ..system import Difference, Login, SwitchError
+from .difference import Steps
+from .eapi import SESSION_TIMEOUT_S, CommandError, Eapi
+from .present import SESSION_PREFIX, Present, abandoned_sessions, session_with_timer
+from .present import sessions as named
+from .settings import read_settings
+
+SESSIONS = "show configuration sessions detail"
+STATUS, NEIGHBOURS = "show interfaces status", "show lldp neighbors"
+RUNNING = "show running-config"
+SAVE = "copy running-config startup-config"
+
+RETRY_S = 3
+PATIENCE_S = 90
+"""So long a switch that does not answer is asked again to undo a change."""
+
+Answer = TypeVar("Answer")
+
+
+class EosSwitch:
+    def __init__(
+        self,
+        login: Login,
+        transport: Any = None,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._login = login
+        self._transport = transport
+        self._sleep = sleep
+        self._clock = clock
+        self._session = ""
+        """The one that this object put in force."""
+
+    def __repr__(self) -> str:
+        return f"EosSwitch({self._login.address})"
+
+    def read(self) -> Present:
+        with self.connected() as eapi:
+            version, interfaces, detail = eapi.objects(["show version", STATUS, SESSIONS])
+            statuses = eapi.part(STATUS, interfaces, "interfaceStatuses")
+            eapi.part(SESSIONS, detail, "sessions")
+            for name, status in statuses.items():
+                speed = status.get("bandwidth")
+                if speed is not None and type(speed) not in (int, float):
+                    raise eapi.nonsense(STATUS, f"interfaceStatuses {name} bandwidth", speed)
+            waiting = session_with_timer(detail)
+            if waiting.startswith(SESSION_PREFIX) and waiting != self._session:
+                raise SwitchError(
+                    f"{eapi.where}: a change of an earlier run still waits to be confirmed "
+                    f"(session {waiting}). EOS undoes it by itself when its timer ends: run again "
+                    f"then, or undo it now with `configure session {waiting} abort`."
+                )
+            (running,) = eapi.texts([RUNNING])
+            startup = _saved(eapi)
+            neighbours = _neighbours(eapi)
+        return Present(
+            version=f"{version.get('modelName', '')} {version.get('version', '')}".strip(),
+            running=running,
+            startup=startup,
+            interfaces=statuses,
+            neighbours=neighbours,
+            unconfirmed=bool(waiting) and waiting == self._session,
+        )
+
+    def apply(self, difference: Difference, confirm_s: int) -> EosApplied:
+        steps: Steps = difference.steps
+        with self.connected() as eapi:
+            self._make_way(eapi)
+            if not steps.lines:
+                save(eapi)
+                return EosApplied(self, "", steps, "")
+            saved = _saved(eapi)
+            name = self._session = SESSION_PREFIX + secrets.token_hex(4)
+            failure: Optional[SwitchError] = None
+            try:
+                eapi.texts(
+                    [
+                        f"configure session {name}",
+                        *steps.lines,
+                        "show session-config diffs",
+                        f"commit timer {_clock_time(confirm_s)}",
+                    ],
+                    timeout_s=max(self._login.timeout_s, SESSION_TIMEOUT_S),
+                )
+            except SwitchError as error:
+                failure = error
+        if failure is not None:
+            raise SwitchError(f"{failure} {self._after(name, confirm_s)}")
+        return EosApplied(self, name, steps, saved)
+
+    def _make_way(self, eapi: Eapi) -> None:
+        """No session of an earlier run is left; somebody else's is never touched."""
+        (sessions,) = eapi.objects([SESSIONS])
+        waiting = session_with_timer(sessions)
+        if waiting:
+            raise SwitchError(
+                f"{eapi.where}: session {waiting} is in force and waits to be confirmed. Have it "
+                "committed or aborted by whom it belongs to, and run again."
+            )
+        for name in abandoned_sessions(sessions):
+            eapi.texts([f"configure session {name} abort"])
+
+    def _after(self, name: str, confirm_s: int) -> str:
+        """What is left of a session that failed, in words."""
+        try:
+            self.undo_session(name)
+        except SwitchError as error:
+            return (
+                f"Whether anything of it is in force is not known ({error}). If so, EOS undoes it "
+                f"by itself within {confirm_s} s."
+            )
+        return "Nothing of it is in force."
+
+    def undo_session(self, name: str) -> bool:
+        """Abort a session, which takes it back where it is in force. False: it is over already."""
+        return self.patiently(lambda eapi: _abort(eapi, name))
+
+    def patiently(self, act: Callable[[Eapi], Answer]) -> Answer:
+        """Do it on a new connection, again while the switch does not answer."""
+        given_up = self._clock() + PATIENCE_S
+        while True:
+            try:
+                with self.connected() as eapi:
+                    return act(eapi)
+            except Lost:
+                if self._clock() >= given_up:
+                    raise
+            self._sleep(RETRY_S)
+
+    def connected(self) -> Eapi:
+        return Eapi(self._login, self._transport)
+
+
+class EosApplied:
+    """A session whose commit timer runs. Without a session, all was in force and is saved now."""
+
+    def __init__(self, switch: EosSwitch, session: str, steps: Steps, saved: str) -> None:
+        self._switch = switch
+        self._session = session
+        self._steps = steps
+        self._saved = saved
+        """The former startup-config."""
+        self._confirmed = False
+        """It was asked for: the answer may have got lost."""
+
+    def confirm(self) -> None:
+        if not self._session:
+            return
+        with self._switch.connected() as eapi:
+            (before,) = eapi.texts([RUNNING])
+            (sessions,) = eapi.objects([SESSIONS])
+            if session_with_timer(sessions) != self._session:
+                raise SwitchError(
+                    f"{eapi.where}: session {self._session} waits no longer to be confirmed: its "
+                    "timer has ended, and EOS has undone it. Raise switch_qos_confirm_s."
+                )
+            self._confirmed = True
+            eapi.texts([f"configure session {self._session} commit"], timeout_s=SESSION_TIMEOUT_S)
+            (sessions,) = eapi.objects([SESSIONS])
+            if session_with_timer(sessions) == self._session:
+                raise SwitchError(
+                    f"{eapi.where}: session {self._session} was committed again, and still waits "
+                    "to be confirmed."
+                )
+            (after,) = eapi.texts([RUNNING])
+            if read_settings(after) != read_settings(before):
+                raise SwitchError(
+                    f"{eapi.where}: session {self._session} was committed again, and its change is "
+                    "not what is in force now. Nothing was saved."
+                )
+            save(eapi)
+
+    def rollback(self) -> None:
+        if not self._session:
+            return
+        undone = self._switch.undo_session(self._session)
+        if self._confirmed:
+            self._switch.patiently(lambda eapi: self._put_back(eapi, undone))
+
+    def _put_back(self, eapi: Eapi, undone: bool) -> None:
+        """After a confirmation that may have taken place: running and saved configuration."""
+        if not undone and self._steps.undo:
+            name = SESSION_PREFIX + secrets.token_hex(4)
+            try:
+                eapi.texts(
+                    [f"configure session {name}", *self._steps.undo, "commit"],
+                    timeout_s=SESSION_TIMEOUT_S,
+                )
+            except CommandError:
+                _abort(eapi, name)
+                raise
+        if read_settings(_saved(eapi)) != read_settings(self._saved):
+            save(eapi)
+
+
+def save(eapi: Eapi) -> None:
+    """Everything that runs is saved, as EOS knows no other way: the operator's changes as well."""
+    (said,) = eapi.texts([SAVE], timeout_s=SESSION_TIMEOUT_S)
+    (running,) = eapi.texts([RUNNING])
+    if read_settings(running) != read_settings(_saved(eapi)):
+        raise SwitchError(
+            f"{eapi.where}: `{SAVE}` did not save ({_words(said)}): the switch would come up with "
+            "the former configuration. Is its flash full or read-only (`dir flash:`)?"
+        )
+
+
+def _abort(eapi: Eapi, name: str) -> bool:
+    """False where the session is over: confirmed, undone by its timer, or never there."""
+    (sessions,) = eapi.objects([SESSIONS])
+    state = named(sessions).get(name, {}).get("state")
+    if session_with_timer(sessions) != name and state != "pending":
+        return False
+    eapi.texts([f"configure session {name} abort"], timeout_s=SESSION_TIMEOUT_S)
+    (sessions,) = eapi.objects([SESSIONS])
+    if session_with_timer(sessions) == name:
+        raise SwitchError(f"{eapi.where}: session {name} was aborted, and is still in force.")
+    return True
+
+
+def _saved(eapi: Eapi) -> str:
+    """EOS refuses to show what nobody ever saved."""
+    try:
+        (startup,) = eapi.texts(["show startup-config"])
+    except CommandError:
+        return ""
+    return startup
+
+
+def _neighbours(eapi: Eapi) -> Optional[tuple[dict[str, Any], ...]]:
+    try:
+        (answer,) = eapi.objects([NEIGHBOURS])
+    except CommandError:
+        return None
+    heard = answer.get("lldpNeighbors") or []
+    if not isinstance(heard, list):
+        raise eapi.nonsense(NEIGHBOURS, "lldpNeighbors", heard)
+    for entry in heard:
+        if not isinstance(entry, dict):
+            raise eapi.nonsense(NEIGHBOURS, "an entry of lldpNeighbors", entry)
+    return tuple(heard)
+
+
+def _clock_time(seconds: int) -> str:
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split()) or "no message"

@@ -1,0 +1,230 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Virtual switches as tests see them: looked at and changed by hand, past the code under test."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+import shlex
+import ssl
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any, Optional
+
+from tests.nodes import Nodes
+
+LOG = "/var/log/virtual-switch.log"
+FAULTS = "/etc/virtual-switch/faults.json"
+
+
+class VirtualSwitch:
+    """What is the same for all systems."""
+
+    def __init__(self, nodes: Nodes, name: str) -> None:
+        self.nodes = nodes
+        self.name = name
+        self.variables = nodes.of(name)
+        self.address = self.variables["ansible_host"]
+
+    def shell(self, command: str) -> str:
+        done = self.nodes.on(self.name).run(f"sh -c {shlex.quote(command)}")
+        assert done.rc == 0, f"{self.name}: {command}: {done.stdout}{done.stderr}"
+        return str(done.stdout)
+
+    def fault(self, **faults: Any) -> None:
+        text = json.dumps(faults)
+        self.shell(f"echo {shlex.quote(text)} >{FAULTS}.new && mv {FAULTS}.new {FAULTS}")
+
+    def well(self) -> None:
+        self.shell(f"rm -f {FAULTS}")
+
+    def log(self) -> list[str]:
+        """What was ever done to it."""
+        return self.shell(f"cat {LOG}").splitlines()
+
+    def state(self) -> Any:
+        """What is in force and what is saved."""
+        raise AssertionError("said by each system")
+
+    def operate(self) -> None:
+        """What an operator has besides, some of it alike to what is ours."""
+        raise AssertionError("said by each system")
+
+    def operators(self) -> Any:
+        """The same, as it is now."""
+        raise AssertionError("said by each system")
+
+    def waits(self) -> bool:
+        """Whether a change is in force that it undoes by itself unless told to keep it."""
+        raise AssertionError("said by each system")
+
+    def drift(self) -> None:
+        """PFC on one more priority of one port or switch, and another MTU on a port."""
+        raise AssertionError("said by each system")
+
+
+class Sonic(VirtualSwitch):
+    def database(self) -> dict[str, Any]:
+        return dict(json.loads(self.shell("sonic-cfggen -d --print-data")))
+
+    def state(self) -> Any:
+        return self.database(), json.loads(self.shell("cat /etc/sonic/config_db.json"))
+
+    def operate(self) -> None:
+        self.shell(
+            "for words in 'DSCP_TO_TC_MAP|THEIRS 26 5' 'WRED_PROFILE|THEIRS ecn ecn_none' "
+            "'SCHEDULER|THEIRS type DWRR' 'VLAN|Vlan100 vlanid 100' "
+            "'PORT|Ethernet0 description theirs'; do "
+            "sonic-db-cli CONFIG_DB HSET $words || exit; done; config save -y"
+        )
+
+    def operators(self) -> Any:
+        found = self.database()
+        return [
+            found["DSCP_TO_TC_MAP"]["THEIRS"],
+            found["WRED_PROFILE"]["THEIRS"],
+            found["SCHEDULER"]["THEIRS"],
+            found["VLAN"],
+            found["PORT"]["Ethernet0"]["description"],
+            found["DEVICE_METADATA"],
+        ]
+
+    def waits(self) -> bool:
+        return bool(
+            self.shell("systemctl list-timers --no-legend 'baremetal-mpi-roce-*-confirm.timer'")
+        )
+
+    def drift(self) -> None:
+        self.shell(
+            "sonic-db-cli CONFIG_DB HSET 'PORT_QOS_MAP|Ethernet0' pfc_enable 3,4 && "
+            "sonic-db-cli CONFIG_DB HSET 'PORT|Ethernet8' mtu 1500"
+        )
+
+
+class OverHttps(VirtualSwitch):
+    port = 443
+
+    def waits(self) -> bool:
+        told = self.log()
+        return bool(told) and " in_force " in told[-1]
+
+    @functools.cached_property
+    def _state_directory(self) -> Path:
+        return self.nodes.ssh_config.parent
+
+    @functools.cached_property
+    def _context(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=str(self._state_directory / "switch-ca.pem"))
+
+    def ask(self, method: str, path: str, body: Optional[Any] = None) -> Any:
+        password = (self._state_directory / "switch_password").read_text().strip()
+        request = urllib.request.Request(
+            f"https://{self.address}:{self.port}{path}",
+            method=method,
+            data=json.dumps(body).encode() if body is not None else None,
+            headers={
+                "Authorization": "Basic " + base64.b64encode(f"ops:{password}".encode()).decode(),
+                "Content-Type": "application/json",
+            },
+        )
+        with urllib.request.urlopen(request, context=self._context, timeout=30) as answer:
+            text = answer.read()
+        return json.loads(text) if text else None
+
+
+class Nvue(OverHttps):
+    port = 8765
+
+    def revision(self, name: str) -> Any:
+        return self.ask("GET", f"/nvue_v1/?rev={name}&filled=false")
+
+    def state(self) -> Any:
+        return self.revision("applied"), self.revision("startup")
+
+    def _set(self, values: dict[str, Any]) -> None:
+        (number,) = self.ask("POST", "/nvue_v1/revision", {})
+        self.ask("PATCH", f"/nvue_v1/?rev={number}", values)
+        asked = {"state": "apply", "auto-prompt": {"ays": "ays_yes"}}
+        self.ask("PATCH", f"/nvue_v1/revision/{number}", asked)
+        for _look in range(100):
+            if "applied" in self.ask("GET", f"/nvue_v1/revision/{number}")["state"]:
+                return
+            self.shell("sleep 0.1")
+        raise AssertionError(f"{self.name}: revision {number} was not applied")
+
+    def operate(self) -> None:
+        self._set(
+            {
+                "system": {"message": {"pre-login": "theirs"}},
+                "interface": {"swp1": {"ip": {"address": {"10.9.9.1/24": {}}}}},
+                "qos": {"mapping": {"theirs": {"trust": "l3"}}},
+            }
+        )
+
+    def operators(self) -> Any:
+        found = self.revision("applied")
+        return found["system"], found["interface"]["swp1"]["ip"], found["qos"]["mapping"]["theirs"]
+
+    def drift(self) -> None:
+        self._set(
+            {
+                "interface": {"swp2": {"link": {"mtu": 1500}}},
+                "qos": {"pfc": {"default-global": {"switch-priority": {"4": {}}}}},
+            }
+        )
+
+
+class Eos(OverHttps):
+    def run(self, *commands: str) -> list[str]:
+        answer = self.ask(
+            "POST",
+            "/command-api",
+            {
+                "jsonrpc": "2.0",
+                "method": "runCmds",
+                "id": "test",
+                "params": {"version": 1, "format": "text", "cmds": ["enable", *commands]},
+            },
+        )
+        if "error" in answer:
+            if "No such file" in json.dumps(answer["error"]):
+                return ["nothing is saved yet"]
+            raise AssertionError(f"{self.name}: {answer['error']}")
+        return [part["output"] for part in answer["result"][1:]]
+
+    def state(self) -> Any:
+        def lines(text: str) -> list[str]:
+            return [line for line in text.splitlines() if not line.startswith("!")]
+
+        return [
+            lines(self.run(command)[0])
+            for command in ("show running-config", "show startup-config")
+        ]
+
+    def operate(self) -> None:
+        self.run(
+            *("configure", "vlan 100", "name theirs", "exit"),
+            *("interface Ethernet1/1", "description theirs", "exit"),
+            *("qos profile THEIRS", "exit", "end"),
+        )
+        self.run("copy running-config startup-config")
+
+    def operators(self) -> Any:
+        lines = [line.strip() for line in self.run("show running-config")[0].splitlines()]
+        return [line for line in lines if "theirs" in line.lower() or "vlan" in line]
+
+    def drift(self) -> None:
+        self.run(
+            *("configure", "interface Ethernet2/1", "mtu 1500", "no service-profile", "exit"),
+            *("qos profile BAREMETAL_MPI_ROCE", "priority-flow-control priority 4 no-drop"),
+            "end",
+        )
+
+
+SYSTEMS = {"sonic": Sonic, "nvue": Nvue, "eos": Eos}
+
+
+def switch(nodes: Nodes, name: str) -> VirtualSwitch:
+    return SYSTEMS[nodes.of(name)["cluster_system"]](nodes, name)

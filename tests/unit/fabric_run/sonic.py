@@ -1,0 +1,133 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A system whose switches are files: `ADDRESS.json` with settings, `faults` and a log of calls.
+
+Whatever a role does to a fabric can so be seen without one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.intent import SwitchIntent
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.report import (
+    EcnReport,
+    PortReport,
+    SwitchReport,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import (
+    Change,
+    Difference,
+    Impact,
+    SwitchError,
+)
+
+
+class FileSystem:
+    name = "sonic"
+
+    def wanted(self, intent: SwitchIntent) -> dict[str, str]:
+        return {port.name: "lossless" for port in intent.ports}
+
+    def difference(self, intent: SwitchIntent, wanted: Any, present: Any) -> Difference:
+        ports = present["ports"]
+        changes = tuple(
+            Change(name, ports.get(name), value)
+            for name, value in wanted.items()
+            if ports.get(name) != value
+        )
+        return Difference(
+            changes,
+            Impact(tuple(change.path for change in changes)),
+            "".join(f"{change.path} {change.found}\n" for change in changes),
+            "".join(f"{change.path} {change.wanted}\n" for change in changes),
+            {change.path: change.wanted for change in changes},
+        )
+
+    def report(self, intent: SwitchIntent, present: Any) -> SwitchReport:
+        fabric = intent.fabric
+        ecn = {
+            queue.traffic_class: EcnReport(**vars(queue.ecn))
+            for queue in fabric.queues
+            if queue.ecn
+        }
+        ports = tuple(
+            PortReport(
+                port.name,
+                present=True,
+                up=port.name not in present.get("dark", []),
+                speed_gbps=present.get("speed_gbps") or port.speed_gbps,
+                mtu_ip=fabric.mtu_ip,
+                trust=fabric.trust,
+                dscp_to_traffic_class=fabric.dscp_to_traffic_class,
+                pfc_priorities=fabric.pfc_priorities
+                if present["ports"].get(port.name) == "lossless"
+                else (),
+                strict_queues=tuple(q.traffic_class for q in fabric.queues if q.strict),
+                ecn=ecn,
+            )
+            for port in intent.ports
+        )
+        return SwitchReport(intent.name, "sonic", "simulation", ports, lldp=False)
+
+
+SYSTEM = FileSystem()
+
+
+@dataclass
+class FileSwitch:
+    path: Path
+
+    def _step(self, name: str) -> dict[str, Any]:
+        with self.path.with_suffix(".log").open("a") as log:
+            log.write(f"{name}\n")
+        found: dict[str, Any] = json.loads(self.path.read_text())
+        faults = found.get("faults", {}).get(name) or []
+        fault = None
+        if faults:
+            fault = faults.pop(0)
+            self._write(found)
+        if fault == "hang":
+            time.sleep(600)
+        elif fault == "pause":
+            time.sleep(1)
+        elif fault:
+            raise SwitchError(f"{self.path.stem}: {fault}")
+        return found
+
+    def _write(self, state: dict[str, Any]) -> None:
+        part = self.path.with_suffix(".part")
+        part.write_text(json.dumps(state))
+        part.replace(self.path)  # a test reads it at any time
+
+    def read(self) -> Any:
+        return self._step("read")
+
+    def apply(self, difference: Difference, confirm_s: int) -> FileApplied:
+        state = self._step("apply")
+        former = dict(state["ports"])
+        state["ports"].update(difference.steps)
+        self._write(state)
+        return FileApplied(self, former)
+
+
+@dataclass
+class FileApplied:
+    switch: FileSwitch
+    former: dict[str, str]
+
+    def confirm(self) -> None:
+        self.switch._step("confirm")
+
+    def rollback(self) -> None:
+        state = self.switch._step("rollback")
+        self.switch._write({**state, "ports": self.former})
+
+
+def connect(shell: Any) -> FileSwitch:
+    address = shell._action._play_context.remote_addr
+    return FileSwitch(Path(os.environ["SWITCH_FILES"]) / f"{address}.json")

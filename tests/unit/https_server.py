@@ -1,0 +1,138 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A real HTTPS server on loopback whose certificate an authority of its own has signed."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import http.server
+import ipaddress
+import ssl
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+LOOPBACK = "127.0.0.1"
+
+
+def _name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+class Authority:
+    """Signs certificates of switches; `ca_file` is what `switch_qos_ca_file` names."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self.ca_file = directory / "ca.pem"
+        self._certificate = (
+            self._builder("Switches of a test", "Switches of a test", self._key)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .sign(self._key, hashes.SHA256())
+        )
+        self.ca_file.write_bytes(self._certificate.public_bytes(serialization.Encoding.PEM))
+
+    def _builder(
+        self, subject: str, issuer: str, key: ec.EllipticCurvePrivateKey, days: int = 1
+    ) -> x509.CertificateBuilder:
+        now = datetime.datetime.now(datetime.timezone.utc)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(_name(subject))
+            .issuer_name(_name(issuer))
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(days=3))
+            .not_valid_after(now + datetime.timedelta(days=days))
+        )
+
+    def issue(self, address: str = LOOPBACK, days: int = 1) -> tuple[Path, Path]:
+        """Certificate and key of the switch at that address; days < 0: expired."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate = (
+            self._builder("switch", "Switches of a test", key, days)
+            .add_extension(
+                x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))]),
+                critical=False,
+            )
+            .sign(self._key, hashes.SHA256())
+        )
+        pem, private = self._directory / "switch.pem", self._directory / "switch.key"
+        pem.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        private.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
+        return pem, private
+
+
+@dataclass
+class Served:
+    """One answer of the server, and what came in."""
+
+    status: int = 200
+    body: bytes = b"{}"
+    kind: str = "application/json"
+    headers: tuple[tuple[str, str], ...] = ()
+    delay: threading.Event | None = None
+    cut: bool = False
+    """Close the connection instead of answering."""
+    seen: list[tuple[str, str, str]] | None = None
+    """Method, path, Authorization."""
+
+
+@contextlib.contextmanager
+def serving(pem: Path, key: Path, served: Served) -> Iterator[int]:
+    """The port of a server that gives `served` to every request."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            if served.seen is not None:
+                authorization = self.headers.get("Authorization", "")
+                served.seen.append((self.command, self.path, authorization))
+            if served.delay is not None:
+                served.delay.wait(5)
+            if served.cut:
+                self.connection.close()
+                return
+            self.send_response(served.status)
+            self.send_header("Content-Type", served.kind)
+            self.send_header("Content-Length", str(len(served.body)))
+            for name, value in served.headers:
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(served.body)
+
+        do_GET = do_POST = do_PATCH = do_DELETE = answer
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    class Server(http.server.ThreadingHTTPServer):
+        def handle_error(self, *_: Any) -> None:
+            pass  # clients that refuse the certificate are what is tested
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem, key)
+    server = Server((LOOPBACK, 0), Handler)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,385 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# ruff: noqa: E501  (messages stand here as the operator sees them, in one line)
+"""Switches of a model: their systems and chips, the names of their ports, cables to storage hosts."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model import (
+    Cluster,
+    ModelError,
+    compile_model,
+    inventory_of,
+    read,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+BASE = """\
+plugin: baremetal.mpi_roce.cluster
+name: small
+management: {subnet: 10.0.0.0/24}
+nodes: {count: 3, management_first: 10.0.0.11}
+gpus: {count: 3}
+rails: {count: 3, speed_gbps: 400}
+addresses: {pool: 10.1.0.0/16}
+leaves: {count: 3, ports: 64, management_first: 10.0.0.101}
+spines: {count: 2, ports: 64, management_first: 10.0.0.121, links_per_leaf: 2}
+launcher: {name: launcher01, management: 10.0.0.10}
+storage: [{name: storage01, management: 10.0.0.20}]
+"""
+MIXED = {
+    "leaves": "system: [sonic, nvue, eos], asic: [spectrum4, spectrum4, tomahawk5]",
+    "spines": "system: [eos, sonic], asic: [tomahawk5, spectrum4]",
+}
+
+
+def model(leaves: str = "", spines: str = "", storage: str = "", more: str = "") -> str:
+    text = BASE
+    for section, keys in (("leaves", leaves), ("spines", spines)):
+        if keys:
+            text = text.replace(f"{section}: {{", f"{section}: {{{keys}, ")
+    if storage:
+        text = text.replace("10.0.0.20}]", f"10.0.0.20, links: [{storage}]}}]")
+    return text + more
+
+
+def small(*args: str, **changes: str) -> Cluster:
+    return compile_model(read("cluster.yml", model(*args, **changes)))
+
+
+def ends(cluster: Cluster) -> dict[tuple[str, str], tuple[str, str, str]]:
+    """Every port of every switch: its kind, and what is at the other end."""
+    found: dict[tuple[str, str], tuple[str, str, str]] = {}
+    for switch in (*cluster.leaves, *cluster.spines):
+        for group in switch.ports:
+            for port, peer in group.peers.items():
+                assert (switch.name, port) not in found
+                found[switch.name, port] = (group.kind, peer, group.peer_interface)
+    return found
+
+
+def assert_both_ends_agree(cluster: Cluster) -> None:
+    found = ends(cluster)
+    for node in cluster.nodes:
+        for rail in node.rails:
+            assert found.pop((rail.leaf, rail.leaf_port)) == ("host", node.name, rail.interface)
+    for here, (kind, *there) in found.items():
+        other, *back = found[tuple(there)]  # type: ignore[index]
+        assert tuple(back) == here
+        assert {kind, other} == {"uplink", "downlink"}
+
+
+def test_without_a_system_nothing_is_other_than_before_there_were_any() -> None:
+    cluster = small()
+    assert [rail.leaf_port for rail in cluster.nodes[2].rails] == ["Ethernet2"] * 3
+    assert {switch.system + switch.asic for switch in cluster.leaves} == {""}
+    links = cluster.leaves[1].ports[1:]
+    assert [(group.peer_interface, group.peers) for group in links] == [
+        ("Ethernet2", {"Ethernet60": "spine01", "Ethernet62": "spine02"}),
+        ("Ethernet3", {"Ethernet61": "spine01", "Ethernet63": "spine02"}),
+    ]
+    links = cluster.spines[1].ports
+    assert [(group.peer_interface, list(group.peers)) for group in links] == [
+        ("Ethernet62", ["Ethernet0", "Ethernet2", "Ethernet4"]),
+        ("Ethernet63", ["Ethernet1", "Ethernet3", "Ethernet5"]),
+    ]
+
+
+def test_each_switch_has_the_names_of_its_own_system() -> None:
+    cluster = small(**MIXED)
+    assert [rail.leaf_port for rail in cluster.nodes[1].rails] == [
+        *("Ethernet8", "swp2", "Ethernet2/1"),
+    ]
+    found = ends(cluster)
+    assert found["leaf02", "swp61"] == ("uplink", "spine01", "Ethernet3/1")
+    assert found["leaf02", "swp63"] == ("uplink", "spine02", "Ethernet16")
+    assert found["spine02", "Ethernet16"] == ("downlink", "leaf02", "swp63")
+    assert found["spine02", "Ethernet40"] == ("downlink", "leaf03", "Ethernet64/1")
+    assert_both_ends_agree(cluster)
+
+
+def test_hosts_have_system_and_chip_and_the_group_what_is_said_of_chips() -> None:
+    row = "{speed_gbps: 400, cable_metres: 50, size_bytes: 9, xon_bytes: 2, xoff_bytes: 7}"
+    more = f"asics: {{tomahawk5: {{eos_queue: uc-tx-queue, headroom: [{row}]}}}}\n"
+    inventory = inventory_of(small(**MIXED, more=more))
+    hosts = {host.name: host.variables for host in inventory.hosts}
+    assert (hosts["leaf03"]["cluster_system"], hosts["leaf03"]["cluster_asic"]) == (
+        "eos",
+        "tomahawk5",
+    )
+    assert hosts["spine02"]["cluster_system"] == "sonic"
+    assert inventory.group_variables["all"]["cluster_asics"] == {
+        "tomahawk5": {
+            "headroom": [
+                {
+                    "speed_gbps": 400,
+                    "cable_metres": 50,
+                    "size_bytes": 9,
+                    "xon_bytes": 2,
+                    "xoff_bytes": 7,
+                }
+            ],
+            "eos_queue": "uc-tx-queue",
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("keys", "names"),
+    [
+        ("system: sonic, asic: spectrum4", ["Ethernet0", "Ethernet8"]),
+        ("system: sonic, asic: spectrum3", ["Ethernet0", "Ethernet4"]),
+        ("system: sonic, asic: spectrum4, port_step: 4", ["Ethernet0", "Ethernet4"]),
+        ("system: sonic, asic: spectrum4, port_start: 8", ["Ethernet8", "Ethernet16"]),
+        ("system: sonic, asic: spectrum4, port: 'Eth{}'", ["Eth0", "Eth8"]),
+        ("system: sonic, port_step: 2", ["Ethernet0", "Ethernet2"]),
+        ("system: nvue", ["swp1", "swp2"]),
+        ("system: nvue, port_start: 0", ["swp0", "swp1"]),
+        ("system: nvue, port: 'swp{}s0'", ["swp1s0", "swp2s0"]),
+        ("system: eos", ["Ethernet1/1", "Ethernet2/1"]),
+        ("system: eos, port: 'Ethernet{}', port_start: 5", ["Ethernet5", "Ethernet6"]),
+        ("asic: spectrum4", ["Ethernet0", "Ethernet1"]),
+        ("port_step: 8", ["Ethernet0", "Ethernet8"]),
+    ],
+)
+def test_what_is_written_comes_before_what_the_system_would_say(
+    keys: str, names: list[str]
+) -> None:
+    assert list(small(leaves=keys).leaves[0].ports[0].peers)[:2] == names
+
+
+def test_a_port_of_800g_has_eight_lanes_whatever_the_chip() -> None:
+    text = model(leaves="system: sonic").replace("speed_gbps: 400", "speed_gbps: 800")
+    cluster = compile_model(read("cluster.yml", text))
+    assert cluster.nodes[1].rails[0].leaf_port == "Ethernet8"
+
+
+def test_a_storage_host_is_plugged_into_the_ports_that_it_says() -> None:
+    links = (
+        "{leaf: leaf02, port: swp10, interface: ens1f0np0, speed_gbps: 200}, "
+        "{leaf: leaf03, port: Ethernet60/1, interface: ens1f1np1}"
+    )
+    cluster = small(**MIXED, storage=links)
+    assert [vars(leaf.ports[-1]) for leaf in cluster.leaves[1:]] == [
+        {
+            "kind": "storage",
+            "peer_interface": interface,
+            "speed_gbps": speed,
+            "mtu": 9000,
+            "rail": None,
+            "plane": None,
+            "prefix": None,
+            "address": None,
+            "peers": {port: "storage01"},
+            "addresses": {},
+        }
+        for port, interface, speed in (
+            ("swp10", "ens1f0np0", 200),
+            ("Ethernet60/1", "ens1f1np1", 400),
+        )
+    ]
+    assert cluster.leaves[0].ports[-1].kind == "uplink"
+
+
+def test_the_place_of_an_absent_node_is_not_free() -> None:
+    link = "{leaf: leaf01, port: Ethernet1, interface: ens1}"
+    text = model(storage=link).replace(
+        "count: 3, management", "count: 3, absent: [node02], management"
+    )
+    assert refused(text) == [
+        "line 11: storage[0].links[0].port: 'Ethernet1' of leaf01 goes to a node. Free are Ethernet3 to Ethernet59."
+    ]
+
+
+def test_nodes_that_share_a_leaf_by_three_rails_have_three_ports_each_there() -> None:
+    link = "{leaf: leaf02, port: Ethernet8, interface: ens1}"
+    assert refused(model("rail_to_leaf: [0, 0, 0], nodes_per_set: 2", storage=link)) == []
+    assert refused(model("rail_to_leaf: [0, 0, 0]", storage=link.replace("02", "01"))) == [
+        "line 11: storage[0].links[0].port: 'Ethernet8' of leaf01 goes to a node. Free are Ethernet9 to Ethernet59."
+    ]
+
+
+systems = st.sampled_from(["sonic", "nvue", "eos"])
+
+
+@settings(max_examples=30)
+@given(
+    leaves=st.lists(systems, min_size=3, max_size=3),
+    spines=st.lists(systems, min_size=2, max_size=2),
+)
+def test_both_ends_of_every_cable_agree_in_any_mixture(leaves: Any, spines: Any) -> None:
+    cluster = small(
+        f"system: [{', '.join(leaves)}], asic: spectrum4",
+        f"system: [{', '.join(spines)}], asic: spectrum4",
+    )
+    assert_both_ends_agree(cluster)
+    assert len(ends(cluster)) == 3 * 3 + 2 * 3 * 2 * 2
+
+
+class Case(NamedTuple):
+    name: str
+    text: str
+    lines: list[str]
+
+
+CASES = (
+    Case(
+        "a system that there is not",
+        model("system: cumulus"),
+        [
+            "line 8: leaves.system: 'cumulus' is not a choice. Known here: sonic, nvue, eos.",
+        ],
+    ),
+    Case(
+        "a misspelt system of one",
+        model("system: [sonic, nvu, eos]"),
+        [
+            "line 8: leaves.system[1]: 'nvu' is not a choice. Did you mean 'nvue'? Known here: sonic, nvue, eos.",
+        ],
+    ),
+    Case(
+        "too few systems",
+        model("system: [nvue, eos]"),
+        [
+            "line 8: leaves.system: 2 entries for 3 leaves. Write as many as there are switches, or one word for all.",
+        ],
+    ),
+    Case(
+        "too many chips",
+        model(spines="asic: [spectrum4, spectrum4, spectrum4]"),
+        [
+            "line 9: spines.asic: 3 entries for 2 spines. Write as many as there are switches, or one word for all.",
+        ],
+    ),
+    Case(
+        "a chip that nobody knows",
+        model("asic: [spectrum4, spectrum5, spectrum4]"),
+        [
+            "line 8: leaves.asic[1]: 'spectrum5' is no chip that is known. Did you mean 'spectrum4'? Known here: spectrum4, spectrum2, spectrum3, tomahawk3, tomahawk4, tomahawk5. Introduce another one under asics.",
+        ],
+    ),
+    Case(
+        "no name of a chip",
+        model("asic: Spectrum-4"),
+        [
+            "line 8: leaves.asic: 'Spectrum-4' is not a chip's name (a to z, 0 to 9, - and _). Write one such as spectrum4.",
+        ],
+    ),
+    Case(
+        "a chip that is too slow",
+        model("asic: spectrum3").replace("speed_gbps: 400", "speed_gbps: 800"),
+        [
+            "line 8: leaves.asic: spectrum3 has no port of 800G, and the cables of leaves are that fast. Name the chip that is there, or correct speed_gbps.",
+        ],
+    ),
+    Case(
+        "links between switches that are too fast",
+        model(spines="asic: [spectrum4, spectrum3], speed_gbps: 800"),
+        [
+            "line 9: spines.asic[1]: spectrum3 has no port of 800G, and the cables of spines are that fast. Name the chip that is there, or correct speed_gbps.",
+        ],
+    ),
+    Case(
+        "ports of SONiC that nobody can count",
+        model("system: sonic"),
+        [
+            "line 8: leaves.port_step: is missing: SONiC counts lanes in the names of its ports, and nobody says how many a port has. Write it (8 where a port has eight lanes), or name the chip in leaves.asic.",
+        ],
+    ),
+    Case(
+        "headroom that does not add up",
+        model(
+            more="asics: {mine: {headroom: [{speed_gbps: 400, cable_metres: 5, size_bytes: 8, xon_bytes: 2, xoff_bytes: 7}]}}\n"
+        ),
+        [
+            "line 12: asics.mine.headroom[0].size_bytes: 8 is less than xon_bytes and xoff_bytes together (9). Compare with the vendor's table.",
+        ],
+    ),
+    Case(
+        "headroom that is there twice",
+        model(
+            more="asics:\n  mine:\n    headroom:\n"
+            + 2
+            * "    - {speed_gbps: 400, cable_metres: 5, size_bytes: 9, xon_bytes: 2, xoff_bytes: 7}\n"
+        ),
+        [
+            "line 16: asics.mine.headroom[1]: 400G over 5 m is there twice, first at asics.mine.headroom[0] (line 15). Keep one of them.",
+        ],
+    ),
+    Case(
+        "a queue that EOS does not have",
+        model(more="asics: {mine: {eos_queue: queue}}\n"),
+        [
+            "line 12: asics.mine.eos_queue: 'queue' is not a choice. Did you mean 'tx-queue'? Known here: tx-queue, uc-tx-queue.",
+        ],
+    ),
+    Case(
+        "storage on a leaf that there is not",
+        model(storage="{leaf: leaf1, port: Ethernet9, interface: ens1}"),
+        [
+            "line 11: storage[0].links[0].leaf: there is no leaf 'leaf1'. Did you mean 'leaf01'? Known here: leaf01, leaf02, leaf03.",
+        ],
+    ),
+    Case(
+        "storage on a port that there is not",
+        model(storage="{leaf: leaf01, port: Ethernet64, interface: ens1}"),
+        [
+            "line 11: storage[0].links[0].port: leaf01 has no port 'Ethernet64'. Its ports are Ethernet0 to Ethernet63.",
+        ],
+    ),
+    Case(
+        "storage on the port of a node",
+        model(storage="{leaf: leaf02, port: Ethernet2, interface: ens1}"),
+        [
+            "line 11: storage[0].links[0].port: 'Ethernet2' of leaf02 goes to a node. Free are Ethernet3 to Ethernet59.",
+        ],
+    ),
+    Case(
+        "storage on an uplink",
+        model(storage="{leaf: leaf02, port: Ethernet60, interface: ens1}"),
+        [
+            "line 11: storage[0].links[0].port: 'Ethernet60' of leaf02 goes to a spine. Free are Ethernet3 to Ethernet59.",
+        ],
+    ),
+    Case(
+        "storage where nothing is free",
+        model(storage="{leaf: leaf02, port: Ethernet2, interface: ens1}").replace(
+            "count: 3, ports: 64", "count: 3, ports: 7"
+        ),
+        [
+            "line 11: storage[0].links[0].port: 'Ethernet2' of leaf02 goes to a node. None is free.",
+        ],
+    ),
+    Case(
+        "two cables in one port, and two of one interface",
+        model(storage=2 * "{leaf: leaf02, port: Ethernet9, interface: ens1}, "),
+        [
+            "line 11: storage[0].links[1].interface: 'ens1' of storage01 is there twice. Give each cable its own.",
+            "line 11: storage[0].links[1].port: 'Ethernet9' of leaf02 is also that of storage[0].links[0] (line 11). Give each cable its own.",
+        ],
+    ),
+    Case(
+        "half a link",
+        model(storage="{leaf: leaf02}"),
+        [
+            "line 11: storage[0].links[0].port: is missing. Add it: the name of a switch port.",
+            "line 11: storage[0].links[0].interface: is missing. Add it: an interface name of at most 15 characters.",
+        ],
+    ),
+)
+
+
+def refused(text: str) -> list[str]:
+    try:
+        compile_model(read("cluster.yml", text))
+    except ModelError as refusal:
+        return [finding.text() for finding in refusal.findings]
+    return []
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_refused_in_these_words(case: Case) -> None:
+    assert refused(case.text) == case.lines

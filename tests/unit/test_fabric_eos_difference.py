@@ -1,0 +1,411 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What differs on an EOS switch: found whatever it looks like, and nothing of the operator's."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.asics import Value
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.eos import SYSTEM
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.eos.present import Present
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import (
+    Difference,
+    SwitchError,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.eos_intents import CONTRACTS, OTHER, TOMAHAWK5, leaf
+from tests.unit.eos_switch import CLASSES, DSCPS, Tree, empty, show, typed
+
+OWNED = "qos profile BAREMETAL_MPI_ROCE"
+
+
+def present(tree: Tree, **how: bool) -> Present:
+    text = show(tree, **how)
+    interfaces = {
+        f"Ethernet{number}/1": {"linkStatus": "connected", "bandwidth": 800 * 10**9}
+        for number in range(1, 4)
+    }
+    return Present("simulation 4.33.1F", text, text, interfaces, ())
+
+
+def difference(contract: dict[str, Any], tree: Tree, **how: bool) -> Difference:
+    intent = leaf(contract)
+    return SYSTEM.difference(intent, SYSTEM.wanted(intent), present(tree, **how))
+
+
+def converged(contract: dict[str, Any], tree: Tree) -> Tree:
+    return typed(tree, list(difference(contract, tree).steps.lines))
+
+
+# --- any configuration -----------------------------------------------------------------------
+
+PROFILE_LINES = st.sampled_from(
+    (
+        "qos trust cos",
+        "no qos trust",
+        "qos cos 3",
+        "priority-flow-control on",
+        "priority-flow-control priority 3 no-drop",
+        "priority-flow-control priority 5 no-drop",
+        "shape rate 40 percent",
+        "service-policy type qos input OPS-CLASSIFY",
+    )
+)
+QUEUE_LINES = st.sampled_from(
+    (
+        "no priority",
+        "priority strict",
+        "bandwidth percent 30",
+        "random-detect ecn count",
+        "random-detect ecn minimum-threshold 128 kbytes maximum-threshold 256 kbytes "
+        "max-mark-probability 5 weight 0",
+    )
+)
+INTERFACE_LINES = st.sampled_from(
+    (
+        "description to node01",
+        "no switchport",
+        "mtu 9214",
+        "mtu 1500",
+        "ip address 10.0.0.1/31",
+        "service-profile OPS",
+        "service-profile BAREMETAL_MPI_ROCE",
+        "service-profile BAREMETAL_MPI_ROCE_OLD",
+        "qos trust dscp",
+        "qos trust cos",
+        "priority-flow-control priority 3 no-drop",
+        "priority-flow-control priority 4 no-drop",
+        "no priority-flow-control pause watchdog",
+    )
+)
+SWITCH_LINES = st.sampled_from(
+    (
+        "hostname leaf01",
+        "qos rewrite dscp",
+        "priority-flow-control all off",
+        "priority-flow-control pause watchdog default timeout 5.00",
+        "priority-flow-control pause watchdog default recovery-time 10.0",
+        "priority-flow-control pause watchdog default polling-interval 0.100",
+        "priority-flow-control pause watchdog action notify-only",
+        "ip routing",
+        "qos random-detect ecn allow non-ect",
+    )
+)
+
+
+@st.composite
+def configurations(draw: st.DrawFn) -> Tree:
+    """What operators and former contracts leave on a switch, typed line by line."""
+    lines = draw(st.lists(SWITCH_LINES, max_size=6))
+    for _map in range(draw(st.integers(0, 4))):
+        dscps = draw(st.lists(st.integers(0, 63), min_size=1, max_size=9, unique=True))
+        suffix = draw(st.sampled_from(("", " drop-precedence 2")))
+        target = draw(st.integers(0, 7))
+        lines.append(f"qos map dscp {' '.join(map(str, dscps))} to traffic-class {target}{suffix}")
+    if draw(st.booleans()):
+        lines.append(f"qos map traffic-class 3 5 to tx-queue {draw(st.integers(0, 6))}")
+    lines += ["router bgp 65000", "neighbor 10.0.0.0 remote-as 65001", "exit"]
+    for name in ("OPS", "BAREMETAL_MPI_ROCE", "BAREMETAL_MPI_ROCE_OLD"):
+        if draw(st.booleans()):
+            lines += [f"qos profile {name}", *draw(st.lists(PROFILE_LINES, max_size=4))]
+            lines += [*draw(_queues()), "exit"]
+    for name in ("Ethernet1/1", "Ethernet2/1", "Ethernet3/1", "Port-Channel7"):
+        lines += [f"interface {name}", *draw(st.lists(INTERFACE_LINES, max_size=5))]
+        lines += [*draw(_queues()), "exit"]
+    return typed(empty(), lines)
+
+
+@st.composite
+def _queues(draw: st.DrawFn) -> list[str]:
+    lines = []
+    for queue in draw(st.sets(st.sampled_from((0, 3, 5, 6)), max_size=3)):
+        lines += [f"tx-queue {queue}", *draw(st.lists(QUEUE_LINES, max_size=3)), "exit"]
+    return lines
+
+
+def operators(tree: Tree, classes: set[int]) -> Tree:
+    """What nobody but the operator may change, by a description of its own."""
+    rest = copy.deepcopy(tree)
+    del rest[DSCPS]
+    rest[CLASSES] = [queue for number, queue in enumerate(tree[CLASSES]) if number not in classes]
+    for line in list(rest):
+        watched = "priority-flow-control", "qos rewrite dscp", OWNED
+        if line.startswith(watched):
+            del rest[line]
+        elif line.startswith("interface ") and line[10:] in ("Ethernet1/1", "Ethernet2/1"):
+            rest[line] = {below for below in rest[line] if _is_not_contract(below)}
+        elif line.startswith("interface "):
+            own = "service-profile BAREMETAL"
+            rest[line] = {b: v for b, v in rest[line].items() if not b.startswith(own)}
+    return {line: below for line, below in rest.items() if below != set()}
+
+
+def _is_not_contract(line: str) -> bool:
+    return line.startswith(("description", "no switchport", "ip address"))
+
+
+def pruned(tree: Tree) -> Tree:
+    """Without what says nothing: defaults that are written out, blocks without a line."""
+    kept: Tree = {}
+    for line, below in tree.items():
+        value = pruned(below) if isinstance(below, dict) else below
+        empty_block = value == {} and not line.startswith(("qos profile", "router"))
+        if line not in ("priority strict", "mtu 1500") and not empty_block:
+            kept[line] = value
+    return kept
+
+
+@settings(max_examples=40, deadline=None)
+@given(configurations(), st.sampled_from(CONTRACTS), st.booleans(), st.booleans())
+def test_after_the_lines_nothing_differs_and_the_operator_has_what_he_had(
+    tree: Tree, contract: dict[str, Any], grouped: bool, defaults: bool
+) -> None:
+    first = difference(contract, tree, grouped=grouped, defaults=defaults)
+    after = typed(tree, list(first.steps.lines))
+    for shown in (True, False):
+        assert not difference(contract, after, grouped=shown, defaults=not shown)
+    classes = {queue.traffic_class for queue in leaf(contract).fabric.queues}
+    assert operators(after, classes) == operators(tree, classes)
+    back = typed(after, list(first.steps.undo))
+    assert pruned(back) == pruned(tree)
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.permutations(CONTRACTS))
+def test_from_one_contract_to_another(contracts: list[dict[str, Any]]) -> None:
+    tree = empty()
+    for contract in contracts:
+        tree = converged(contract, tree)
+        assert not difference(contract, tree)
+
+
+# --- single findings ---------------------------------------------------------------------------
+
+
+def test_a_switch_that_keeps_the_contract_needs_nothing() -> None:
+    found = difference({}, converged({}, empty()))
+    assert not found
+    assert found.changes == ()
+    assert found.before == found.after == ""
+    assert found.impact.level == "none"
+    assert found.steps.lines == ()
+
+
+def drifted(*lines: str) -> Difference:
+    return difference({}, typed(converged({}, empty()), list(lines)))
+
+
+DRIFT = {
+    "dscp": (
+        ["qos map dscp 26 to traffic-class 0"],
+        ("qos map dscp 26", "traffic-class 0", "traffic-class 3"),
+    ),
+    "drop precedence": (
+        ["qos map dscp 48 to traffic-class 6 drop-precedence 2"],
+        ("qos map dscp 48", "traffic-class 6 drop-precedence 2", "traffic-class 6"),
+    ),
+    "queue map": (
+        ["qos map traffic-class 3 to tx-queue 1"],
+        (
+            "qos map traffic-class 3",
+            "qos map traffic-class 3 to tx-queue 1",
+            "qos map traffic-class 3 to tx-queue 3",
+        ),
+    ),
+    "second lossless priority": (
+        [OWNED, "priority-flow-control priority 4 no-drop"],
+        (
+            f"{OWNED} priority-flow-control priority 4",
+            "priority-flow-control priority 4 no-drop",
+            None,
+        ),
+    ),
+    "PFC off": (
+        ["priority-flow-control all off"],
+        ("priority-flow-control all off", "priority-flow-control all off", None),
+    ),
+    "CNP shared": (
+        [OWNED, "tx-queue 6", "no priority"],
+        (f"{OWNED} tx-queue 6 priority", "no priority", "priority strict"),
+    ),
+    "remarking": (["qos rewrite dscp"], ("qos rewrite dscp", "qos rewrite dscp", None)),
+    "mtu": (
+        ["interface Ethernet2/1", "mtu 9000"],
+        ("interface Ethernet2/1 mtu", "mtu 9000", "mtu 9198"),
+    ),
+    "profile of the operator": (
+        ["interface Ethernet1/1", "service-profile OPS"],
+        (
+            "interface Ethernet1/1 service-profile",
+            "service-profile OPS",
+            "service-profile BAREMETAL_MPI_ROCE",
+        ),
+    ),
+    "trust of the port itself": (
+        ["interface Ethernet1/1", "qos trust cos"],
+        ("interface Ethernet1/1 qos trust", "qos trust cos", None),
+    ),
+    "watchdog": (
+        ["priority-flow-control pause watchdog default timeout 2.00"],
+        (
+            "priority-flow-control pause watchdog default timeout",
+            "priority-flow-control pause watchdog default timeout 2.00",
+            "priority-flow-control pause watchdog default timeout 0.2",
+        ),
+    ),
+    "port that left the model": (
+        ["interface Ethernet3/1", "service-profile BAREMETAL_MPI_ROCE"],
+        (
+            "interface Ethernet3/1 service-profile",
+            "service-profile BAREMETAL_MPI_ROCE",
+            None,
+        ),
+    ),
+    "old object": (
+        [f"{OWNED}_OLD", "qos cos 3"],
+        (f"{OWNED}_OLD", f"{OWNED}_OLD", None),
+    ),
+}
+
+
+@pytest.mark.parametrize(("lines", "change"), DRIFT.values(), ids=DRIFT)
+def test_drift_is_one_change_with_both_values(lines: list[str], change: tuple[Any, ...]) -> None:
+    found = drifted(*lines)
+    assert [(one.path, one.found, one.wanted) for one in found.changes] == [change]
+    assert found.impact.level == "loss"
+    for text, value in ((found.before, change[1]), (found.after, change[2])):
+        assert value is None or value in text
+
+
+SAME = {
+    "as EOS may write a number": [
+        "priority-flow-control pause watchdog default timeout 0.20",
+        "priority-flow-control pause watchdog default polling-interval 0.100",
+    ],
+    "thresholds in another unit": [
+        OWNED,
+        "tx-queue 3",
+        "random-detect ecn minimum-threshold 150 kbytes maximum-threshold 1500 kbytes "
+        "max-mark-probability 100 weight 0",
+    ],
+    "polling left out": ["no priority-flow-control pause watchdog default polling-interval"],
+    "the profile said again": ["interface Ethernet1/1", "qos trust dscp"],
+    "counting marks": ["interface Ethernet1/1", "tx-queue 3", "random-detect ecn count"],
+    "what the operator has": [
+        "qos profile OPS",
+        "qos cos 5",
+        "exit",
+        "interface Ethernet3/1",
+        "service-profile OPS",
+        "mtu 1400",
+    ],
+}
+
+
+@pytest.mark.parametrize("lines", SAME.values(), ids=SAME)
+def test_what_says_the_same_is_no_difference(lines: list[str]) -> None:
+    assert not drifted(*lines)
+
+
+def test_a_banner_is_no_configuration() -> None:
+    tree = converged({}, empty())
+    text = show(tree).replace(
+        "!\nend\n", "banner motd\ninterface Ethernet1/1\n   mtu 68\nEOF\n!\nend\n"
+    )
+    intent = leaf()
+    found = Present("", text, text, {port.name: {} for port in intent.ports}, ())
+    assert not SYSTEM.difference(intent, SYSTEM.wanted(intent), found)
+
+
+def test_names_of_dscps_that_move_together_are_told_together() -> None:
+    paths = [change.path for change in difference({}, empty()).changes]
+    assert "qos map dscp 16 17 18 19 20 21 22 23" in paths
+    assert sum(path.startswith("qos map dscp") for path in paths) == 7
+
+
+def test_objects_come_before_their_users_and_go_after_them() -> None:
+    tree = typed(
+        empty(),
+        [f"{OWNED}_OLD", "qos cos 3", "interface Ethernet1/1", f"service-{OWNED[4:]}_OLD"],
+    )
+    lines = list(difference({}, tree).steps.lines)
+    assert (
+        lines.index(OWNED) < lines.index("interface Ethernet1/1") < lines.index(f"no {OWNED}_OLD")
+    )
+
+
+def test_a_new_profile_is_typed_in_full() -> None:
+    """A chip whose defaults are others than the documented ones gets the contract all the same."""
+    lines = difference({}, empty()).steps.lines
+    assert "priority strict" in lines
+    assert "qos map traffic-class 0 to tx-queue 0" in lines
+
+
+def test_the_cost_names_ports_and_what_is_not_known() -> None:
+    losses = " / ".join(difference({}, empty()).impact.losses)
+    assert "PFC and queues are set anew on 2 ports (Ethernet1/1, Ethernet2/1)" in losses
+    assert "the MTU of 2 ports" in losses
+    assert "EOS does not say" in losses
+    assert "the whole switch" in losses
+
+
+def test_a_port_that_is_not_there_is_named_with_the_way_out() -> None:
+    intent = leaf(ports=5)
+    with pytest.raises(SwitchError, match=r"leaf01 has no port Ethernet4/1, Ethernet5/1\. Break"):
+        SYSTEM.difference(intent, SYSTEM.wanted(intent), present(empty()))
+
+
+def test_a_port_of_a_port_channel_is_refused() -> None:
+    tree = typed(empty(), ["interface Ethernet2/1", "channel-group 7 mode active"])
+    with pytest.raises(SwitchError, match="Ethernet2/1 belongs to a port channel"):
+        difference({}, tree)
+
+
+@pytest.mark.parametrize("line", ["flowcontrol receive on", "flowcontrol send desired"])
+def test_a_port_that_pauses_the_whole_link_is_refused(line: str) -> None:
+    tree = converged({}, empty())
+    with pytest.raises(SwitchError, match=r"Ethernet2/1 pauses the whole link.*no flowcontrol"):
+        difference({}, typed(tree, ["interface Ethernet2/1", line]))
+    assert not difference({}, typed(tree, ["interface Ethernet9/1", line]))
+    off = f"{line.rpartition(' ')[0]} off"
+    assert not difference({}, typed(tree, ["interface Ethernet2/1", off]))
+
+
+def test_what_is_in_force_and_not_saved_is_a_change_without_cost() -> None:
+    intent = leaf()
+    tree = converged({}, empty())
+    found = present(tree)
+    unsaved = Present(found.version, found.running, show(empty()), found.interfaces, ())
+    change = SYSTEM.difference(intent, SYSTEM.wanted(intent), unsaved)
+    assert [one.path for one in change.changes] == ["startup-config"]
+    assert change.impact.level == "none"
+    waiting = Present(found.version, found.running, show(empty()), found.interfaces, (), True)
+    assert not SYSTEM.difference(intent, SYSTEM.wanted(intent), waiting)
+
+
+def test_with_the_watchdog_off_its_lines_go() -> None:
+    tree = converged({}, empty())
+    quiet = difference({"pfc": {"watchdog": {"enabled": False}}}, tree)
+    assert len(quiet.changes) == 4
+    assert all(change.wanted is None for change in quiet.changes)
+
+
+def test_headroom_under_our_name_is_applied_and_goes_with_the_values() -> None:
+    asic = replace(TOMAHAWK5, values=(Value(800, 50, 500000, 20000, 480000),))
+    intent = leaf(asic=asic)
+    wanted = SYSTEM.wanted(intent)
+    first = SYSTEM.difference(intent, wanted, present(empty()))
+    tree = typed(empty(), list(first.steps.lines))
+    assert not SYSTEM.difference(intent, wanted, present(tree))
+    assert any("buffers of the whole switch" in loss for loss in first.impact.losses)
+    gone = typed(tree, list(difference({}, tree).steps.lines))
+    assert "mmu" not in show(gone)
+
+
+def test_other_contracts_differ_from_each_other() -> None:
+    assert difference(OTHER, converged({}, empty()))

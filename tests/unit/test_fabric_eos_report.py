@@ -1,0 +1,109 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What an EOS switch says it does, in the terms of the contract."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.eos import SYSTEM
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.eos.present import (
+    Present,
+    abandoned_sessions,
+    session_with_timer,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.report import (
+    EcnReport,
+    Neighbour,
+    PortReport,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos.fabric import PfcWatchdog
+
+from tests.unit.eos_intents import OTHER, leaf
+from tests.unit.eos_switch import empty, show, typed
+
+UP = {"linkStatus": "connected", "bandwidth": 400 * 10**9}
+
+
+def reported(contract: dict[str, Any], *lines: str, **more: Any) -> PortReport:
+    """Port 1 of a switch that keeps the contract, after these lines."""
+    intent = leaf(contract)
+    wanted = SYSTEM.wanted(intent)
+    interfaces = {"Ethernet1/1": UP, "Ethernet2/1": {**UP, "linkStatus": "notconnect"}}
+    bare = Present("x", show(empty()), "", interfaces, ())
+    tree = typed(empty(), list(SYSTEM.difference(intent, wanted, bare).steps.lines))
+    text = show(typed(tree, list(lines)))
+    return SYSTEM.report(intent, replace(bare, running=text, **more)).ports[0]
+
+
+def test_a_switch_that_keeps_the_contract_reports_it() -> None:
+    fabric = leaf(OTHER).fabric
+    assert reported(OTHER) == PortReport(
+        name="Ethernet1/1",
+        present=True,
+        up=True,
+        speed_gbps=400,
+        mtu_ip=9214,
+        trust="dscp",
+        dscp_to_traffic_class=fabric.dscp_to_traffic_class,
+        pfc_priorities=(4,),
+        lossless_priorities=(4,),
+        strict_queues=(7,),
+        weights={0: 25, 2: 15, 4: 60},
+        ecn={4: EcnReport(166912, 239616, 5)},
+        watchdog=fabric.watchdog,
+    )
+
+
+def test_a_switch_that_was_never_told_reports_the_defaults_of_eos() -> None:
+    found = SYSTEM.report(leaf(), Present("x", show(empty()), "", {"Ethernet1/1": UP}, ()))
+    port, missing = found.ports
+    assert (port.mtu_ip, port.trust, port.pfc_priorities) == (1500, "pcp", ())
+    assert port.dscp_to_traffic_class is not None
+    assert port.dscp_to_traffic_class[:9] == (1, 1, 1, 1, 1, 1, 1, 1, 0)
+    assert port.strict_queues == (0, 3, 6)
+    assert port.watchdog == PfcWatchdog(False, 0, 0, 0, "errdisable")
+    assert missing == PortReport("Ethernet2/1", present=False)
+
+
+def test_what_the_port_says_itself_comes_first() -> None:
+    port = reported({}, "interface Ethernet1/1", "qos trust cos", "tx-queue 6", "no priority")
+    assert (port.trust, port.strict_queues) == ("pcp", ())
+
+
+def test_pfc_off_for_all_is_off() -> None:
+    assert reported({}, "priority-flow-control all off").pfc_priorities == ()
+
+
+def test_untrusted_and_routed_ports() -> None:
+    at_port = "interface Ethernet1/1"
+    assert reported({}, at_port, "no qos trust").trust == "none"
+    alone = [at_port, "no service-profile", "no switchport"]
+    assert reported({}, *alone).trust == "dscp"
+
+
+def test_neighbours_by_name_or_by_address() -> None:
+    heard = {"port": "Ethernet1/1", "neighborPort": "rail0", "neighborDevice": "node01"}
+    assert reported({}, neighbours=(heard,)).neighbour == Neighbour("node01", "rail0")
+    nic = {**heard, "neighborPort": "B8CE.F6AA.BB01", "neighborDevice": "b8ce.f6aa.bb01"}
+    assert reported({}, neighbours=(nic,)).neighbour == Neighbour("", "b8:ce:f6:aa:bb:01")
+    assert reported({}).neighbour is None
+
+
+def test_whether_neighbours_could_be_read() -> None:
+    bare = Present("DCS-7060X6 4.33.1F", show(empty()), "", {}, None)
+    found = SYSTEM.report(leaf(), bare)
+    assert (found.lldp, found.version, found.system) == (False, "DCS-7060X6 4.33.1F", "eos")
+
+
+def test_sessions_are_read_as_old_and_new_releases_say_them() -> None:
+    new = {"sessions": {"a": {"state": "committed"}}, "commitTimerSessionName": "a"}
+    old = {"sessions": {"b": {"state": "pendingCommitTimer"}}}
+    none = {"sessions": {"a": {"state": "committed"}, "baremetal-1": {"state": "pending"}}}
+    assert (session_with_timer(new), session_with_timer(old), session_with_timer(none)) == (
+        "a",
+        "b",
+        "",
+    )
+    assert abandoned_sessions({**none, "x": 1}) == ["baremetal-1"]
+    assert abandoned_sessions({"sessions": {"ops": {"state": "pending"}}}) == []

@@ -1,0 +1,182 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""An EOS switch over HTTPS, from one state to another with everything that can go wrong on the way.
+
+The simulation was written from the vendor's documents by somebody else than the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric import session
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.eos import SYSTEM, connect
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.eos.eapi import Eapi
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.session import Outcome
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import Login
+
+from tests.unit.eos_intents import OTHER, QUIET, leaf
+from tests.unit.https_server import LOOPBACK, Authority
+from tests.unit.virtual_switch import PASSWORD, USER, VirtualSwitch, wait_until
+
+PORTS = [
+    {
+        "name": f"Ethernet{number}/1",
+        "speed_gbps": 800,
+        "peer": f"node{number:02}",
+        "peer_interface": "rail0",
+        "peer_mac": None,
+    }
+    for number in (1, 2, 3)
+]
+OPERATORS = [
+    "qos profile OPS", "qos cos 5", "exit",
+    "interface Ethernet3/1", "description spare", "service-profile OPS", "exit",
+    "interface Ethernet1/1", "description node01", "no switchport",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture
+def release() -> str:
+    return "4.33.1F"
+
+
+@pytest.fixture
+def virtual(release: str, tmp_path: Path, authority: Authority) -> Iterator[VirtualSwitch]:
+    description: dict[str, Any] = {"name": "leaf01", "system": "eos", "asic": "tomahawk5"}
+    switch = VirtualSwitch(
+        tmp_path / "leaf01", authority, {**description, "release": release, "ports": PORTS}
+    )
+    yield switch
+    switch.stop()
+
+
+def login(virtual: VirtualSwitch, authority: Authority) -> Login:
+    return Login(LOOPBACK, virtual.port, USER, PASSWORD, "", str(authority.ca_file), 5)
+
+
+def typed(virtual: VirtualSwitch, authority: Authority, *lines: str) -> None:
+    with Eapi(login(virtual, authority)) as eapi:
+        eapi.texts(["configure", *lines])
+
+
+def running(virtual: VirtualSwitch, authority: Authority) -> str:
+    with Eapi(login(virtual, authority)) as eapi:
+        return eapi.texts(["show running-config"])[0]
+
+
+def run(
+    virtual: VirtualSwitch, authority: Authority, contract: Any = None, confirm_s: int = 60
+) -> Outcome:
+    return session.run(
+        SYSTEM,
+        connect(login(virtual, authority)),
+        leaf(contract),
+        apply=True,
+        confirm_s=confirm_s,
+    )
+
+
+@pytest.mark.parametrize("release", ["4.33.1F", "4.30.1F"])
+def test_from_the_factory_to_one_contract_and_to_the_next(
+    virtual: VirtualSwitch, authority: Authority
+) -> None:
+    typed(virtual, authority, *OPERATORS)
+    for contract in ({}, OTHER, {}, QUIET, OTHER):
+        changed = run(virtual, authority, contract)
+        assert (changed.error, changed.changed) == ("", True)
+        again = run(virtual, authority, contract)
+        assert (again.error, again.changed) == ("", False)
+        assert changed.report is not None
+        assert "simulation" in changed.report.version.lower()
+        port = changed.report.ports[0]
+        fabric = leaf(contract).fabric
+        assert port.mtu_ip == fabric.mtu_ip
+        assert port.pfc_priorities == fabric.pfc_priorities
+        assert port.dscp_to_traffic_class == fabric.dscp_to_traffic_class
+        assert port.trust == "dscp"
+        assert port.neighbour is not None
+        assert port.neighbour.system == "node01"
+    text = running(virtual, authority)
+    assert "   description spare\n" in text
+    assert "   service-profile OPS\n" in text
+    virtual.reboot()
+    assert not run(virtual, authority, OTHER).changed
+
+
+def test_an_unchanged_switch_sees_no_session(virtual: VirtualSwitch, authority: Authority) -> None:
+    run(virtual, authority)
+    before = len(virtual.log)
+    run(virtual, authority)
+    assert not any(line.startswith("session") for line in virtual.log[before:])
+
+
+def test_drift_by_hand_is_repaired(virtual: VirtualSwitch, authority: Authority) -> None:
+    run(virtual, authority)
+    typed(
+        virtual,
+        authority,
+        "qos map dscp 26 to traffic-class 0",
+        "qos profile BAREMETAL_MPI_ROCE",
+        "priority-flow-control priority 4 no-drop",
+        "tx-queue 6",
+        "no priority",
+        "interface Ethernet2/1",
+        "mtu 9000",
+        "priority-flow-control pause watchdog default polling-interval 0.05",
+    )
+    repaired = run(virtual, authority)
+    assert repaired.error == ""
+    assert repaired.difference is not None
+    assert len(repaired.difference.changes) == 5
+    assert not run(virtual, authority).changed
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ({"apply": "rejected"}, "refused the configuration"),
+        ({"apply": "partial"}, "does not have the change that it accepted"),
+        ({"apply": "cut", "seconds": 0.3}, "cut"),
+        ({"apply": "disk_full"}, "No space left on device"),
+        ({"confirm": "lost"}, "not known to be kept"),
+    ],
+    ids=["rejected", "partial", "cut", "disk full", "confirmation lost"],
+)
+def test_each_fault_leaves_the_former_state(
+    virtual: VirtualSwitch,
+    authority: Authority,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: dict[str, Any],
+    words: str,
+) -> None:
+    monkeypatch.setattr(
+        "ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.eos.switch.RETRY_S", 0.1
+    )
+    typed(virtual, authority, *OPERATORS)
+    before = running(virtual, authority)
+    virtual.fault(**fault, times=1)
+    outcome = run(virtual, authority)
+    assert words in outcome.error
+    assert outcome.restored
+    assert running(virtual, authority) == before
+    virtual.heal()
+    assert run(virtual, authority).error == ""
+
+
+def test_a_run_that_was_killed_is_told_of_and_repaired_when_the_timer_ends(
+    virtual: VirtualSwitch, authority: Authority
+) -> None:
+    killed = connect(login(virtual, authority))
+    wanted = SYSTEM.wanted(leaf())
+    killed.apply(SYSTEM.difference(leaf(), wanted, killed.read()), 6)
+    assert "earlier run still waits to be confirmed" in run(virtual, authority).error
+    wait_until(lambda: any("rolled_back" in line for line in virtual.log))
+    assert run(virtual, authority).error == ""

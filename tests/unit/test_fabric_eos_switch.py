@@ -1,0 +1,364 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Changing an EOS switch: whatever happens on the way, it keeps the whole change or none of it."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Optional
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.eos import (
+    SYSTEM,
+    connect,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.eos.switch import (
+    SAVE,
+    EosSwitch,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import (
+    Difference,
+    Login,
+    SwitchError,
+)
+
+from tests.unit.eos_intents import leaf
+from tests.unit.eos_switch import FakeEos, empty, show, typed
+
+LOGIN = Login("192.0.2.1", user="ops", password="horse-staple", timeout_s=1)
+
+
+class Time:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def clock(self) -> float:
+        return self.now
+
+
+def switch(fake: FakeEos, when: Optional[Time] = None) -> EosSwitch:
+    when = when or Time()
+    return EosSwitch(LOGIN, fake.transport, sleep=when.sleep, clock=when.clock)
+
+
+def difference(one: Any) -> Difference:
+    intent = leaf()
+    return SYSTEM.difference(intent, SYSTEM.wanted(intent), one.read())
+
+
+@pytest.fixture
+def fake() -> FakeEos:
+    operators = ["hostname leaf01", "router bgp 65000", "neighbor 10.0.0.0 remote-as 65001"]
+    return FakeEos(typed(empty(), operators))
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["4.32 and later", "before 4.32"])
+def test_a_change_is_applied_proved_and_saved(fake: FakeEos, old: bool) -> None:
+    fake.old = old
+    one = switch(fake)
+    applied = one.apply(difference(one), 305)
+    assert fake.typed("commit timer") == ["commit timer 00:05:05"]
+    assert fake.startup != fake.running
+    assert not difference(one)
+    applied.confirm()
+    assert fake.timer is None
+    assert fake.startup == fake.running
+    assert not difference(switch(fake))
+
+
+def test_reading_opens_no_session_and_changes_nothing(fake: FakeEos) -> None:
+    before = copy.deepcopy(fake.running)
+    difference(switch(fake))
+    assert fake.typed("configure") == []
+    assert fake.running == before
+
+
+def test_left_alone_the_switch_undoes_it(fake: FakeEos) -> None:
+    before, startup = copy.deepcopy(fake.running), copy.deepcopy(fake.startup)
+    one = switch(fake)
+    one.apply(difference(one), 300)
+    fake.timer_ends()
+    assert (fake.running, fake.startup) == (before, startup)
+
+
+def test_rollback_brings_the_former_state_and_may_be_asked_twice(fake: FakeEos) -> None:
+    before = copy.deepcopy(fake.running)
+    one = switch(fake)
+    first = difference(one)
+    applied = one.apply(first, 300)
+    applied.rollback()
+    applied.rollback()
+    assert fake.running == fake.startup == before
+    assert difference(one).changes == first.changes
+
+
+def test_an_abort_that_leaves_the_change_in_force_is_no_rollback(fake: FakeEos) -> None:
+    one = switch(fake)
+    applied = one.apply(difference(one), 300)
+    fake.faults = {"ignores abort"}
+    with pytest.raises(SwitchError, match=r"session baremetal-\w+ was aborted, and is still in"):
+        applied.rollback()
+    assert fake.timer is not None
+
+
+def test_a_failed_session_that_cannot_be_aborted_is_not_called_gone(fake: FakeEos) -> None:
+    fake.faults = {"lost after commit timer", "ignores abort"}
+    one = switch(fake)
+    with pytest.raises(SwitchError, match="Whether anything of it is in force is not known") as at:
+        one.apply(difference(one), 300)
+    assert "was aborted, and is still in force" in str(at.value)
+
+
+STATUS, SESSIONS = "show interfaces status", "show configuration sessions detail"
+LLDP = "show lldp neighbors"
+
+
+@pytest.mark.parametrize(
+    ("command", "lie", "words"),
+    [
+        (STATUS, [1], "`show interfaces status`: the answer is a list"),
+        (STATUS, {"interfaceStatuses": ["Ethernet1/1"]}, "interfaceStatuses is a list"),
+        (STATUS, {"interfaceStatuses": {"Ethernet1/1": "up"}}, "Ethernet1/1 is a text"),
+        (
+            STATUS,
+            {"interfaceStatuses": {"Ethernet1/1": {"bandwidth": "fast"}}},
+            "interfaceStatuses Ethernet1/1 bandwidth is a text",
+        ),
+        (SESSIONS, {"sessions": ["ops"]}, "sessions is a list"),
+        (SESSIONS, {"sessions": {"ops": 1}}, "sessions ops is a number"),
+        (LLDP, {"lldpNeighbors": {"Ethernet1/1": {}}}, "lldpNeighbors is an object"),
+        (LLDP, {"lldpNeighbors": ["leaf02"]}, "an entry of lldpNeighbors is a text"),
+        ("show running-config", "no object", "`show running-config`: the answer is a text"),
+        ("show version", 7, "`show version`: the answer is a number"),
+    ],
+)
+def test_an_answer_that_cannot_be_is_told_with_switch_and_place(
+    fake: FakeEos, command: str, lie: Any, words: str
+) -> None:
+    fake.lies = {command: lie}
+    with pytest.raises(SwitchError) as caught:
+        switch(fake).read()
+    assert "192.0.2.1 port 443: " in str(caught.value) and words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "interface Ethernet1/1\n   mtu jumbo",
+        "interface Ethernet1/1\n   mtu \u00b2",
+        "qos map dscp 1-2-3 to traffic-class 3",
+        "qos map dscp 0-99999999999 to traffic-class 3",
+        "priority-flow-control pause watchdog default timeout soon",
+        "priority-flow-control pause watchdog default polling-interval 1.2.3",
+        "qos profile BAREMETAL_MPI_ROCE\n   tx-queue 3\n      bandwidth percent \u00b2",
+    ],
+)
+def test_no_number_where_one_belongs_is_a_difference_and_no_fault(fake: FakeEos, line: str) -> None:
+    one = switch(fake)
+    one.apply(difference(one), 300).confirm()
+    running = f"{show(fake.running)}\n{line}\n"
+    fake.lies = {"show running-config": {"output": running}}
+    present, intent = one.read(), leaf()
+    SYSTEM.difference(intent, SYSTEM.wanted(intent), present)
+    report = SYSTEM.report(intent, present)
+    assert ("mtu" in line) == (report.ports[0].mtu_ip is None)
+
+
+def test_a_refused_line_leaves_nothing_and_is_told_in_eos_words(fake: FakeEos) -> None:
+    before = copy.deepcopy(fake.running)
+    fake.faults = {"refuses service-profile"}
+    one = switch(fake)
+    with pytest.raises(SwitchError) as error:
+        one.apply(difference(one), 300)
+    text = str(error.value)
+    assert "192.0.2.1 port 443: EOS refuses `service-profile BAREMETAL_MPI_ROCE`" in text
+    assert "Invalid input (at token 0: 'service-profile')" in text
+    assert "Nothing of it is in force." in text
+    assert fake.running == before
+    assert "pending" not in fake.sessions.values()
+
+
+def test_a_refused_commit_leaves_nothing(fake: FakeEos) -> None:
+    before = copy.deepcopy(fake.running)
+    fake.faults = {"refuses commit"}
+    one = switch(fake)
+    with pytest.raises(SwitchError, match=r"not enough hardware resources.*Nothing of it is in"):
+        one.apply(difference(one), 300)
+    assert fake.running == before
+
+
+def test_an_answer_that_is_lost_after_the_commit_is_undone(fake: FakeEos) -> None:
+    before = copy.deepcopy(fake.running)
+    fake.faults = {"lost after commit timer"}
+    one = switch(fake)
+    with pytest.raises(SwitchError, match="Nothing of it is in force"):
+        one.apply(difference(one), 300)
+    assert fake.running == before
+    assert fake.timer is None
+
+
+def test_a_switch_that_stays_away_is_asked_for_a_while(fake: FakeEos) -> None:
+    when = Time()
+    one = switch(fake, when)
+    applied = one.apply(difference(one), 300)
+    fake.faults = {"dead"}
+    with pytest.raises(SwitchError, match=r"timed out|no connection"):
+        applied.rollback()
+    assert 60 < when.now < 200
+
+
+def test_a_full_disk_is_told_and_the_former_state_comes_back(fake: FakeEos) -> None:
+    before = copy.deepcopy(fake.running)
+    one = switch(fake)
+    first = difference(one)
+    applied = one.apply(first, 300)
+    fake.faults = {"full"}
+    with pytest.raises(SwitchError, match=r"did not save .*No space left on device.*flash"):
+        applied.confirm()
+    applied.rollback()
+    assert fake.startup == before
+    assert difference(switch(fake)).changes == first.changes
+
+
+def test_what_the_operator_did_not_save_is_not_saved_for_him_when_it_fails(fake: FakeEos) -> None:
+    fake.startup = empty()
+    one = switch(fake)
+    applied = one.apply(difference(one), 300)
+    fake.faults = {"full"}
+    with pytest.raises(SwitchError):
+        applied.confirm()
+    fake.faults = set()
+    applied.rollback()
+    assert fake.startup == empty()
+
+
+def test_a_confirmation_whose_answer_is_lost_is_undone_as_well(fake: FakeEos) -> None:
+    one = switch(fake)
+    first = difference(one)
+    applied = one.apply(first, 300)
+    fake.faults = {"lost after confirm"}
+    with pytest.raises(SwitchError):
+        applied.confirm()
+    assert fake.timer is None
+    applied.rollback()
+    assert difference(switch(fake)).changes == first.changes
+
+
+def test_a_saved_change_is_taken_out_of_what_is_saved(fake: FakeEos) -> None:
+    """Confirmed and saved, and only then the connection broke."""
+    one = switch(fake)
+    first = difference(one)
+    applied = one.apply(first, 300)
+    applied.confirm()
+    applied.rollback()
+    assert difference(switch(fake)).changes == first.changes
+    assert fake.startup == fake.running
+
+
+def test_a_confirmation_that_does_not_stick_is_an_error(fake: FakeEos) -> None:
+    one = switch(fake)
+    applied = one.apply(difference(one), 300)
+    fake.faults = {"confirm lost"}
+    with pytest.raises(SwitchError, match="still waits to be confirmed"):
+        applied.confirm()
+    applied.rollback()
+    assert fake.timer is None
+
+
+def test_what_its_timer_has_undone_is_not_confirmed(fake: FakeEos) -> None:
+    before = copy.deepcopy(fake.running)
+    one = switch(fake)
+    applied = one.apply(difference(one), 300)
+    fake.timer_ends()
+    with pytest.raises(SwitchError, match="its timer has ended, and EOS has undone it"):
+        applied.confirm()
+    assert not fake.typed(SAVE)
+    applied.rollback()
+    assert fake.running == fake.startup == before
+
+
+def test_a_timer_that_ends_at_the_confirmation_is_seen(fake: FakeEos) -> None:
+    """Whatever EOS answers to a commit of a session that is over."""
+    before = copy.deepcopy(fake.running)
+    one = switch(fake)
+    applied = one.apply(difference(one), 300)
+    fake.faults = {"timer ends at confirm"}
+    with pytest.raises(SwitchError, match="not what is in force now"):
+        applied.confirm()
+    assert not fake.typed(SAVE) and fake.running == before
+
+
+def test_what_was_not_taken_shows_when_it_is_read_back(fake: FakeEos) -> None:
+    fake.faults = {"ignores mtu"}
+    one = switch(fake)
+    one.apply(difference(one), 300)
+    assert {change.path.split()[-1] for change in difference(one).changes} == {"mtu"}
+
+
+def test_an_earlier_run_whose_timer_still_runs_is_no_success(fake: FakeEos) -> None:
+    killed = switch(fake)
+    killed.apply(difference(killed), 300)
+    with pytest.raises(SwitchError, match=r"earlier run still waits.*baremetal-.*run again"):
+        switch(fake).read()
+    assert not difference(killed)
+
+
+def test_abandoned_sessions_of_ours_are_aborted_and_no_others(fake: FakeEos) -> None:
+    fake.sessions = {"baremetal-dead": "pending", "ops": "pending"}
+    one = switch(fake)
+    one.apply(difference(one), 300)
+    assert fake.sessions["baremetal-dead"] == "aborted"
+    assert fake.sessions["ops"] == "pending"
+
+
+def test_somebody_elses_timer_is_respected(fake: FakeEos) -> None:
+    one = switch(fake)
+    first = difference(one)
+    fake.timer = ("ops", fake.running)
+    with pytest.raises(SwitchError, match="session ops is in force and waits"):
+        one.apply(first, 300)
+    assert fake.timer is not None
+
+
+def test_what_is_in_force_is_only_saved(fake: FakeEos) -> None:
+    one = switch(fake)
+    one.apply(difference(one), 300).confirm()
+    fake.startup = empty()
+    fake.calls.clear()
+    unsaved = difference(one)
+    applied = one.apply(unsaved, 300)
+    assert fake.startup == fake.running
+    assert fake.typed("configure") == []
+    assert not difference(one)
+    applied.confirm()
+    applied.rollback()
+    assert fake.startup == fake.running
+
+
+def test_a_switch_without_lldp_is_read_all_the_same(fake: FakeEos) -> None:
+    fake.faults = {"no lldp"}
+    assert switch(fake).read().neighbours is None
+
+
+def test_a_user_without_privileges_is_told_what_is_missing(fake: FakeEos) -> None:
+    fake.faults = {"no enable"}
+    with pytest.raises(SwitchError, match=r"refuses `enable`: .*privilege 15"):
+        switch(fake).read()
+
+
+def test_no_secret_in_errors_or_texts(fake: FakeEos) -> None:
+    fake.faults = {"dead"}
+    with pytest.raises(SwitchError) as error:
+        switch(fake).read()
+    seen = f"{error.value!r} {error.value.__context__!r} {switch(fake)!r} {connect(LOGIN)!r}"
+    assert "horse-staple" not in seen
+
+
+def test_another_server_on_the_port_is_named() -> None:
+    import httpx
+
+    answers = httpx.MockTransport(lambda request: httpx.Response(200, json=["no", "rpc"]))
+    with pytest.raises(SwitchError, match="answers no JSON-RPC"):
+        EosSwitch(LOGIN, answers).read()

@@ -1,0 +1,198 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Headroom: to the byte where something is published, growing everywhere, never a guess."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.asics import (
+    ASICS,
+    SPECTRUM4,
+    Asic,
+    Value,
+    asic_named,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.headroom import (
+    MOST_METRES,
+    PAUSE_QUANTA,
+    Headroom,
+    headroom,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import WantedError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.bench import headroom as bench
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = Path(__file__).parent / "golden" / "headroom_spectrum4.txt"
+FRAME = bench.FRAME
+
+speeds = st.sampled_from(sorted(set(PAUSE_QUANTA) - {40}))
+metres = st.integers(1, MOST_METRES)
+frames = st.integers(1500, 10_000)
+
+
+@pytest.mark.parametrize(("link", "published"), bench.PUBLISHED.items())
+def test_published_rows_are_met_to_the_byte(link: tuple[int, int], published: Headroom) -> None:
+    assert headroom(SPECTRUM4, *link, FRAME) == published
+
+
+def test_the_table_is_the_golden_one() -> None:
+    text = "\n".join(bench.table()) + "\n"
+    if os.environ.get("UPDATE_GOLDEN"):
+        GOLDEN.write_text(text, encoding="utf-8")
+    assert text == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_the_benchmark_misses_nothing_and_tells_where_it_would(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines, missed = bench.compared()
+    assert missed == 0
+    assert len(lines) == len(bench.SPEEDS) * len(bench.METRES)
+    monkeypatch.setitem(bench.PUBLISHED, (800, 40), Headroom(410624, 38912, 362497))
+    lines, missed = bench.compared()
+    assert missed == 1
+    assert next(line for line in lines if "MISSED" in line).startswith("headroom_800G_40m: 362496")
+
+
+@given(speeds, metres, frames)
+def test_every_figure_is_whole_kibibytes_and_holds_its_parts(
+    speed: int, length: int, frame: int
+) -> None:
+    found = headroom(SPECTRUM4, speed, length, frame)
+    assert {found.size_bytes % 1024, found.xon_bytes % 1024, found.xoff_bytes % 1024} == {0}
+    assert found.size_bytes >= found.xon_bytes + found.xoff_bytes
+
+
+@given(speeds, metres, frames, speeds, metres, frames)
+def test_more_speed_cable_or_frame_never_needs_less(
+    speed: int, length: int, frame: int, speed2: int, length2: int, frame2: int
+) -> None:
+    low = headroom(SPECTRUM4, min(speed, speed2), min(length, length2), min(frame, frame2))
+    high = headroom(SPECTRUM4, max(speed, speed2), max(length, length2), max(frame, frame2))
+    assert low.xoff_bytes <= high.xoff_bytes
+    assert low.size_bytes <= high.size_bytes
+    assert low.xon_bytes <= high.xon_bytes
+
+
+@given(speeds, st.integers(1, MOST_METRES - 1), frames)
+def test_a_metre_more_costs_its_content_in_cells(speed: int, length: int, frame: int) -> None:
+    """There and back, at three bytes of buffer for each byte of the smallest packets."""
+    content = 3 * 2 * speed * 10**9 / 8 / 198_000_000
+    short = headroom(SPECTRUM4, speed, length, frame).xoff_bytes
+    long = headroom(SPECTRUM4, speed, length + 1, frame).xoff_bytes
+    assert abs(long - short - content) < 1024
+
+
+def test_what_the_inventory_says_comes_before_the_formula() -> None:
+    said = Value(800, 40, size_bytes=3, xon_bytes=1, xoff_bytes=2)
+    chip = replace(SPECTRUM4, values=(said,))
+    assert headroom(chip, 800, 40, FRAME) == Headroom(3, 1, 2)
+    assert headroom(chip, 800, 41, FRAME) == headroom(SPECTRUM4, 800, 41, FRAME)
+    assert headroom(chip, 400, 40, FRAME) == headroom(SPECTRUM4, 400, 40, FRAME)
+
+
+@pytest.mark.parametrize(
+    ("chip", "speed", "length", "said"),
+    [
+        (ASICS["tomahawk5"], 800, 50, "the headroom of tomahawk5 at 800G over 50 m"),
+        (ASICS["spectrum3"], 400, 50, "the headroom of spectrum3 at 400G over 50 m"),
+        (SPECTRUM4, 40, 5, "the headroom of spectrum4 at 40G over 5 m"),
+        (SPECTRUM4, 1600, 50, "the headroom of spectrum4 at 1600G over 50 m"),
+        (SPECTRUM4, 800, 301, "the headroom of spectrum4 at 800G over 301 m"),
+        (
+            Asic("other", values=(Value(800, 40, 3, 1, 2),)),
+            800,
+            50,
+            "the headroom of other at 800G over 50 m",
+        ),
+    ],
+)
+def test_what_nobody_knows_is_an_error_that_says_what_to_write(
+    chip: Asic, speed: int, length: int, said: str
+) -> None:
+    with pytest.raises(WantedError) as raised:
+        headroom(chip, speed, length, FRAME)
+    assert raised.value.findings == [
+        f"{said} is not known here. Take it from the switch vendor and write it into the model: "
+        f"asics: {{{chip.name}: {{headroom: [{{speed_gbps: {speed}, cable_metres: {length}, "
+        "size_bytes: ..., xon_bytes: ..., xoff_bytes: ...}]}}"
+    ]
+
+
+def test_of_a_chip_that_nobody_names_nothing_is_known() -> None:
+    with pytest.raises(WantedError, match=r"at 800G over 50 m .* Write leaves\.asic"):
+        headroom(Asic(""), 800, 50, FRAME)
+
+
+def test_a_chip_is_what_is_known_and_what_the_inventory_adds() -> None:
+    row = {"speed_gbps": 800, "cable_metres": 50, "size_bytes": 3, "xon_bytes": 1, "xoff_bytes": 2}
+    said = {
+        "tomahawk5": {"headroom": [row], "eos_queue": None},
+        "mine": {"eos_queue": "uc-tx-queue"},
+    }
+    chip = asic_named("tomahawk5", said)
+    assert chip is not None
+    assert headroom(chip, 800, 50, FRAME) == Headroom(3, 1, 2)
+    assert chip.eos_queue == "tx-queue"
+    assert asic_named("mine", said) == Asic("mine", eos_queue="uc-tx-queue")
+    assert asic_named("spectrum4", said) == SPECTRUM4
+    assert asic_named("", said) == Asic("")
+    assert asic_named("yours", said) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "speed", "there"),
+    [
+        ("spectrum4", 800, True),
+        ("spectrum4", 10, True),
+        ("spectrum4", 1600, False),
+        ("spectrum4", 300, False),
+        ("spectrum3", 400, True),
+        ("spectrum3", 800, False),
+        ("tomahawk5", 800, True),
+        ("", 1600, True),
+        ("", 3200, False),
+    ],
+)
+def test_speeds_of_ports(name: str, speed: int, there: bool) -> None:
+    chip = asic_named(name, {})
+    assert chip is not None
+    assert chip.has_port(speed) is there
+
+
+@pytest.mark.parametrize(
+    ("name", "ports", "lanes"),
+    [
+        ("spectrum4", 64, 8),
+        ("spectrum4", 65, 8),
+        ("spectrum4", 128, 4),
+        ("spectrum4", 256, 2),
+        ("spectrum4", 512, 1),
+        ("spectrum4", 4, 8),
+        ("spectrum3", 32, 8),
+        ("spectrum3", 64, 4),
+        ("spectrum2", 32, 4),
+        ("", 64, None),
+    ],
+)
+def test_lanes_of_ports(name: str, ports: int, lanes: int | None) -> None:
+    chip = asic_named(name, {})
+    assert chip is not None
+    assert chip.lanes_of_port(ports) == lanes
+
+
+def test_the_page_has_these_figures() -> None:
+    page = (ROOT / "docs/headroom.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+)G, (\d+) m \| (\d+) \| (\d+) \| (\d+) \| (.*)\|$", page, re.M)
+    assert len(rows) > 5
+    for speed, length, *figures, published in rows:
+        link = (int(speed), int(length))
+        assert headroom(SPECTRUM4, *link, FRAME) == Headroom(*map(int, figures))
+        assert (published.strip() == "the same") == (link in bench.PUBLISHED)

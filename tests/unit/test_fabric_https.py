@@ -1,0 +1,239 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The HTTPS client of switches against a real server: certificates, errors, no secret in them."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import traceback
+from pathlib import Path
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.https import Https, Service
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.https_errors import (
+    Lost,
+    Refused,
+    text_of,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import (
+    Login,
+    SwitchError,
+)
+
+from tests.unit.https_server import LOOPBACK, Authority, Served, serving
+
+PASSWORD = "correct-horse-7"
+TOKEN = "eyJhbGciOi.tok-9"
+SERVICE = Service("NVUE REST API", 8765, "nv show system api.")
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("ca"))
+
+
+@pytest.fixture(scope="module")
+def issued(authority: Authority) -> tuple[Path, Path]:
+    return authority.issue()
+
+
+def login(port: int, authority: Authority | None, **more: object) -> Login:
+    values: dict[str, object] = {
+        "address": LOOPBACK,
+        "port": port,
+        "user": "ops",
+        "password": PASSWORD,
+        "ca_file": str(authority.ca_file) if authority else "",
+        "timeout_s": 2,
+    }
+    values.update(more)
+    return Login(**values)  # type: ignore[arg-type]
+
+
+def ask(given: Login, method: str = "GET", path: str = "/nvue_v1/system") -> object:
+    with Https(given, SERVICE) as https:
+        return https.request(method, path, body={"x": 1} if method != "GET" else None)
+
+
+def failing(given: Login, kind: type[SwitchError] = SwitchError) -> str:
+    """The message; nothing that hangs on the exception shows a secret."""
+    with pytest.raises(kind) as caught:
+        ask(given)
+    error: BaseException | None = caught.value
+    assert error is not None and error.__context__ is None and error.__cause__ is None
+    whole = "".join(traceback.format_exception(caught.value))
+    for secret in (PASSWORD, TOKEN, "Authorization", "Basic ", "Bearer "):
+        assert secret not in whole
+    return str(caught.value)
+
+
+def test_json_comes_back_and_the_password_goes_along(
+    authority: Authority, issued: tuple[Path, Path]
+) -> None:
+    served = Served(body=b'{"version": "5.12"}', seen=[])
+    with serving(*issued, served) as port:
+        assert ask(login(port, authority)) == {"version": "5.12"}
+        ask(login(port, authority, token=TOKEN), "PATCH")
+    assert served.seen is not None
+    assert [one[:2] for one in served.seen] == [
+        ("GET", "/nvue_v1/system"),
+        ("PATCH", "/nvue_v1/system"),
+    ]
+    assert served.seen[0][2].startswith("Basic ")
+    assert served.seen[1][2] == f"Bearer {TOKEN}"
+
+
+def test_an_empty_answer_is_none(authority: Authority, issued: tuple[Path, Path]) -> None:
+    with serving(*issued, Served(body=b"")) as port:
+        assert ask(login(port, authority)) is None
+
+
+def test_a_stranger_s_certificate_is_refused(
+    authority: Authority, issued: tuple[Path, Path], tmp_path: Path
+) -> None:
+    other = Authority(tmp_path)
+    served = Served(seen=[])
+    with serving(*issued, served) as port:
+        message = failing(login(port, other), Lost)
+        assert "not trusted" in message and str(other.ca_file) in message
+        assert "switch_qos_ca_file" in message and f"127.0.0.1 port {port}" in message
+        message = failing(login(port, None), Lost)
+        assert "not trusted by the authorities of this machine" in message
+    assert served.seen == [], "credentials went to an unknown switch"
+
+
+def test_a_certificate_for_another_address_is_refused(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    served = Served(seen=[])
+    with serving(*authority.issue("127.0.0.9"), served) as port:
+        message = failing(login(port, authority), Lost)
+    assert "another name than 127.0.0.1" in message and served.seen == []
+
+
+def test_an_expired_certificate_says_so(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    with serving(*authority.issue(days=-1), Served()) as port:
+        assert "has expired" in failing(login(port, authority), Lost)
+
+
+def test_connection_refused_names_the_command_that_turns_it_on(authority: Authority) -> None:
+    with socket.socket() as free:
+        free.bind((LOOPBACK, 0))
+        port = free.getsockname()[1]
+    message = failing(login(port, authority), Lost)
+    assert "connection refused" in message and "nv show system api" in message
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("256.1.1.1", "'256.1.1.1' is no address of a switch"),
+        ("leaf01.invalid", "leaf01.invalid port 8765: GET /nvue_v1/system: this name has no"),
+        ("2001:db8::1:2:3:4:5:6:7", "is no address of a switch"),
+    ],
+)
+def test_an_address_that_cannot_be_is_named(
+    address: str, expected: str, authority: Authority
+) -> None:
+    assert expected in failing(login(8765, authority, address=address))
+
+
+def test_a_port_without_tls_says_so(authority: Authority) -> None:
+    with socket.create_server((LOOPBACK, 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert "no TLS" in failing(login(server.getsockname()[1], authority), Lost)
+        thread.join()
+
+
+def test_silence_ends_after_the_timeout(authority: Authority, issued: tuple[Path, Path]) -> None:
+    done = threading.Event()
+    with serving(*issued, Served(delay=done)) as port:
+        message = failing(login(port, authority, timeout_s=0.2), Lost)
+        done.set()
+    assert "timed out after 0.2 s" in message and "switch_qos_timeout_s" in message
+
+
+def test_a_cut_connection_says_so(authority: Authority, issued: tuple[Path, Path]) -> None:
+    with serving(*issued, Served(cut=True)) as port:
+        assert "cut" in failing(login(port, authority), Lost)
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (401, "switch_qos_password"),
+        (403, "role"),
+        (404, "no such object"),
+        (409, "Somebody else"),
+        (400, "does not take"),
+        (500, "itself failed"),
+        (302, "not followed"),
+    ],
+)
+def test_a_refusal_has_the_switch_s_own_words(
+    status: int, expected: str, authority: Authority, issued: tuple[Path, Path]
+) -> None:
+    body = f'{{"title": "No", "detail": "revision is gone, {PASSWORD}"}}'.encode()
+    served = Served(status, body, headers=(("Location", "https://192.0.2.1/"),))
+    with serving(*issued, served) as port:
+        message = failing(login(port, authority), Refused)
+    assert f"GET /nvue_v1/system: HTTP {status}: revision is gone, ***." in message
+    assert expected in message
+
+
+def test_a_page_that_is_not_json_is_named(authority: Authority, issued: tuple[Path, Path]) -> None:
+    with serving(*issued, Served(body=b"<html>Login</html>", kind="text/html")) as port:
+        message = failing(login(port, authority))
+    assert "text/html, not JSON" in message and "switch_qos_port" in message
+
+
+def test_a_token_that_no_header_can_carry_is_not_shown(authority: Authority) -> None:
+    message = failing(login(1, authority, token=f"{TOKEN}\n"))
+    assert "switch_qos_token" in message
+
+
+@pytest.mark.parametrize("content", [None, "no certificate in here"])
+def test_an_unusable_ca_file_is_named(content: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "ca.pem"
+    if content is not None:
+        path.write_text(content, encoding="ascii")
+    message = failing(login(1, None, ca_file=str(path)))
+    assert f"switch_qos_ca_file {path}" in message
+
+
+def test_no_log_at_any_level_holds_the_credentials(
+    authority: Authority, issued: tuple[Path, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    with serving(*issued, Served()) as port:
+        for given in (login(port, authority), login(port, authority, token=TOKEN)):
+            with Https(given, SERVICE) as https:
+                https.request("PATCH", "/x", {"rev": "1"}, {"a": 1})
+                shown = repr(https) + str(https) + repr(given)
+            assert PASSWORD not in shown and TOKEN not in shown
+    assert caplog.text and PASSWORD not in caplog.text and TOKEN not in caplog.text
+    assert "Basic " not in caplog.text and "Bearer" not in caplog.text
+
+
+def test_the_environment_s_proxies_are_not_used(
+    authority: Authority, issued: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
+    with serving(*issued, Served()) as port:
+        assert ask(login(port, authority)) == {}
+
+
+def test_the_words_of_an_html_page_are_its_message() -> None:
+    assert text_of(b"<html><head><title>x</title></head><body><h1>502 Bad</h1></body>") == "502 Bad"
+    assert text_of(b'{"errors": {"mtu": ["too big"]}}') == "errors: mtu: too big"
+    assert len(text_of(b"x" * 5000)) < 500

@@ -1,0 +1,575 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Every link end to end: agreement is one line, each mismatch is one, and says who is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any, Optional
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.links import Switch
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.links import (
+    check as check_module,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.links.neighbours import (
+    Neighbours,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.links.nic_end import (
+    NicEnds,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.links.switch_end import (
+    SwitchEnds,
+)
+
+from tests.unit.link_fabric import Fabric, mac
+
+
+def test_a_fabric_that_keeps_the_contract_is_one_line_for_each_kind_of_link() -> None:
+    fabric = Fabric()
+    links = fabric.check()
+    assert {check.status for check in links.checks} == {"ok"}
+    told = {check.subject: check.found for check in links.checks}
+    assert list(told) == [
+        "leaf01 to nodes",
+        "leaf01 to spines",
+        "leaf02 to nodes",
+        "leaf02 to spines",
+    ]
+    assert told["leaf01 to nodes"] == (
+        "3 links: DSCP 26 to TC 3, DSCP 48 to TC 6, TC 6 (CNP) strict, PFC on 3, TC 3 marks from "
+        "150000 to 1500000 bytes, 100 %, IP packets of 9198 bytes, 400 Gb/s, 50 m, 299008 bytes, "
+        "drop after 200 ms, back after 400 ms"
+    )
+    assert links.neighbours == 3 * 2 + 2 * 2
+
+
+def test_reports_may_have_been_json_on_the_way() -> None:
+    fabric = Fabric()
+    for name, switch in fabric.switches.items():
+        fabric.change_switch(name, report=json.loads(json.dumps(switch.report)))
+    assert fabric.failed() == []
+
+
+def test_one_end_that_differs_is_the_wrong_one() -> None:
+    fabric = Fabric()
+    fabric.port("leaf01", "Ethernet8")["pfc_priorities"] = (3, 4)
+    check = fabric.one()
+    assert check.name == "link_pfc"
+    assert check.subject == "leaf01 Ethernet8 - node02 rail0"
+    assert check.wanted == "PFC on 3"
+    assert check.found == "leaf01 Ethernet8: PFC on 3 and 4; node02 rail0: PFC on 3"
+    assert check.reason == (
+        "leaf01 is wrong: a pause has to mean the same priority at both ends, and no other. "
+        "Repair: ansible-playbook site.yml --tags fabric --limit leaf01"
+    )
+
+
+def test_a_nic_that_differs_is_the_wrong_end() -> None:
+    fabric = Fabric()
+    fabric.setting("node02", "rail0", "pfc")["found"] = []
+    check = fabric.one()
+    assert check.found == "leaf01 Ethernet8: PFC on 3; node02 rail0: PFC off"
+    assert check.reason.startswith("node02 is wrong:")
+    assert check.reason.endswith("ansible-playbook site.yml --tags rails --limit node02")
+
+
+def test_two_ends_that_differ_from_the_contract_in_different_ways() -> None:
+    fabric = Fabric()
+    fabric.port("leaf01", "Ethernet8")["pfc_priorities"] = (4,)
+    fabric.setting("node02", "rail0", "pfc")["found"] = [5]
+    reason = fabric.one().reason
+    assert reason.startswith("both ends are wrong:")
+    assert "--tags fabric --limit leaf01" in reason
+    assert "--tags rails --limit node02" in reason
+
+
+def test_two_ends_that_agree_and_not_with_the_contract() -> None:
+    """A site that moved to DSCP 24 everywhere but in its model."""
+    fabric = Fabric()
+    table = [0] * 64
+    table[24], table[48] = 3, 6
+    fabric.port("leaf01", "Ethernet8")["dscp_to_traffic_class"] = tuple(table)
+    fabric.setting("node02", "rail0", "dscp_to_priority")["found"] = (
+        "0-23:0 24:3 25-47:0 48:6 49-63:0"
+    )
+    failed = {check.name: check for check in fabric.failed()}
+    check = failed["link_roce_dscp"]
+    assert check.found == (
+        "leaf01 Ethernet8: DSCP 26 to TC 0, DSCP 24 to TC 3; "
+        "node02 rail0: DSCP 26 to TC 0, DSCP 24 to TC 3"
+    )
+    assert check.reason.startswith("both ends agree with each other and not with the contract:")
+
+
+def test_an_end_that_cannot_be_asked_is_no_witness() -> None:
+    fabric = Fabric()
+    setting = fabric.setting("node02", "rail0", "pfc")
+    setting.update(found=None, status="not_supported", reason="its driver (veth) has no DCB")
+    fabric.port("leaf01", "Ethernet8")["pfc_priorities"] = ()
+    check = fabric.one()
+    assert check.found == "leaf01 Ethernet8: PFC off; node02 rail0: its driver (veth) has no DCB"
+
+
+def test_what_a_nic_should_say_and_does_not_is_a_mismatch() -> None:
+    fabric = Fabric()
+    setting = fabric.setting("node02", "rail0", "pfc")
+    setting.update(found=None, status="failed", reason="dcb: no answer within 10 s")
+    check = fabric.one()
+    assert check.found.endswith("node02 rail0: dcb: no answer within 10 s")
+    assert check.reason.startswith("node02 is wrong")
+
+
+def test_rails_without_a_nic_are_one_line_for_a_node() -> None:
+    fabric = Fabric(nodes=2, rails=8)
+    reason = "not applicable on what is no RoCE NIC (driver veth)"
+    for node in fabric.nodes.values():
+        node.state["settings"] = {name: {} for name in node.state["settings"]}
+        node.state["checks"] = [
+            {"name": "rail_settings", "subject": rail, "status": "not_applicable", "reason": reason}
+            for rail in node.state["rails"]
+        ]
+    assert fabric.failed() == []
+    told = fabric.not_applicable()
+    assert [(check.subject, check.reason) for check in told] == [
+        (f"{name} rail0, rail1, rail2, rail3, rail4, rail5, rail6, rail7", reason)
+        for name in ("node01", "node02")
+    ]
+    assert told[0].wanted.startswith("cnp_dscp, cnp_marking, ecn_points, marking, other_dscps, pfc")
+
+
+def test_a_rail_without_rdma_device_fails_with_its_reason() -> None:
+    fabric = Fabric()
+    state = fabric.nodes["node01"].state
+    state["settings"]["rail0"] = {}
+    state["checks"] = [
+        {
+            "name": "rail_settings",
+            "subject": "rail0",
+            "status": "failed",
+            "reason": "rail0 has no RDMA device: is mlx5_ib loaded?",
+        }
+    ]
+    failed = fabric.failed()
+    assert {check.subject for check in failed} == {"leaf01 Ethernet0 - node01 rail0"}
+    assert all("is mlx5_ib loaded?" in check.found for check in failed)
+
+
+def test_what_a_system_never_says_is_not_applicable_once() -> None:
+    fabric = Fabric()
+    for port in fabric.switches["leaf01"].report["ports"]:
+        port["cable_metres"] = None
+    assert fabric.failed() == []
+    (check,) = fabric.not_applicable()
+    assert check.reason == "sonic does not say the cable length of a port"
+    assert check.subject.startswith("leaf01 Ethernet0, Ethernet8, Ethernet16")
+
+
+def test_what_a_system_says_of_other_ports_it_has_to_say_of_all() -> None:
+    fabric = Fabric()
+    fabric.port("leaf01", "Ethernet8")["cable_metres"] = None
+    check = fabric.one()
+    assert check.found == "leaf01 Ethernet8: the switch does not say it"
+
+
+def test_what_every_system_says_may_not_be_missing() -> None:
+    fabric = Fabric()
+    for port in fabric.switches["leaf01"].report["ports"]:
+        port["pfc_priorities"] = None
+    assert {check.name for check in fabric.failed()} == {"link_pfc"}
+
+
+@pytest.mark.parametrize(
+    ("system", "minimum", "maximum", "right"),
+    [
+        ("sonic", 150000, 1500000, True),
+        ("sonic", 150001, 1500000, False),
+        ("eos", 150000, 1499999, False),
+        ("nvue", 150000, 1500000, True),
+        ("nvue", 159744, 1500000, True),
+        ("nvue", 159744, 1511424, True),
+        ("nvue", 159743, 1511424, False),
+        ("nvue", 149999, 1500000, False),
+        ("nvue", 172032, 1500000, False),
+        ("nvue", 150000, 1499999, False),
+        ("nvue", 150000, 1517568, False),
+    ],
+)
+def test_thresholds_may_be_rounded_to_the_next_step_of_the_chip_where_it_reports_that(
+    system: str, minimum: int, maximum: int, right: bool
+) -> None:
+    fabric = Fabric(system=system, asic="tomahawk5" if system == "eos" else "spectrum4")
+    (port, *_) = fabric.switches["leaf01"].report["ports"]
+    port["ecn"][3].update(minimum_bytes=minimum, maximum_bytes=maximum)
+    assert [check.name for check in fabric.failed()] == ([] if right else ["link_ecn"])
+
+
+def test_another_probability_of_marks_is_no_rounding() -> None:
+    fabric = Fabric(system="nvue")
+    fabric.port("leaf01", "swp2")["ecn"][3]["probability_percent"] = 99
+    assert fabric.one().name == "link_ecn"
+
+
+def test_shares_of_queues_are_compared_by_class() -> None:
+    fabric = Fabric()
+    port = fabric.port("leaf01", "Ethernet8")
+    port["weights"] = {"0": 99, "3": 1, "5": 7}
+    check = fabric.one()
+    assert check.name == "link_weights"
+    assert check.wanted == "TC 0 has 50 %, TC 3 has 50 %"
+    assert check.found.startswith("leaf01 Ethernet8: TC 0 has 99 %, TC 3 has 1 %")
+    port["weights"] = {0: 50}
+    assert fabric.one().found.startswith("leaf01 Ethernet8: TC 0 has 50 %, TC 3 has 0 %")
+    port["strict_queues"] = (3, 6)
+    assert fabric.one().name == "link_queues"
+
+
+def test_more_headroom_is_no_mistake() -> None:
+    fabric = Fabric()
+    fabric.port("leaf01", "Ethernet8")["headroom_bytes"] = 299008
+    assert fabric.failed() == []
+    fabric.port("leaf01", "Ethernet8")["headroom_bytes"] = 299007
+    check = fabric.one()
+    assert (check.name, check.found) == ("link_headroom", "leaf01 Ethernet8: 299007 bytes")
+
+
+def test_a_system_with_one_cable_length_may_have_the_longest_and_no_other() -> None:
+    fabric = Fabric()
+    port = fabric.port("leaf01", "Ethernet8")
+    port["cable_metres"] = 100
+    assert fabric.one().name == "link_cable"
+    fabric.change_switch("leaf01", system="nvue")
+    assert fabric.failed() == []
+    port["cable_metres"] = 40
+    assert fabric.one().found == "leaf01 Ethernet8: 40 m"
+
+
+def test_a_watchdog_without_a_time_to_restore_is_compared_by_the_rest() -> None:
+    fabric = Fabric()
+    watchdog = fabric.port("leaf01", "Ethernet8")["watchdog"]
+    watchdog["restoration_ms"] = 0
+    assert fabric.failed() == []
+    watchdog["detection_ms"] = 500
+    assert "drop after 500 ms" in fabric.one().found
+
+
+def test_a_watchdog_may_look_more_often_than_wanted_and_not_less() -> None:
+    fabric = Fabric()
+    watchdog = fabric.port("leaf01", "Ethernet8")["watchdog"]
+    watchdog["poll_ms"] = 50
+    assert fabric.failed() == []
+    watchdog["poll_ms"] = 101
+    assert "looks every 101 ms instead of 100 ms" in fabric.one().found
+
+
+def test_a_port_without_a_dscp_map() -> None:
+    fabric = Fabric()
+    fabric.port("leaf01", "Ethernet8").update(dscp_to_traffic_class=None, trust="none")
+    failed = fabric.failed()
+    assert {check.name for check in failed} == {
+        "link_trust",
+        "link_roce_dscp",
+        "link_cnp_dscp",
+        "link_other_dscps",
+    }
+    assert failed[0].found.startswith("leaf01 Ethernet8: it has no DSCP map;")
+
+
+def test_a_link_that_is_down_says_nothing_of_speeds() -> None:
+    fabric = Fabric()
+    fabric.port("leaf01", "Ethernet8").update(up=False, speed_gbps=None, neighbour=None)
+    fabric.rail("node02", "rail0").update(carrier=False, speed_gbps=None)
+    check = fabric.one()
+    assert check.name == "link_up"
+    assert check.found == "leaf01 Ethernet8: down; node02 rail0: no carrier"
+    assert check.reason.endswith("Look at cable, transceivers and both ports")
+
+
+def test_a_rail_that_nobody_set_up_is_no_broken_link() -> None:
+    fabric = Fabric()
+    fabric.rail("node02", "rail0").update(up=False, carrier=False, speed_gbps=None)
+    check = fabric.one()
+    assert check.found == "leaf01 Ethernet8: up; node02 rail0: not set up"
+    assert check.reason.endswith("ansible-playbook site.yml --tags rails --limit node02")
+    assert fabric.failed(check_mode=True) == []
+    fabric.rail("node02", "rail0")["up"] = True
+    assert fabric.one(check_mode=True).found == "leaf01 Ethernet8: up; node02 rail0: no carrier"
+
+
+def test_a_port_and_a_rail_that_are_not_there() -> None:
+    fabric = Fabric()
+    fabric.port("leaf01", "Ethernet8")["present"] = False
+    del fabric.nodes["node01"].state["rails"]["rail1"]
+    failed = {check.subject: check for check in fabric.failed()}
+    assert "the switch has no such port" in failed["leaf01 Ethernet8 - node02 rail0"].found
+    assert "the node has no such rail" in failed["leaf02 Ethernet0 - node01 rail1"].found
+
+
+def test_a_switch_and_a_node_without_a_report_fail_by_name_and_their_links_are_half_judged() -> (
+    None
+):
+    fabric = Fabric()
+    fabric.change_switch("leaf01", report=None, why="leaf01: Connection refused")
+    fabric.change_node("node03", state=None)
+    fabric.setting("node02", "rail0", "pfc")["found"] = []
+    failed = {check.subject: check for check in fabric.failed()}
+    assert set(failed) == {"leaf01", "node03", "leaf01 Ethernet8 - node02 rail0"}
+    assert failed["leaf01"].reason.startswith("leaf01: Connection refused. Try:")
+    assert failed["node03"].reason.startswith("node03 said nothing in this run.")
+    assert (
+        "node02 is wrong (leaf01 was not read):" in failed["leaf01 Ethernet8 - node02 rail0"].reason
+    )
+    groups = {(group.switch, group.to): group for group in fabric.check().groups}
+    group = groups["leaf01", "nodes"]
+    assert (group.links, group.agree, group.one_end, group.wrong, group.unread) == (3, 0, 1, 1, 1)
+
+
+def test_switches_without_a_system_are_told_once() -> None:
+    fabric = Fabric(spines="")
+    for name in fabric.switches:
+        fabric.change_switch(name, system="", report=None)
+    assert fabric.failed() == []
+    (check,) = fabric.not_applicable()
+    assert "names no system for leaf01, leaf02:" in check.reason
+
+
+def test_a_switch_that_no_link_ends_on_owes_no_report() -> None:
+    fabric = Fabric(spines="")
+    for number in (3, 4):
+        fabric.switches[f"leaf0{number}"] = Switch(
+            f"leaf0{number}", "leaf", [], "sonic", "spectrum4"
+        )
+    assert fabric.failed() == []
+
+
+def test_within_a_limit_other_ends_are_said_not_to_be_read() -> None:
+    fabric = Fabric()
+    for name in ("node01", "node03"):
+        fabric.change_node(name, state=None)
+    fabric.change_switch("leaf02", report=None)
+    for name in ("spine01", "spine02"):
+        fabric.change_switch(name, report=None)
+    inside = ["leaf01", "node02"]
+    assert fabric.failed(inside=inside) == []
+    reasons = [check.reason for check in fabric.not_applicable(inside=inside)]
+    assert "other ends of links that are outside of --limit are not read: leave it out" in reasons
+    groups = {(group.switch, group.to): group.links for group in fabric.check(inside=inside).groups}
+    assert groups == {("leaf01", "nodes"): 3, ("leaf02", "nodes"): 1, ("leaf01", "spines"): 2}
+
+
+# Cables
+
+
+def test_swapped_cables_show_as_such() -> None:
+    fabric = Fabric()
+    first, second = fabric.port("leaf01", "Ethernet0"), fabric.port("leaf01", "Ethernet8")
+    first["neighbour"], second["neighbour"] = second["neighbour"], first["neighbour"]
+    check = fabric.one()
+    assert check.subject == "leaf01 Ethernet0 and Ethernet8"
+    assert check.found == "leaf01 Ethernet0: node02 rail0; leaf01 Ethernet8: node01 rail0"
+    assert check.reason == (
+        "the cables of leaf01 Ethernet0 and Ethernet8 are swapped: swap them, or correct the model"
+    )
+
+
+def test_swapped_uplinks_are_one_line_although_four_ends_hear_them() -> None:
+    fabric = Fabric()
+    ups = [port for port in fabric.switches["leaf01"].report["ports"] if port["cable_metres"] > 50]
+    ups[0]["neighbour"], ups[1]["neighbour"] = ups[1]["neighbour"], ups[0]["neighbour"]
+    downs = [fabric.port(spine, "Ethernet0") for spine in ("spine01", "spine02")]
+    downs[0]["neighbour"], downs[1]["neighbour"] = downs[1]["neighbour"], downs[0]["neighbour"]
+    check = fabric.one()
+    assert "are swapped" in check.reason
+    assert check.subject == f"leaf01 {ups[0]['name']} and {ups[1]['name']}"
+
+
+def test_a_rail_in_another_leaf() -> None:
+    fabric = Fabric()
+    fabric.port("leaf01", "Ethernet0")["neighbour"] = {"system": "", "port": mac("node01", "rail1")}
+    fabric.port("leaf02", "Ethernet0").update(neighbour=None)
+    check = fabric.one()
+    assert check.found == "node01 rail1"
+    assert "the cable of node01 rail1 belongs in leaf02 Ethernet0" in check.reason
+
+
+def test_a_neighbour_that_nobody_knows() -> None:
+    fabric = Fabric()
+    fabric.port("leaf01", "Ethernet0")["neighbour"] = {"system": "core1", "port": "Eth7"}
+    check = fabric.one()
+    assert check.found == "a neighbour that is not in the model, core1 Eth7"
+
+
+def test_a_neighbour_known_by_full_name_by_alias_or_by_mac() -> None:
+    fabric = Fabric()
+    (up, *_) = [p for p in fabric.switches["leaf01"].report["ports"] if p["cable_metres"] > 50]
+    up["neighbour"] = {"system": "Spine01.example.net", "port": "etp1"}
+    fabric.port("spine01", "Ethernet0")["alias"] = "etp1"
+    fabric.port("leaf01", "Ethernet0")["neighbour"] = {"system": "node01", "port": "rail0"}
+    fabric.port("leaf01", "Ethernet8")["neighbour"] = {
+        "system": "node02.example.net",
+        "port": mac("node02", "rail0").upper(),
+    }
+    assert fabric.failed() == []
+    up["neighbour"]["port"] = "etp2"
+    assert "which is no end of the model" in fabric.one().found
+
+
+@pytest.mark.parametrize("said", ["spine01", "SPINE01.dc1", "spine01.dc1.example.net"])
+def test_a_domain_that_the_inventory_has_and_lldp_has_not(said: str) -> None:
+    fabric = renamed({"spine01": "spine01.dc1", "spine02": "spine02.dc1"})
+    (up, *_) = [p for p in fabric.switches["leaf01"].report["ports"] if p["cable_metres"] > 50]
+    up["neighbour"]["system"] = said
+    assert fabric.failed() == []
+    up["neighbour"]["system"] = "spine01.dc2"
+    assert "a neighbour that is not in the model, spine01.dc2" in fabric.one().found
+
+
+def test_a_short_name_that_two_hosts_have_is_the_expected_one_and_no_other() -> None:
+    fabric = renamed({"spine01": "spine.dc1", "spine02": "spine.dc2"})
+    ups = [p for p in fabric.switches["leaf01"].report["ports"] if p["cable_metres"] > 50]
+    for up in ups:
+        up["neighbour"]["system"] = "spine"
+    assert fabric.failed() == []
+    fabric.port("leaf01", "Ethernet0")["neighbour"] = {"system": "spine", "port": "Ethernet0"}
+    assert fabric.one().found == "spine Ethernet0, which is the name of spine.dc1 and of spine.dc2"
+
+
+def renamed(names: dict[str, str]) -> Fabric:
+    """Hosts that the inventory has by other names, and that call themselves so."""
+    fabric = Fabric()
+    text = json.dumps([[s.name, s.role, s.ports, s.report] for s in fabric.switches.values()])
+    for old, new in names.items():
+        text = text.replace(f'"{old}"', f'"{new}"')
+    fabric.switches = {
+        name: Switch(name, role, ports, "sonic", "spectrum4", report)
+        for name, role, ports, report in json.loads(text)
+    }
+    return fabric
+
+
+def test_a_node_whose_rails_were_not_read_is_recognised_as_far_as_it_says() -> None:
+    fabric = Fabric()
+    fabric.change_node("node01", state=None)
+    for leaf in ("leaf01", "leaf02"):
+        fabric.port(leaf, "Ethernet0")["neighbour"] = {
+            "system": "node01",
+            "port": "02:ff:ff:ff:ff:ff",
+        }
+    assert fabric.one().name == "link_report"
+    reasons = [check.reason for check in fabric.not_applicable()]
+    assert any(
+        "which of its ports or rails is heard cannot be told" in reason for reason in reasons
+    )
+
+
+def test_the_alias_of_a_switch_that_was_not_read_is_no_mismatch() -> None:
+    fabric = Fabric()
+    fabric.change_switch("spine01", report=None)
+    (up, *_) = [p for p in fabric.switches["leaf01"].report["ports"] if p["cable_metres"] > 50]
+    up["neighbour"] = {"system": "spine01", "port": "etp1"}
+    assert fabric.failed(inside=["leaf01"]) == []
+    up["neighbour"] = {"system": "leaf02", "port": "etp1"}
+    assert fabric.one(inside=["leaf01"]).found == "leaf02 etp1, which is no end of the model"
+
+
+def test_silence_between_switches_fails_and_at_a_node_says_what_to_install() -> None:
+    fabric = Fabric()
+    for port in fabric.switches["leaf01"].report["ports"]:
+        port["neighbour"] = None
+    failed = fabric.failed()
+    assert len(failed) == 2
+    assert all("leaf01 hears nobody. Switch LLDP on at spine" in check.reason for check in failed)
+    (check,) = fabric.not_applicable()
+    assert check.subject == "leaf01 to nodes"
+    assert "install lldpd on the nodes" in check.reason
+
+
+def test_a_switch_without_lldp() -> None:
+    fabric = Fabric()
+    fabric.switches["leaf01"].report["lldp"] = False
+    assert "its LLDP is off, or may not be read" in fabric.one().reason
+
+
+def test_variables_that_contradict_each_other() -> None:
+    fabric = Fabric()
+    fabric.variables["node02"]["cluster_rails"][0]["leaf_port"] = "Ethernet16"
+    failed = fabric.failed()
+    assert [check.name for check in failed] == ["link_model"]
+    assert "correct cluster_ports or cluster_rails" in failed[0].reason
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"speed_gbps": "400"}, "leaf01.cluster_ports[0].speed_gbps: '400' is text, not a number"),
+        ({"kind": "node"}, "leaf01.cluster_ports[0].kind: 'node' is not a choice"),
+        ({"peers": ["node01"]}, "leaf01.cluster_ports[0].peers: a list is not a mapping"),
+        (None, "leaf01.cluster_ports[0]: an empty value is not a mapping"),
+    ],
+    ids=str,
+)
+def test_a_switch_whose_ports_nobody_can_read_is_one_check_and_the_others_are_judged(
+    change: Optional[dict[str, Any]], told: str
+) -> None:
+    fabric = Fabric()
+    first, *others = fabric.switches["leaf01"].ports
+    malformed = None if change is None else {**first, **change}
+    fabric.change_switch("leaf01", ports=[malformed, *others])
+    links = fabric.check()
+    (check,) = [check for check in links.checks if check.status == "failed"]
+    assert (check.name, check.subject) == ("link_model", "leaf01")
+    assert check.reason.startswith(told)
+    assert {group.switch for group in links.groups} == {"leaf02"}
+    assert fabric.failed(inside=["leaf02"]) == []
+
+
+def test_ports_that_lack_a_key_and_more_are_counted() -> None:
+    fabric = Fabric()
+    fabric.change_switch("spine01", ports=[{"kind": "downlink"}])
+    check = fabric.one()
+    assert check.subject == "spine01"
+    assert check.reason == (
+        "spine01.cluster_ports[0].peer_interface: is missing. Add it: a name without blanks. "
+        "And 3 more. Until then its links are not judged"
+    )
+
+
+@pytest.mark.parametrize("asics", [{"mine": {"headroom": 5}}, {"mine": None}, ["mine"]], ids=str)
+def test_chips_that_nobody_can_read_are_one_check(asics: Any) -> None:
+    fabric = Fabric(asic="spectrum4")
+    check = fabric.one(asics=asics)
+    assert (check.name, check.subject) == ("link_model", "all")
+    assert check.reason.startswith("cluster_asics")
+
+
+def test_each_link_is_looked_at_once_and_ports_that_are_alike_share_what_is_said_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So the time grows with the number of links; tests/bench/links.py measures it."""
+    calls: Counter[str] = Counter()
+
+    def count(owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            calls[name] += 1
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    count(check_module, "judge")
+    count(SwitchEnds, "says")
+    count(SwitchEnds, "_found")
+    count(SwitchEnds, "_wants")
+    count(NicEnds, "says")
+    count(NicEnds, "_qos")
+    count(Neighbours, "_who")
+    fabric = Fabric(nodes=40, rails=8)
+    links = fabric.check()
+    assert all(check.status == "ok" for check in links.checks)
+    to_nodes, between = 40 * 8, 8 * 2
+    assert calls["judge"] == to_nodes + between
+    assert calls["says"] == 2 * (to_nodes + between)
+    assert calls["_who"] == to_nodes + 2 * between
+    kinds = 8 * 2 + 2
+    assert (calls["_found"], calls["_wants"], calls["_qos"]) == (kinds, kinds, 1)

@@ -1,0 +1,199 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The controller's side: who is asked, who is told what, and what stands in the report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.action import fabric_links as action
+
+from tests.unit.link_fabric import Fabric
+
+
+class HostVars(dict[str, Any]):
+    def raw_get(self, name: str) -> Any:
+        return self[name]
+
+
+class Run:
+    """The action within a play, without Ansible's machinery around it."""
+
+    def __init__(self, fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.said: list[str] = []
+        monkeypatch.setattr(action.display, "display", self.said.append)
+        monkeypatch.setattr(action.display, "warning", self.said.append)
+        switches, nodes = fabric.switches, fabric.nodes
+        self.hostvars = HostVars()
+        for name, switch in switches.items():
+            self.hostvars[name] = {
+                "cluster_system": switch.system,
+                "cluster_asic": switch.asic,
+                "cluster_ports": switch.ports,
+                "switch_qos_state": {"report": switch.report, "problem": switch.why},
+            }
+        for name, node in nodes.items():
+            state = node.state if node.state is not None else {"failed": True, "msg": node.why}
+            self.hostvars[name] = {"cluster_rails": node.rails, "roce_rails_state": state}
+        self.here = [*nodes, *switches]
+        self.groups = {
+            "compute": list(nodes),
+            "leaf": [name for name, switch in switches.items() if switch.role == "leaf"],
+            "spine": [name for name, switch in switches.items() if switch.role == "spine"],
+        }
+        self.all = list(self.here)
+
+    def judge(self, check_mode: bool = False, **arguments: Any) -> dict[str, Any]:
+        task_vars = {
+            "groups": self.groups,
+            "hostvars": self.hostvars,
+            "ansible_play_hosts": self.here,
+            "ansible_play_hosts_all": self.all,
+            "inventory_hostname": self.here[0],
+        }
+        this = SimpleNamespace(_task=SimpleNamespace(args=arguments, check_mode=check_mode))
+        found: dict[str, Any] = action.ActionModule._judge(this, task_vars)
+        return found
+
+    def verdict(self, host: str, judged: dict[str, Any]) -> dict[str, Any]:
+        this = SimpleNamespace(_task=SimpleNamespace(args={"judged": "judged"}))
+        task_vars = {"inventory_hostname": host, "judged": judged}
+        found: dict[str, Any] = action.ActionModule._verdict(this, task_vars)
+        return found
+
+
+def test_all_that_holds_is_told_to_the_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(Fabric(), monkeypatch)
+    judged = run.judge()
+    assert set(judged["told"]) == {"leaf01", "leaf02"}
+    assert "report" not in judged
+    verdict = run.verdict("leaf01", judged)
+    assert [check["subject"] for check in verdict["checks"]] == [
+        "leaf01 to nodes",
+        "leaf01 to spines",
+    ]
+    assert "failed" not in verdict
+    assert run.verdict("node01", judged)["checks"] == []
+    assert run.said[0] == (
+        "links: 10 in the model, 10 with nothing wrong in what both ends say, 10 shown by LLDP to "
+        "be where the model has them"
+    )
+    assert run.said[2].split() == ["leaf01", "nodes", "3", "3", "-", "-", "-"]
+
+
+def test_the_host_whose_end_is_wrong_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    fabric = Fabric()
+    fabric.setting("node02", "rail0", "pfc")["found"] = []
+    run = Run(fabric, monkeypatch)
+    judged = run.judge()
+    verdict = run.verdict("node02", judged)
+    assert verdict["failed"]
+    assert verdict["msg"].startswith("links: 1 found here or at the other end:\n  link_pfc leaf01")
+    assert "failed" not in run.verdict("leaf01", judged)
+    assert any(line.startswith("  link_pfc leaf01 Ethernet8 - node02 rail0:") for line in run.said)
+
+
+def test_in_check_mode_what_a_run_would_set_right_is_pending_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fabric = Fabric()
+    fabric.setting("node02", "rail0", "pfc")["found"] = []
+    fabric.port("leaf02", "Ethernet8")["speed_gbps"] = 200
+    run = Run(fabric, monkeypatch)
+    judged = run.judge(check_mode=True)
+    assert [check["status"] for check in run.verdict("node02", judged)["checks"]] == ["pending"]
+    assert "failed" not in run.verdict("node02", judged)
+    assert run.verdict("leaf02", judged)["failed"]
+    assert any(line.startswith("  link_pfc") for line in run.said)
+
+
+def test_to_verify_nothing_is_pending(monkeypatch: pytest.MonkeyPatch) -> None:
+    fabric = Fabric()
+    fabric.setting("node02", "rail0", "pfc")["found"] = []
+    run = Run(fabric, monkeypatch)
+    assert run.verdict("node02", run.judge(check_mode=True, strict=True))["failed"]
+    assert "failed" not in run.verdict("node02", run.judge(check_mode=True, strict="false"))
+
+
+def test_nobody_fails_for_the_sake_of_a_host_that_dropped_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fabric = Fabric()
+    fabric.setting("node02", "rail0", "pfc")["found"] = []
+    fabric.change_node("node03", state=None, why="rails: `ip` could not be run")
+    run = Run(fabric, monkeypatch)
+    run.here = [name for name in run.here if name not in ("node02", "node03")]
+    judged = run.judge()
+    wrong = judged["told"]["leaf01"][0]
+    assert (wrong["name"], wrong["status"]) == ("link_pfc", "not_applicable")
+    assert wrong["reason"].startswith("node02 dropped out of this run before; its own failure says")
+    assert "failed" not in run.verdict("leaf01", judged)
+    assert any(line.startswith("  link_pfc leaf01 Ethernet8 - node02 rail0:") for line in run.said)
+    lost = judged["told"]["node01"][0]
+    assert lost["name"] == "link_report"
+    assert lost["status"] == "not_applicable"
+    assert lost["reason"].startswith(
+        "node03 dropped out of this run before; its own failure says why. rails: `ip` could not be "
+        "run. Try: ansible-playbook site.yml"
+    )
+    assert "failed" not in run.verdict("node01", judged)
+
+
+def test_of_two_ends_that_are_wrong_the_one_that_is_left_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fabric = Fabric()
+    fabric.setting("node02", "rail0", "pfc")["found"] = []
+    fabric.port("leaf01", "Ethernet8")["pfc_priorities"] = (4,)
+    for gone, left in (("node02", "leaf01"), ("leaf01", "node02")):
+        run = Run(fabric, monkeypatch)
+        run.here = [name for name in run.here if name != gone]
+        assert run.verdict(left, run.judge())["failed"]
+
+
+def test_a_limit_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    fabric = Fabric()
+    run = Run(fabric, monkeypatch)
+    run.all = run.here = ["node01", "leaf01"]
+    for name in (*fabric.switches, *fabric.nodes):
+        if name not in run.all:
+            for state in ("switch_qos_state", "roce_rails_state"):
+                run.hostvars[name].pop(state, None)
+    judged = run.judge()
+    statuses = {check["status"] for checks in judged["told"].values() for check in checks}
+    assert statuses == {"ok", "not_applicable"}
+
+
+def test_the_report_has_everything(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fabric = Fabric(nodes=60)
+    for node in fabric.nodes:
+        fabric.setting(node, "rail0", "pfc")["found"] = []
+    run = Run(fabric, monkeypatch)
+    judged = run.judge(report_directory=str(tmp_path / "reports"))
+    report = json.loads((tmp_path / "reports/links-latest.json").read_text())
+    assert judged["report"].startswith(str(tmp_path / "reports/links-"))
+    assert len([check for check in report["checks"] if check["status"] == "failed"]) == 60
+    assert report["links"][0]["wrong"] == 60
+    told = run.verdict("leaf01", {"told": {"leaf01": report["checks"]}})["msg"].splitlines()
+    assert len(told) == 42
+    assert told[-1] == "  ... and 20 more: see the report"
+    assert "  ... and 20 more: see the report" in run.said
+
+
+def test_a_report_that_cannot_be_saved_takes_nothing_away(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    run = Run(Fabric(), monkeypatch)
+    judged = run.judge(report_directory=str(tmp_path / "file"))
+    assert judged["report"] == ""
+    assert judged["told"]
+    assert "fabric_links_report_directory" in run.said[-1]
+
+
+def test_an_impossible_contract_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(action.AnsibleActionFail, match="links: roce_qos cannot be kept"):
+        Run(Fabric(), monkeypatch).judge(qos={"roce": {"dscp": 200}})

@@ -1,0 +1,405 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What is changed on an NVUE switch, and what is left alone."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.asics import ASICS, Asic
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.intent import SwitchIntent
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.nvue import SYSTEM
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.nvue.ranges import (
+    expanded,
+    names,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.nvue.tolerance import (
+    rounded,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.nvue.tree import (
+    at,
+    ends,
+    put,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import (
+    Change,
+    Difference,
+    SwitchError,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.nvue_switch import Tree, intent, merged, present
+from tests.unit.qos_contracts import contracts
+
+
+def plan(config: Tree, one: SwitchIntent | None = None, **read: Any) -> Difference:
+    one = one or intent()
+    return SYSTEM.difference(one, SYSTEM.wanted(one), present(config, **read))
+
+
+def converged(config: Tree | None = None, **read: Any) -> Tree:
+    config = config or {}
+    result = merged(config, plan(config, **read).steps)
+    assert not plan(result, **read)
+    return result
+
+
+def told(config: Tree, *path: Any) -> Tree:
+    """With one value changed: the last of the path."""
+    result = copy.deepcopy(config)
+    put(result, tuple(path[:-1]), path[-1])
+    return result
+
+
+def values(difference: Difference) -> list[tuple[str, Any, Any]]:
+    return [(change.path, change.found, change.wanted) for change in difference.changes]
+
+
+def test_a_new_switch_gets_everything_once() -> None:
+    difference = plan({})
+    assert difference.before == "" and difference.impact.level == "loss"
+    assert "nv set qos roce enable on\n" in difference.after
+    assert "nv set interface swp4 link mtu 9198\n" in difference.after
+    assert "nv set qos pfc default-global switch-priority 3\n" in difference.after
+    assert Change("qos roce mode", None, "lossless") in difference.changes
+    converged()
+
+
+def test_only_the_leaf_that_differs_is_sent() -> None:
+    """Hand-made drift: one value, one change, one line each way."""
+    drifted = told(converged(), "interface", "swp2", "link", "mtu", 1500)
+    difference = plan(drifted)
+    assert difference.steps == {"interface": {"swp2": {"link": {"mtu": 9198}}}}
+    assert values(difference) == [("interface swp2 link mtu", 1500, 9198)]
+    assert difference.before == "nv set interface swp2 link mtu 1500\n"
+    assert difference.after == "nv set interface swp2 link mtu 9198\n"
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (("qos", "roce", "enable", "off"), "qos roce enable"),
+        (("qos", "roce", "mode", "lossy"), "qos roce mode"),
+        (("qos", "roce", "cable-length", 10), "qos roce cable-length"),
+        (
+            ("qos", "mapping", "default-global", "dscp", "26", "switch-priority", 0),
+            "qos mapping default-global dscp 26 switch-priority",
+        ),
+        (("qos", "mapping", "default-global", "trust", "both"), "qos mapping default-global trust"),
+        (
+            ("qos", "pfc", "default-global", "switch-priority", "4", {}),
+            "qos pfc default-global switch-priority 4",
+        ),
+        (("qos", "pfc", "default-global", "tx", "disable"), "qos pfc default-global tx"),
+        (
+            ("qos", "egress-scheduler", "default-global", "traffic-class", "6", "mode", "dwrr"),
+            "qos egress-scheduler default-global traffic-class 6 mode",
+        ),
+        (
+            ("qos", "congestion-control", "default-global", "traffic-class", "0", "ecn", "enable"),
+            "qos congestion-control default-global traffic-class 0 ecn",
+        ),
+        (
+            ("interface", "swp1", "qos", "pfc-watchdog", "state", "disable"),
+            "interface swp1 qos pfc-watchdog state",
+        ),
+        (("qos", "remark", "default-global", "rewrite", "l3"), "qos remark default-global rewrite"),
+        (("interface", "swp1", "qos", "pfc", "profile", "mine"), "interface swp1 qos pfc profile"),
+        (
+            ("interface", "swp1", "qos", "link-pause", "profile", "mine"),
+            "interface swp1 qos link-pause profile",
+        ),
+    ],
+)
+def test_drift_is_found_and_repaired(path: tuple[Any, ...], expected: str) -> None:
+    drifted = told(converged(), *path)
+    difference = plan(drifted)
+    assert [change.path for change in difference.changes] == [expected]
+    assert not plan(merged(drifted, difference.steps))
+
+
+def marking(config: Tree) -> dict[str, str]:
+    told = at(config, "qos", "congestion-control", "default-global", "traffic-class")
+    return {number: settings["ecn"] for number, settings in sorted(told.items())}
+
+
+def test_a_queue_that_was_the_contract_s_no_longer_marks() -> None:
+    """The priority of RoCE moves, there and back: nothing of the former one stays."""
+    there = intent({"roce": {"priority": 4}, "cnp": {"priority": 7}})
+    moved = merged(done := converged(), plan(done, there).steps)
+    assert marking(done) == {"0": "disable", "3": "enable", "6": "disable"}
+    assert marking(moved) == {"0": "disable", "3": "disable", "4": "enable", "7": "disable"}
+    assert not plan(moved, there)
+    back = merged(moved, plan(moved).steps)
+    assert marking(back) == marking(done) and not plan(back)
+
+
+def test_a_share_for_a_queue_that_nothing_leads_to_goes() -> None:
+    """It would make the shares more than 100, and NVUE refuses that."""
+    share = {"mode": "dwrr", "bw-percent": 20}
+    drifted = told(
+        converged(), "qos", "egress-scheduler", "default-global", "traffic-class", "5", share
+    )
+    difference = plan(drifted)
+    assert difference.steps["qos"]["egress-scheduler"]["default-global"]["traffic-class"] == {
+        "5": None
+    }
+    assert "nv set qos egress-scheduler default-global traffic-class 5 bw-percent 20\n" in (
+        difference.before
+    )
+    assert difference.after == ""
+
+
+OPERATORS = {
+    "qos": {
+        "mapping": {"mine": {"trust": "l2"}},
+        "pfc": {"storage-ports": {"switch-priority": {"5": {}}, "cable-length": 7}},
+        "egress-shaper": {"shaper1": {"port-max-rate": 2000}},
+        "traffic-pool": {"roce-lossless": {"memory-percent": 60}},
+        "advance-buffer-config": {"default-global": {"ingress-lossless-buffer": {"reserved": 1}}},
+        "congestion-control": {"mine": {"traffic-class": {"5": {"ecn": "enable"}}}},
+    },
+    "interface": {
+        "swp1": {"description": "to node01", "ip": {"address": {"10.0.0.1/31": {}}}},
+        "swp60": {"qos": {"pfc": {"profile": "storage-ports"}}, "link": {"mtu": 1500}},
+        "lo": {"ip": {"address": {"10.9.9.9/32": {}}}},
+    },
+}
+
+
+def test_the_operator_s_own_configuration_is_left_alone() -> None:
+    done = converged(OPERATORS)
+    assert merged(done, OPERATORS) == done, "something of the operator's is gone or another"
+    assert "swp60" not in str(plan(OPERATORS).steps)
+    assert "storage-ports" not in str(plan(OPERATORS).steps)
+
+
+def test_defaults_that_somebody_wrote_down_may_stay() -> None:
+    written = {
+        "qos": {
+            "pfc": {"default-global": {"rx": "enable", "tx": "enabled"}},
+            "remark": {"default-global": {"rewrite": "l2"}},
+        },
+        "interface": {"swp1": {"qos": {"pfc": {"profile": "default-global"}}}},
+    }
+    done = converged(written)
+    assert done["qos"]["pfc"]["default-global"]["rx"] == "enable"
+
+
+def test_a_release_with_the_new_words_is_spoken_to_in_them() -> None:
+    difference = plan({}, release="5.16.1", new=True)
+    assert difference.steps["qos"]["roce"]["state"] == "enabled"
+    assert "enable" not in difference.steps["qos"]["roce"]
+    marked = difference.steps["qos"]["congestion-control"]["default-global"]["traffic-class"]
+    assert marked["3"]["ecn"] == "enabled" and marked["0"]["ecn"] == "disabled"
+    watchdog = difference.steps["interface"]["swp1"]["qos"]["pfc-watchdog"]
+    assert watchdog == {"state": "enabled"}
+    assert "nv set qos roce state enabled\n" in difference.after
+    done = converged(release="5.16.1", new=True)
+    drifted = told(done, "qos", "roce", "state", "disabled")
+    assert values(plan(drifted, release="5.16.1", new=True)) == [
+        ("qos roce state", "disabled", "enabled")
+    ]
+
+
+def test_the_release_decides_where_the_switch_shows_no_words() -> None:
+    one = intent()
+    for release, key in (("5.12.0", "enable"), ("5.15.0", "state"), ("", "enable")):
+        read = dataclasses.replace(present({}, release=release), filled_qos={})
+        steps = SYSTEM.difference(one, SYSTEM.wanted(one), read).steps
+        assert key in steps["qos"]["roce"], release
+
+
+def test_a_difference_is_told_the_same_every_time() -> None:
+    drifted = told(
+        told(converged(), "interface", "swp2", "link", "mtu", 1), "qos", "roce", "mode", "x"
+    )
+    shuffled = {key: drifted[key] for key in reversed(drifted)}
+    assert plan(drifted) == plan(shuffled)
+
+
+def test_ports_in_their_natural_order() -> None:
+    one = intent(ports=12)
+    paths = [change.path for change in plan({}, one, ports=12).changes if "mtu" in change.path]
+    assert paths[1:3] == ["interface swp2 link mtu", "interface swp3 link mtu"]
+    assert paths[-1] == "interface swp12 link mtu"
+
+
+def test_a_port_that_the_switch_does_not_have_stops_the_plan() -> None:
+    with pytest.raises(SwitchError, match=r"no port swp5, swp6.*breakout"):
+        plan({}, intent(ports=6), ports=4)
+
+
+def test_a_port_of_a_bond_is_refused() -> None:
+    for member in ("swp2", "swp1-2"):
+        bonded = told(converged(), "interface", "bond7", "bond", "member", member, {})
+        with pytest.raises(SwitchError, match=r"leaf01: swp\d belongs to bond7"):
+            plan(bonded)
+    assert not plan(told(converged(), "interface", "bond7", "bond", "member", "swp9", {}))
+
+
+def ecn(config: Tree, low: int) -> Tree:
+    path = ("qos", "congestion-control", "default-global", "traffic-class", "3", "min-threshold")
+    return told(config, *path, low)
+
+
+def test_the_step_of_the_hardware_is_tolerated_and_nothing_else() -> None:
+    """150000 bytes are 159744 on Spectrum-4: the next multiple of 64 cells of 192 bytes."""
+    done = converged()
+    assert not plan(ecn(done, 159744))
+    for other in (159743, 159745, 147456, 172032, 156672, 0):
+        assert plan(ecn(done, other)), other
+
+
+@pytest.mark.parametrize(
+    ("asic", "low", "high"),
+    [
+        ("spectrum4", 159744, 1511424),
+        ("spectrum3", 156672, 1502208),
+        ("spectrum2", 156672, 1502208),
+    ],
+)
+def test_each_chip_has_its_own_step(asic: str, low: int, high: int) -> None:
+    """The figures of NVIDIA's documentation: 156 KB and 153.00 KB, 1.43 MB."""
+    chip = ASICS[asic]
+    assert rounded(chip, 150000, low) and rounded(chip, 1500000, high)
+    assert rounded(Asic(""), 150000, low), "of a chip that nobody named, any Spectrum's will do"
+    assert not rounded(chip, 150000, low + 64) and not rounded(chip, low, 150000)
+    assert rounded(chip, low, low)
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("swp1", ["swp1"]),
+        ("swp1-3", ["swp1", "swp2", "swp3"]),
+        ("swp1-2,swp6", ["swp1", "swp2", "swp6"]),
+        ("swp3s0-1", ["swp3s0", "swp3s1"]),
+        ("0-1,4", ["0", "1", "4"]),
+        ("bond-a", ["bond-a"]),
+        ("peerlink.4094", ["peerlink.4094"]),
+        ("swp9-2", ["swp9-2"]),
+        ("swp1-99999999", ["swp1-99999999"]),
+    ],
+)
+def test_ranges_stand_for_their_names(key: str, expected: list[str]) -> None:
+    assert names(key) == expected
+
+
+def test_ranges_of_ports_are_read_as_their_ports() -> None:
+    """Newer releases answer with ranges: the same switch is converged all the same."""
+    done = converged()
+    ports = done.pop("interface")
+    with_ranges = {"swp1-4": ports["swp1"], "swp2": {"description": "x"}}
+    assert not plan({**done, "interface": expanded(with_ranges)})
+    mapped = done["qos"]["mapping"]["default-global"]
+    others = {key: value for key, value in mapped["dscp"].items() if key not in ("1", "2", "3")}
+    mapped["dscp"] = {**others, "1-3": {"switch-priority": 0}}
+    assert not plan({**done, "interface": ports})
+
+
+def running(done: Tree, *path: Any) -> Difference:
+    """A switch whose chip does otherwise in one value than is written."""
+    one, read = intent(), present(done)
+    doing = {"qos": copy.deepcopy(done["qos"]), "interface": copy.deepcopy(read.ports)}
+    put(doing, tuple(path[:-1]), path[-1])
+    read = dataclasses.replace(read, running_qos=doing["qos"], ports=doing["interface"])
+    return SYSTEM.difference(one, SYSTEM.wanted(one), read)
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (("interface", "swp3", "link", "mtu", 9216), ("interface swp3 link mtu", 9216, 9198)),
+        (
+            ("qos", "pfc", "default-global", "switch-priority", {"0": {}}),
+            ("qos pfc default-global switch-priority 0", "set", None),
+        ),
+        (
+            ("qos", "mapping", "default-global", "dscp", "26", "switch-priority", 0),
+            ("qos mapping default-global dscp 26 switch-priority", 0, 3),
+        ),
+        (
+            ("qos", "mapping", "default-global", "trust", "l2"),
+            ("qos mapping default-global trust", "l2", "l3"),
+        ),
+        (
+            ("qos", "egress-scheduler", "default-global", "traffic-class", "6", "mode", "dwrr"),
+            ("qos egress-scheduler default-global traffic-class 6 mode", "dwrr", "strict"),
+        ),
+        (
+            ("interface", "swp1", "qos", "pfc-watchdog", "state", "disabled"),
+            ("interface swp1 qos pfc-watchdog state", "disabled", "enable"),
+        ),
+    ],
+)
+def test_what_the_chip_does_counts_too(path: tuple[Any, ...], expected: tuple[Any, ...]) -> None:
+    """An apply that was accepted and carried out by half is no success."""
+    assert expected in values(running(converged(), *path))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ("qos", "roce", {}),
+        ("qos", "egress-scheduler", {}),
+        ("qos", "roce", "mode", "lossless"),
+        ("qos", "roce", "mode", "Lossless (RoCEv2)"),
+        ("qos", "mapping", "default-global", "trust", "pcp,dscp"),
+        ("interface", "swp1", "qos", "pfc-watchdog", "state", "OK"),
+        ("qos", "pfc", "default-global", "switch-priority", "3"),
+        (
+            "qos", "congestion-control", "default-global", "traffic-class", "3", "max-threshold",
+            "1.43 MB",
+        ),
+        (
+            "qos", "congestion-control", "default-global", "traffic-class", "3", "min-threshold",
+            "159744 B",
+        ),
+    ],
+)  # fmt: skip
+def test_what_the_chip_does_not_say_contradicts_nothing(path: tuple[Any, ...]) -> None:
+    assert values(running(converged(), *path)) == []
+
+
+_EXTRA = (
+    ("qos", "pfc", "default-global", "switch-priority", "5"),
+    ("qos", "egress-scheduler", "default-global", "traffic-class", "1", "mode"),
+    ("qos", "traffic-pool", "roce-lossless", "switch-priority", "1"),
+    ("qos", "remark", "mine", "rewrite"),
+    ("qos", "pfc", "mine", "cable-length"),
+    ("interface", "swp1", "description"),
+    ("interface", "swp9", "link", "mtu"),
+)
+_EDITS = st.lists(
+    st.tuples(
+        st.integers(0, 400),
+        st.one_of(st.integers(0, 9), st.sampled_from(["on", "off", "enabled", "x", None])),
+    ),
+    max_size=12,
+)
+
+
+@given(_EDITS, contracts(), st.booleans())
+def test_one_apply_is_enough_whatever_was_there(
+    edits: list[tuple[int, Any]], contract: dict[str, Any], new: bool
+) -> None:
+    """Any drift, any contract: merged once, the difference is empty, and others' words stand."""
+    contract.setdefault("pfc", {}).setdefault("watchdog", {})["action"] = "drop"
+    one = intent(contract, ports=2)
+    places = [*(path for path, _value in ends(SYSTEM.wanted(one))), *_EXTRA]
+    before = merged({}, OPERATORS)
+    for number, value in edits:
+        path = places[number % len(places)]
+        before = told(before, *path, {} if path[-2] == "switch-priority" else value)
+    before = merged({}, before)
+    read = {"ports": 2, "new": new, "release": "5.16.0" if new else "5.12.0"}
+    difference = plan(before, one, **read)
+    after = merged(before, difference.steps)
+    assert not plan(after, one, **read)
+    ours = {path for path, _value in ends(SYSTEM.wanted(one))}
+    for path in {*(path for path, _value in ends(OPERATORS)), *_EXTRA[3:]} - ours:
+        assert at(after, *path) == at(before, *path), f"{path} is the operator's"

@@ -1,0 +1,152 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The contract as NVUE's objects, and contracts that NVUE cannot keep."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.nvue import SYSTEM
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.nvue.impact import impact
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import WantedError
+from hypothesis import given
+
+from tests.unit.nvue_switch import intent, present
+from tests.unit.qos_contracts import STORAGE, contracts
+
+GOLDEN = Path(__file__).parent / "golden/fabric/nvue"
+
+
+def compact(value: Any) -> str:
+    """JSON with what fits into a line in one line: the body of a PATCH, to be read by people."""
+    text = json.dumps(value, indent=1) + "\n"
+
+    def short(match: re.Match[str]) -> str:
+        line = "{" + " ".join(match[1].split()) + "}"
+        return line if len(line) <= 80 else match[0]
+
+    for _depth in range(3):
+        text = re.sub(r"\{\s+((?:[^{}]|\{[^{}\n]*\})*?)\s+\}", short, text)
+    return text
+
+
+@pytest.mark.parametrize("role", ["leaf", "spine"])
+def test_the_objects_of_an_sn5600_are_these(role: str) -> None:
+    """64 ports of 800G. To write the files anew: delete them and run this test twice."""
+    path = GOLDEN / f"{role}.json"
+    wanted = SYSTEM.wanted(intent(ports=64, role=role))
+    text = compact(wanted)
+    assert json.loads(text) == wanted
+    if not path.exists():
+        path.write_text(text, encoding="utf-8")
+        pytest.fail(f"{path} is new")
+    assert text == path.read_text(encoding="utf-8")
+
+
+def profiles(contract: dict[str, Any] | None = None) -> dict[str, Any]:
+    qos = SYSTEM.wanted(intent(contract))["qos"]
+    return {
+        name: branch.get("default-global", branch) if isinstance(branch, dict) else branch
+        for name, branch in qos.items()
+    }
+
+
+def test_another_contract_is_rendered_in_full() -> None:
+    """Its own DSCPs, priorities, queues, shares, thresholds: nothing comes from RoCE's defaults."""
+    contract = {**STORAGE, "pfc": {**STORAGE["pfc"], "watchdog": {"action": "drop"}}}
+    qos = profiles(contract)
+    assert qos["pfc"]["switch-priority"] == {"4": {}}
+    assert qos["traffic-pool"]["roce-lossless"]["switch-priority"] == {"4": {}}
+    assert sorted(qos["traffic-pool"]["default-lossy"]["switch-priority"]) == list("0123567")
+    assert qos["mapping"]["dscp"]["24"] == {"switch-priority": 4}
+    assert qos["mapping"]["dscp"]["46"] == {"switch-priority": 7}
+    assert qos["mapping"]["dscp"]["10"] == qos["mapping"]["dscp"]["12"] == {"switch-priority": 2}
+    assert qos["mapping"]["dscp"]["26"] == {"switch-priority": 0}
+    assert qos["egress-queue-mapping"]["switch-priority"]["4"] == {"traffic-class": 5}
+    shares = qos["egress-scheduler"]["traffic-class"]
+    assert shares["5"] == {"mode": "dwrr", "bw-percent": 60}
+    assert shares["7"] == {"mode": "strict", "bw-percent": None}
+    assert {shares[tc]["bw-percent"] for tc in ("1", "2")} == {5, 15}
+    assert shares["3"] == {"mode": "strict", "bw-percent": None}, "RoCE would give it half"
+    assert "4" not in shares
+    assert qos["congestion-control"]["traffic-class"]["5"] == {
+        "ecn": "enable",
+        "red": None,
+        "min-threshold": 166912,
+        "max-threshold": 239616,
+        "probability": 5,
+    }
+    assert qos["congestion-control"]["traffic-class"]["0"] == {"ecn": "disable"}
+    assert qos["roce"]["cable-length"] == qos["pfc"]["cable-length"] == 300
+
+
+@given(contracts())
+def test_every_contract_is_whole(contract: dict[str, Any]) -> None:
+    contract.setdefault("pfc", {}).setdefault("watchdog", {})["action"] = "drop"
+    qos = profiles(contract)
+    assert sorted(qos["mapping"]["dscp"], key=int) == [str(dscp) for dscp in range(64)]
+    assert sorted(qos["egress-queue-mapping"]["switch-priority"]) == list("01234567")
+    shares = qos["egress-scheduler"]["traffic-class"].values()
+    assert sum(share["bw-percent"] or 0 for share in shares) == 100
+    pools = qos["traffic-pool"].values()
+    held = [priority for pool in pools for priority in pool["switch-priority"]]
+    assert sorted(held) == list("01234567")
+
+
+def test_the_longest_cable_is_everybody_s() -> None:
+    wanted = SYSTEM.wanted(intent({"cable_metres": {"to_nodes": 5, "between_switches": 40}}))
+    assert wanted["qos"]["roce"]["cable-length"] == 40
+    wanted = SYSTEM.wanted(intent({"cable_metres": {"to_nodes": 60, "between_switches": 40}}))
+    assert wanted["qos"]["roce"]["cable-length"] == 60
+
+
+def test_a_watchdog_that_is_off_is_said() -> None:
+    contract = {"pfc": {"watchdog": {"enabled": False, "action": "alert"}}}
+    port = SYSTEM.wanted(intent(contract))["interface"]["swp1"]
+    assert port["qos"]["pfc-watchdog"] == {"state": "disable"}
+
+
+@pytest.mark.parametrize("action", ["alert", "forward"])
+def test_the_watchdog_can_only_drop(action: str) -> None:
+    with pytest.raises(WantedError, match=r"action.*Write drop, or enabled: false"):
+        SYSTEM.wanted(intent({"pfc": {"watchdog": {"action": action}}}))
+
+
+def test_names_of_another_system_and_a_second_lossless_priority_are_told_at_once() -> None:
+    one = intent()
+    ports = (dataclasses.replace(one.ports[0], name="Ethernet0"),)
+    fabric = dataclasses.replace(one.fabric, pfc_priorities=(3, 4))
+    with pytest.raises(WantedError) as caught:
+        SYSTEM.wanted(dataclasses.replace(one, ports=ports, fabric=fabric))
+    assert len(caught.value.findings) == 2
+    assert "'Ethernet0'" in str(caught.value) and "3, 4" in str(caught.value)
+
+
+def test_costs_are_said_for_what_costs_only() -> None:
+    assert impact([("qos", "congestion-control", "default-global")]).level == "none"
+    assert impact([("qos", "mapping", "default-global", "dscp", "26")]).level == "none"
+    buffers = impact([("qos", "pfc", "default-global"), ("qos", "roce", "mode")])
+    assert buffers.level == "loss" and buffers.ports_down == ()
+    assert "(PFC, RoCE)" in buffers.losses[0] and "all of its ports" in buffers.losses[0]
+    sizes = impact([("interface", f"swp{port}", "link", "mtu") for port in range(1, 9)])
+    assert "MTU changes on 8 ports (swp1 to swp8)" in sizes.losses[0]
+    bound = impact([("interface", "swp2", "qos", "pfc", "profile")])
+    assert bound.losses == ("PFC changes on swp2: packets can be lost there for a moment",)
+    assert impact([("interface", "swp2", "qos", "pfc-watchdog", "state")]).level == "none"
+
+
+def test_a_plan_of_64_ports_grows_by_what_a_port_has_and_no_more() -> None:
+    """How long it takes: tests/bench/fabric.py."""
+
+    def changes(ports: int) -> int:
+        one, read = intent(ports=ports), present({}, ports=ports)
+        assert len(SYSTEM.report(one, read).ports) == ports
+        return len(SYSTEM.difference(one, SYSTEM.wanted(one), read).changes)
+
+    few, more = changes(8), changes(16)
+    assert more > few
+    assert changes(64) == few + 7 * (more - few)

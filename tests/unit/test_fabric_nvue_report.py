@@ -1,0 +1,211 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What an NVUE switch's answers mean in the terms of the contract."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.nvue import SYSTEM
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.nvue.tree import put
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.report import (
+    EcnReport,
+    Neighbour,
+    PortReport,
+    SwitchReport,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos.fabric import PfcWatchdog
+
+from tests.unit.nvue_switch import Tree, intent, merged, present
+from tests.unit.test_fabric_nvue_difference import converged, told
+
+
+def report(config: Tree, **changes: Any) -> SwitchReport:
+    return SYSTEM.report(intent(), dataclasses.replace(present(config), **changes))
+
+
+def port(config: Tree, **changes: Any) -> PortReport:
+    return report(config, **changes).ports[0]
+
+
+def operational(*path: Any) -> PortReport:
+    """swp1 when one value of what it does is another."""
+    ports = copy.deepcopy(present({}).ports)
+    put(ports["swp1"], tuple(path[:-1]), path[-1])
+    return port(converged(), ports=ports)
+
+
+def test_a_converged_switch_keeps_the_contract() -> None:
+    one = intent()
+    whole = report(converged())
+    assert (whole.switch, whole.system, whole.lldp) == ("leaf01", "nvue", True)
+    assert whole.version == "Cumulus Linux 5.12.0" and len(whole.ports) == 4
+    first = whole.ports[0]
+    assert first == PortReport(
+        "swp1",
+        present=True,
+        up=True,
+        speed_gbps=800,
+        mtu_ip=one.fabric.mtu_ip,
+        trust="dscp",
+        dscp_to_traffic_class=one.fabric.dscp_to_traffic_class,
+        pfc_priorities=(3,),
+        lossless_priorities=(3,),
+        strict_queues=(6,),
+        weights={0: 50, 3: 50},
+        ecn={3: EcnReport(150000, 1500000, 100)},
+        cable_metres=100,
+        headroom_bytes=None,
+        watchdog=PfcWatchdog(True, 100, 200, 0, "drop"),
+        neighbour=Neighbour("node01", "rail0"),
+    )
+    json.dumps(whole.as_dict())
+
+
+def test_a_new_switch_keeps_none_of_it() -> None:
+    first = port({})
+    assert first.trust == "pcp" and set(first.dscp_to_traffic_class or ()) == {0}
+    assert first.pfc_priorities == () == first.lossless_priorities
+    assert first.ecn == {0: EcnReport(150000, 1500000, 100)}
+    assert first.watchdog is not None and not first.watchdog.enabled
+    assert first.watchdog.detection_ms == 300
+
+
+def test_a_port_that_is_not_there_says_nothing_else() -> None:
+    assert port(converged(), ports={}) == PortReport("swp1", present=False)
+
+
+def test_a_port_with_other_profiles_does_what_they_say() -> None:
+    config = told(converged(), "interface", "swp1", "qos", "pfc", "profile", "mine")
+    mine = {"switch-priority": {"5": {}}, "cable-length": 7}
+    config = told(config, "qos", "pfc", "mine", mine)
+    whole = report(config)
+    assert whole.ports[0].pfc_priorities == (5,) and whole.ports[0].cable_metres == 7
+    assert whole.ports[0].lossless_priorities == ()
+    assert whole.ports[1].pfc_priorities == (3,)
+
+
+@pytest.mark.parametrize(("way", "word"), [("rx", "disable"), ("tx", "disabled")])
+def test_a_pause_in_one_direction_is_none(way: str, word: str) -> None:
+    assert port(told(converged(), "qos", "pfc", "default-global", way, word)).pfc_priorities == ()
+
+
+@pytest.mark.parametrize(
+    ("path", "lossless"),
+    [
+        (("qos", "roce", "enable", "off"), ()),
+        (("qos", "roce", "mode", "lossy"), ()),
+        (("qos", "roce", "mode", "lossless-single-ipool"), (3,)),
+        (("qos", "traffic-pool", "roce-lossless", "switch-priority", {"4": {}}), ()),
+    ],
+)
+def test_pfc_without_a_lossless_buffer_is_seen(path: tuple[Any, ...], lossless: Any) -> None:
+    first = port(told(converged(), *path))
+    assert first.pfc_priorities == (3,) and first.lossless_priorities == lossless
+
+
+def test_unmapped_dscps_follow_the_switch_s_default() -> None:
+    config = converged()
+    del config["qos"]["mapping"]["default-global"]["dscp"]
+    classes = port(config).dscp_to_traffic_class
+    assert classes is not None and classes[24:32] == (3,) * 8 and classes[8:16] == (0,) * 8
+
+
+def test_what_the_chip_does_comes_before_what_is_applied() -> None:
+    running = copy.deepcopy(converged()["qos"])
+    running["mapping"]["default-global"]["dscp"]["26"] = {"switch-priority": 0}
+    running["roce"] = {"mode": "lossless"}
+    first = port(converged(), running_qos=running)
+    assert first.dscp_to_traffic_class is not None and first.dscp_to_traffic_class[26] == 0
+    assert first.lossless_priorities == (3,), "enable is applied, and not said again"
+
+
+def test_queues_that_nothing_leads_to_are_nobody_s() -> None:
+    scheduler = ("qos", "egress-scheduler", "default-global", "traffic-class")
+    config = told(converged(), *scheduler, "5", {"mode": "strict"})
+    config = told(config, *scheduler, "1", {"mode": "dwrr", "bw-percent": 9})
+    first = port(config)
+    assert first.strict_queues == (6,) and first.weights == {0: 50, 3: 50}
+
+
+def test_thresholds_as_the_chip_rounds_them() -> None:
+    marked = {"3": {"min-threshold": 159744, "max-threshold": "1511424 B"}}
+    first = operational("qos", "congestion-control", "traffic-class", marked)
+    assert first.ecn == {3: EcnReport(159744, 1511424, 100)}
+
+
+@pytest.mark.parametrize(
+    ("link", "up"),
+    [
+        ({"oper-status": "up", "state": {"down": {}}}, True),
+        ({"oper-status": "down"}, False),
+        ({"state": {"up": {}}}, True),
+        ({"state": {"down": {}}}, False),
+        ({"state": "up"}, True),
+        ({}, None),
+    ],
+)
+def test_up_and_down_of_old_and_new_releases(link: Tree, up: Any) -> None:
+    assert operational("link", link).up is up
+
+
+@pytest.mark.parametrize(
+    ("speed", "gbps"),
+    [
+        ("800G", 800),
+        ("1600G", 1600),
+        ("1.6T", 1600),
+        ("40000M", 40),
+        ("auto", None),
+        (None, None),
+    ],
+)
+def test_speeds(speed: Any, gbps: Any) -> None:
+    assert operational("link", "speed", speed).speed_gbps == gbps
+
+
+MAC = "b8:ce:f6:01:02:0a"
+
+
+@pytest.mark.parametrize(
+    ("heard", "neighbour"),
+    [
+        ({}, None),
+        (
+            {"leaf02": {"age": "1", "port": {"name": "swp3"}}},
+            Neighbour("leaf02", "swp3"),
+        ),
+        (
+            {MAC: {"chassis": {"chassis-id": MAC}, "port": {"name": "B8CE.F601.020A"}}},
+            Neighbour("", "B8CE.F601.020A"),
+        ),
+        (
+            {MAC.upper(): {"chassis": {"system-name": ""}, "port": {"name": MAC.upper()}}},
+            Neighbour("", MAC),
+        ),
+        (
+            {
+                "old": {"age": "900", "chassis": {"system-name": "old"}, "port": {"name": "swp1"}},
+                "new": {"age": "3", "chassis": {"system-name": "new"}, "port": {"name": "swp2"}},
+            },
+            Neighbour("new", "swp2"),
+        ),
+    ],
+)
+def test_neighbours(heard: Tree, neighbour: Any) -> None:
+    assert operational("lldp", "neighbor", heard).neighbour == neighbour
+
+
+def test_a_switch_without_lldp_says_so() -> None:
+    ports = {name: {"link": one["link"]} for name, one in present({}).ports.items()}
+    assert report(converged(), ports=ports).lldp is False
+
+
+def test_the_new_words_are_read_as_the_old_ones() -> None:
+    new = merged(converged(release="5.16.0", new=True), {})
+    one = intent()
+    read = present(new, release="5.16.0", new=True)
+    assert SYSTEM.report(one, read).ports == report(converged()).ports

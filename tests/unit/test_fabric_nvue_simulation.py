@@ -1,0 +1,278 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""An NVUE switch over HTTPS, from one state to another with all that can go wrong on the way.
+
+The simulation was written from the vendor's documents by somebody else than the driver.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric import session
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.nvue import SYSTEM
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.nvue.switch import (
+    NvueSwitch,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.session import (
+    Clock,
+    Outcome,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import Login
+
+from tests.unit.https_server import LOOPBACK, Authority
+from tests.unit.nvue_switch import intent
+from tests.unit.virtual_switch import PASSWORD, USER, VirtualSwitch, wait_until
+
+PORTS = [
+    {
+        "name": f"swp{number}",
+        "speed_gbps": 800,
+        "peer": f"node{number:02}" if number < 3 else f"spine{number - 2:02}",
+        "peer_interface": "rail0" if number < 3 else f"swp{number}",
+        "peer_mac": None,
+    }
+    for number in (1, 2, 3, 4, 5)
+]
+OPERATORS = {
+    "interface": {
+        "swp5": {"description": "spare", "link": {"mtu": 1500}},
+        "swp1": {"description": "node01"},
+    },
+    "system": {"timezone": "Etc/UTC"},
+    "qos": {"mapping": {"mine": {"trust": "l2"}}},
+}
+OTHER: dict[str, Any] = {
+    "roce": {"dscp": 24, "priority": 4, "bandwidth_percent": 60},
+    "cnp": {"dscp": 46, "priority": 7},
+    "classes": [{"name": "storage", "dscps": [10, 12], "priority": 2, "bandwidth_percent": 15}],
+    "ecn": {"minimum_bytes": 166912, "maximum_bytes": 239616, "probability_percent": 5},
+    "mtu": {"fabric": 9000, "fabric_layer": "ip"},
+}
+QUIET: dict[str, Any] = {"pfc": {"watchdog": {"enabled": False}}}
+STEP_S = 0.004
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture
+def release() -> str:
+    return "5.13"
+
+
+@pytest.fixture
+def overlays() -> bool:
+    return False
+
+
+@pytest.fixture
+def virtual(
+    release: str, overlays: bool, tmp_path: Path, authority: Authority
+) -> Iterator[VirtualSwitch]:
+    description: dict[str, Any] = {"name": "leaf01", "system": "nvue", "asic": "spectrum4"}
+    description["ports"] = PORTS
+    description.update(release=release, overlays=overlays, step_s=STEP_S)
+    switch = VirtualSwitch(tmp_path / "leaf01", authority, description)
+    yield switch
+    switch.stop()
+
+
+def login(virtual: VirtualSwitch, authority: Authority) -> Login:
+    return Login(LOOPBACK, virtual.port, USER, PASSWORD, "", str(authority.ca_file), 5)
+
+
+def connect(virtual: VirtualSwitch, authority: Authority) -> NvueSwitch:
+    """Looks again sooner than it would at a real switch."""
+    return NvueSwitch(login(virtual, authority), sleep=lambda seconds: time.sleep(seconds / 50))
+
+
+def typed(virtual: VirtualSwitch, patch: dict[str, Any]) -> None:
+    """What an operator does by hand."""
+    with virtual.client() as client:
+        (number,) = client.post("/nvue_v1/revision").json()
+        answer = client.patch("/nvue_v1/", params={"rev": number}, json=patch)
+        assert answer.status_code == 200, answer.text
+        said = {"state": "apply", "auto-prompt": {"ays": "ays_yes"}}
+        client.patch(f"/nvue_v1/revision/{number}", json=said)
+        wait_until(lambda: "applied" in client.get(f"/nvue_v1/revision/{number}").json()["state"])
+
+
+def applied(virtual: VirtualSwitch, rev: str = "applied", path: str = "/") -> Any:
+    with virtual.client() as client:
+        return client.get(f"/nvue_v1{path}", params={"rev": rev, "filled": "false"}).json()
+
+
+def run(
+    virtual: VirtualSwitch, authority: Authority, contract: Any = None, confirm_s: int = 60
+) -> Outcome:
+    return session.run(
+        SYSTEM,
+        connect(virtual, authority),
+        intent(contract),
+        apply=True,
+        confirm_s=confirm_s,
+        clock=Clock(sleep=lambda _seconds: None),
+    )
+
+
+@pytest.mark.parametrize(
+    ("release", "overlays"),
+    [("5.8", False), ("5.13", False), ("5.13", True), ("5.15", True)],
+    ids=["5.8", "5.13", "5.13, lists add up", "5.15, lists add up"],
+)
+def test_from_the_factory_to_one_contract_and_to_the_next(
+    virtual: VirtualSwitch, authority: Authority
+) -> None:
+    typed(virtual, OPERATORS)
+    for contract in ({}, OTHER, QUIET, {}):
+        changed = run(virtual, authority, contract)
+        assert (changed.error, changed.changed) == ("", True)
+        revisions = sum(line.startswith("revision ") for line in virtual.log)
+        again = run(virtual, authority, contract)
+        assert (again.error, again.changed) == ("", False)
+        assert sum(line.startswith("revision ") for line in virtual.log) == revisions
+        assert changed.report is not None
+        assert "simulation" in changed.report.version.lower()
+        port = changed.report.ports[0]
+        fabric = intent(contract).fabric
+        assert port.mtu_ip == fabric.mtu_ip
+        assert port.pfc_priorities == fabric.pfc_priorities
+        assert port.dscp_to_traffic_class == fabric.dscp_to_traffic_class
+        assert port.neighbour is not None
+        assert (port.neighbour.system, port.neighbour.port) == ("node01", "rail0")
+    config = applied(virtual)
+    assert config["interface"]["swp5"] == OPERATORS["interface"]["swp5"]
+    assert config["interface"]["swp1"]["description"] == "node01"
+    assert config["qos"]["mapping"]["mine"] == {"trust": "l2"}
+    virtual.reboot()
+    assert not run(virtual, authority).changed
+
+
+def test_what_is_in_force_and_not_saved_is_a_difference_until_it_is_saved(
+    virtual: VirtualSwitch, authority: Authority
+) -> None:
+    """Killed between keeping and saving, on a switch that does not save by itself."""
+    typed(virtual, {"system": {"config": {"auto-save": {"enable": "off"}}}})
+    saves = sum(line.startswith("saved ") for line in virtual.log)
+    killed = connect(virtual, authority)
+    applied_by = killed.apply(
+        SYSTEM.difference(intent(), SYSTEM.wanted(intent()), killed.read()), 60
+    )
+    applied_by._keep()
+    assert applied(virtual, "startup") != applied(virtual)
+
+    revisions = sum(line.startswith("revision ") for line in virtual.log)
+    outcome = run(virtual, authority)
+    assert (outcome.error, outcome.changed) == ("", True)
+    assert [change.path for change in outcome.difference.changes] == ["startup"]
+    assert sum(line.startswith("saved ") for line in virtual.log) == saves + 1
+    assert sum(line.startswith("revision ") for line in virtual.log) == revisions
+    assert applied(virtual, "startup") == applied(virtual)
+    virtual.reboot()
+    assert not run(virtual, authority).changed
+
+
+def test_drift_by_hand_is_repaired(virtual: VirtualSwitch, authority: Authority) -> None:
+    run(virtual, authority)
+    good = applied(virtual)
+    typed(
+        virtual,
+        {
+            "qos": {
+                "mapping": {"default-global": {"dscp": {"26": {"switch-priority": 0}}}},
+                "pfc": {"default-global": {"switch-priority": {"4": {}}}},
+                "pfc-watchdog": {"robustness": 9},
+            },
+            "interface": {"swp2": {"link": {"mtu": 9000}, "qos": {"pfc-watchdog": None}}},
+        },
+    )
+    repaired = run(virtual, authority)
+    assert repaired.error == ""
+    assert repaired.difference is not None
+    assert len(repaired.difference.changes) == 5
+    assert applied(virtual) == good
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ({"apply": "rejected", "times": 1}, "hardware refused"),
+        ({"apply": "partial", "times": 1}, "does not have the change that it accepted"),
+        ({"apply": "disk_full", "times": 1}, "No space left on device"),
+        ({"confirm": "lost"}, "not known to be kept"),
+    ],
+    ids=["rejected", "partial", "disk full", "confirmation lost"],
+)
+def test_each_fault_leaves_the_former_state(
+    virtual: VirtualSwitch, authority: Authority, fault: dict[str, Any], words: str
+) -> None:
+    typed(virtual, OPERATORS)
+    before = applied(virtual), applied(virtual, "startup"), applied(virtual, "operational", "/qos")
+    virtual.fault(**fault)
+    outcome = run(virtual, authority)
+    assert words in outcome.error
+    assert outcome.restored
+    virtual.heal()
+    now = applied(virtual), applied(virtual, "startup"), applied(virtual, "operational", "/qos")
+    assert now == before
+    assert run(virtual, authority).error == ""
+
+
+def test_a_connection_that_is_cut_is_waited_for(
+    virtual: VirtualSwitch, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shorter than the timer: the switch is reached again, and the change is proved and kept."""
+    virtual.fault(apply="cut", seconds=0.3, times=1)
+    outcome = run(virtual, authority)
+    assert outcome.error == ""
+    assert outcome.changed
+
+
+def test_a_connection_that_stays_cut_is_undone_by_the_switch(
+    virtual: VirtualSwitch, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "CONFIRM_S", (1, 60))  # so that nobody waits for it
+    before = applied(virtual)
+    virtual.fault(apply="cut", seconds=1.3, times=1)
+    outcome = run(virtual, authority, confirm_s=1)
+    assert outcome.restored
+    assert "takes a change back by itself" in outcome.error
+    assert applied(virtual) == before
+    assert any("rolled_back" in line and "by=timer" in line for line in virtual.log)
+
+
+def test_a_wrong_read_back_is_not_kept(virtual: VirtualSwitch, authority: Authority) -> None:
+    """The fault begins with the change, so that only the proof sees it."""
+    switch = connect(virtual, authority)
+
+    class Liar:
+        def read(self) -> Any:
+            return switch.read()
+
+        def apply(self, difference: Any, confirm_s: int) -> Any:
+            applied = switch.apply(difference, confirm_s)
+            virtual.fault(read="wrong", times=4)
+            return applied
+
+    outcome = session.run(
+        SYSTEM, Liar(), intent(), apply=True, confirm_s=60, clock=Clock(sleep=lambda _s: None)
+    )
+    assert "does not have the change that it accepted" in outcome.error
+    assert outcome.restored
+
+
+def test_a_run_that_was_killed_is_told_of_and_repaired_when_the_timer_ends(
+    virtual: VirtualSwitch, authority: Authority
+) -> None:
+    killed = connect(virtual, authority)
+    wanted = SYSTEM.wanted(intent())
+    killed.apply(SYSTEM.difference(intent(), wanted, killed.read()), 6)
+    assert "waits to be confirmed" in run(virtual, authority).error
+    wait_until(lambda: any("rolled_back" in line for line in virtual.log))
+    assert run(virtual, authority).error == ""

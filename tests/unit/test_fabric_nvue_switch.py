@@ -1,0 +1,428 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Revisions of an NVUE switch: applied under its timer, kept, taken back, and every way to fail."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import traceback
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.nvue import SYSTEM, connect
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.nvue.switch import (
+    NvueSwitch,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import (
+    Applied,
+    Difference,
+    SwitchError,
+)
+
+from tests.unit.nvue_switch import PASSWORD, FakeNvue, intent, merged
+
+CONFIRM_S = 300
+ONE = intent()
+WANTED = SYSTEM.wanted(ONE)
+OPERATORS: dict[str, Any] = {"interface": {"swp1": {"description": "to node01"}}}
+
+
+@pytest.fixture
+def fake() -> FakeNvue:
+    return FakeNvue(config=OPERATORS)
+
+
+def planned(switch: NvueSwitch) -> Difference:
+    return SYSTEM.difference(ONE, WANTED, switch.read())
+
+
+def applied(fake: FakeNvue) -> tuple[NvueSwitch, Applied]:
+    switch = fake.switch()
+    return switch, switch.apply(planned(switch), CONFIRM_S)
+
+
+def failing(fake: FakeNvue) -> str:
+    switch = fake.switch()
+    difference = planned(switch)
+    with pytest.raises(SwitchError) as caught:
+        switch.apply(difference, CONFIRM_S)
+    whole = "".join(traceback.format_exception(caught.value))
+    assert PASSWORD not in whole and "Authorization" not in whole
+    return str(caught.value)
+
+
+def bodies(fake: FakeNvue, path: str) -> list[Any]:
+    return [body for method, asked, body in fake.asked if method == "PATCH" and asked == path]
+
+
+def test_a_change_is_applied_read_back_and_kept(fake: FakeNvue) -> None:
+    switch, change = applied(fake)
+    assert fake.states["2"] == "confirm" and fake.startup == OPERATORS
+    assert bodies(fake, "/nvue_v1/revision/2") == [
+        {
+            "state": "apply",
+            "auto-prompt": {"ays": "ays_yes"},
+            "state-controls": {"confirm": CONFIRM_S},
+        }
+    ]
+    assert not planned(switch), "read back while the timer runs"
+    change.confirm()
+    assert fake.states["2"] == "applied_and_saved" and fake.startup == fake.config
+    assert merged(fake.config, OPERATORS) == fake.config
+
+
+def test_nothing_is_asked_of_a_converged_switch_but_what_it_has(fake: FakeNvue) -> None:
+    applied(fake)[1].confirm()
+    fake.asked.clear()
+    assert not planned(fake.switch())
+    assert {method for method, _path, _body in fake.asked} == {"GET"}
+
+
+def test_it_is_saved_where_the_switch_does_not_save_by_itself(fake: FakeNvue) -> None:
+    fake.auto_save = False
+    _switch, change = applied(fake)
+    assert fake.startup == OPERATORS
+    change.confirm()
+    assert fake.startup == fake.config != OPERATORS
+
+
+def killed_before_it_was_saved(fake: FakeNvue) -> NvueSwitch:
+    """Kept, not saved: what a run leaves that is killed in between."""
+    fake.auto_save = False
+    _switch, change = applied(fake)
+    change._keep()  # type: ignore[attr-defined]
+    assert fake.states["2"] == "applied" and fake.startup == OPERATORS
+    return fake.switch()
+
+
+def test_what_is_in_force_and_not_saved_differs_until_it_is_saved(fake: FakeNvue) -> None:
+    """It costs nothing, and is seen by whoever only looks."""
+    switch = killed_before_it_was_saved(fake)
+    difference = planned(switch)
+    assert [(c.path, c.found, c.wanted) for c in difference.changes] == [
+        ("startup", "not saved", "as applied")
+    ]
+    assert difference.impact.level == "none" and not difference.steps
+    assert "nv set qos roce mode lossless\n" in difference.after and difference.before == ""
+    made = list(fake.made)
+    change = switch.apply(difference, CONFIRM_S)
+    assert fake.startup == fake.config and fake.made == made
+    assert not planned(switch)
+    change.confirm()
+    change.rollback()
+    assert fake.startup == fake.config and not planned(fake.switch())
+
+
+def test_what_cannot_be_saved_is_an_error_and_stays_a_difference(fake: FakeNvue) -> None:
+    switch = killed_before_it_was_saved(fake)
+    fake.refuses = {"PATCH /nvue_v1/revision/applied": 500}
+    assert "HTTP 500: not today" in failing(fake)
+    assert planned(switch)
+
+
+def test_what_an_operator_did_not_save_is_nothing_that_differs(fake: FakeNvue) -> None:
+    applied(fake)[1].confirm()
+    fake.startup = merged(fake.config, {"interface": {"swp1": {"description": "another"}}})
+    assert not planned(fake.switch())
+
+
+def test_a_release_that_does_not_show_what_is_saved(fake: FakeNvue) -> None:
+    switch = killed_before_it_was_saved(fake)
+    fake.shows_startup = False
+    assert not planned(switch)
+
+
+def test_somebody_else_s_change_that_waits_is_respected_between_plan_and_apply(
+    fake: FakeNvue,
+) -> None:
+    """To save what the switch has, as it would be advised otherwise, would keep an unproved one."""
+    late = fake.switch()
+    difference = planned(late)
+    applied(fake)
+    with pytest.raises(SwitchError, match="revision 2 waits to be confirmed") as caught:
+        late.apply(difference, CONFIRM_S)
+    assert "nv config save" not in str(caught.value)
+    assert fake.made == ["/nvue_v1/revision"] and fake.states["2"] == "confirm"
+
+
+def test_rollback_while_the_timer_runs(fake: FakeNvue) -> None:
+    switch, change = applied(fake)
+    change.rollback()
+    assert fake.config == OPERATORS == fake.startup and fake.states["2"] == "confirm_fail"
+    change.rollback()
+    assert fake.config == OPERATORS
+    assert planned(switch)
+
+
+def test_rollback_after_it_was_kept_applies_the_earlier_revision(fake: FakeNvue) -> None:
+    """confirm() can have failed with the change kept and saved all the same."""
+    _switch, change = applied(fake)
+    change.confirm()
+    change.rollback()
+    assert fake.applied == "1" and fake.config == OPERATORS == fake.startup
+
+
+@pytest.mark.parametrize("auto_save", [True, False])
+def test_what_was_saved_goes_back_too(fake: FakeNvue, auto_save: bool) -> None:
+    fake.auto_save = auto_save
+    _switch, change = applied(fake)
+    change.confirm()
+    change.rollback()
+    assert fake.startup == OPERATORS
+
+
+def test_what_somebody_applied_since_is_not_undone_with_it(fake: FakeNvue) -> None:
+    """Its management address, say: to lose that is worse than to keep a change too many."""
+    _switch, change = applied(fake)
+    change.confirm()
+    theirs = merged(fake.config, {"interface": {"eth0": {"description": "theirs"}}})
+    fake.configs["3"], fake.states["3"], fake.applied = theirs, "applied_and_saved", "3"
+    with pytest.raises(SwitchError, match=r"revision 3 was applied by somebody else after 2"):
+        change.rollback()
+    assert fake.config == theirs
+
+
+def test_rollback_after_the_timer_is_done_already(fake: FakeNvue) -> None:
+    _switch, change = applied(fake)
+    fake.time_out()
+    change.rollback()
+    assert fake.config == OPERATORS and fake.made == ["/nvue_v1/revision"]
+
+
+def test_a_change_that_timed_out_is_not_called_kept(fake: FakeNvue) -> None:
+    _switch, change = applied(fake)
+    fake.time_out()
+    with pytest.raises(SwitchError, match=r"'confirm_fail' and not kept.*has taken it back"):
+        change.confirm()
+
+
+@pytest.mark.parametrize("state", ["invalid", "apply_fail", "ready_error", "ays_fail"])
+def test_a_rejected_apply_says_why_and_leaves_nothing(fake: FakeNvue, state: str) -> None:
+    fake.ends = state
+    message = failing(fake)
+    assert f"revision 2 was not applied ({state}): the hardware says no" in message
+    assert "192.0.2.7" in message and fake.config == OPERATORS
+    if state == "invalid":
+        assert "Nothing of it is in force" in message and "2" not in fake.states
+    else:
+        assert "Revision 1, what was there before, was applied again" in message
+
+
+def test_a_question_on_the_way_is_answered(fake: FakeNvue) -> None:
+    fake.ends = "ays"
+    applied(fake)
+    assert fake.states["2"] == "confirm"
+
+
+@pytest.mark.parametrize(
+    "refused",
+    ["POST /nvue_v1/revision", "PATCH /nvue_v1/", "PATCH /nvue_v1/revision/2"],
+)
+def test_a_refusal_on_the_way_leaves_nothing(fake: FakeNvue, refused: str) -> None:
+    fake.refuses = {refused: 507}
+    message = failing(fake)
+    assert f"{refused}: HTTP 507: not today" in message
+    assert fake.config == OPERATORS and list(fake.states) == ["1"]
+
+
+def test_an_apply_whose_answer_is_lost_is_looked_for(fake: FakeNvue) -> None:
+    fake.silent = ["PATCH /nvue_v1/revision/2"]
+    applied(fake)
+    assert fake.states["2"] == "confirm"
+
+
+def test_answers_lost_while_waiting_are_asked_for_again(fake: FakeNvue) -> None:
+    fake.silent = ["GET /nvue_v1/revision/2"] * 3
+    applied(fake)[1].confirm()
+    assert fake.states["2"] == "applied_and_saved"
+
+
+@pytest.mark.parametrize("lost", ["silent", "deaf"])
+def test_a_confirmation_that_is_lost_is_repeated(fake: FakeNvue, lost: str) -> None:
+    _switch, change = applied(fake)
+    setattr(fake, lost, ["PATCH /nvue_v1/revision/2"])
+    change.confirm()
+    assert fake.states["2"] == "applied_and_saved"
+
+
+def test_a_confirmation_that_never_arrives_is_an_error(fake: FakeNvue) -> None:
+    _switch, change = applied(fake)
+    fake.deaf = ["PATCH /nvue_v1/revision/2"] * 9
+    with pytest.raises(SwitchError, match="connection was cut"):
+        change.confirm()
+    fake.deaf = []
+    change.rollback()
+    assert fake.config == OPERATORS
+
+
+def test_a_full_disk_at_saving_is_told_and_taken_back(fake: FakeNvue) -> None:
+    fake.auto_save = False
+    _switch, change = applied(fake)
+    fake.refuses = {"PATCH /nvue_v1/revision/applied": 500}
+    with pytest.raises(SwitchError, match="HTTP 500: not today"):
+        change.confirm()
+    change.rollback()
+    assert fake.config == OPERATORS == fake.startup
+
+
+def test_a_release_that_confirms_in_other_words(fake: FakeNvue) -> None:
+    _switch, change = applied(fake)
+    fake.refuses = {"PATCH /nvue_v1/revision/2": 400}
+    change.confirm()
+    assert fake.states["2"] == "applied_and_saved"
+    assert bodies(fake, "/nvue_v1/revision/2")[-1] == {
+        "state": "apply",
+        "auto-prompt": {"ays": "ays_yes", "confirm": "confirm_yes"},
+    }
+
+
+def test_an_apply_that_never_ends_is_given_up(fake: FakeNvue) -> None:
+    fake.slow = 10**9
+    message = failing(fake)
+    assert "revision 2 is in state 'apply' after 480 s" in message
+    assert len(fake.asked) < 150, "it asks less and less often"
+
+
+def test_a_switch_cut_off_says_what_it_will_do(fake: FakeNvue) -> None:
+    fake.silent = ["GET /nvue_v1/revision/2"] * 99
+    message = failing(fake)
+    assert "takes it back by itself 300 s after" in message
+
+
+def test_a_switch_that_comes_back_after_its_timer(fake: FakeNvue) -> None:
+    fake.ends = "confirm_fail"
+    message = failing(fake)
+    assert "could not be reached for the 300 s" in message and "switch_qos_confirm_s" in message
+    assert fake.config == OPERATORS
+
+
+def test_a_change_of_an_earlier_run_that_waits_is_no_state_to_read(fake: FakeNvue) -> None:
+    """Killed between apply and confirm: the wanted state is there, and minutes later it is gone."""
+    switch, _change = applied(fake)
+    switch.read()
+    with pytest.raises(SwitchError, match=r"revision 2 waits to be confirmed.*Run again then"):
+        fake.switch().read()
+    fake.time_out()
+    assert planned(fake.switch())
+
+
+def test_a_revision_left_over_from_a_killed_run_is_never_applied(fake: FakeNvue) -> None:
+    fake.configs["2"] = {"qos": {"roce": {"enable": "off"}}}
+    fake.states["2"] = "pending"
+    _switch, change = applied(fake)
+    change.confirm()
+    assert fake.applied == "3" and fake.states["2"] == "pending"
+    assert fake.config["qos"]["roce"]["enable"] == "on"
+
+
+def test_the_revision_to_go_back_to_is_the_one_that_is_applied(fake: FakeNvue) -> None:
+    """The highest number can be one that was itself taken back."""
+    fake.configs["2"], fake.states["2"] = {"qos": {"roce": {"enable": "off"}}}, "applied"
+    _switch, change = applied(fake)
+    change.confirm()
+    change.rollback()
+    assert fake.applied == "1" and fake.config == OPERATORS
+
+
+def test_without_anything_to_go_back_to_nothing_is_begun(fake: FakeNvue) -> None:
+    fake.configs["2"], fake.states["2"] = copy.deepcopy(OPERATORS), "pending"
+    fake.states["1"] = "inactive"
+    fake.startup = {}
+    message = failing(fake)
+    assert "nothing to go back to" in message and "nv config save" in message
+    assert fake.made == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"), [("GET /nvue_v1/interface", 400), ("GET /nvue_v1/qos", 404)]
+)
+def test_releases_that_know_less_are_read_all_the_same(
+    fake: FakeNvue, asked: str, status: int
+) -> None:
+    """No `include`; no operational `qos`."""
+    applied(fake)[1].confirm()
+    fake.refuses = {asked: status}
+    if status == 404:
+        fake.refuses_operational = True
+    assert not planned(fake.switch())
+    assert fake.refuses == {}
+
+
+@pytest.mark.parametrize("asked", ["GET /nvue_v1/interface", "GET /nvue_v1/qos"])
+def test_what_cannot_be_read_is_no_empty_answer(fake: FakeNvue, asked: str) -> None:
+    fake.refuses = {asked: 503}
+    fake.refuses_operational = True
+    with pytest.raises(SwitchError, match="HTTP 503"):
+        fake.switch().read()
+
+
+_MAPPED = ("qos", "mapping", "default-global")
+
+
+@pytest.mark.parametrize(
+    ("asked", "place", "lie", "words"),
+    [
+        ("GET /nvue_v1/ applied", (), [], "of revision applied: the answer is a list"),
+        ("GET /nvue_v1/ applied", ("qos",), ["x"], "qos is a list, and an object belongs"),
+        ("GET /nvue_v1/ applied", ("interface",), [1], "interface is a list"),
+        ("GET /nvue_v1/ applied", ("interface", "swp1"), "up", "interface swp1 is text"),
+        ("GET /nvue_v1/ applied", _MAPPED, 3, "qos mapping default-global is a number"),
+        ("GET /nvue_v1/ applied", (*_MAPPED, "dscp"), [26], "default-global dscp is a list"),
+        ("GET /nvue_v1/ applied", (*_MAPPED, "dscp", "26"), "3", "dscp 26 is text"),
+        ("GET /nvue_v1/ applied", (*_MAPPED, "dscp", "\u00b2"), {}, "names '\u00b2', and a number"),
+        ("GET /nvue_v1/ startup", ("qos",), "none", "of revision startup: qos is text"),
+        ("GET /nvue_v1/system", (), "5.12", "/system: the answer is text"),
+        ("GET /nvue_v1/qos applied", (), ["qos"], "/qos: the answer is a list"),
+        ("GET /nvue_v1/qos applied", ("roce",), True, "qos roce is true or false"),
+        ("GET /nvue_v1/qos", (), [1, 2], "/qos: the answer is a list"),
+        ("GET /nvue_v1/qos", ("pfc", "default-global", "switch-priority", "all"), {}, "'all'"),
+        ("GET /nvue_v1/interface", (), ["swp1"], "/interface: the answer is a list"),
+        ("GET /nvue_v1/interface", ("swp1", "link"), [], "interface swp1 link is a list"),
+    ],
+)
+def test_an_answer_that_cannot_be_is_told_with_switch_and_place(
+    fake: FakeNvue, asked: str, place: tuple[str, ...], lie: Any, words: str
+) -> None:
+    applied(fake)[1].confirm()
+    fake.lies = {asked: (place, lie)}
+    with pytest.raises(SwitchError) as caught:
+        SYSTEM.report(ONE, fake.switch().read())
+    assert words in str(caught.value) and "192.0.2.7 port 8765: GET /nvue_v1/" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "lie", [[], ["x"], "x", 7, {"2": []}, {"2": "applied"}, {"": {"state": 1}}]
+)
+def test_revisions_that_cannot_be_raise_nothing_else(fake: FakeNvue, lie: Any) -> None:
+    switch = fake.switch()
+    difference = planned(switch)
+    for asked in ("GET /nvue_v1/revision", "GET /nvue_v1/revision/2", "POST /nvue_v1/revision"):
+        fake.lies = {asked: ((), lie)}
+        with contextlib.suppress(SwitchError):
+            fake.switch().read()
+        with contextlib.suppress(SwitchError):
+            fake.switch().apply(difference, CONFIRM_S).confirm()
+
+
+@pytest.mark.parametrize("lie", ["long", [], {}, None, True, "\u00b2", 1.5])
+def test_no_number_where_one_belongs_is_a_difference_and_no_fault(fake: FakeNvue, lie: Any) -> None:
+    applied(fake)[1].confirm()
+    mtu = ("interface", "swp1", "link", "mtu")
+    cable = ("qos", "roce", "cable-length")
+    for asked, place in (
+        ("GET /nvue_v1/ applied", mtu),
+        ("GET /nvue_v1/ applied", cable),
+        ("GET /nvue_v1/interface", mtu[1:]),
+        ("GET /nvue_v1/interface", ("swp1", "link", "speed")),
+        ("GET /nvue_v1/interface", ("swp1", "lldp", "neighbor", "node01", "age")),
+        ("GET /nvue_v1/qos applied", cable[1:]),
+    ):
+        fake.lies = {asked: (place, lie)}
+        present = fake.switch().read()
+        SYSTEM.difference(ONE, WANTED, present)
+        SYSTEM.report(ONE, present)
+
+
+def test_the_factory_makes_a_switch() -> None:
+    switch = connect(FakeNvue().login())
+    assert isinstance(switch, NvueSwitch) and PASSWORD not in repr(switch)

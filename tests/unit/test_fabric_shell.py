@@ -1,0 +1,133 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The shell on a switch over Ansible: what is sent, how long, how often, and what is shown."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleConnectionFailure
+from ansible_collections.baremetal.mpi_roce.plugins.action.switch_qos import (
+    AnsibleShell,
+    _time_limit,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.shell import Completed
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import SwitchError
+
+
+class Connection:
+    def __init__(self) -> None:
+        self._play_context = SimpleNamespace(no_log=False)
+        self.options: dict[str, Any] = {"reconnection_retries": 3, "host": "10.0.0.1"}
+        self.resets = 0
+
+    def set_option(self, name: str, value: Any) -> None:
+        self.options[name] = value
+
+    def get_option(self, name: str) -> Any:
+        return self.options[name]
+
+    def reset(self) -> None:
+        self.resets += 1
+        raise AnsibleConnectionFailure("there is none")
+
+
+class Action:
+    """What of an action plugin the shell uses; `do` is the switch."""
+
+    def __init__(self, do: Callable[[str, bytes], tuple[int, str, str]]) -> None:
+        self._connection = Connection()
+        self._do = do
+        self.seen: list[tuple[str, bytes, bool, int]] = []
+
+    def _low_level_execute_command(self, command: str, in_data: bytes) -> dict[str, Any]:
+        connection = self._connection
+        self.seen.append(
+            (
+                command,
+                in_data,
+                connection._play_context.no_log,
+                connection.options["reconnection_retries"],
+            )
+        )
+        rc, stdout, stderr = self._do(command, in_data)
+        return {"rc": rc, "stdout": stdout, "stderr": stderr}
+
+
+def shell_on(do: Callable[[str, bytes], tuple[int, str, str]]) -> tuple[AnsibleShell, Action]:
+    action = Action(do)
+    return AnsibleShell(action), action  # type: ignore[arg-type]
+
+
+def test_a_command_is_run_once_without_a_terminal_and_its_answer_not_shown() -> None:
+    shell, action = shell_on(lambda _command, _stdin: (3, "out", "err"))
+    assert shell.run("config 'save' -y") == Completed(3, "out", "err")
+    ((command, sent, no_log, retries),) = action.seen
+    assert command == "/bin/sh -c 'config '\"'\"'save'\"'\"' -y' </dev/null"
+    assert sent, "without input Ansible asks for a terminal"
+    assert no_log is True and retries == 0
+    assert action._connection._play_context.no_log is False
+
+
+def test_what_goes_in_is_the_input_of_the_command() -> None:
+    shell, action = shell_on(lambda _command, _stdin: (0, "", ""))
+    shell.run("cat >file", stdin="a patch of any size")
+    ((command, sent, _no_log, _retries),) = action.seen
+    assert sent == b"a patch of any size" and "/dev/null" not in command
+
+
+def test_a_lost_connection_names_the_switch_and_the_reason_in_one_line() -> None:
+    def lost(_command: str, _stdin: bytes) -> tuple[int, str, str]:
+        raise AnsibleConnectionFailure("Connection closed\r\nby peer")
+
+    shell, action = shell_on(lost)
+    with pytest.raises(SwitchError, match=r"^10\.0\.0\.1: lost over SSH: Connection closed by p"):
+        shell.run("true")
+    assert len(action.seen) == 1
+
+
+def test_a_reason_that_may_not_be_shown_is_asked_for_with_a_harmless_command() -> None:
+    def lost(command: str, _stdin: bytes) -> tuple[int, str, str]:
+        if command != "exit 0":
+            raise AnsibleConnectionFailure("<error censored due to no log>")
+        raise AnsibleConnectionFailure("Permission denied (publickey)")
+
+    shell, action = shell_on(lost)
+    with pytest.raises(SwitchError, match="Permission denied"):
+        shell.run("config apply-patch file")
+    assert [command for command, *_rest in action.seen].count("exit 0") == 1
+    assert len(action.seen) == 2
+
+
+def test_a_switch_that_does_not_answer_is_given_up_when_time_is_over() -> None:
+    def hang(_command: str, _stdin: bytes) -> tuple[int, str, str]:
+        time.sleep(30)
+        return 0, "", ""
+
+    shell, _action = shell_on(hang)
+    began = time.monotonic()
+    with pytest.raises(SwitchError, match="did not answer within 1 s over SSH"):
+        shell.run("true", timeout_s=1)
+    assert time.monotonic() - began < 25
+
+
+def test_a_time_limit_around_it_goes_on_counting() -> None:
+    former = signal.signal(signal.SIGALRM, lambda *_nothing: None)
+    try:
+        signal.alarm(100)
+        with _time_limit(5):
+            time.sleep(1.1)
+        assert 50 <= signal.alarm(0) <= 99
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, former)
+
+
+def test_a_connection_that_cannot_be_closed_is_no_fault() -> None:
+    shell, action = shell_on(lambda _command, _stdin: (0, "", ""))
+    shell.reconnect()
+    assert action._connection.resets == 1

@@ -1,0 +1,502 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""SONiC's CONFIG_DB: what is wanted, what differs, the patches for it, and what they cost."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.asics import Asic
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic import SYSTEM, tables
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic.difference import (
+    PollInterval,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic.patches import path
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import (
+    Difference,
+    SwitchError,
+    WantedError,
+)
+
+from tests.unit.sonic_switch import Config, after, dangling, intents, new_switch, present, small
+
+NAME = "BAREMETAL_MPI_ROCE"
+PROFILE = f"{NAME}_800G_50M"
+
+
+def plan(config: Config, intent: Any = None, **further: Any) -> Difference:
+    intent = intent or small()
+    return SYSTEM.difference(intent, SYSTEM.wanted(intent), present(config, **further))
+
+
+def converged(config: Config, intent: Any = None, **further: Any) -> Config:
+    final = after(config, plan(config, intent, **further).steps)
+    assert not plan(final, intent, **further)
+    assert dangling(final) == []
+    return final
+
+
+@pytest.fixture(scope="module")
+def done() -> Config:
+    return converged(new_switch(4))
+
+
+def changed(config: Config, place: str, value: Any) -> Config:
+    """`TABLE|key field` set to a value; None removes it, and a row without a field as well."""
+    config = copy.deepcopy(config)
+    where, _, field = place.partition(" ")
+    table, _, key = where.partition("|")
+    rows = config.setdefault(table, {})
+    if field:
+        row = rows.setdefault(key, {})
+        row.pop(field, None)
+        if value is not None:
+            row[field] = value
+    else:
+        rows.pop(key, None)
+        if value is not None:
+            rows[key] = value
+    return config
+
+
+class TestWanted:
+    def test_every_value_is_text_and_every_reference_a_plain_name(self, done: Config) -> None:
+        for rows in done.values():
+            for row in rows.values():
+                assert all(isinstance(value, str) for value in row.values())
+        assert not any(
+            "[" in value for row in done["PORT_QOS_MAP"].values() for value in row.values()
+        )
+
+    def test_a_port_has_the_rows_of_the_contract(self, done: Config) -> None:
+        assert done["PORT_QOS_MAP"]["Ethernet0"] == {
+            "dscp_to_tc_map": NAME,
+            "tc_to_queue_map": NAME,
+            "tc_to_pg_map": NAME,
+            "pfc_to_queue_map": NAME,
+            "pfc_to_pg_map": NAME,
+            "pfc_enable": "3",
+            "pfcwd_sw_enable": "3",
+        }
+        assert done["QUEUE"]["Ethernet0|3"] == {
+            "scheduler": f"{NAME}_ROCE",
+            "wred_profile": NAME,
+        }
+        assert done["QUEUE"]["Ethernet0|6"] == {"scheduler": f"{NAME}_CNP"}
+        assert done["QUEUE"]["Ethernet0|0"] == {"scheduler": f"{NAME}_BEST_EFFORT"}
+        assert done["BUFFER_PG"]["Ethernet0|3"] == {"profile": PROFILE}
+        assert done["CABLE_LENGTH"]["AZURE"]["Ethernet0"] == "50m"
+        assert done["PORT"]["Ethernet0"]["mtu"] == str(small().fabric.mtu_ip)
+        assert done["PFC_WD"] == {
+            "GLOBAL": {"POLL_INTERVAL": "100"},
+            **{
+                port: {"action": "drop", "detection_time": "200", "restoration_time": "400"}
+                for port in ("Ethernet0", "Ethernet8")
+            },
+        }
+
+    def test_objects(self, done: Config) -> None:
+        dscps = done["DSCP_TO_TC_MAP"][NAME]
+        assert list(dscps) == [str(number) for number in range(64)]
+        assert (dscps["26"], dscps["48"], dscps["0"]) == ("3", "6", "0")
+        assert done["TC_TO_QUEUE_MAP"][NAME] == {str(n): str(n) for n in range(8)}
+        assert done["TC_TO_PRIORITY_GROUP_MAP"][NAME] == {
+            str(n): "3" if n == 3 else "0" for n in range(8)
+        }
+        to_queue = {str(n): "0" for n in range(8)} | {"3": "3", "6": "6"}
+        assert done["MAP_PFC_PRIORITY_TO_QUEUE"][NAME] == to_queue
+        assert done["PFC_PRIORITY_TO_PRIORITY_GROUP_MAP"][NAME] == {"3": "3"}
+        assert done["SCHEDULER"][f"{NAME}_CNP"] == {"type": "STRICT"}
+        assert done["SCHEDULER"][f"{NAME}_ROCE"] == {"type": "DWRR", "weight": "50"}
+        assert done["WRED_PROFILE"][NAME]["red_max_threshold"] == "1500000"
+        assert done["WRED_PROFILE"][NAME]["ecn"] == "ecn_all"
+        assert done["BUFFER_PROFILE"][PROFILE]["pool"] == "ingress_lossless_pool"
+        assert done["BUFFER_PROFILE"][PROFILE]["xon"] == "38912"
+
+    def test_a_chip_without_figures_is_refused_and_named(self) -> None:
+        intent = replace(small(), asic=Asic("tomahawk5"))
+        with pytest.raises(WantedError) as caught:
+            SYSTEM.wanted(intent)
+        assert len(caught.value.findings) == 1
+        assert "leaf01: the headroom of tomahawk5 at 800G over 50 m" in caught.value.findings[0]
+
+    def test_a_late_watchdog_polls_at_most_as_seldom_as_the_switch_takes(self) -> None:
+        intent = small({"pfc": {"watchdog": {"detection_ms": 5000, "restoration_ms": 5000}}})
+        assert converged(new_switch(2), intent)["PFC_WD"]["GLOBAL"] == {"POLL_INTERVAL": "1000"}
+
+    def test_without_a_watchdog_no_row_of_it(self, done: Config) -> None:
+        intent = small({"pfc": {"watchdog": {"enabled": False}}})
+        final = converged(done, intent)
+        assert final["PFC_WD"] == {"GLOBAL": {"POLL_INTERVAL": "100"}}
+        assert "pfcwd_sw_enable" not in final["PORT_QOS_MAP"]["Ethernet0"]
+        assert "PFC_WD" not in converged(new_switch(2), intent)
+
+
+class TestDifference:
+    def test_a_new_switch_takes_the_interval_and_one_patch(self) -> None:
+        first, second = plan(new_switch(2)).steps
+        assert first == PollInterval("100")
+        assert json.dumps(second.operations).count('"op": "remove"') == 4
+
+    def test_what_is_converged_has_no_steps(self, done: Config) -> None:
+        difference = plan(done)
+        assert (difference.changes, difference.steps) == ((), [])
+        assert (difference.before, difference.after) == ("", "")
+        assert difference.impact.level == "none"
+
+    @pytest.mark.parametrize(
+        ("place", "value", "level"),
+        [
+            (f"DSCP_TO_TC_MAP|{NAME} 26", "0", "loss"),
+            (f"DSCP_TO_TC_MAP|{NAME} 26", None, "loss"),
+            (f"TC_TO_QUEUE_MAP|{NAME} 3", "4", "loss"),
+            (f"MAP_PFC_PRIORITY_TO_QUEUE|{NAME} 3", "4", "loss"),
+            (f"WRED_PROFILE|{NAME} green_min_threshold", "1", "loss"),
+            (f"WRED_PROFILE|{NAME} ecn", "ecn_none", "loss"),
+            (f"SCHEDULER|{NAME}_ROCE weight", "1", "loss"),
+            (f"SCHEDULER|{NAME}_CNP type", "DWRR", "bounce"),
+            (f"BUFFER_PROFILE|{PROFILE} dynamic_th", "3", "loss"),
+            (f"BUFFER_PROFILE|{PROFILE} xoff", "1024", "bounce"),
+            (f"BUFFER_PROFILE|{PROFILE} size", "1024", "bounce"),
+            ("PORT_QOS_MAP|Ethernet0 pfc_enable", "3,4", "bounce"),
+            ("PORT_QOS_MAP|Ethernet0 dscp_to_tc_map", "AZURE", "bounce"),
+            ("PORT_QOS_MAP|Ethernet0 tc_to_dscp_map", "AZURE", "bounce"),
+            ("PORT|Ethernet0 pfc_asym", "on", "loss"),
+            ("PORT_QOS_MAP|Ethernet0", None, "bounce"),
+            ("QUEUE|Ethernet0|6 wred_profile", "AZURE_LOSSLESS", "bounce"),
+            ("QUEUE|Ethernet0|3", None, "bounce"),
+            ("BUFFER_PG|Ethernet0|3", None, "bounce"),
+            ("BUFFER_PG|Ethernet0|3 profile", "NULL", "bounce"),
+            ("CABLE_LENGTH|AZURE Ethernet0", "5m", "loss"),
+            ("PFC_WD|Ethernet0", None, "loss"),
+            ("PFC_WD|Ethernet0 action", "forward", "loss"),
+            ("PFC_WD|GLOBAL POLL_INTERVAL", "200", "loss"),
+            ("PORT|Ethernet0 mtu", "1500", "loss"),
+            ("PORT|Ethernet0 mtu", None, "loss"),
+        ],
+    )
+    def test_drift_is_found_and_repaired(
+        self, done: Config, place: str, value: Any, level: str
+    ) -> None:
+        drifted = changed(done, place, value)
+        difference = plan(drifted)
+        assert any(change.path.startswith(place.split()[0]) for change in difference.changes)
+        assert difference.impact.level == level
+        assert difference.before != difference.after
+        converged(drifted)
+
+    def test_the_change_names_row_field_and_both_values(self, done: Config) -> None:
+        (change,) = plan(changed(done, "PORT_QOS_MAP|Ethernet0 pfc_enable", "3,4")).changes
+        assert change.path == "PORT_QOS_MAP|Ethernet0 pfc_enable"
+        assert (change.found, change.wanted) == ("3,4", "3")
+
+    def test_what_defeats_the_contract_goes_from_ports_of_the_model_alone(
+        self, done: Config
+    ) -> None:
+        drifted = done
+        for name in ("Ethernet0", "Ethernet24"):
+            drifted = changed(drifted, f"PORT_QOS_MAP|{name} tc_to_dscp_map", "AZURE")
+            drifted = changed(drifted, f"PORT|{name} pfc_asym", "on")
+        final = converged(drifted)
+        assert "tc_to_dscp_map" not in final["PORT_QOS_MAP"]["Ethernet0"]
+        assert final["PORT"]["Ethernet0"]["pfc_asym"] == "off"
+        assert final["PORT"]["Ethernet24"]["pfc_asym"] == "on"
+        assert final["PORT_QOS_MAP"]["Ethernet24"]["tc_to_dscp_map"] == "AZURE"
+        losses = plan(changed(done, "PORT|Ethernet0 pfc_asym", "on")).impact.losses
+        assert losses == ("1 port no longer obeys pauses of every priority",)
+
+    def test_a_member_of_a_port_channel_is_refused_if_the_model_has_it(self, done: Config) -> None:
+        assert not plan(changed(done, "PORTCHANNEL_MEMBER|PortChannel7|Ethernet24", {}))
+        bundled = copy.deepcopy(done)
+        bundled["PORTCHANNEL_MEMBER"] = {"PortChannel7|Ethernet8": {}}
+        with pytest.raises(SwitchError, match=r"Ethernet8 is a member of PortChannel7: .*one link"):
+            plan(bundled)
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("sub_role", "FrontEnd"),
+            ("asic_name", "asic0"),
+            ("num_asic", "2"),
+            ("switch_type", "voq"),
+        ],
+    )
+    def test_a_switch_of_several_chips_is_refused(
+        self, done: Config, field: str, value: str
+    ) -> None:
+        with pytest.raises(SwitchError, match=f"has {field} {value}: a switch of several chips"):
+            plan(changed(done, f"DEVICE_METADATA|localhost {field}", value))
+        single = changed(done, "DEVICE_METADATA|localhost sub_role", "None")
+        single = changed(single, "DEVICE_METADATA|localhost num_asic", "1")
+        assert not plan(changed(single, "DEVICE_METADATA|localhost switch_type", "switch"))
+
+    def test_objects_of_the_operator_whose_names_are_near_ours_stay(self, done: Config) -> None:
+        near = ("BAREMETAL", f"{NAME}X", "BAREMETAL_X", f"{NAME}-2", NAME.lower())
+        config = done
+        for name in near:
+            config = changed(config, f"SCHEDULER|{name}", {"type": "STRICT"})
+            config = changed(config, f"WRED_PROFILE|{name}", {"ecn": "ecn_none"})
+        assert not plan(config)
+
+    def test_only_the_port_whose_rows_change_bounces(self, done: Config) -> None:
+        impact = plan(changed(done, "QUEUE|Ethernet8|3", None)).impact
+        assert impact.ports_down == ("Ethernet8",)
+        assert impact.losses == ()
+
+    def test_losses_count_ports_and_nothing_twice(self, done: Config) -> None:
+        drifted = changed(done, "PORT|Ethernet0 mtu", "1500")
+        drifted = changed(drifted, "PORT|Ethernet8 mtu", "1500")
+        drifted = changed(drifted, "QUEUE|Ethernet8|3", None)
+        drifted = changed(drifted, "PFC_WD|GLOBAL POLL_INTERVAL", "150")
+        assert plan(drifted).impact.losses == (
+            "the MTU of 1 port changes: larger packets are dropped until both ends have it",
+            "the PFC watchdog of every port polls at another interval",
+        )
+
+    def test_a_port_that_is_down_already_does_not_bounce(self, done: Config) -> None:
+        drifted = changed(done, "QUEUE|Ethernet8|3", None)
+        assert plan(changed(drifted, "PORT|Ethernet8 admin_status", "down")).impact.ports_down == ()
+
+    def test_an_object_that_cannot_be_changed_gets_a_second_name_in_two_patches(
+        self, done: Config
+    ) -> None:
+        drifted = changed(done, f"BUFFER_PROFILE|{PROFILE} xon", "1")
+        bind, clear = plan(drifted).steps
+        assert {op["path"].split("/")[1] for op in bind.operations} == {
+            "BUFFER_PROFILE",
+            "BUFFER_PG",
+        }
+        assert clear.operations == [{"op": "remove", "path": f"/BUFFER_PROFILE/{PROFILE}"}]
+        final = converged(drifted)
+        assert final["BUFFER_PG"]["Ethernet0|3"] == {"profile": f"{PROFILE}.2"}
+        # And back: both names can be taken.
+        again = converged(changed(final, f"BUFFER_PROFILE|{PROFILE}.2 xon", "1"))
+        assert again["BUFFER_PG"]["Ethernet0|3"] == {"profile": PROFILE}
+
+    def test_a_changed_contract_removes_what_it_no_longer_needs(self, done: Config) -> None:
+        storage = {"name": "storage", "dscps": [10], "priority": 2, "bandwidth_percent": 20}
+        with_class = converged(done, small({"classes": [storage]}))
+        assert f"{NAME}_STORAGE" in with_class["SCHEDULER"]
+        assert with_class["QUEUE"]["Ethernet0|2"] == {"scheduler": f"{NAME}_STORAGE"}
+        final = converged(with_class)
+        assert f"{NAME}_STORAGE" not in final["SCHEDULER"]
+        assert "Ethernet0|2" not in final["QUEUE"]
+
+    def test_another_priority_takes_its_group_and_queue_along(self, done: Config) -> None:
+        final = converged(done, small({"roce": {"priority": 4, "traffic_class": 4}}))
+        assert final["BUFFER_PG"]["Ethernet0|4"] == {"profile": PROFILE}
+        assert "Ethernet0|3" not in final["BUFFER_PG"]
+        assert final["PORT_QOS_MAP"]["Ethernet0"]["pfc_enable"] == "4"
+
+    def test_a_port_that_left_the_model_loses_what_is_ours_and_keeps_the_rest(
+        self, done: Config
+    ) -> None:
+        mixed = changed(done, "PORT_QOS_MAP|Ethernet8 dot1p_to_tc_map", "AZURE")
+        mixed = changed(mixed, "DOT1P_TO_TC_MAP|AZURE", {"0": "0"})
+        mixed = changed(mixed, "QUEUE|Ethernet8|5", {"scheduler": "scheduler.0"})
+        final = converged(mixed, small(ports=1))
+        assert final["PORT_QOS_MAP"]["Ethernet8"] == {"dot1p_to_tc_map": "AZURE"}
+        assert [key for key in final["QUEUE"] if key.startswith("Ethernet8|")] == [
+            key for key in mixed["QUEUE"] if key in ("Ethernet8|1-2", "Ethernet8|4", "Ethernet8|5")
+        ]
+        assert "Ethernet8|3" not in final["BUFFER_PG"]
+        assert "Ethernet8" not in final["PFC_WD"]
+        assert final["PORT_QOS_MAP"]["Ethernet16"] == done["PORT_QOS_MAP"]["Ethernet16"]
+
+    def test_our_object_stays_while_the_operator_refers_to_it(self, done: Config) -> None:
+        old = changed(done, f"SCHEDULER|{NAME}_OLD", {"type": "STRICT"})
+        bound = changed(old, "PORT_QOS_MAP|Ethernet24 scheduler", f"{NAME}_OLD")
+        assert f"{NAME}_OLD" not in converged(old)["SCHEDULER"]
+        queue = changed(old, "BUFFER_QUEUE|Ethernet24|0", {"profile": f"{NAME}_OLD_PROFILE"})
+        profile = {"pool": "egress_lossless_pool", "size": "0", "dynamic_th": "1"}
+        queue = changed(queue, f"BUFFER_PROFILE|{NAME}_OLD_PROFILE", profile)
+        assert f"{NAME}_OLD_PROFILE" in converged(queue)["BUFFER_PROFILE"]
+        assert "scheduler" not in converged(bound)["PORT_QOS_MAP"]["Ethernet24"]
+
+    def test_a_range_keeps_what_is_not_ours(self) -> None:
+        wide = changed(new_switch(1), "BUFFER_PG|Ethernet0|3-4", None)
+        wide = changed(wide, "BUFFER_PG|Ethernet0|0", None)
+        wide = changed(wide, "BUFFER_PG|Ethernet0|0-7", {"profile": "ingress_lossy_profile"})
+        rows = converged(wide, small(ports=1))["BUFFER_PG"]
+        lossy = {"profile": "ingress_lossy_profile"}
+        assert rows == {
+            "Ethernet0|0-2": lossy,
+            "Ethernet0|3": {"profile": PROFILE},
+            "Ethernet0|4-7": lossy,
+        }
+        queues = converged(new_switch(1), small(ports=1))["QUEUE"]
+        assert queues["Ethernet0|1-2"] == {"scheduler": "scheduler.0"}
+        assert "Ethernet0|0-2" not in queues
+
+    def test_missing_tables_are_added_whole(self) -> None:
+        config = new_switch(2)
+        for table in ("PORT_QOS_MAP", "QUEUE", "BUFFER_PG", "SCHEDULER", "CABLE_LENGTH"):
+            del config[table]
+        config["BUFFER_QUEUE"] = {}
+        *_, patch = plan(config).steps
+        assert {"op", "path", "value"} == set(patch.operations[0])
+        assert "/QUEUE" in [operation["path"] for operation in patch.operations]
+        converged(config)
+
+    def test_the_cable_list_of_the_operator_is_used(self) -> None:
+        config = new_switch(2)
+        config["CABLE_LENGTH"] = {"RACK": {"Ethernet0": "5m"}, "AZURE": {"Ethernet8": "5m"}}
+        assert converged(config)["CABLE_LENGTH"] == {
+            "RACK": {"Ethernet0": "50m"},
+            "AZURE": {"Ethernet8": "50m"},
+        }
+
+    def test_the_watchdog_polls_as_often_as_the_operators_ports_need(self) -> None:
+        row = {"action": "drop", "detection_time": "300", "restoration_time": "300"}
+        config = changed(new_switch(4), "PFC_WD|Ethernet24", row)
+        config = changed(config, "PFC_WD|GLOBAL", {"POLL_INTERVAL": "150"})
+        intent = small({"pfc": {"watchdog": {"detection_ms": 800, "restoration_ms": 900}}})
+        assert converged(config, intent)["PFC_WD"]["GLOBAL"] == {"POLL_INTERVAL": "300"}
+
+    def test_a_chip_without_the_map_to_groups_gets_none(self) -> None:
+        final = converged(new_switch(2), asic_type="broadcom")
+        assert "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP" not in final
+        assert "pfc_to_pg_map" not in final["PORT_QOS_MAP"]["Ethernet0"]
+
+    def test_the_threshold_is_the_switchs_own_where_it_has_one(self) -> None:
+        own = {"AZURE": {"default_dynamic_th": "-2"}}
+        config = {**new_switch(2), "DEFAULT_LOSSLESS_BUFFER_PARAMETER": own}
+        assert converged(config)["BUFFER_PROFILE"][PROFILE]["dynamic_th"] == "-2"
+
+    def test_a_table_that_loses_its_last_row_goes_whole(self) -> None:
+        row = {"action": "drop", "detection_time": "200", "restoration_time": "200"}
+        config = changed(new_switch(2), "PFC_WD|Ethernet0", row)
+        intent = small({"pfc": {"watchdog": {"enabled": False}}})
+        (patch,) = plan(config, intent).steps
+        assert {"op": "remove", "path": "/PFC_WD"} in patch.operations
+        assert "PFC_WD" not in converged(config, intent)
+
+    def test_slash_and_tilde_in_a_key(self) -> None:
+        assert path("PORT", "Ethernet1/1", "a~b") == "/PORT/Ethernet1~11/a~0b"
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("place", "value", "words"),
+        [
+            ("BUFFER_POOL|ingress_lossless_pool", None, "BUFFER_POOL has no ingress_lossless_pool"),
+            ("BUFFER_POOL|ingress_lossless_pool mode", "static", "has mode static"),
+            (
+                "BUFFER_QUEUE|Ethernet8|3-4 profile",
+                "egress_lossy_profile",
+                "BUFFER_QUEUE|Ethernet8|3-4 serves queue 3, that of RoCE data, from egress_lossy",
+            ),
+            ("PORT|Ethernet8", None, "the switch has no port Ethernet8; it has 1, Ethernet0"),
+        ],
+    )
+    def test_a_switch_that_cannot_carry_the_contract(
+        self, place: str, value: Any, words: str
+    ) -> None:
+        with pytest.raises(SwitchError, match=r"^leaf01: ") as caught:
+            plan(changed(new_switch(2), place, value))
+        assert words in str(caught.value)
+
+
+class TestTraditional:
+    """buffermgrd binds its own profiles where the platform's table has the speed and length."""
+
+    GENERATED = "pg_lossless_800000_50m_profile"
+
+    def generated(self, xoff: str) -> Config:
+        config = new_switch(2, model="traditional")
+        profile = {"pool": "ingress_lossless_pool", "size": "1", "xon": "1", "xoff": xoff}
+        config["BUFFER_PROFILE"][self.GENERATED] = {**profile, "dynamic_th": "0"}
+        for port in ("Ethernet0", "Ethernet8"):
+            config["BUFFER_PG"][f"{port}|3-4"] = {"profile": self.GENERATED}
+        return config
+
+    def test_enough_room_is_left_alone(self) -> None:
+        config = self.generated("999999")
+        final = converged(config, lookup={("800000", "50m"): 999999})
+        assert final["BUFFER_PG"] == config["BUFFER_PG"]
+        assert final["BUFFER_PROFILE"] == config["BUFFER_PROFILE"]
+
+    def test_too_little_in_the_platforms_table_is_refused(self) -> None:
+        with pytest.raises(SwitchError, match=r"pg_profile_lookup\.ini"):
+            plan(self.generated("1024"), lookup={("800000", "50m"): 1024})
+
+    def test_a_length_that_the_platform_does_not_have_gets_our_profile(self) -> None:
+        config = self.generated("1024")
+        final = converged(config)
+        assert final["BUFFER_PG"]["Ethernet0|3"] == {"profile": PROFILE}
+        assert final["BUFFER_PROFILE"][self.GENERATED] == config["BUFFER_PROFILE"][self.GENERATED]
+
+
+class TestReport:
+    def test_a_converged_port_reports_the_contract(self, done: Config) -> None:
+        intent = small()
+        ports = {"Ethernet0": {"oper_status": "up", "speed": "800000"}}
+        heard = {
+            "Ethernet0": {"lldp_rem_sys_name": "node01", "lldp_rem_port_id": "AA:BB:CC:00:11:22"},
+            "Ethernet8": {"lldp_rem_sys_name": "node02", "lldp_rem_port_id": "rail0"},
+        }
+        report = SYSTEM.report(intent, present(done, ports=ports, neighbours=heard))
+        first, second = report.ports
+        fabric = intent.fabric
+        assert (report.switch, report.system, report.lldp) == ("leaf01", "sonic", True)
+        assert (first.up, second.up) == (True, None)
+        assert (first.speed_gbps, second.speed_gbps) == (800, 800)
+        assert first.mtu_ip == fabric.mtu_ip
+        assert first.trust == "dscp"
+        assert first.dscp_to_traffic_class == fabric.dscp_to_traffic_class
+        assert first.pfc_priorities == first.lossless_priorities == (3,)
+        assert first.strict_queues == (6,)
+        assert first.weights == {0: 50, 1: 14, 2: 14, 3: 50}
+        assert first.ecn is not None
+        assert first.ecn[3].maximum_bytes == 1_500_000
+        assert 6 not in first.ecn
+        assert first.cable_metres == 50
+        assert first.headroom_bytes == int(done["BUFFER_PROFILE"][PROFILE]["xoff"])
+        assert first.watchdog == fabric.watchdog
+        assert first.alias == "etp1"
+        assert first.neighbour is not None
+        assert (first.neighbour.system, first.neighbour.port) == ("node01", "aa:bb:cc:00:11:22")
+        assert second.neighbour is not None
+        assert second.neighbour.port == "rail0"
+        json.dumps(report.as_dict())
+
+    def test_a_new_switch_reports_what_it_does(self) -> None:
+        first = SYSTEM.report(small(), present(new_switch(2), neighbours=None)).ports[0]
+        assert first.pfc_priorities == first.lossless_priorities == (3, 4)
+        assert first.headroom_bytes is None
+        assert first.watchdog is not None
+        assert not first.watchdog.enabled
+        assert first.strict_queues == ()
+
+    def test_pfc_without_a_lossless_group_shows(self, done: Config) -> None:
+        broken = changed(done, "BUFFER_PG|Ethernet0|3", {"profile": "ingress_lossy_profile"})
+        first = SYSTEM.report(small(), present(broken)).ports[0]
+        assert (first.pfc_priorities, first.lossless_priorities) == ((3,), ())
+
+    def test_a_port_that_is_not_there(self, done: Config) -> None:
+        first = SYSTEM.report(small(), present(changed(done, "PORT|Ethernet0", None))).ports[0]
+        assert not first.present
+        assert first.up is None
+
+    def test_lldp_that_is_off_is_told_apart_from_silence(self, done: Config) -> None:
+        assert not SYSTEM.report(small(), present(done, neighbours=None)).lldp
+        off = changed(done, "FEATURE|lldp state", "disabled")
+        assert not SYSTEM.report(small(), present(off)).lldp
+
+
+def test_a_whole_switch_is_planned_in_few_steps() -> None:
+    """However many ports it has: a patch takes minutes. Its time is in tests/bench/fabric.py."""
+    intent = intents(nodes=48)["leaf01"]
+    assert len(intent.ports) == 64
+    whole = plan(new_switch(), intent)
+    assert len(whole.steps) == len(plan(new_switch()).steps)
+
+
+def test_tables_of_objects_come_before_those_that_refer_to_them() -> None:
+    order = [*tables.OBJECTS, *tables.ROWS]
+    for (table, _), target in tables.REFERENCES.items():
+        if table in order and target in order:
+            assert order.index(target) < order.index(table)

@@ -1,0 +1,305 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Runs on a SONiC switch that meet others, or are cut off: what is saved, who goes first."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Callable
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric import session
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.shell import Completed
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic import (
+    SYSTEM,
+    SonicSwitch,
+    commands,
+    connect,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic.switch import (
+    SonicApplied,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import (
+    Difference,
+    SwitchError,
+)
+
+from tests.unit.sonic_switch import Config, FakeShell, after, new_switch, present, small
+
+CONFIRM_S = 300
+
+
+def plan(switch: SonicSwitch) -> Difference:
+    intent = small()
+    return SYSTEM.difference(intent, SYSTEM.wanted(intent), switch.read())
+
+
+def run(shell: FakeShell, *, apply: bool = True, allowed: str = "none") -> session.Outcome:
+    return session.run(
+        SYSTEM, connect(shell), small(), apply=apply, confirm_s=CONFIRM_S, allowed=allowed
+    )
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> FakeShell:
+    return FakeShell(tmp_path, new_switch(2))
+
+
+def save(shell: FakeShell, text: str) -> None:
+    (shell.root / "etc/sonic/config_db.json").write_text(text)
+
+
+def done() -> Config:
+    intent, config = small(), new_switch(2)
+    return after(config, SYSTEM.difference(intent, SYSTEM.wanted(intent), present(config)).steps)
+
+
+class TestSaved:
+    """Killed between in force and saved, or kept by hand: a restart would lose it."""
+
+    @pytest.mark.parametrize("saved", [json.dumps(new_switch(2)), '{"PORT": {', "[]", "{}"])
+    def test_what_is_in_force_and_not_saved_is_found_and_saved_at_no_cost(
+        self, shell: FakeShell, saved: str
+    ) -> None:
+        shell.state = done()
+        save(shell, saved)
+        found = run(shell, apply=False)
+        assert found.remaining is not None and found.remaining
+        (change,) = found.remaining.changes
+        assert (change.path, change.found) == ("/etc/sonic/config_db.json", "not saved")
+        assert found.remaining.impact.level == "none"
+        outcome = run(shell)
+        assert not outcome.error and outcome.changed and not outcome.remaining
+        assert shell.saved == shell.state == done()
+        assert not any("apply-patch" in line for line in shell.programs())
+        assert not run(shell, apply=False).remaining
+        assert (shell.units, shell.checkpoints) == ([], [])
+        assert len(list((shell.root / "etc/sonic").iterdir())) == 2
+
+    def test_a_switch_that_never_saved(self, shell: FakeShell) -> None:
+        shell.state = done()
+        (shell.root / "etc/sonic/config_db.json").unlink()
+        assert run(shell).changed and shell.saved == done()
+
+    def test_the_diff_shows_what_a_restart_would_lose(self, shell: FakeShell) -> None:
+        saved = done()
+        saved["PORT_QOS_MAP"]["Ethernet0"]["pfc_enable"] = "3,4"
+        shell.state = done()
+        save(shell, json.dumps(saved))
+        found = plan(connect(shell))
+        assert found.before == "PORT_QOS_MAP|Ethernet0 pfc_enable: 3,4\n"
+        assert found.after == "PORT_QOS_MAP|Ethernet0 pfc_enable: 3\n"
+
+    def test_what_the_operator_did_not_save_is_no_business_of_ours(self, shell: FakeShell) -> None:
+        saved = done()
+        shell.state = done()
+        saved["PORT"]["Ethernet0"]["admin_status"] = "down"
+        saved["SCHEDULER"]["scheduler.0"]["weight"] = "15"
+        save(shell, json.dumps(saved))
+        assert not plan(connect(shell))
+
+    def test_what_cannot_be_saved_is_said_and_found_again(self, shell: FakeShell) -> None:
+        shell.state = done()
+        shell.fail("save", "No space left on device")
+        outcome = run(shell)
+        assert "`config save -y` ended with status 76: No space left on device" in outcome.error
+        assert shell.saved == new_switch(2)
+        assert run(shell, apply=False).remaining
+        assert shell.units == []
+
+    def test_a_change_that_is_being_proved_is_not_saved_yet_and_right(
+        self, shell: FakeShell
+    ) -> None:
+        outcome = run(shell, allowed="bounce")
+        assert not outcome.error and shell.saved == shell.state == done()
+        switch = connect(shell)
+        shell.state = new_switch(2)
+        switch.apply(plan(switch), CONFIRM_S)
+        assert switch.read().unconfirmed and not plan(switch)
+
+    def test_a_saved_copy_of_a_run_that_was_cut_off_goes(self, shell: FakeShell) -> None:
+        save(shell, json.dumps(new_switch(2)))
+        left = shell.root / "etc/sonic/config_db.json.baremetal-mpi-roce-1"
+        left.write_text("{}")
+        run(shell, allowed="bounce")
+        assert not left.exists()
+
+
+def at(shell: FakeShell, words: str, act: Callable[[], None], *, before: bool = True) -> None:
+    """Once, when a command with these words is run."""
+    ran = shell.run
+    acted: list[str] = []
+
+    def run(command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
+        now = words in command and not acted
+        if now:
+            acted.append(command)
+            if before:
+                act()
+        answer = ran(command, stdin, timeout_s)
+        if now and not before:
+            act()
+        return answer
+
+    shell.run = run  # type: ignore[method-assign]
+
+
+class TestTwoControllers:
+    @pytest.mark.parametrize(
+        "words",
+        ["config list-checkpoints", "config checkpoint", "-applying", 'apply-patch "$f" &&'],
+    )
+    def test_the_second_is_refused_wherever_the_first_is(
+        self, shell: FakeShell, words: str
+    ) -> None:
+        """And the checkpoint that the first goes back to stays."""
+        first, second = connect(shell), connect(shell)
+        second.who = "run of eve on ctl02"
+        first.who = "run of adam on ctl01"
+        difference, refused = plan(first), []
+
+        def meanwhile() -> None:
+            with pytest.raises(SwitchError) as caught:
+                second.apply(difference, CONFIRM_S)
+            refused.append(str(caught.value))
+            with pytest.raises(SwitchError) as caught:
+                connect(shell).read()
+            refused.append(str(caught.value))
+
+        at(shell, words, meanwhile)
+        before = shell.state
+        applied = first.apply(difference, CONFIRM_S)
+        assert len(refused) == 2
+        for message in refused:
+            assert "run of adam on ctl01" in message and "is changing this switch" in message
+        assert len(shell.checkpoints) == 1
+        applied.rollback()
+        assert shell.state == before
+
+    @pytest.mark.parametrize("step", ["confirm", "rollback"])
+    def test_while_the_first_saves_or_goes_back(self, shell: FakeShell, step: str) -> None:
+        switch = connect(shell)
+        applied = switch.apply(plan(switch), CONFIRM_S)
+        seen: list[str] = []
+        ran = shell._sh
+
+        def looked(command: str, stdin: str) -> Completed:
+            look = 'config() { ls "$ROOT/units" >&2; command config "$@"; }'
+            answer = ran(f"{look}; {command}", stdin)
+            seen.append(answer.stderr)
+            return answer
+
+        shell._sh = looked  # type: ignore[method-assign]
+        getattr(applied, step)()
+        assert commands.LOCK in seen[0]
+        assert shell.units == []
+
+    def test_a_lock_of_a_run_that_was_cut_off_ends_by_itself(self, shell: FakeShell) -> None:
+        shell.run(commands.lock("run of adam on ctl01"))
+        with pytest.raises(SwitchError, match=r"lets go of it within 10 minutes"):
+            connect(shell).read()
+        shell.fire(commands.LOCK)
+        assert run(shell, allowed="bounce").changed
+
+    def test_nothing_to_go_back_to_is_not_called_a_way_back(self, shell: FakeShell) -> None:
+        switch = connect(shell)
+        difference = plan(switch)
+
+        def lose() -> None:
+            for path in (shell.root / "checkpoints").iterdir():
+                path.unlink()
+            shell.fail("apply-patch", "Failed to apply patch: error")
+
+        at(shell, 'apply-patch "$f" &&', lose)
+        with pytest.raises(SwitchError) as caught:
+            switch.apply(difference, CONFIRM_S)
+        assert "There is no checkpoint" in str(caught.value)
+        assert "rolled back" not in str(caught.value)
+
+
+def test_a_controller_lost_when_it_had_saved_leaves_nothing_for_long(shell: FakeShell) -> None:
+    """The copy of what was saved before holds passwords."""
+
+    def killed() -> None:
+        raise session.Interrupted
+
+    at(shell, "config save", killed, before=False)
+    switch = connect(shell)
+    applied = switch.apply(plan(switch), CONFIRM_S)
+    with pytest.raises(session.Interrupted):
+        applied.confirm()
+    assert shell.saved == done()
+    (unit,) = shell.units
+    assert not run(shell, apply=False).error
+    shell.fire(unit)
+    assert shell.checkpoints == []
+    assert len(list((shell.root / "etc/sonic").iterdir())) == 2
+
+
+class TestInterrupted:
+    """Ctrl-C while `apply-patch` runs, which is minutes."""
+
+    def test_the_switch_undoes_it_at_once_and_alone(self, shell: FakeShell) -> None:
+        before = shell.state
+
+        def interrupt() -> None:
+            raise session.Interrupted
+
+        at(shell, 'apply-patch "$f" &&', interrupt, before=False)
+        with pytest.raises(session.Interrupted):
+            run(shell, allowed="bounce")
+        assert shell.state == shell.saved == before
+        assert (shell.units, shell.checkpoints) == ([], [])
+        undoing = [line for line in shell.log if "-undoing" in line]
+        assert len(undoing) == 1 and undoing[0].startswith("systemd-run ")
+        assert "--on-active" not in undoing[0].split("/bin/sh")[0]
+
+    def test_before_its_timer_nothing_is_left(self, shell: FakeShell) -> None:
+        def interrupt() -> None:
+            raise session.Interrupted
+
+        at(shell, "-applying", interrupt, before=False)
+        with pytest.raises(session.Interrupted):
+            run(shell, allowed="bounce")
+        assert shell.state == new_switch(2)
+        assert (shell.units, shell.checkpoints) == ([], [])
+
+    def test_a_patch_that_is_still_applied_ends_before_it_is_undone(self, shell: FakeShell) -> None:
+        switch, before = connect(shell), shell.state
+        applied = switch.apply(plan(switch), CONFIRM_S)
+        changed = shell.root / "next.json"
+        (shell.root / "bin/pgrep").write_text(
+            f'#!/bin/sh\n[ ! -e "$ROOT/ended" ] || {{ cp {changed} "$ROOT/state.json"; exit 1; }}\n'
+            'echo "$*" > "$ROOT/ended"\n'
+        )
+        (shell.root / "bin/pgrep").chmod(0o755)
+        applied.rollback()
+        assert (shell.root / "ended").read_text() == "-f [c]onfig apply-patch\n"
+        assert shell.state == before
+
+    def test_without_a_connection_its_timer_is_left(self, shell: FakeShell) -> None:
+        def interrupt() -> None:
+            def lost(command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
+                raise SwitchError("no route to host")
+
+            shell.run = lost  # type: ignore[method-assign]
+            raise session.Interrupted
+
+        at(shell, 'apply-patch "$f" &&', interrupt)
+        with pytest.raises(session.Interrupted):
+            run(shell, allowed="bounce")
+        (unit,) = shell.units
+        assert unit.endswith("-applying")
+        shell.fire(unit)
+        assert shell.state == new_switch(2)
+
+
+def test_going_back_prints_nothing_of_what_others_changed(shell: FakeShell) -> None:
+    """`config rollback` prints its patch."""
+    program = (shell.root / "bin/config").read_text()
+    (shell.root / "bin/config").write_text(f"{program}\necho 'Patch: s3cret'\n")
+    switch = connect(shell)
+    applied = switch.apply(plan(switch), CONFIRM_S)
+    assert isinstance(applied, SonicApplied)
+    said = shell.run(applied._rollback())
+    assert said.rc == 0 and said.stdout.count("s3cret") == 1  # of delete-checkpoint

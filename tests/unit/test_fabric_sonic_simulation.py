@@ -1,0 +1,177 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The driver's patches on the simulated switch, which others wrote from the same sources."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any, Optional
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.intent import SwitchIntent
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.shell import Completed
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic import SYSTEM, Present
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic.difference import (
+    PollInterval,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic.reading import (
+    CONFIG,
+    MARK,
+    NEIGHBOURS,
+    PORTS,
+    SAVED,
+    VERSION,
+    lookup_file,
+    lookup_of,
+    parsed,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import Difference
+
+from tests.unit.sonic_switch import small
+from tests.unit.virtual_switch_memory import UNUSED, Switch, leaf, show
+
+__all__ = ["leaf"]
+
+Said = pytest.CaptureFixture[str]
+
+
+def intent(qos: Optional[dict[str, Any]] = None) -> SwitchIntent:
+    found = small(qos)
+    return replace(found, ports=tuple(replace(port, speed_gbps=400) for port in found.ports))
+
+
+def read(leaf: Switch, said: Said) -> Present:
+    """As over SSH: what the commands print."""
+    said.readouterr()
+    parts = {}
+    for name, run, words in (
+        (CONFIG, show.cfggen, ["-d", "--print-data"]),
+        (PORTS, show.db_dump, ["-n", "APPL_DB", "-k", "PORT_TABLE:*", "-y"]),
+        (NEIGHBOURS, show.db_dump, ["-n", "APPL_DB", "-k", "LLDP_ENTRY_TABLE:*", "-y"]),
+    ):
+        assert run(words, leaf.sonic) == 0
+        parts[name] = said.readouterr().out
+    parts[SAVED] = parts[CONFIG]
+    parts[VERSION] = (leaf.folder / "etc/sonic/sonic_version.yml").read_text()
+    out = "".join(f"{text}\n{MARK} {name} 0\n" for name, text in parts.items())
+    present = parsed(Completed(0, out, ""))
+    path = lookup_file(present)
+    if path:
+        rows = (leaf.folder / path.lstrip("/")).read_text()
+        present = replace(present, lookup=lookup_of(rows))
+    return present
+
+
+def plan(leaf: Switch, said: Said, qos: Optional[dict[str, Any]] = None) -> Difference:
+    wanted = intent(qos)
+    return SYSTEM.difference(wanted, SYSTEM.wanted(wanted), read(leaf, said))
+
+
+def apply(leaf: Switch, difference: Difference, said: Said) -> None:
+    for step in difference.steps:
+        if isinstance(step, PollInterval):
+            assert show.pfcwd(["interval", step.milliseconds], leaf.sonic) == 0
+            continue
+        for options in (("-d",), ()):
+            assert leaf.patch(*step.operations, options=options) == 0, said.readouterr().err
+
+
+def bounced(leaf: Switch) -> list[str]:
+    return [event.partition("port=")[2] for event in leaf.events("bounce")]
+
+
+QOS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "another priority": {"roce": {"dscp": 24, "priority": 4}},
+    "a further class": {
+        "classes": [{"name": "storage", "dscps": [10], "priority": 2, "bandwidth_percent": 20}]
+    },
+    "no watchdog": {"pfc": {"watchdog": {"enabled": False}}},
+    "short cables": {"cable_metres": {"to_nodes": 40, "between_switches": 40}},
+}
+
+
+@pytest.fixture(params=["spectrum4", "tomahawk5"])
+def switch(request: pytest.FixtureRequest, leaf: Switch) -> Switch:
+    """With the dynamic buffer model, and with the traditional one."""
+    (leaf.folder / "other").mkdir()
+    return leaf if request.param == "spectrum4" else Switch(leaf.folder / "other", request.param)
+
+
+@pytest.mark.parametrize("qos", QOS.values(), ids=QOS)
+def test_from_the_factory_over_any_contract_and_back(
+    switch: Switch, capsys: Said, qos: dict[str, Any]
+) -> None:
+    unused = {table: rows.get(UNUSED) for table, rows in switch.config.items()}
+    for contract in ({}, qos, {}):
+        apply(switch, plan(switch, capsys, contract), capsys)
+        again = plan(switch, capsys, contract)
+        assert (again.changes, again.steps) == ((), [])
+    assert {table: switch.config[table].get(UNUSED) for table in unused} == unused
+
+
+def test_the_ports_that_bounce_are_those_of_the_plan(leaf: Switch, capsys: Said) -> None:
+    for path in ("/QUEUE/Ethernet8|3/wred_profile", "/PORT_QOS_MAP/Ethernet8/pfc_enable"):
+        apply(leaf, plan(leaf, capsys), capsys)
+        value = "AZURE_LOSSLESS" if "wred" in path else "3,4"
+        assert leaf.patch({"op": "replace", "path": path, "value": value}) == 0
+        before = len(bounced(leaf))
+        difference = plan(leaf, capsys)
+        assert difference.impact.ports_down == ("Ethernet8",)
+        apply(leaf, difference, capsys)
+        assert bounced(leaf)[before:] == ["Ethernet8"]
+
+
+def test_what_bounces_nothing_in_the_plan_bounces_nothing(leaf: Switch, capsys: Said) -> None:
+    apply(leaf, plan(leaf, capsys), capsys)
+    before = len(bounced(leaf))
+    difference = plan(leaf, capsys, {"ecn": {"minimum_bytes": 2048}})
+    assert (difference.impact.level, difference.impact.ports_down) == ("loss", ())
+    apply(leaf, difference, capsys)
+    assert len(bounced(leaf)) == before
+
+
+def test_a_rollback_leads_back_and_the_plan_is_as_it_was(leaf: Switch, capsys: Said) -> None:
+    before, first = leaf.config, plan(leaf, capsys)
+    assert leaf.run("checkpoint", "before") == 0
+    apply(leaf, first, capsys)
+    assert leaf.run("rollback", "before") == 0
+    again = plan(leaf, capsys)
+    assert leaf.config == before
+    assert (again.changes, again.before) == (first.changes, first.before)
+
+
+def test_it_reports_what_the_simulation_does(leaf: Switch, capsys: Said) -> None:
+    apply(leaf, plan(leaf, capsys), capsys)
+    report = SYSTEM.report(intent(), read(leaf, capsys))
+    assert "simulation" in report.version
+    for port in report.ports:
+        assert port.up
+        assert port.speed_gbps == 400
+        assert port.lossless_priorities == port.pfc_priorities
+        assert port.neighbour is not None
+    first = report.ports[0].neighbour
+    assert first is not None
+    assert (first.system, first.port) == ("node01", "rail0")
+    json.dumps(report.as_dict())
+
+
+def test_what_it_saves_is_what_it_comes_up_with(leaf: Switch, capsys: Said) -> None:
+    """Not saved, then saved: the driver compares the file with what runs."""
+    path = leaf.folder / "etc/sonic/config_db.json"
+    apply(leaf, plan(leaf, capsys), capsys)
+    wanted = SYSTEM.wanted(intent())
+    for command, changes in (((), 1), (("save", "-y"), 0)):
+        assert not command or leaf.run(*command) == 0
+        saved = json.loads(path.read_text())
+        difference = SYSTEM.difference(intent(), wanted, replace(read(leaf, capsys), saved=saved))
+        assert len(difference.changes) == changes
+
+
+def test_asymmetric_pfc_is_switched_off_without_a_bounce(leaf: Switch, capsys: Said) -> None:
+    apply(leaf, plan(leaf, capsys), capsys)
+    assert leaf.patch({"op": "add", "path": "/PORT/Ethernet8/pfc_asym", "value": "on"}) == 0
+    before = len(bounced(leaf))
+    apply(leaf, plan(leaf, capsys), capsys)
+    assert leaf.config["PORT"]["Ethernet8"]["pfc_asym"] == "off"
+    assert not plan(leaf, capsys) and len(bounced(leaf)) == before

@@ -1,0 +1,415 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A SONiC switch over its shell: every way in which a change can fail, and what is left then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.shell import Completed
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic import (
+    SYSTEM,
+    SonicSwitch,
+    commands,
+    connect,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic.messages import told
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic.reading import (
+    lookup_of,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic.switch import (
+    SonicApplied,
+    checkpoints,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import (
+    Difference,
+    SwitchError,
+)
+
+from tests.unit.sonic_switch import Config, FakeShell, after, new_switch, present, small
+
+CONFIRM_S = 300
+
+
+def plan(config: Config) -> Difference:
+    intent = small()
+    return SYSTEM.difference(intent, SYSTEM.wanted(intent), present(config))
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> FakeShell:
+    return FakeShell(tmp_path, new_switch(2))
+
+
+@pytest.fixture
+def switch(shell: FakeShell) -> SonicSwitch:
+    return connect(shell)
+
+
+def rebinding(shell: FakeShell) -> Difference:
+    """Drift that takes two patches."""
+    state = after(shell.state, plan(shell.state).steps)
+    (name,) = [name for name in state["BUFFER_PROFILE"] if name.startswith("BAREMETAL")]
+    state["BUFFER_PROFILE"][name]["xon"] = "1"
+    shell.state = state
+    return plan(state)
+
+
+def apply(switch: SonicSwitch, shell: FakeShell) -> SonicApplied:
+    applied = switch.apply(plan(shell.state), CONFIRM_S)
+    assert isinstance(applied, SonicApplied)
+    return applied
+
+
+class TestRead:
+    def test_one_command_reads_everything(self, switch: SonicSwitch, shell: FakeShell) -> None:
+        read = switch.read()
+        assert len(shell.log) == 1
+        assert read.config == shell.state
+        assert (read.version, read.asic_type) == ("simulation.1", "mellanox")
+        assert read.ports == {}
+        assert read.neighbours == {}
+
+    def test_the_state_of_ports_and_neighbours(self, switch: SonicSwitch, shell: FakeShell) -> None:
+        value = '{"type": "hash", "value": {"oper_status": "up"}}'
+        (shell.root / "ports.json").write_text(f'{{"PORT_TABLE:Ethernet0": {value}}}')
+        (shell.root / "lldp.json").write_text(f'{{"LLDP_ENTRY_TABLE:Ethernet0": {value}}}')
+        read = switch.read()
+        assert read.ports == read.neighbours == {"Ethernet0": {"oper_status": "up"}}
+
+    def test_what_the_platform_makes_itself_is_read_in_the_traditional_model(
+        self, tmp_path: Path
+    ) -> None:
+        shell = FakeShell(tmp_path, new_switch(1, model="traditional"))
+        assert connect(shell).read().lookup == {}
+        assert shell.log[-1].endswith(
+            "/usr/share/sonic/device/x86_64-nvidia_sn5600-r0/ACS-SN5600/pg_profile_lookup.ini"
+        )
+        rows = "# speed cable size xon xoff threshold\n 800000 40m 410624 38912 362496 0\n"
+        assert lookup_of(rows) == {("800000", "40m"): 362496}
+
+    def test_a_command_that_fails_is_named_with_what_it_said(
+        self, switch: SonicSwitch, shell: FakeShell
+    ) -> None:
+        shell.fail("sonic-cfggen", "Unable to connect to redis: error 111")
+        with pytest.raises(SwitchError) as caught:
+            switch.read()
+        assert "`sonic-cfggen -d --print-data` ended with status 1" in str(caught.value)
+        assert "Unable to connect to redis" in str(caught.value)
+
+    def test_neighbours_are_not_needed(self, switch: SonicSwitch, shell: FakeShell) -> None:
+        (shell.root / "lldp.json").unlink()
+        assert switch.read().neighbours is None
+
+    def test_no_json_is_told(self, switch: SonicSwitch, shell: FakeShell) -> None:
+        (shell.root / "state.json").write_text("Traceback")
+        with pytest.raises(SwitchError, match="printed no JSON"):
+            switch.read()
+
+    def test_no_answer_at_all(self, switch: SonicSwitch, shell: FakeShell) -> None:
+        shell.run = lambda *args, **kw: Completed(127, "", "sh: not found")  # type: ignore
+        with pytest.raises(SwitchError, match=r"was not answered: sh: not found\. Is this SONiC"):
+            switch.read()
+
+
+class TestApply:
+    def test_in_force_then_kept(self, switch: SonicSwitch, shell: FakeShell) -> None:
+        before = shell.state
+        wanted = after(before, plan(before).steps)
+        applied = apply(switch, shell)
+        assert shell.state == wanted
+        assert shell.saved == before
+        assert len(shell.checkpoints) == 1
+        (unit,) = shell.units
+        assert unit.endswith("-confirm")
+        applied.confirm()
+        assert shell.saved == shell.state == wanted
+        assert (shell.units, shell.checkpoints) == ([], [])
+        assert list((shell.root / "tmp").iterdir()) == []
+        assert [path.name for path in (shell.root / "etc/sonic").iterdir()] == [
+            "config_db.json",
+            "sonic_version.yml",
+        ]
+
+    def test_the_order_of_what_is_run(self, switch: SonicSwitch, shell: FakeShell) -> None:
+        switch.apply(rebinding(shell), CONFIRM_S).confirm()
+        called = [" ".join(line.split()[:2]) for line in shell.programs()]
+        patches = [line.split()[2] == "-d" for line in shell.programs() if "apply-patch" in line]
+        assert patches == [True, False, True, False]
+        assert called == [
+            "config apply-patch",
+            "systemd-run --quiet",
+            "systemctl list-units",
+            "config list-checkpoints",
+            "config checkpoint",
+            "systemd-run --quiet",
+            "systemctl stop",
+            "config apply-patch",
+            "config apply-patch",
+            "config apply-patch",
+            "systemd-run --quiet",
+            "systemctl stop",
+            "systemd-run --quiet",
+            "systemctl is-active",
+            "systemctl stop",
+            "systemctl is-active",
+            "config save",
+            "python3 -m",
+            "systemd-run --quiet",
+            "systemctl stop",
+            "systemctl stop",
+            "systemctl is-active",
+            "config delete-checkpoint",
+        ]
+
+    def test_nothing_reloads_the_vendors_qos(self, switch: SonicSwitch, shell: FakeShell) -> None:
+        apply(switch, shell).rollback()
+        assert not any("qos reload" in line for line in [*shell.programs(), *shell.log])
+
+    def test_the_timer_undoes_what_nobody_confirmed(
+        self, switch: SonicSwitch, shell: FakeShell
+    ) -> None:
+        before = shell.state
+        applied = apply(switch, shell)
+        assert f"--on-active={CONFIRM_S}s" in shell.programs()[-2]
+        shell.fire(shell.units[0])
+        assert shell.state == before
+        assert shell.checkpoints == []
+        with pytest.raises(SwitchError, match="undone it already"):
+            applied.confirm()
+        assert shell.saved == before
+        applied.rollback()
+
+    def test_an_interval_of_ours_is_undone_too(self, switch: SonicSwitch, shell: FakeShell) -> None:
+        apply(switch, shell)
+        assert "DEL 'PFC_WD|GLOBAL'" in (shell.root / "units" / shell.units[0]).read_text()
+
+    def test_rolled_back_as_often_as_one_likes(self, switch: SonicSwitch, shell: FakeShell) -> None:
+        before = shell.state
+        applied = apply(switch, shell)
+        applied.rollback()
+        applied.rollback()
+        assert shell.state == before
+        assert (shell.units, shell.checkpoints) == ([], [])
+
+    def test_what_was_saved_comes_back_where_the_answer_to_confirm_was_lost(
+        self, switch: SonicSwitch, shell: FakeShell
+    ) -> None:
+        before = shell.state
+        applied = apply(switch, shell)
+        shell.cut_at = "config save"
+        with pytest.raises(SwitchError, match="connection was lost"):
+            applied.confirm()
+        assert shell.saved != before
+        shell.cut_at = ""
+        applied.rollback()
+        assert shell.state == shell.saved == before
+        assert (shell.units, shell.checkpoints) == ([], [])
+
+    def test_what_is_left_over_by_a_lost_answer_at_the_end_is_no_failure(
+        self, switch: SonicSwitch, shell: FakeShell
+    ) -> None:
+        applied = apply(switch, shell)
+        shell.fail("delete-checkpoint")
+        applied.confirm()
+        assert shell.saved == shell.state
+
+
+class TestFailures:
+    @pytest.mark.parametrize(
+        ("program", "message", "words"),
+        [
+            (
+                "dry-run",
+                "Failed to apply patch due to: Modification of PFC_WD table is illegal- "
+                "validating function returned False",
+                "use a release that knows it, or set roce_qos.pfc.watchdog.enabled to false",
+            ),
+            ("checkpoint", "No space left on device", "The switch's disk is full"),
+            ("systemd-run", "Failed to start transient timer unit", "nothing was changed"),
+            ("apply-patch", "Failed to apply patch: error", "The switch was rolled back"),
+            ("list-checkpoints", "Root privileges are required", "who may become root"),
+        ],
+    )
+    def test_each_step_leaves_the_switch_as_it_was(
+        self, switch: SonicSwitch, shell: FakeShell, program: str, message: str, words: str
+    ) -> None:
+        difference = rebinding(shell)
+        before = shell.state
+        shell.fail(program, message)
+        with pytest.raises(SwitchError) as caught:
+            switch.apply(difference, CONFIRM_S)
+        assert message in str(caught.value)
+        assert words.lower() in str(caught.value).lower()
+        shell.mend()
+        assert shell.state == before
+        assert (shell.units, shell.checkpoints) == ([], [])
+        assert list((shell.root / "tmp").iterdir()) == []
+
+    def test_the_second_patch_is_refused(self, switch: SonicSwitch, shell: FakeShell) -> None:
+        """In part is not at all."""
+        difference = rebinding(shell)
+        before = shell.state
+        ran = shell.run
+
+        def run(command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
+            if '"op": "remove"' in stdin:
+                shell.fail("dry-run", "Failed to apply patch due to: it is still bound")
+            return ran(command, stdin, timeout_s)
+
+        shell.run = run  # type: ignore[method-assign]
+        with pytest.raises(SwitchError) as caught:
+            switch.apply(difference, CONFIRM_S)
+        assert "it is still bound" in str(caught.value)
+        assert "The switch was rolled back" in str(caught.value)
+        assert shell.state == before
+        assert (shell.units, shell.checkpoints) == ([], [])
+
+    def test_the_connection_is_lost_while_applying_and_comes_back(
+        self, switch: SonicSwitch, shell: FakeShell
+    ) -> None:
+        before = shell.state
+        shell.cut_at = "config apply-patch"
+        with pytest.raises(SwitchError) as caught:
+            apply(switch, shell)
+        assert "the connection was lost" in str(caught.value)
+        assert "rolled back" in str(caught.value)
+        assert shell.state == before
+
+    def test_the_connection_is_lost_for_good(self, switch: SonicSwitch, shell: FakeShell) -> None:
+        """What was begun ends on the switch, and its own timer undoes it."""
+        before = shell.state
+        ran, lost = shell.run, []
+
+        def run(command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
+            if lost:
+                raise SwitchError("no route to host")
+            answer = ran(command, stdin, timeout_s)
+            if "apply-patch" in command and "-confirm" in command:
+                lost.append(command)
+                raise SwitchError("the connection was lost")
+            return answer
+
+        shell.run = run  # type: ignore[method-assign]
+        with pytest.raises(SwitchError) as caught:
+            apply(switch, shell)
+        assert "Undoing it failed as well: no route to host" in str(caught.value)
+        assert shell.state != before
+        (unit,) = shell.units
+        assert unit.endswith("-confirm")
+        shell.fire(unit)
+        assert shell.state == before
+
+    @pytest.mark.parametrize("program", ["save", "json"])
+    def test_what_cannot_be_saved_is_undone_and_the_saved_file_is_as_before(
+        self, switch: SonicSwitch, shell: FakeShell, program: str
+    ) -> None:
+        before = shell.state
+        applied = apply(switch, shell)
+        shell.fail(program, "No space left on device")
+        with pytest.raises(
+            SwitchError, match=r"`config save -y` .* is not saved, and the switch undoes it"
+        ):
+            applied.confirm()
+        assert shell.saved == before
+        (unit,) = shell.units
+        assert unit.endswith("-unsaved")
+        applied.rollback()
+        assert shell.state == shell.saved == before
+        assert (shell.units, shell.checkpoints) == ([], [])
+
+    def test_undoing_that_fails_says_what_to_do(
+        self, switch: SonicSwitch, shell: FakeShell
+    ) -> None:
+        applied = apply(switch, shell)
+        shell.fail("rollback", "Failed to rollback config: error")
+        with pytest.raises(SwitchError) as caught:
+            applied.rollback()
+        (name,) = shell.checkpoints
+        assert f"Run `config rollback {name}` on the switch" in str(caught.value)
+
+
+class TestLeftovers:
+    def test_a_run_that_was_killed_is_waited_for(
+        self, switch: SonicSwitch, shell: FakeShell
+    ) -> None:
+        apply(switch, shell)
+        switch.read()
+        with pytest.raises(SwitchError, match="the switch is about to undo it"):
+            connect(shell).read()
+        shell.fire(shell.units[0])
+        connect(shell).read()
+
+    def test_a_run_that_began_since_the_plan_is_left_alone(
+        self, switch: SonicSwitch, shell: FakeShell
+    ) -> None:
+        difference = plan(shell.state)
+        apply(connect(shell), shell)
+        state = shell.state
+        with pytest.raises(SwitchError, match="the switch is about to undo it"):
+            switch.apply(difference, CONFIRM_S)
+        assert shell.state == state
+        assert len(shell.checkpoints) == len(shell.units) == 1
+
+    def test_undoing_that_failed_is_not_passed_over(
+        self, switch: SonicSwitch, shell: FakeShell
+    ) -> None:
+        (shell.root / "bin/systemctl").write_text(
+            "#!/bin/sh\necho '● baremetal-mpi-roce-1-confirm.service loaded failed failed sh'\n"
+        )
+        with pytest.raises(SwitchError, match="reset-failed baremetal-mpi-roce-1"):
+            switch.read()
+
+    def test_checkpoints_of_ours_go_and_those_of_the_operator_stay(
+        self, switch: SonicSwitch, shell: FakeShell
+    ) -> None:
+        for name in ("baremetal-mpi-roce-20260101T000000-aa", "before-upgrade"):
+            (shell.root / "checkpoints" / f"{name}.json").write_text("{}")
+        apply(switch, shell).confirm()
+        assert shell.checkpoints == ["before-upgrade"]
+
+
+def test_names_of_checkpoints_after_whatever_is_logged() -> None:
+    assert checkpoints('Config Rollbacker: Listing.\n[\n    "one",\n    "two"\n]\n') == [
+        "one",
+        "two",
+    ]
+    assert checkpoints("[]") == checkpoints("nothing") == checkpoints("[oops") == []
+
+
+def test_a_message_holds_the_lines_that_matter() -> None:
+    answer = Completed(
+        2,
+        "Patch Applier: localhost: Patch application starting.\nPatch: [ ... ]\n",
+        "\x1b[4m\x1b[31mFailed to apply patch due to: x\x1b[0m\nUsage: config apply-patch\n"
+        'Try "config apply-patch -h" for help.\n\nError: x\n',
+    )
+    assert told(answer) == ": Failed to apply patch due to: x"
+    assert told(Completed(1, "", "")) == ""
+
+
+def test_the_patch_is_on_no_command_line(switch: SonicSwitch, shell: FakeShell) -> None:
+    apply(switch, shell)
+    assert not any("BAREMETAL_MPI_ROCE" in line for line in shell.log)
+    assert all("umask 077" in line for line in shell.log if "apply-patch" in line)
+
+
+def test_time_enough_for_every_port(switch: SonicSwitch, shell: FakeShell) -> None:
+    """The guard does not strike while patches are still being applied."""
+    apply(switch, shell)
+    limits = [
+        int(word) for line in shell.log if "mktemp" in line for word in _after(line, "timeout")
+    ]
+    guard = next(line for line in shell.log if "-applying" in line and "on-active" in line)
+    armed_s = int(guard.split("--on-active=")[1].split("s")[0])
+    assert sum(limits) + CONFIRM_S <= armed_s < switch.undone_within_s
+    assert min(limits) >= 160
+
+
+def _after(line: str, word: str) -> list[str]:
+    words = line.split()
+    return [later for earlier, later in zip(words, words[1:]) if earlier == word][:1]
+
+
+def test_commands_are_quoted() -> None:
+    assert commands.checkpoint("a b") == "config checkpoint 'a b'"
