@@ -1,0 +1,196 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What the controller alone knows of a verification: who takes part, and what all of them found.
+
+The steps `pairs` and `report` need no connection. The others execute the module on the host, unless
+there is nothing for it to do.
+"""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+from ansible import context
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import reports
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
+    Check,
+    as_dicts,
+    not_applicable,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
+    host_settings,
+    read_contract,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import pairs, table
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges import (
+    END_S,
+    Effort,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.wire.packets import tos_text
+
+display = Display()
+
+LAYER = "verbs"
+MODULE = "baremetal.mpi_roce.rdma_verify"
+REMOTE = ("serve", "drive", "collect")
+HERE_ONLY = frozenset(
+    ["directory", "transport", "first_port", "at_once", "served", "driven", "collected"]
+)
+"""Options that a host does not need."""
+
+
+class ActionModule(ActionBase):
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_async = False
+
+    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        arguments = self._task.args
+        step = arguments.get("step")
+        if step == "pairs":
+            return {**result, **self._pairs(arguments, task_vars)}
+        if step == "report":
+            return {**result, **self._report(arguments, task_vars)}
+        if step not in REMOTE:
+            raise AnsibleActionFail(f"step {step!r} is not known; see ansible-doc {MODULE}")
+        return {**result, **self._remote(step, arguments, task_vars)}
+
+    def _pairs(self, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:
+        transport = arguments.get("transport", "tcp")
+        if transport != "rc":
+            reason = f"mpi_stack_transport is {transport}: no RDMA was asked for"
+            return _said([not_applicable("pairs", "every rail measured", reason)], parts={})
+        found = pairs.parts(
+            arguments.get("directory") or [],
+            task_vars["ansible_play_batch"],
+            int(arguments.get("first_port", 18515)),
+        )
+        effort = Effort(
+            seconds=int(arguments.get("seconds", 2)), limit_s=int(arguments.get("time_limit_s", 30))
+        )
+        when = pairs.schedule(
+            found,
+            at_once=int(arguments.get("at_once") or 0),
+            forks=int(context.CLIARGS.get("forks") or 5),
+            exchange_s=effort.ends_s + 2 * END_S,
+        )
+        return _said(
+            [],
+            parts={name: part.as_dict() for name, part in found.items()},
+            run_id=uuid.uuid4().hex[:12],
+            at_once=when.at_once,
+            limit_s=when.limit_s,
+        )
+
+    def _remote(self, step: str, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:
+        host = task_vars["inventory_hostname"]
+        plan = arguments.get("plan") or {}
+        part = (plan.get("parts") or {}).get(host)
+        if part is None:
+            return _said([], problems={}, missing=[])
+        checks = _without_peer(part) if step == "drive" else []
+        idle = self._task.check_mode and step != "serve"  # only it looks what is missing
+        if step == "collect" and not _started(host, arguments.get("served"), task_vars["hostvars"]):
+            idle = True  # and why is said already
+        if idle or not part["drives" if step == "drive" else "serves"]:
+            return _said(checks, problems={}, missing=[])
+        sent = {key: value for key, value in arguments.items() if key not in HERE_ONLY}
+        sent["plan"] = {key: plan[key] for key in ("run_id", "limit_s")}
+        sent["part"] = {**part, "host": host}
+        if step == "drive":
+            sent["lost"] = _lost(part, task_vars)
+            sent["unserved"] = _unserved(part, arguments.get("served"), task_vars["hostvars"])
+        if step == "collect":
+            sent["told"] = _told(part, host, arguments.get("driven"), task_vars["hostvars"])
+        found: dict[str, Any] = self._execute_module(MODULE, module_args=sent, task_vars=task_vars)
+        if "checks" in found:
+            found["checks"] = [*found["checks"], *as_dicts(checks)]
+        return found
+
+    def _report(self, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:
+        hostvars = task_vars["hostvars"]
+        found: list[dict[str, Any]] = []
+        arrived: dict[str, Any] = {}
+        parts = (arguments.get("plan") or {}).get("parts") or {}
+        for host in parts:
+            driven = hostvars[host].get(arguments.get("driven")) or {}
+            collected = hostvars[host].get(arguments.get("collected")) or {}
+            found += (driven.get("figures") or {}).get("pairs") or []
+            arrived[host] = collected.get("arrived") or {}
+        if not found:
+            return {"changed": False}
+        settings = host_settings(read_contract(arguments.get("qos") or {}))
+        planned = sum(len(part["drives"]) for part in parts.values())
+        for line in table.lines(found, tos_text(settings.traffic_class), planned):
+            display.display(line)
+        directory = arguments.get("report_directory")
+        if not directory:
+            return {"changed": False}
+        text = {"pairs": found, "arrived": arrived, "traffic_class": settings.traffic_class}
+        return {"changed": False, "report": _save(Path(directory), text)}
+
+
+def _said(checks: list[Check], **more: Any) -> dict[str, Any]:
+    return {"changed": False, "layer": LAYER, "checks": as_dicts(checks), **more}
+
+
+def _without_peer(part: dict[str, Any]) -> list[Check]:
+    return [
+        not_applicable("pair", "measured", reason, subject=rail)
+        for rail, reason in part["alone"].items()
+    ]
+
+
+def _lost(part: dict[str, Any], task_vars: Any) -> list[str]:
+    """Peers that failed or could not be reached since the pairs were made."""
+    here = set(task_vars["ansible_play_hosts"])
+    return sorted({half["peer"] for half in part["drives"]} - here)
+
+
+def _started(host: str, names: Any, hostvars: Any) -> bool:
+    """Whether this host has servers: one that failed to start them has stopped them itself."""
+    return any((hostvars[host].get(name) or {}).get("ports") for name in names or [])
+
+
+def _unserved(part: dict[str, Any], names: Any, hostvars: Any) -> dict[str, Any]:
+    """By peer the rails that it cannot serve, or one exchange of them: `rail3 ucx`."""
+    found: dict[str, Any] = {}
+    for peer in sorted({half["peer"] for half in part["drives"]}):
+        for name in names or []:
+            problems = (hostvars[peer].get(name) or {}).get("problems")
+            if problems:
+                found.setdefault(peer, {}).update(problems)
+    return found
+
+
+def _told(part: dict[str, Any], host: str, name: Any, hostvars: Any) -> list[str]:
+    """What was wrong when it was sent already, by this host or by those it serves.
+
+    As `node01 rail3 ucx`: what arrives or is answered wrong for that reason is not told again.
+    """
+    found = []
+    for sender in sorted({host, *(half["peer"] for half in part["serves"])}):
+        for check in (hostvars[sender].get(name) or {}).get("checks") or []:
+            if check["name"] == "wire_sent" and check["status"] == "failed":
+                rail, _arrow, _peer, exchange = check["subject"].split()
+                found.append(f"{sender} {rail} {exchange}")
+    return found
+
+
+def _save(directory: Path, found: dict[str, Any]) -> str:
+    try:
+        path = reports.save(directory, LAYER, found)
+    except OSError as error:
+        # What was measured holds, whether or not it can be written down.
+        display.warning(
+            f"verbs: the report was not saved: {error}. Make the directory writable, or set "
+            "rdma_verify_report_directory"
+        )
+        return ""
+    display.display(f"verbs: report in {path}")
+    return str(path)

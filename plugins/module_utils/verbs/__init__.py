@@ -1,0 +1,14 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The proof of each rail by RDMA verbs, and of the contract on the wire.
+
+pairs      who measures against whom: a ring of nodes for each rail
+endpoints  the RDMA device, port and GID of each rail on this host
+exchanges  what one pair does: perftest's and UCX's programs, and what they print
+counters   what the NIC counts: errors, congestion, packets per priority
+sniffer    packets of a NIC that the kernel does not see
+serving    the far end: servers under systemd's guard, and packets that arrive
+driving    the near end: clients one after another, and packets that leave
+judging    figures and packets as checks
+table      the figures as a person reads them
+wire/      packets as the kernel sees them; runs by itself on the node, without the collection
+"""

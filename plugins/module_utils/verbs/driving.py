@@ -1,0 +1,160 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The near end: one client after another, rail by rail, with the packets and counters of each."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, Optional
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import commands
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import Machine
+
+from . import counters, exchanges
+from .endpoints import Endpoint, NoEndpointError, cpus_near, endpoint
+from .pairs import Half
+from .programs import perftest_features, sniffed_devices, watched_by
+from .request import EnvironmentFileError, Request, watch_told
+from .wire.sniffer import Watch, watch
+
+Watching = Callable[[Mapping[str, Any], Path], Watch]
+
+
+class Program:
+    """Runs one exchange's client. Tests bring their own."""
+
+    def __call__(
+        self, argv: tuple[str, ...], *, env: Mapping[str, str], limit_s: float
+    ) -> commands.Result:
+        return commands.run(list(argv), check=False, timeout_s=limit_s, env=env)
+
+
+def drive(
+    request: Request,
+    machine: Machine,
+    run: commands.Runner,
+    lost: Collection[str] = (),
+    unserved: Optional[Mapping[str, Mapping[str, str]]] = None,
+    program: Optional[Program] = None,
+    watching: Watching = watch,
+) -> list[dict[str, Any]]:
+    """Every pair that this host drives, with what was measured and seen; problems are in it."""
+    known = perftest_features(request.exchanges, run)
+    sniffed: Optional[frozenset[str]] = None
+    found = []
+    with tempfile.TemporaryDirectory(prefix="baremetal-mpi-verbs-") as name:
+        for half in request.drives:
+            one: dict[str, Any] = {"rail": half.rail, "peer": half.peer, "exchanges": {}}
+            found.append(one)
+            if half.peer in lost:
+                one["lost"] = True
+                continue
+            reason = (unserved or {}).get(half.peer, {}).get(half.rail)
+            if reason:
+                one["problem"] = f"{half.peer} cannot serve it: {reason}"
+                continue
+            try:
+                here = endpoint(machine, half.rail, half.address)
+            except NoEndpointError as error:
+                one["problem"] = str(error)
+                continue
+            if sniffed is None and not here.software:
+                sniffed = sniffed_devices(run)
+            by = watched_by(here.software, here.device, sniffed or ())
+            one.update(device=here.device, software=here.software, watched_by=by)
+            one["line_rate_gbits_s"] = request.speeds_gbps.get(half.rail)
+            told = watch_told(request, half, by, here.device)
+            seen = watching(told, Path(name))
+            try:
+                pair = _Pair(request, half, here, known, run, program or Program(), Path(name))
+                pair.unserved = (unserved or {}).get(half.peer, {})
+                pair.measure(seen, one["exchanges"])
+            finally:
+                seen.close()
+    return found
+
+
+class _Pair:
+    """One rail and its peer."""
+
+    def __init__(
+        self,
+        request: Request,
+        half: Half,
+        here: Endpoint,
+        known: exchanges.Features,
+        run: commands.Runner,
+        program: Program,
+        directory: Path,
+    ) -> None:
+        self.request = request
+        self.half = half
+        self.here = here
+        self.known = known
+        self.run = run
+        self.program = program
+        self.report = directory / f"{half.rail}.json"
+        self.cpus = cpus_near(here.numa, request.sys)
+        self.unserved: Mapping[str, str] = {}
+        """What the peer cannot serve, and why."""
+
+    def measure(self, seen: Watch, into: dict[str, Any]) -> None:
+        """All exchanges in their order. After one that failed, the others are not tried."""
+        for place, name in enumerate(self.request.exchanges):
+            result = self.exchange(name, place)
+            result["wire"] = seen.take()
+            into[name] = result
+            if result.get("problem"):
+                return
+
+    def exchange(self, name: str, place: int) -> dict[str, Any]:
+        request, half = self.request, self.half
+        before = self._counters()
+        begin = time.monotonic()
+        ucx: dict[str, str] = {}
+        reason = self.unserved.get(f"{half.rail} {name}")
+        if reason:
+            return {"problem": f"{half.peer} cannot serve it: {reason}", "seconds": 0, "growth": {}}
+        try:
+            if name == exchanges.UCX:
+                ucx = request.mpi_environment()
+            command = exchanges.client(
+                name,
+                self.here,
+                half.address,
+                half.peer_address,
+                half.port + place,
+                request.settings.traffic_class,
+                request.effort,
+                self.known,
+                ucx,
+                str(self.report),
+                self.cpus,
+            )
+            self.report.unlink(missing_ok=True)
+            found = self._figures(name, command)
+        except (
+            *(exchanges.OutputError, commands.CommandError, EnvironmentFileError, OSError),
+        ) as error:
+            found = {"problem": str(error)}
+        growth = counters.grown(before, self._counters())
+        if ucx:
+            found["environment"] = {key: ucx[key] for key in sorted(ucx) if key.startswith("UCX_")}
+        return {**found, "seconds": round(time.monotonic() - begin, 2), "growth": growth}
+
+    def _figures(self, name: str, command: exchanges.Command) -> dict[str, Any]:
+        limit = self.request.effort.ends_s
+        result = self.program(command.argv, env=command.env, limit_s=limit + 2 * exchanges.END_S)
+        if result.rc in (124, 137):
+            return {"problem": f"no end within {limit} s", "hung": True}
+        if result.rc != 0:
+            told = exchanges.telling(f"{result.stdout}\n{result.stderr}")
+            return {"problem": f"{exchanges.PROGRAMS[name]} ended with status {result.rc}: {told}"}
+        report = self.report.read_text(encoding="utf-8") if self.report.exists() else None
+        return exchanges.figures(name, report, result.stdout)
+
+    def _counters(self) -> dict[str, int]:
+        here = self.here
+        return counters.read(here.device, here.port, here.rail, self.run, self.request.sys)

@@ -1,0 +1,268 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What one pair does: the programs of both ends, and what they print.
+
+`write_bw`, `write_lat` and `send_bw` are perftest's and prove the rail. perftest is told the
+contract's traffic class, so it proves what the NIC does with it. `ucx` is UCX's own benchmark with
+the node's environment file and nothing else: it proves what MPI will send.
+
+perftest writes its report as JSON since 24.01, as something close to it from 4.5 on, and older ones
+(Ubuntu 22.04 has 4.4) only print a table. All three are read, each figure by its name or column.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from .endpoints import Endpoint
+
+PERFTEST = {"write_bw": "ib_write_bw", "write_lat": "ib_write_lat", "send_bw": "ib_send_bw"}
+UCX = "ucx"
+UCX_PERFTEST = "ucx_perftest"
+PROGRAMS = {**PERFTEST, UCX: UCX_PERFTEST}
+PACKAGE = "perftest"
+"""Of the same name on every distribution."""
+LATENCY = ("write_lat",)
+
+MARGIN_S = 30
+"""Seconds that an exchange has beyond those it measures: connecting, and registering memory."""
+END_S = 5
+"""Seconds between asking a program to end and killing it."""
+
+
+class OutputError(Exception):
+    """A program ended well, and what it printed cannot be read; the text says what it was."""
+
+
+@dataclass(frozen=True)
+class Features:
+    """What the installed perftest can do, as its own help says."""
+
+    json: bool
+    bind: str
+    """Option that binds its TCP connection to an address; it was renamed once, and missing once."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much one exchange does."""
+
+    seconds: int = 2
+    """Of each bandwidth exchange; 0 for `iterations` instead: both ends end at one message."""
+    bytes: int = 65536
+    queue_pairs: int = 4
+    iterations: int = 1000
+    """Of the latency exchange, of 2 bytes each; without `seconds` of bandwidth as well."""
+    messages: int = 200
+    """Of the UCX exchange."""
+    limit_s: int = 30
+    """Seconds after which an exchange is to be ended; `ends_s` is when it is."""
+
+    @property
+    def ends_s(self) -> int:
+        """Seconds after which an exchange is ended and has failed: not while it measures."""
+        return max(self.limit_s, self.seconds + MARGIN_S)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A program with its arguments, and variables that are added to its environment."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def features(help_text: str) -> Features:
+    binds = [name for name in ("--bind_source_ip", "--source_ip") if name in help_text]
+    return Features("--out_json_file" in help_text, binds[0] if binds else "")
+
+
+def server(
+    name: str,
+    endpoint: Endpoint,
+    address: str,
+    port: int,
+    traffic_class: int,
+    effort: Effort,
+    known: Features,
+    ucx: Mapping[str, str],
+    limit_s: float,
+) -> Command:
+    """The waiting end. It serves one client and ends."""
+    if name == UCX:
+        return Command((*_bounded(limit_s), UCX_PERFTEST, "-p", str(port)), _ucx(ucx, endpoint))
+    return Command(
+        (
+            *_bounded(limit_s),
+            *_perftest(name, endpoint, port, traffic_class, effort),
+            *_bind(known, address),
+        )
+    )
+
+
+def client(
+    name: str,
+    endpoint: Endpoint,
+    address: str,
+    peer_address: str,
+    port: int,
+    traffic_class: int,
+    effort: Effort,
+    known: Features,
+    ucx: Mapping[str, str],
+    report: str,
+    cpus: str = "",
+) -> Command:
+    """The measuring end. `report` is where perftest writes its figures."""
+    near = ("taskset", "--cpu-list", cpus) if cpus else ()
+    guard = (*_bounded(effort.ends_s), *near)
+    if name == UCX:
+        peer = (UCX_PERFTEST, peer_address, "-p", str(port), "-t", "tag_bw", "-f", "-v")
+        amount = ("-s", str(effort.bytes), "-n", str(effort.messages), "-w", "10")
+        return Command((*guard, *peer, *amount), _ucx(ucx, endpoint))
+    argv = (*_perftest(name, endpoint, port, traffic_class, effort), *_bind(known, address))
+    wanted = ("--out_json", f"--out_json_file={report}") if known.json else ()
+    return Command((*guard, *argv, *wanted, peer_address))
+
+
+def _bounded(limit_s: float) -> tuple[str, ...]:
+    """Ends the program by itself, even when whoever started it was killed."""
+    return ("timeout", f"--kill-after={END_S}", f"{limit_s:g}")
+
+
+def _bind(known: Features, address: str) -> tuple[str, ...]:
+    return (f"{known.bind}={address}",) if known.bind else ()
+
+
+def _perftest(
+    name: str, endpoint: Endpoint, port: int, traffic_class: int, effort: Effort
+) -> tuple[str, ...]:
+    """Both ends get the same: they have to agree on the amount."""
+    where = (
+        *("-d", endpoint.device, "-i", str(endpoint.port), "-x", str(endpoint.gid_index)),
+        *(f"--tclass={traffic_class}", "-p", str(port), "-F"),
+    )
+    if name in LATENCY:
+        return (PERFTEST[name], *where, "-n", str(effort.iterations), "-s", "2")
+    length = ("-D", str(effort.seconds)) if effort.seconds else ("-n", str(effort.iterations))
+    amount = ("-s", str(effort.bytes), "-q", str(effort.queue_pairs), *length)
+    return (PERFTEST[name], *where, *amount, "--report_gbits")
+
+
+def _ucx(environment: Mapping[str, str], endpoint: Endpoint) -> dict[str, str]:
+    """The node's own environment, held to one rail."""
+    return {**environment, "UCX_NET_DEVICES": endpoint.ucx_device}
+
+
+TELLING = re.compile(r"\bERROR\b|Fatal|[Ff]ail|Unable|Couldn't|not found|ncompatib|not available")
+SHOWN = 3
+
+
+def telling(printed: str) -> str:
+    """The lines in which a program says what went wrong, of all that it printed."""
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    found = [line for line in lines if TELLING.search(line)] or lines[-SHOWN:]
+    return "; ".join(dict.fromkeys(found[:SHOWN])) or "it printed nothing"
+
+
+def figures(name: str, report: Optional[str], printed: str) -> dict[str, Any]:
+    """What an exchange measured: from perftest's report if there is one, else from what it printed.
+
+    Bandwidths are in Gbit/s (10^9), times in microseconds. Raises OutputError.
+    """
+    if name == UCX:
+        return _ucx_figures(printed)
+    if report is None:
+        values, source = _table(name, printed), "table"
+    else:
+        values, source = _report(report)
+    try:
+        if name in LATENCY:
+            return {
+                "bytes": int(values["MsgSize"]),
+                "iterations": int(values["n_iterations"]),
+                "path_mtu": int(values["Mtu"]),
+                "min_us": measured(values["t_min"]),
+                "median_us": measured(values["t_typical"]),
+                "average_us": measured(values["t_avg"]),
+                "p99_us": measured(values["percentile_99"]),
+                "max_us": measured(values["t_max"]),
+                "read_from": source,
+            }
+        return {
+            "bytes": int(values["MsgSize"]),
+            "iterations": int(values["n_iterations"]),
+            "path_mtu": int(values["Mtu"]),
+            "gbits_s": measured(values["BW_average"]),
+            "messages_s": measured(values["MsgRate"], 1e6),
+            "read_from": source,
+        }
+    except (KeyError, ValueError) as error:
+        raise OutputError(f"{PERFTEST[name]}: no figure {error} in its report") from error
+
+
+def measured(value: Any, scale: float = 1.0) -> Optional[float]:
+    """A figure, or None for what cannot be one: 0, inf, nan.
+
+    perftest takes time from the processor's cycles; where it finds no clock rate, as under software
+    emulation, that is what it prints.
+    """
+    number = float(value) * scale
+    return number if math.isfinite(number) and number > 0 else None
+
+
+def _report(text: str) -> tuple[Mapping[str, Any], str]:
+    try:
+        report = json.loads(text)
+        return {**report["test_info"], **report["results"]}, "json"
+    except (ValueError, KeyError, TypeError):
+        pass
+    # Before 24.01: a key and a value a line, without quotes.
+    pairs = re.findall(r'^\s*"?([^\s":{}]+)"?\s*:\s*"?([^",{}]*?)"?,?\s*$', text, re.M)
+    if not pairs:
+        raise OutputError(f"perftest's report holds no figures: {text[:200]!r}")
+    return dict(pairs), "lines"
+
+
+BANDWIDTH_COLUMNS = ("MsgSize", "n_iterations", "BW_peak", "BW_average", "MsgRate")
+LATENCY_COLUMNS = (
+    *("MsgSize", "n_iterations", "t_min", "t_max", "t_typical", "t_avg", "t_stdev"),
+    *("percentile_99", "percentile_99.9"),
+)
+
+
+def _table(name: str, printed: str) -> Mapping[str, Any]:
+    """The figures of the one row below perftest's heading."""
+    columns: tuple[str, ...] = BANDWIDTH_COLUMNS
+    unit = "BW average[Gb/sec]"
+    if name in LATENCY:
+        columns, unit = LATENCY_COLUMNS, "t_typical[usec]"
+    lines = printed.splitlines()
+    mtu = re.search(r"^\s*Mtu\s*:\s*(\d+)", printed, re.M)
+    for heading, row in zip(lines, lines[1:]):
+        cells = row.split()
+        if heading.split()[:1] == ["#bytes"] and unit in heading and len(cells) >= len(columns):
+            return {**dict(zip(columns, cells)), **({"Mtu": mtu[1]} if mtu else {})}
+    raise OutputError(f"{PERFTEST[name]}: printed no row of figures: {printed.strip()[-300:]!r}")
+
+
+def _ucx_figures(printed: str) -> dict[str, Any]:
+    """From ucx_perftest's comma-separated form; its MB are 2^20 bytes."""
+    lines = printed.splitlines()
+    for heading, row in zip(lines, lines[1:]):
+        names = heading.strip().split(",")
+        if names[0] == "iterations":
+            values = dict(zip(names, row.strip().split(",")))
+            try:
+                return {
+                    "iterations": int(values["iterations"]),
+                    "gbits_s": round(float(values["overall_bw"]) * 8 * 2**20 / 1e9, 6),
+                    "read_from": "csv",
+                }
+            except (KeyError, ValueError) as error:
+                raise OutputError(f"{UCX_PERFTEST}: no figure {error}: {row!r}") from error
+    raise OutputError(f"{UCX_PERFTEST}: printed no figures: {printed.strip()[-300:]!r}")

@@ -1,0 +1,293 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Figures and packets as checks: wanted beside found, and what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Optional
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
+    FAILED,
+    NOT_APPLICABLE,
+    OK,
+    Check,
+    not_applicable,
+)
+
+from . import counters
+from .exchanges import UCX, telling
+from .request import Request
+from .wire.packets import tos_text
+
+SOFTWARE = "is Soft-RoCE: its figures say nothing about a NIC, only that it works"
+NO_EXPECTATION = "no expectation set"
+CLASS_SHARE = 0.5
+"""Of an exchange's payload that has to be counted under the contract's priority."""
+
+ADVICE: tuple[tuple[str, str], ...] = (
+    (
+        r"Couldn't connect|connect\(\) failed|Unable to (open|connect)|Connection refused",
+        "the TCP handshake over the rail failed: ping -I {rail} {address} on {host}; --tags rails",
+    ),
+    (
+        r"transport retry|retry counter exceeded|vendor err|Failed status 12|unhandled timeout",
+        "packets are lost on the way: rail MTU on the path, the peer's GID, lossless class on the "
+        "switch ports of both rails",
+    ),
+    (
+        r"(?i)memlock|cannot allocate memory|Couldn't allocate MR|failed to create mr",
+        "locked memory is limited: --tags os sets memlock",
+    ),
+    (
+        r"(?i)no such device|not available or does not exist|Unable to find the Infiniband",
+        "the device that it was told is not there: rdma link on both hosts; --tags mpi",
+    ),
+    (r"with --tags mpi", ""),
+    (r"not installed", "install it, or set rdma_verify_install"),
+)
+"""What is said, and what to do about it (nothing more where it says so), the most telling first."""
+
+
+def driven(request: Request, pairs: Sequence[Mapping[str, Any]]) -> list[Check]:
+    """What this host sent, and how fast."""
+    return [check for pair in pairs for check in _pair(request, pair)]
+
+
+def served(
+    request: Request, rails: Mapping[str, Mapping[str, Any]], told: Collection[str] = ()
+) -> list[Check]:
+    """What arrived at this host. `told` is what was sent wrong already: `node01 rail3 ucx`."""
+    return [
+        _said_before(request, check, told)
+        for rail, seen in rails.items()
+        for check in _arrivals(request, rail, seen)
+    ]
+
+
+def _said_before(request: Request, check: Check, told: Collection[str]) -> Check:
+    """A packet that was sent wrong arrives wrong: one failure for one cause."""
+    words = check.subject.split()
+    if check.status != FAILED or not check.name.startswith("wire_") or len(words) != 4:
+        return check
+    rail, _arrow, peer, exchange = words
+    sender = peer if check.name == "wire_arrived" else request.host
+    if f"{sender} {rail} {exchange}" not in told:
+        return check
+    return replace(check, status=NOT_APPLICABLE, reason=f"{sender} sent it so: see its wire_sent")
+
+
+def _pair(request: Request, pair: Mapping[str, Any]) -> Iterator[Check]:
+    where = f"{pair['rail']} -> {pair['peer']}"
+    if pair.get("lost"):
+        reason = f"{pair['peer']} dropped out of this run before; its own failure says why"
+        yield not_applicable("pair", "measured", reason, subject=where)
+        return
+    if pair.get("problem"):
+        yield Check("pair", "measured", "not", FAILED, where, pair["problem"])
+        return
+    for name in request.exchanges:
+        result = pair["exchanges"].get(name)
+        if result is None:
+            yield Check(name, "measured", "not tried", FAILED, where, "the one before it failed")
+        elif result.get("problem"):
+            yield Check(name, "measured", "not", FAILED, where, _why(request, pair, name, result))
+        else:
+            yield figure(request, pair, name, result)
+            if name == "write_bw":
+                yield path_mtu(request, where, result)
+            yield from sent(request, pair, name, result)
+
+
+def path_mtu(request: Request, where: str, result: Mapping[str, Any]) -> Check:
+    """The RoCE MTU both ends agreed on: the kernel takes it from the rail's, and says nothing."""
+    wanted, found = request.settings.roce_mtu, result["path_mtu"]
+    reason = f"the MTU of {where.partition(' ')[0]} is too small on one of both: --tags rails"
+    if wanted == found:
+        return Check("roce_mtu", wanted, found, OK, where)
+    return Check("roce_mtu", wanted, found, FAILED, where, reason)
+
+
+def _why(request: Request, pair: Mapping[str, Any], name: str, result: Mapping[str, Any]) -> str:
+    problem = str(result["problem"])
+    half = next(one for one in request.drives if one.rail == pair["rail"])
+    advice = (
+        f"{pair['peer']} hangs or answers nothing on {pair['rail']}: is it up, and does "
+        f"ping -I {pair['rail']} {half.peer_address} get through on {request.host}?"
+        if result.get("hung")
+        else _advice(problem)
+    )
+    advice = advice.format(rail=pair["rail"], address=half.peer_address, host=request.host)
+    return f"{problem}: {advice}" if advice else problem
+
+
+def _advice(problem: str) -> str:
+    for pattern, advice in ADVICE:
+        if re.search(pattern, problem):
+            return advice
+    return "rdma link and dmesg on both hosts may say more"
+
+
+def figure(
+    request: Request, pair: Mapping[str, Any], name: str, result: Mapping[str, Any]
+) -> Check:
+    """One figure beside its expectation and the line rate."""
+    where = f"{pair['rail']} -> {pair['peer']}"
+    expected = request.expectation
+    if result["median_us" if name == "write_lat" else "gbits_s"] is None:
+        return _without_clock(pair, name, where, result)
+    if name == "write_lat":
+        found = f"median {result['median_us']:g} us, p99 {result['p99_us']:g} us"
+        most = expected.latency_us
+        wanted = "measured" if most is None else f"median at most {most:g} us"
+        holds = most is None or result["median_us"] <= most
+        asked = most is not None
+        why = "CPU governor, NUMA node and PCIe link of both ends: --tags os, rails"
+    else:
+        rate = pair.get("line_rate_gbits_s")
+        share = {"write_bw": expected.write_share, "send_bw": expected.send_share}.get(name)
+        found = rate_text(result["gbits_s"], rate)
+        asked = bool(share and rate)
+        wanted, holds = "measured", True
+        if share and rate:
+            wanted = f"at least {share * rate:g} Gbit/s ({share:.2%} of {rate:g})"
+            holds = result["gbits_s"] >= share * rate
+        why = "link speed and PCIe width of both ends, congestion on the way, a job on these nodes"
+        if name == UCX:
+            return Check(name, "measured", found, OK, where)
+    if pair.get("software") or not asked:
+        reason = f"{pair['device']} {SOFTWARE}" if pair.get("software") else NO_EXPECTATION
+        return Check(name, wanted, found, NOT_APPLICABLE, where, reason)
+    return Check(name, wanted, found, OK if holds else FAILED, where, "" if holds else why)
+
+
+def _without_clock(
+    pair: Mapping[str, Any], name: str, where: str, result: Mapping[str, Any]
+) -> Check:
+    """An exchange that came to its end and measured no time."""
+    found = f"{result['iterations']} messages, and no time"
+    if pair.get("software"):
+        reason = f"{pair['device']} {SOFTWARE}; perftest found no clock rate of this processor"
+        return Check(name, "measured", found, NOT_APPLICABLE, where, reason)
+    reason = "perftest found no clock rate: is the CPU frequency fixed (--tags os), the TSC stable?"
+    return Check(name, "measured", found, FAILED, where, reason)
+
+
+def rate_text(gbits_s: float, line_rate: Optional[float]) -> str:
+    text = f"{gbits_s:.1f} Gbit/s" if gbits_s >= 1 else f"{gbits_s * 1000:.1f} Mbit/s"
+    return text + (f" ({gbits_s / line_rate:.1%} of {line_rate:g} Gbit/s)" if line_rate else "")
+
+
+def sent(
+    request: Request, pair: Mapping[str, Any], name: str, result: Mapping[str, Any]
+) -> Iterator[Check]:
+    """Whether what left in one exchange carries the contract's traffic class."""
+    where = f"{pair['rail']} -> {pair['peer']} {name}"
+    if name == UCX:
+        said = (result.get("environment") or {}).get("UCX_IB_TRAFFIC_CLASS")
+        told = "no UCX_IB_TRAFFIC_CLASS" if said is None else f"UCX_IB_TRAFFIC_CLASS={said}"
+        why = (
+            f"MPI sends this: {request.environment_file} has {told}, the contract (roce_qos) asks "
+            f"for {request.settings.traffic_class}; run --tags mpi --limit {request.host}"
+        )
+    else:
+        why = (
+            f"perftest asked {pair['device']} for it: the device or a rule on {request.host} "
+            "rewrites it; --tags rails"
+        )
+    wire = result.get("wire")
+    if wire is not None:
+        yield marks(request, "wire_sent", where, wire["out"], why, "leaving")
+        return
+    yield unseen(request, "wire_sent", where, str(pair["device"]))
+    growth = counters.bytes_by_priority(result.get("growth") or {}, "tx")
+    payload = int(result.get("bytes", 0)) * int(result.get("iterations", 0))
+    if payload > 1 << 20:
+        yield priority(request, "class_sent", where, growth, payload * CLASS_SHARE, why)
+
+
+def _arrivals(request: Request, rail: str, seen: Mapping[str, Any]) -> Iterator[Check]:
+    for name, outcome in seen["exchanges"].items():
+        where = f"{rail} <- {seen['peer']} {name}"
+        if outcome["rc"] is None:
+            reason = f"{seen['peer']} did not come, see what it says of {rail}"
+            yield not_applicable("wire_arrived", tos(request), reason, subject=where)
+            continue
+        if outcome["rc"] != 0:
+            reason = f"the server ended with status {outcome['rc']}: {telling(outcome['log'])}"
+            yield Check("served", "served", "not", FAILED, where, reason)
+            continue
+        wire = outcome["wire"]
+        if wire is None:
+            yield unseen(request, "wire_arrived", where, rail)
+            continue
+        why = (
+            f"{seen['peer']} sent it right, if its wire_sent is ok: then a switch on the way "
+            "rewrote it, whose ports have to trust DSCP and leave it as it is"
+        )
+        yield marks(request, "wire_arrived", where, wire["in"], why, "arriving")
+        why = f"this is what {request.host} answered: --tags rails, mpi --limit {request.host}"
+        yield marks(request, "wire_answered", where, wire["out"], why, "leaving")
+    if any(
+        outcome["wire"] is None and outcome["rc"] == 0 for outcome in seen["exchanges"].values()
+    ):
+        growth = counters.bytes_by_priority(seen.get("growth") or {}, "rx")
+        why = (
+            "packets arrived under another priority: a switch rewrote their DSCP, or this NIC does "
+            "not trust DSCP; --tags rails"
+        )
+        least = sum(growth.values()) * CLASS_SHARE
+        where = f"{rail} <- {seen['peer']}"
+        yield priority(request, "class_arrived", where, growth, max(least, 1 << 20), why)
+
+
+def tos(request: Request) -> str:
+    return f"UDP 4791, {tos_text(request.settings.traffic_class)}"
+
+
+def marks(
+    request: Request, name: str, where: str, seen: Mapping[str, Any], why: str, way: str
+) -> Check:
+    """Packets of one direction against the contract."""
+    wanted = tos(request)
+    count, wrong = seen["packets"], seen["wrong"]
+    if not count:
+        reason = f"no RoCE v2 packet was seen {way}: the traffic took another way, or none"
+        return Check(name, wanted, "no packet", FAILED, where, reason)
+    if not wrong:
+        return Check(name, wanted, f"{count} of {count} packets", OK, where)
+    others = ", ".join(tos_text(value) for value in seen["tos_seen"])
+    found = f"{count - wrong} of {count} packets; seen: {others}; first: {seen['first_wrong']}"
+    return Check(name, wanted, found, FAILED, where, why)
+
+
+def unseen(request: Request, name: str, where: str, device: str) -> Check:
+    """What could not be looked at is said, and not passed."""
+    reason = (
+        f"packets of {device} bypass the kernel and tcpdump has no RDMA sniffer for it; their "
+        "priority is proved instead (class_sent, class_arrived)"
+    )
+    return not_applicable(name, tos(request), reason, subject=where)
+
+
+def priority(
+    request: Request,
+    name: str,
+    where: str,
+    growth: Mapping[int, int],
+    least: float,
+    why: str,
+) -> Check:
+    """Bytes that the NIC counted under the contract's priority."""
+    settings = request.settings
+    number = settings.dscp_to_priority[settings.traffic_class >> 2]
+    wanted = f"at least {least:.3g} bytes under priority {number}"
+    if not growth:
+        reason = "the NIC counted nothing by priority (ethtool -S): nothing proves the class"
+        return Check(name, wanted, "not counted", FAILED, where, reason)
+    found = ", ".join(f"priority {one}: {growth[one]:.3g} bytes" for one in growth if growth[one])
+    holds = growth.get(number, 0) >= least
+    return Check(
+        name, wanted, found or "nothing", OK if holds else FAILED, where, "" if holds else why
+    )

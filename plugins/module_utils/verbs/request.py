@@ -1,0 +1,82 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What the operator asked for, as both ends of a pair know it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import mpi_environment
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import HostSettings
+
+from .exchanges import Effort
+from .pairs import Half
+from .wire.filters import Wanted
+
+DIRECTORY = Path("/run/baremetal-mpi-roce/verbs")
+UNIT = "baremetal-mpi-verbs"
+
+
+class EnvironmentFileError(Exception):
+    """The node's MPI environment cannot be read; the text says whose, which file and why."""
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What figures are held against; None asks for nothing."""
+
+    write_share: Optional[float] = None
+    """Least share of the line rate."""
+    send_share: Optional[float] = None
+    latency_us: Optional[float] = None
+    """Greatest median."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """Of one host in one run."""
+
+    run_id: str
+    host: str
+    settings: HostSettings
+    drives: tuple[Half, ...] = ()
+    serves: tuple[Half, ...] = ()
+    effort: Effort = field(default_factory=Effort)
+    expectation: Expectation = field(default_factory=Expectation)
+    exchanges: tuple[str, ...] = ()
+    speeds_gbps: Mapping[str, float] = field(default_factory=dict)
+    """Line rate of each rail."""
+    environment_file: Path = Path(mpi_environment.ENVIRONMENT_FILE)
+    limit_s: float = 600.0
+    """Seconds after which the servers end whatever happens."""
+    sys: Path = Path("/sys")
+
+    def wanted(self, half: Half) -> Wanted:
+        return Wanted(half.peer_address, self.settings.traffic_class, self.settings.cnp_dscp)
+
+    def mpi_environment(self) -> dict[str, str]:
+        """What MPI is told on this node. Raises EnvironmentFileError."""
+        try:
+            text = self.environment_file.read_text(encoding="utf-8")
+            return mpi_environment.parse_environment(text)
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise EnvironmentFileError(
+                f"{self.host} has no MPI environment that can be read, {self.environment_file}: "
+                f"{reason}; write it with --tags mpi --limit {self.host}"
+            ) from error
+
+
+def watch_told(request: Request, half: Half, by: str, device: str) -> dict[str, Any]:
+    """How to watch a rail, in the form that the serving program takes."""
+    wanted = request.wanted(half)
+    return {
+        "by": by,
+        "interface": half.rail,
+        "device": device,
+        "peer": wanted.peer,
+        "traffic_class": wanted.traffic_class,
+        "cnp_dscp": wanted.cnp_dscp,
+    }

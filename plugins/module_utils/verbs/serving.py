@@ -1,0 +1,219 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The far end: starts this host's servers under systemd, and later says what came of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+    Runner,
+    search_path,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import Machine
+
+from . import counters, exchanges
+from .bundle import bundle
+from .endpoints import Endpoint, NoEndpointError, endpoint
+from .programs import perftest_features, sniffed_devices, watched_by
+from .request import DIRECTORY, UNIT, EnvironmentFileError, Request, watch_told
+from .wire.serve import FORGET, LISTEN_S, RESULT, STATE
+
+COUNTERS = "counters.json"
+
+
+class ServingError(Exception):
+    """The servers cannot run; the text says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """What was started."""
+
+    ports: tuple[int, ...]
+    problems: dict[str, str]
+    """Rails that cannot be served, and why; `rail3 ucx` where it is one exchange alone."""
+
+
+def start(request: Request, machine: Machine, run: Runner, directory: Path = DIRECTORY) -> Started:
+    """Servers for all halves that this host serves. Replaces those of an earlier run.
+
+    Returns when all of them listen. Raises ServingError.
+    """
+    stop(run)
+    if directory.exists():
+        shutil.rmtree(directory)
+    found, problems = endpoints_of(request, machine)
+    if not found:
+        return Started((), problems)
+    directory.mkdir(parents=True, mode=0o700)
+    plan = plan_of(request, found, run, problems)
+    (directory / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
+    (directory / "program.pyz").write_bytes(bundle())
+    (directory / COUNTERS).write_text(
+        json.dumps(read_counters(request, found, run)), encoding="utf-8"
+    )
+    run(
+        [
+            *("systemd-run", "--quiet", "--collect", f"--unit={UNIT}"),
+            f"--description=Verification of rails {request.run_id} (baremetal.mpi_roce)",
+            f"--property=RuntimeMaxSec={request.limit_s:g}",
+            *("--property=TimeoutStopSec=10", "--property=KillMode=mixed"),
+            *("--property=LimitMEMLOCK=infinity", f"--setenv=PATH={search_path()}"),
+            *(sys.executable, str(directory / "program.pyz"), str(directory)),
+        ]
+    )
+    state = wait(directory / STATE)
+    if state is None or state["problem"]:
+        stop(run)  # nobody collects what did not start
+    if state is None:
+        raise ServingError(
+            f"the servers did not start; look at: journalctl -u {UNIT} (systemctl status {UNIT})"
+        )
+    if state["problem"]:
+        raise ServingError(
+            f"{state['problem']}\n  If a port is taken, free it (ss -ltnp) or choose others with "
+            "rdma_verify_port."
+        )
+    ports = [one["port"] for rail in plan["rails"] for one in rail["servers"]]
+    return Started(tuple(ports), problems)
+
+
+def endpoints_of(request: Request, machine: Machine) -> tuple[dict[str, Endpoint], dict[str, str]]:
+    """Endpoints of the rails that this host serves, and why others have none."""
+    found: dict[str, Endpoint] = {}
+    problems: dict[str, str] = {}
+    for half in request.serves:
+        try:
+            found[half.rail] = endpoint(machine, half.rail, half.address)
+        except NoEndpointError as error:
+            problems[half.rail] = str(error)
+    return found, problems
+
+
+def physical(request: Request, machine: Machine) -> bool:
+    """Whether a rail of this host is a real NIC, whose counters prove the class."""
+    found, _problems = endpoints_of(request, machine)
+    return any(not one.software for one in found.values())
+
+
+def plan_of(
+    request: Request, found: dict[str, Endpoint], run: Runner, problems: dict[str, str]
+) -> dict[str, Any]:
+    """What the serving program is told. Adds to `problems` the exchanges that cannot be served."""
+    known = perftest_features(request.exchanges, run)
+    seen = any(not one.software for one in found.values())
+    sniffed = sniffed_devices(run) if seen else frozenset()
+    served = dict(enumerate(request.exchanges))
+    ucx: dict[str, str] = {}
+    try:
+        if exchanges.UCX in request.exchanges:
+            ucx = request.mpi_environment()
+    except EnvironmentFileError as error:
+        problems.update({f"{rail} {exchanges.UCX}": str(error) for rail in found})
+        # The others keep their ports: the peer counts all of them.
+        served = {place: name for place, name in served.items() if name != exchanges.UCX}
+    rails = []
+    for half in request.serves:
+        if half.rail not in found:
+            continue
+        here = found[half.rail]
+        commands = {
+            name: exchanges.server(
+                name,
+                here,
+                half.address,
+                half.port + place,
+                request.settings.traffic_class,
+                request.effort,
+                known,
+                ucx,
+                request.limit_s,
+            )
+            for place, name in served.items()
+        }
+        rails.append(
+            {
+                "rail": half.rail,
+                "peer": half.peer,
+                "watch": watch_told(
+                    request, half, watched_by(here.software, here.device, sniffed), here.device
+                ),
+                "servers": [
+                    {
+                        "exchange": name,
+                        "port": half.port + place,
+                        "argv": list(commands[name].argv),
+                        "env": dict(commands[name].env),
+                    }
+                    for place, name in served.items()
+                ],
+            }
+        )
+    return {"run_id": request.run_id, "rails": rails}
+
+
+def read_counters(
+    request: Request, found: dict[str, Endpoint], run: Runner
+) -> dict[str, dict[str, int]]:
+    return {
+        rail: counters.read(one.device, one.port, rail, run, request.sys)
+        for rail, one in found.items()
+    }
+
+
+def wait(path: Path, limit_s: float = LISTEN_S + 15) -> Optional[dict[str, Any]]:
+    """What the program says once its servers listen."""
+    until = time.monotonic() + limit_s
+    while time.monotonic() < until:
+        if path.exists():
+            state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            return state
+        time.sleep(0.05)
+    return None
+
+
+def stop(run: Runner) -> None:
+    """End the servers, if there are any; they write down what they saw."""
+    run(["systemctl", "stop", f"{UNIT}.service"], check=False)
+
+
+def forget(request: Request, run: Runner) -> None:
+    """Tell the servers that this host's clients are done, where both have a peer in common."""
+    if {half.peer for half in request.drives} & {half.peer for half in request.serves}:
+        to = [f"--signal={FORGET.name}", "--kill-who=main", f"{UNIT}.service"]
+        run(["systemctl", "kill", *to], check=False)
+
+
+def collect(
+    request: Request, machine: Machine, run: Runner, directory: Path = DIRECTORY
+) -> dict[str, Any]:
+    """Stop the servers; what each rail saw, and by how much its counters grew.
+
+    Raises ServingError where the servers are not those of this run.
+    """
+    stop(run)
+    try:
+        result = json.loads((directory / RESULT).read_text(encoding="utf-8"))
+        before = json.loads((directory / COUNTERS).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ServingError(
+            f"the servers were killed or ran into their time limit of {request.limit_s:g} s: see "
+            f"journalctl -u {UNIT}"
+        ) from None
+    if result["run_id"] != request.run_id:
+        raise ServingError(
+            f"another run ({result['run_id']}) has taken the servers over; verify one at a time"
+        )
+    found, _problems = endpoints_of(request, machine)
+    after = read_counters(request, found, run)
+    for rail, seen in result["rails"].items():
+        seen["growth"] = counters.grown(before.get(rail, {}), after.get(rail, {}))
+    shutil.rmtree(directory)
+    rails: dict[str, Any] = result["rails"]
+    return rails

@@ -1,0 +1,460 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: rdma_verify
+short_description: Proves each rail by RDMA verbs, and the QoS contract on the wire
+version_added: "0.1.0"
+description:
+  - Measures every rail of every node against the same rail of the next node with perftest and UCX,
+    and looks at the packets meanwhile.
+  - It takes five steps, because both ends of a pair have to be there at the same time and Ansible
+    knows no barrier but the end of a task. V(pairs) and V(report) run on the controller alone.
+  - Servers run in a transient systemd unit with a time limit, so that none is left behind by a run
+    that was killed. The next run replaces those of an earlier one.
+  - Changes nothing.
+options:
+  step:
+    description:
+      - V(pairs) says for the hosts of this run who measures against whom.
+      - V(serve) starts the servers of this host and returns when all of them listen.
+      - V(drive) runs the clients of this host, one after another.
+      - V(collect) stops the servers and says what arrived.
+      - V(report) shows the figures of all hosts and saves them on the controller.
+    type: str
+    choices: [pairs, serve, drive, collect, report]
+    required: true
+  directory:
+    description: For V(pairs), C(directory) of the M(baremetal.mpi_roce.cluster_directory) action.
+    type: list
+    elements: dict
+    default: []
+  transport:
+    description: For V(pairs), the transport of MPI; unless it is V(rc), there is nothing to prove.
+    type: str
+    choices: [tcp, rc]
+    default: tcp
+  first_port:
+    description: For V(pairs), the first TCP port of the servers; each rail of a node takes four.
+    type: int
+    default: 18515
+  at_once:
+    description: For V(pairs), how many hosts drive at once; V(0) for as many as Ansible has forks.
+    type: int
+    default: 0
+  plan:
+    description: What V(pairs) returned, for the other steps.
+    type: dict
+    default: {}
+  served:
+    description:
+      - For V(drive) and V(collect), the variables in which each host registered its steps
+        V(serve). Where no servers were started, there is nothing to collect.
+    type: list
+    elements: str
+    default: []
+  driven:
+    description:
+      - For V(collect) and V(report), the variable in which each host registered its step V(drive).
+    type: str
+    default: ''
+  collected:
+    description: For V(report), the variable in which each host registered its step V(collect).
+    type: str
+    default: ''
+  report_directory:
+    description:
+      - For V(report), where the controller saves the figures as JSON; a relative path starts where
+        Ansible was started. Empty saves nothing.
+    type: path
+  qos:
+    description: The QoS contract, C(roce_qos).
+    type: dict
+    default: {}
+  rails:
+    description: C(cluster_rails) of this host, for the line rates.
+    type: list
+    elements: dict
+    default: []
+  exchanges:
+    description: What each pair does.
+    type: list
+    elements: str
+    choices: [write_bw, write_lat, send_bw, ucx]
+    default: [write_bw, write_lat, send_bw, ucx]
+  seconds:
+    description: Seconds of each bandwidth exchange; V(0) for O(iterations) messages instead.
+    type: int
+    default: 2
+  message_bytes:
+    description: Size of the messages of bandwidth exchanges.
+    type: int
+    default: 65536
+  queue_pairs:
+    description: Queue pairs of bandwidth exchanges.
+    type: int
+    default: 4
+  iterations:
+    description: Messages of the latency exchange.
+    type: int
+    default: 1000
+  messages:
+    description: Messages of the UCX exchange.
+    type: int
+    default: 200
+  time_limit_s:
+    description:
+      - Seconds after which an exchange is ended and has failed; at least 30 more than O(seconds),
+        whatever is given.
+    type: int
+    default: 30
+  min_write_share:
+    description: Share of the line rate that C(ib_write_bw) has to reach.
+    type: float
+  min_send_share:
+    description: Share of the line rate that C(ib_send_bw) has to reach.
+    type: float
+  max_latency_us:
+    description: Microseconds that the median of C(ib_write_lat) must not exceed.
+    type: float
+  environment_file:
+    description: The node's MPI environment, which the UCX exchange runs with.
+    type: path
+    default: /etc/baremetal-mpi-roce/mpi.env
+  install:
+    description: For V(serve), whether missing packages are returned instead of being a failure.
+    type: bool
+    default: false
+  part:
+    description: What this host does; the action plugin takes it from O(plan).
+    type: dict
+    default: {}
+  lost:
+    description: Hosts that dropped out of this run; the action plugin knows them.
+    type: list
+    elements: str
+    default: []
+  unserved:
+    description: Rails that a peer cannot serve and why; the action plugin takes it from O(served).
+    type: dict
+    default: {}
+  told:
+    description:
+      - For V(collect), what was wrong when it was sent already; the action plugin takes it from
+        O(driven).
+    type: list
+    elements: str
+    default: []
+author:
+  - Baremetal MPI RoCE founders (@baremetal)
+attributes:
+  check_mode:
+    description: Says who would measure against whom and which packages are missing; starts nothing.
+    support: full
+  diff_mode:
+    description: There is nothing to differ; it changes nothing.
+    support: none
+  action:
+    description: Has an action plugin for what the controller alone can know.
+    support: full
+seealso:
+  - module: baremetal.mpi_roce.mpi_allreduce
+"""
+
+EXAMPLES = r"""
+- name: Say who measures against whom
+  baremetal.mpi_roce.rdma_verify:
+    step: pairs
+    directory: "{{ cluster.directory }}"
+    transport: rc
+  run_once: true
+  register: plan
+
+- name: Start the servers
+  baremetal.mpi_roce.rdma_verify:
+    step: serve
+    plan: "{{ plan }}"
+    qos: "{{ roce_qos }}"
+  register: served
+
+- name: Measure
+  baremetal.mpi_roce.rdma_verify:
+    step: drive
+    plan: "{{ plan }}"
+    qos: "{{ roce_qos }}"
+    rails: "{{ cluster_rails }}"
+    served: [served]
+    min_write_share: 0.9375
+"""
+
+RETURN = r"""
+layer:
+  description: Tag of the layer.
+  type: str
+  returned: always
+  sample: verbs
+checks:
+  description: Each promise, what was wanted and what was found.
+  type: list
+  elements: dict
+  returned: always
+  sample:
+    - name: wire_sent
+      subject: rail3 -> node02 ucx
+      wanted: UDP 4791, TOS 106 (DSCP 26, ECT(0))
+      found: 1648 of 1648 packets
+      status: ok
+      reason: ''
+run_id:
+  description: Name of this run.
+  type: str
+  returned: for V(pairs)
+  sample: 5c0f3a9b1d2e
+parts:
+  description:
+    - By host, the pairs it drives and serves, each with rail, addresses, peer and first port; and
+      the rails that have no peer in this run, with the reason.
+  type: dict
+  returned: for V(pairs)
+  sample:
+    node01:
+      drives:
+        - {rail: rail3, address: 10.100.3.11, peer: node02, peer_address: 10.100.3.12, port: 18515}
+      serves:
+        - {rail: rail3, address: 10.100.3.11, peer: node02, peer_address: 10.100.3.12, port: 18515}
+      alone: {}
+at_once:
+  description: How many hosts drive at once; hosts take turns where two are peers both ways.
+  type: int
+  returned: for V(pairs)
+  sample: 32
+limit_s:
+  description: Seconds after which servers end by themselves.
+  type: float
+  returned: for V(pairs)
+  sample: 1400
+missing:
+  description: Packages that this host lacks.
+  type: list
+  elements: str
+  returned: for V(serve)
+  sample: [perftest]
+problems:
+  description:
+    - Rails that this host cannot serve, and why; C(rail3 ucx) where it is one exchange alone.
+  type: dict
+  returned: for V(serve)
+  sample: {}
+ports:
+  description: TCP ports of the servers that were started.
+  type: list
+  elements: int
+  returned: for V(serve), when nothing is missing
+  sample: [18515, 18516]
+figures:
+  description:
+    - C(pairs) has for every rail and peer each exchange with its figures (bandwidths in 10^9 bits
+      per second, times in microseconds), the packets that left and arrived with their traffic
+      classes, and by how much each of the NIC's counters grew.
+  type: dict
+  returned: for V(drive), V(report)
+  sample:
+    pairs:
+      - rail: rail3
+        peer: node02
+        device: mlx5_3
+        software: false
+        line_rate_gbits_s: 800
+        exchanges:
+          write_bw: {bytes: 65536, gbits_s: 781.2, seconds: 2.9}
+report:
+  description: File on the controller.
+  type: str
+  returned: for V(report), when O(report_directory) is set
+  sample: reports/b300/verbs-20260101T120000Z.json
+"""
+
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import commands
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import FAILED, Check
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ending import end
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import survey
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.survey import SurveyError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
+    ContractError,
+    host_settings,
+    read_contract,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import (
+    driving,
+    judging,
+    programs,
+    serving,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges import Effort
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.pairs import (
+    EXCHANGES,
+    halves,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.request import (
+    Expectation,
+    Request,
+)
+
+LAYER = "verbs"
+REMEDY = "Each line says what to do. Again for these rails alone: --tags verbs --limit HOST,PEER"
+
+
+def request_of(params: dict) -> Request:
+    part, plan = params["part"], params["plan"]
+    return Request(
+        run_id=plan["run_id"],
+        host=part["host"],
+        settings=host_settings(
+            read_contract(
+                params["qos"], min((rail["mtu"] for rail in params["rails"]), default=None)
+            )
+        ),
+        drives=tuple(halves(part["drives"])),
+        serves=tuple(halves(part["serves"])),
+        effort=Effort(
+            seconds=params["seconds"],
+            bytes=params["message_bytes"],
+            queue_pairs=params["queue_pairs"],
+            iterations=params["iterations"],
+            messages=params["messages"],
+            limit_s=params["time_limit_s"],
+        ),
+        expectation=Expectation(
+            params["min_write_share"], params["min_send_share"], params["max_latency_us"]
+        ),
+        exchanges=tuple(name for name in EXCHANGES if name in params["exchanges"]),
+        speeds_gbps={rail["interface"]: rail["speed_gbps"] for rail in params["rails"]},
+        environment_file=Path(params["environment_file"]),
+        limit_s=plan["limit_s"],
+    )
+
+
+def serve(module: AnsibleModule, request: Request) -> None:
+    machine = survey()
+    missing = programs.missing(request.exchanges, serving.physical(request, machine))
+    packages = programs.packages(missing)
+    if module.check_mode or (packages and module.params["install"]):
+        end(module, LAYER, [], "", missing=packages, problems={}, invocation={})
+    if missing:
+        advice = (
+            f"install {' '.join(packages)} or set rdma_verify_install" if packages else "--tags mpi"
+        )
+        module.fail_json(
+            msg=f"verbs: {', '.join(missing)}: not installed; {advice}", layer=LAYER, checks=[]
+        )
+    started = serving.start(request, machine, commands.run)
+    end(
+        module,
+        LAYER,
+        [],
+        "",
+        missing=[],
+        problems=started.problems,
+        ports=list(started.ports),
+        invocation={},
+    )
+
+
+def drive(module: AnsibleModule, request: Request) -> None:
+    if module.check_mode:  # never asked for by the action plugin
+        end(module, LAYER, [], "", invocation={})
+    pairs = driving.drive(
+        request,
+        survey(),
+        commands.run,
+        lost=module.params["lost"],
+        unserved=module.params["unserved"],
+    )
+    serving.forget(request, commands.run)
+    for pair in pairs:
+        pair["host"] = request.host
+    checks = judging.driven(request, pairs)
+    end(module, LAYER, checks, REMEDY, figures={"pairs": pairs}, invocation={})
+
+
+def collect(module: AnsibleModule, request: Request) -> None:
+    if module.check_mode:
+        end(module, LAYER, [], "", invocation={})
+    try:
+        seen = serving.collect(request, survey(), commands.run)
+    except serving.ServingError as error:
+        checks = [Check("served", "served", "not", FAILED, "", str(error))]
+        end(module, LAYER, checks, REMEDY, invocation={})
+    checks = judging.served(request, seen, module.params["told"])
+    end(module, LAYER, checks, REMEDY, arrived=seen, invocation={})
+
+
+STEPS = {"serve": serve, "drive": drive, "collect": collect}
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "step": {
+                "type": "str",
+                "choices": ["pairs", "serve", "drive", "collect", "report"],
+                "required": True,
+            },
+            "directory": {"type": "list", "elements": "dict", "default": []},
+            "transport": {"type": "str", "choices": ["tcp", "rc"], "default": "tcp"},
+            "first_port": {"type": "int", "default": 18515},
+            "at_once": {"type": "int", "default": 0},
+            "plan": {"type": "dict", "default": {}},
+            "served": {"type": "list", "elements": "str", "default": []},
+            "driven": {"type": "str", "default": ""},
+            "collected": {"type": "str", "default": ""},
+            "report_directory": {"type": "path"},
+            "qos": {"type": "dict", "default": {}},
+            "rails": {"type": "list", "elements": "dict", "default": []},
+            "exchanges": {
+                "type": "list",
+                "elements": "str",
+                "choices": list(EXCHANGES),
+                "default": list(EXCHANGES),
+            },
+            "seconds": {"type": "int", "default": 2},
+            "message_bytes": {"type": "int", "default": 65536},
+            "queue_pairs": {"type": "int", "default": 4},
+            "iterations": {"type": "int", "default": 1000},
+            "messages": {"type": "int", "default": 200},
+            "time_limit_s": {"type": "int", "default": 30},
+            "min_write_share": {"type": "float"},
+            "min_send_share": {"type": "float"},
+            "max_latency_us": {"type": "float"},
+            "environment_file": {"type": "path", "default": "/etc/baremetal-mpi-roce/mpi.env"},
+            "install": {"type": "bool", "default": False},
+            "part": {"type": "dict", "default": {}},
+            "lost": {"type": "list", "elements": "str", "default": []},
+            "unserved": {"type": "dict", "default": {}},
+            "told": {"type": "list", "elements": "str", "default": []},
+        },
+        supports_check_mode=True,
+    )
+    step = STEPS.get(module.params["step"])
+    if step is None or not module.params["part"]:
+        module.fail_json(
+            msg="verbs: this step runs on the controller: its action plugin is missing"
+        )
+    try:
+        step(module, request_of(module.params))
+    except (
+        ContractError,
+        SurveyError,
+        serving.ServingError,
+        commands.CommandError,
+        OSError,
+    ) as error:
+        module.fail_json(msg=f"verbs: {error}", layer=LAYER, checks=[])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Every rail by real RDMA verbs (Soft-RoCE), and a wrong contract seen on the wire."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
+    host_settings,
+    read_contract,
+)
+
+from tests.nodes import TOP, Nodes, Run
+
+pytestmark = pytest.mark.machines
+
+SHORT = ["-e", '{"rdma_verify_exchanges": ["write_lat", "ucx"]}', "-e", "rdma_verify_iterations=20"]
+"""Enough for packets of perftest and of MPI."""
+
+
+def verbs(machines: Nodes, *words: str, expect: int = 0) -> Run:
+    return machines.play("playbooks/verbs.yml", *words, expect=expect)
+
+
+def checks(run: Run, host: str = "") -> list[dict[str, Any]]:
+    hosts = run.report["layers"]["verbs"]["hosts"]
+    return [
+        check for name, found in hosts.items() if host in ("", name) for check in found["checks"]
+    ]
+
+
+def named(run: Run, name: str, host: str = "") -> list[dict[str, Any]]:
+    return [check for check in checks(run, host) if check["name"] == name]
+
+
+def rails(machines: Nodes, name: str) -> list[str]:
+    return [rail["interface"] for rail in machines.of(name)["cluster_rails"]]
+
+
+@pytest.fixture
+def rewriting(machines: Nodes) -> Iterator[str]:
+    """A node with a rule that takes the mark off whatever leaves by one rail."""
+    name = machines.group("compute")[0]
+    node, rail = machines.on(name), rails(machines, name)[0]
+    node.check_output("tc qdisc add dev %s clsact", rail)
+    node.check_output(
+        "tc filter add dev %s egress protocol ip matchall "
+        "action pedit munge ip tos set 0 pipe csum ip4h",
+        rail,
+    )
+    yield name
+    node.check_output("tc qdisc del dev %s clsact", rail)
+
+
+def test_every_rail_both_ways_and_the_contract_on_every_packet(machines: Nodes) -> None:
+    run = verbs(machines)
+    assert run.total("changed") == 0
+    found = checks(run)
+    assert {check["status"] for check in found} <= {"ok", "not_applicable"}
+
+    nodes = machines.group("compute")
+    for name in nodes:
+        (peer,) = [other for other in nodes if other != name]
+        settings = host_settings(read_contract(machines.of(name).get("roce_qos")))
+        for rail in rails(machines, name):
+            for exchange in ("write_bw", "write_lat", "send_bw", "ucx"):
+                for kind, way in (("wire_sent", "->"), ("wire_arrived", "<-")):
+                    (check,) = [
+                        one
+                        for one in named(run, kind, name)
+                        if one["subject"] == f"{rail} {way} {peer} {exchange}"
+                    ]
+                    assert check["status"] == "ok"
+                    assert f"TOS {settings.traffic_class} " in check["wanted"]
+            (mtu,) = [
+                one for one in named(run, "roce_mtu", name) if one["subject"].startswith(rail)
+            ]
+            assert mtu["found"] == settings.roce_mtu
+    # What a NIC would have to reach is shown, and not judged on a software device.
+    assert {check["status"] for check in named(run, "write_bw")} == {"not_applicable"}
+    assert all("Soft-RoCE" in check["reason"] for check in named(run, "write_bw"))
+
+    # Nothing is left behind, and few modules were executed.
+    for name in nodes:
+        node = machines.on(name)
+        assert not node.file("/run/baremetal-mpi-roce/verbs").exists
+        assert node.run("systemctl is-active baremetal-mpi-verbs.service").rc != 0
+        assert node.run("pgrep -x 'ib_write_bw|ib_write_lat|ib_send_bw|ucx_perftest'").rc == 1
+        assert run.report["remote_module_executions"]["hosts"][name] == 3
+
+    saved = TOP / "reports" / machines.of(nodes[0])["cluster_name"]
+    latest = json.loads((saved / "verbs-latest.json").read_text(encoding="utf-8"))
+    assert len(latest["pairs"]) == sum(len(rails(machines, name)) for name in nodes)
+    for pair in latest["pairs"]:
+        # Every packet that left has arrived: both kernels counted each of them.
+        arrived = latest["arrived"][pair["peer"]][pair["rail"]]["exchanges"]
+        left = sum(one["wire"]["out"]["packets"] for one in pair["exchanges"].values())
+        assert left == sum(one["wire"]["in"]["packets"] for one in arrived.values()) > 0
+
+
+def test_mpi_that_does_not_know_the_contract_is_found_on_the_wire(machines: Nodes) -> None:
+    """The contract changes, the nodes' MPI environment does not: UCX still sends the old mark."""
+    before = host_settings(read_contract(machines.of(machines.group("compute")[0])["roce_qos"]))
+    dscp = 24 if before.traffic_class >> 2 != 24 else 28
+    after = host_settings(read_contract({"roce": {"dscp": dscp}}))
+    contract = json.dumps({"roce_qos": {"roce": {"dscp": dscp}}})
+    run = verbs(machines, *SHORT, "-e", contract, expect=2)
+    sent = {check["subject"].split()[-1]: check for check in named(run, "wire_sent")}
+    # perftest is told by the contract, so it shows what the NIC does ...
+    assert sent["write_lat"]["status"] == "ok"
+    # ... and UCX by the node, so it shows what MPI will do.
+    assert sent["ucx"]["status"] == "failed"
+    assert sent["ucx"]["found"].startswith("0 of ")
+    assert f"UCX_IB_TRAFFIC_CLASS={before.traffic_class}" in sent["ucx"]["reason"]
+    assert f"asks for {after.traffic_class}" in sent["ucx"]["reason"]
+    arrived = {check["subject"].split()[-1]: check for check in named(run, "wire_arrived")}
+    assert arrived["ucx"]["status"] == "not_applicable"
+    assert "sent it so" in arrived["ucx"]["reason"]
+    assert arrived["ucx"]["found"].startswith("0 of ")
+    assert arrived["write_lat"]["status"] == "ok"
+    assert "pairs of rails; contract: TOS" in run.output  # figures are shown all the same
+
+
+def test_a_mark_that_is_lost_on_the_way_out_is_found_on_that_rail_alone(
+    machines: Nodes, rewriting: str
+) -> None:
+    run = verbs(machines, *SHORT, expect=2)
+    (peer,) = [name for name in machines.group("compute") if name != rewriting]
+    first, *others = rails(machines, rewriting)
+    failed = {
+        (host, check["name"], check["subject"].split()[0])
+        for host in (rewriting, peer)
+        for check in checks(run, host)
+        if check["status"] == "failed"
+    }
+    assert failed == {(rewriting, "wire_sent", first)}
+    lost = [check for check in named(run, "wire_arrived", peer) if first in check["subject"]]
+    assert {check["reason"] for check in lost} == {f"{rewriting} sent it so: see its wire_sent"}
+    assert others
+    (check,) = [
+        one
+        for one in named(run, "wire_sent", rewriting)
+        if one["subject"] == f"{first} -> {peer} write_lat"
+    ]
+    assert "seen: TOS 0 (DSCP 0, Not-ECT)" in check["found"]
+    assert "a rule on" in check["reason"]
+
+
+@pytest.fixture
+def deaf(machines: Nodes) -> Iterator[str]:
+    """A node that takes nothing from one of its rails, whose link is up all the same."""
+    name = machines.group("compute")[-1]
+    node, rail = machines.on(name), rails(machines, name)[0]
+    node.check_output("tc qdisc add dev %s clsact", rail)
+    node.check_output("tc filter add dev %s ingress matchall action drop", rail)
+    yield name
+    node.check_output("tc qdisc del dev %s clsact", rail)
+
+
+def test_a_rail_that_nothing_gets_through_is_named_and_the_others_are_measured(
+    machines: Nodes, deaf: str
+) -> None:
+    run = verbs(machines, *SHORT, "-e", "rdma_verify_time_limit_s=40", expect=2)
+    (peer,) = [name for name in machines.group("compute") if name != deaf]
+    first, *others = rails(machines, deaf)
+    failed = [check for check in checks(run) if check["status"] == "failed"]
+    assert {check["subject"] for check in failed} == {f"{first} -> {deaf}", f"{first} -> {peer}"}
+    (check,) = [one for one in named(run, "write_lat", peer) if one["status"] == "failed"]
+    assert check["subject"] == f"{first} -> {deaf}"
+    assert f"ping -I {first} " in check["reason"]
+    for rail in others:
+        subjects = {check["subject"] for check in named(run, "wire_sent", peer)}
+        assert f"{rail} -> {deaf} ucx" in subjects
+
+
+def test_a_limit_to_one_host_measures_nothing_and_says_so(machines: Nodes) -> None:
+    name = machines.group("compute")[0]
+    run = verbs(machines, f"--limit={name}")
+    assert {check["status"] for check in checks(run)} == {"not_applicable"}
+    assert run.report["remote_module_executions"]["hosts"] == {}
+
+
+def test_check_mode_starts_nothing(machines: Nodes) -> None:
+    run = verbs(machines, "--check")
+    assert not checks(run)
+    name = machines.group("compute")[0]
+    assert not machines.on(name).file("/run/baremetal-mpi-roce/verbs").exists
+    assert run.report["remote_module_executions"]["hosts"][name] == 1

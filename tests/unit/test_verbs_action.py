@@ -1,0 +1,159 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The controller's side: which hosts are touched, and what is made of all their answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.action import rdma_verify as action
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.pairs import parts
+
+ROOT = Path(__file__).parents[2]
+
+
+def play(tmp_path: Path, *words: str) -> dict[str, Any]:
+    """The layer as it is; no virtual node is up, so whatever touches a host would fail."""
+    done = subprocess.run(
+        [
+            *(str(Path(sys.executable).with_name("ansible-playbook")), "playbooks/verbs.yml"),
+            *("-i", "inventories/virtual", *words),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "BAREMETAL_MPI_ROCE_REPORTS": str(tmp_path), "ANSIBLE_NOCOLOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (report,) = (tmp_path / "virtual").glob("verbs-*.json")
+    found: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
+    assert found["remote_module_executions"]["hosts"] == {}
+    return found["layers"]["verbs"]
+
+
+def checks(layer: dict[str, Any]) -> list[dict[str, Any]]:
+    return [check for host in layer["hosts"].values() for check in host["checks"]]
+
+
+def test_where_no_rdma_was_asked_for_one_line_says_so_and_no_host_is_touched(
+    tmp_path: Path,
+) -> None:
+    (check,) = checks(play(tmp_path))
+    assert check["status"] == "not_applicable"
+    assert check["reason"] == "mpi_stack_transport is tcp: no RDMA was asked for"
+
+
+def test_a_host_alone_has_nothing_to_measure_and_is_not_touched(tmp_path: Path) -> None:
+    found = checks(play(tmp_path, "--limit=node02", "-e", "mpi_stack_transport=rc"))
+    assert {check["status"] for check in found} == {"not_applicable"}
+    assert {check["reason"] for check in found} == {"no other host of this run has this rail"}
+    assert [check["subject"] for check in found] == [f"rail{number}" for number in range(8)]
+
+
+def part() -> dict[str, Any]:
+    rails = [
+        {"interface": "rail0", "address": "10.0.0.1"},
+        {"interface": "rail1", "address": "10.1.0.1"},
+    ]
+    directory = [
+        {"name": name, "role": "compute", "drained": False, "rails": rails}
+        for name in ("node01", "node02", "node03")
+    ]
+    return parts(directory, ["node01", "node02", "node03"], 18515)["node01"].as_dict()
+
+
+def test_peers_that_dropped_out_since_are_known() -> None:
+    assert action._lost(part(), {"ansible_play_hosts": ["node01", "node02", "node03"]}) == []
+    assert action._lost(part(), {"ansible_play_hosts": ["node01", "node03"]}) == ["node02"]
+
+
+def test_rails_that_a_peer_cannot_serve_are_known() -> None:
+    hostvars = {
+        "node02": {"early": {"problems": {}}, "late": {"problems": {"rail1": "no RDMA device"}}},
+        "node03": {},
+    }
+    names = ["early", "late"]
+    assert action._unserved(part(), names, hostvars) == {"node02": {"rail1": "no RDMA device"}}
+    assert action._unserved(part(), names, {"node02": {"late": {"skipped": True}}}) == {}
+
+
+def test_what_was_sent_wrong_is_known_to_those_it_arrives_at() -> None:
+    wrong = {"name": "wire_sent", "status": "failed", "subject": "rail0 -> node01 ucx"}
+    right = {"name": "wire_sent", "status": "ok", "subject": "rail1 -> node01 ucx"}
+    hostvars = {"node01": {}, "node03": {"driven": {"checks": [wrong, right]}}}
+    assert action._told(part(), "node01", "driven", hostvars) == ["node03 rail0 ucx"]
+
+
+def test_servers_wait_for_exchanges_of_the_asked_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(action.context, "CLIARGS", {"forks": 8})
+    rails = [{"interface": "rail0", "address": "10.0.0.1"}]
+    names = ["node01", "node02", "node03"]
+    told = {
+        "directory": [{"name": name, "role": "compute", "rails": rails} for name in names],
+        "transport": "rc",
+        "seconds": "60",
+        "time_limit_s": "30",
+    }
+    one = object.__new__(action.ActionModule)
+    assert one._pairs(told, {"ansible_play_batch": names})["limit_s"] == 120 + 4 * (60 + 30 + 10)
+
+
+@pytest.mark.parametrize(
+    ("results", "started"),
+    [
+        ({"early": {"ports": [18515]}}, True),
+        ({"early": {"missing": ["perftest"]}, "late": {"ports": [18515]}}, True),
+        ({"early": {"failed": True, "msg": "verbs: ucx_perftest: not installed"}}, False),
+        ({"early": {"ports": [], "problems": {"rail0": "no RDMA device"}}}, False),
+        ({"early": {"missing": ["perftest"]}, "late": {"skipped": True}}, False),
+        ({}, False),
+    ],
+)
+def test_where_no_servers_were_started_none_are_collected(
+    results: dict[str, Any], started: bool
+) -> None:
+    plan = {"run_id": "run1", "limit_s": 600, "parts": {"node01": part()}}
+    told = {"plan": plan, "served": ["early", "late"], "driven": "driven"}
+    hostvars = {name: {} for name in ("node02", "node03")}
+    asked = {"inventory_hostname": "node01", "hostvars": {**hostvars, "node01": results}}
+    one = object.__new__(action.ActionModule)
+    one._task = SimpleNamespace(check_mode=False)
+    ran: list[dict[str, Any]] = []
+
+    def execute(_name: str, module_args: dict[str, Any], **_more: Any) -> dict[str, Any]:
+        ran.append(module_args)
+        return {"checks": []}
+
+    one._execute_module = execute
+    assert one._remote("collect", told, asked)["checks"] == []
+    assert len(ran) == started
+
+
+def test_what_has_no_peer_is_said() -> None:
+    (one,) = action._without_peer({**part(), "alone": {"rail7": "no other host has it"}})
+    assert (one.subject, one.status) == ("rail7", "not_applicable")
+
+
+def test_figures_are_saved_under_their_time_and_as_the_latest(tmp_path: Path) -> None:
+    path = Path(action._save(tmp_path / "new", {"pairs": []}))
+    assert json.loads(path.read_text()) == json.loads(
+        (tmp_path / "new/verbs-latest.json").read_text()
+    )
+
+
+def test_figures_that_cannot_be_saved_are_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(action.display, "warning", told.append)
+    (tmp_path / "file").write_text("")
+    assert action._save(tmp_path / "file/below", {"pairs": []}) == ""
+    assert "rdma_verify_report_directory" in told[0]

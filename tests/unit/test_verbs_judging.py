@@ -1,0 +1,320 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Figures and packets as checks, and as a table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Optional
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
+    FAILED,
+    NOT_APPLICABLE,
+    OK,
+    Check,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
+    host_settings,
+    read_contract,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import (
+    counters,
+    judging,
+    table,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.pairs import EXCHANGES, Half
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.request import (
+    Expectation,
+    Request,
+)
+
+SETTINGS = host_settings(read_contract({}))
+TOS = SETTINGS.traffic_class
+PRIORITY = SETTINGS.dscp_to_priority[TOS >> 2]
+REQUEST = Request(
+    "run",
+    "node01",
+    SETTINGS,
+    drives=(Half("rail3", "10.3.0.1", "node02", "10.3.0.2", 18515),),
+    expectation=Expectation(write_share=0.9375, send_share=None, latency_us=5),
+    exchanges=EXCHANGES,
+)
+
+
+def wire(packets: int = 100, wrong: int = 0, first: str = "") -> dict[str, Any]:
+    one = {"packets": packets, "wrong": wrong, "marked": 0, "cnp": 0, "tos_seen": [TOS]}
+    if wrong:
+        one = {**one, "tos_seen": [0, TOS], "first_wrong": first}
+    return {"out": one, "in": one}
+
+
+def exchange(name: str, **more: Any) -> dict[str, Any]:
+    figure = {"gbits_s": 781.2, "bytes": 65536, "iterations": 100000, "path_mtu": 4096}
+    if name == "write_lat":
+        figure = {"median_us": 3.1, "p99_us": 4.2, "bytes": 2, "iterations": 1000}
+    return {**figure, "wire": wire(), "growth": {}, **more}
+
+
+def pair(software: bool = False, **changed: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "host": "node01",
+        "rail": "rail3",
+        "peer": "node02",
+        "device": "mlx5_3",
+        "software": software,
+        "line_rate_gbits_s": 800,
+        "exchanges": {name: {**exchange(name), **changed.get(name, {})} for name in EXCHANGES},
+    }
+
+
+def of(found: list[Check], name: str, subject: Optional[str] = None) -> Check:
+    (one,) = [each for each in found if each.name == name and subject in (None, each.subject)]
+    return one
+
+
+def test_a_rail_that_does_what_it_should() -> None:
+    found = judging.driven(REQUEST, [pair()])
+    assert {check.status for check in found if check.name != "send_bw"} == {OK}
+    check = of(found, "write_bw")
+    assert check.subject == "rail3 -> node02"
+    assert check.wanted == "at least 750 Gbit/s (93.75% of 800)"
+    assert check.found == "781.2 Gbit/s (97.7% of 800 Gbit/s)"
+    sent = [check for check in found if check.name == "wire_sent"]
+    assert [check.subject for check in sent] == [f"rail3 -> node02 {name}" for name in EXCHANGES]
+    # Nothing was asked of sends, and that is said beside what was found.
+    assert of(found, "send_bw").status == NOT_APPLICABLE
+    assert of(found, "send_bw").found == "781.2 Gbit/s (97.7% of 800 Gbit/s)"
+    assert of(found, "send_bw").reason == "no expectation set"
+
+
+@pytest.mark.parametrize(
+    ("gbits_s", "status"), [(750.0, OK), (749.9, FAILED), (0.0, FAILED), (1000.0, OK)]
+)
+def test_a_slow_rail_fails(gbits_s: float, status: str) -> None:
+    found = judging.driven(REQUEST, [pair(write_bw={"gbits_s": gbits_s})])
+    assert of(found, "write_bw").status == status
+
+
+@pytest.mark.parametrize(("mtu", "status"), [(SETTINGS.roce_mtu, OK), (1024, FAILED)])
+def test_both_ends_have_to_agree_on_the_contracts_mtu(mtu: int, status: str) -> None:
+    check = of(judging.driven(REQUEST, [pair(write_bw={"path_mtu": mtu})]), "roce_mtu")
+    assert (check.status, check.wanted, check.found) == (status, SETTINGS.roce_mtu, mtu)
+
+
+@pytest.mark.parametrize(("median", "status"), [(5.0, OK), (5.1, FAILED)])
+def test_latency_has_a_greatest_value(median: float, status: str) -> None:
+    found = judging.driven(REQUEST, [pair(write_lat={"median_us": median})])
+    check = of(found, "write_lat")
+    assert check.status == status
+    assert check.found == f"median {median:g} us, p99 4.2 us"
+
+
+def test_figures_of_soft_roce_are_shown_and_not_judged() -> None:
+    found = judging.driven(REQUEST, [pair(software=True, write_bw={"gbits_s": 0.3})])
+    check = of(found, "write_bw")
+    assert check.status == NOT_APPLICABLE
+    assert check.found == "300.0 Mbit/s (0.0% of 800 Gbit/s)"
+    assert "Soft-RoCE" in check.reason
+    # What it proves is judged all the same.
+    assert of(found, "ucx").status == OK
+    assert of(found, "wire_sent", "rail3 -> node02 ucx").status == OK
+
+
+@pytest.mark.parametrize(("software", "status"), [(True, NOT_APPLICABLE), (False, FAILED)])
+def test_a_figure_that_is_none_passes_nowhere(software: bool, status: str) -> None:
+    found = judging.driven(
+        REQUEST,
+        [pair(software, write_bw={"gbits_s": None}, write_lat={"median_us": None, "p99_us": None})],
+    )
+    assert of(found, "write_bw").status == of(found, "write_lat").status == status
+    assert of(found, "write_lat").found == "1000 messages, and no time"
+    assert "-  " in table.lines([pair(write_bw={"gbits_s": None})], "")[2]
+
+
+def test_a_wrong_mark_fails_and_says_who_set_it() -> None:
+    first = "10.3.0.1 -> 10.3.0.2 RC WRITE, TOS 0 (DSCP 0, Not-ECT)"
+    spoilt = {"wire": wire(100, 12, first), "environment": {"UCX_IB_TRAFFIC_CLASS": "96"}}
+    found = judging.driven(REQUEST, [pair(ucx=spoilt, write_bw={"wire": wire(100, 12, first)})])
+    ucx = of(found, "wire_sent", "rail3 -> node02 ucx")
+    assert ucx.status == FAILED
+    assert ucx.wanted == "UDP 4791, TOS 106 (DSCP 26, ECT(0))"
+    assert ucx.found == (
+        "88 of 100 packets; seen: TOS 0 (DSCP 0, Not-ECT), TOS 106 (DSCP 26, ECT(0)); first: "
+        + first
+    )
+    assert "has UCX_IB_TRAFFIC_CLASS=96" in ucx.reason
+    assert "asks for 106" in ucx.reason
+    assert "--tags mpi --limit node01" in ucx.reason
+    perftest = of(found, "wire_sent", "rail3 -> node02 write_bw")
+    assert perftest.status == FAILED
+    assert "--tags rails" in perftest.reason
+    assert of(found, "wire_sent", "rail3 -> node02 send_bw").status == OK
+
+
+def test_no_packet_is_no_proof() -> None:
+    found = judging.driven(REQUEST, [pair(ucx={"wire": wire(0)})])
+    check = of(found, "wire_sent", "rail3 -> node02 ucx")
+    assert check.status == FAILED
+    assert "another way" in check.reason
+
+
+def test_a_nic_whose_packets_cannot_be_seen_is_judged_by_its_counters() -> None:
+    payload = 65536 * 100000
+    right = {f"tx_prio{PRIORITY}_bytes": payload, "tx_prio0_bytes": 5000}
+    found = judging.driven(REQUEST, [pair(write_bw={"wire": None, "growth": right})])
+    assert of(found, "wire_sent", "rail3 -> node02 write_bw").status == NOT_APPLICABLE
+    assert of(found, "class_sent").status == OK
+    wrong = {f"tx_prio{PRIORITY}_bytes": 900, "tx_prio0_bytes": payload}
+    found = judging.driven(REQUEST, [pair(write_bw={"wire": None, "growth": wrong})])
+    assert of(found, "class_sent").status == FAILED
+    assert "priority 0: 6.55e+09 bytes" in of(found, "class_sent").found
+
+
+def test_what_nothing_can_prove_fails() -> None:
+    found = judging.driven(REQUEST, [pair(write_bw={"wire": None})])
+    assert of(found, "class_sent").status == FAILED
+    assert "nothing proves the class" in of(found, "class_sent").reason
+
+
+def test_a_peer_that_hangs_is_named_with_the_rail_and_what_to_do() -> None:
+    hung = pair(write_lat={"problem": "no end within 30 s", "hung": True})
+    del hung["exchanges"]["send_bw"], hung["exchanges"]["ucx"]
+    found = judging.driven(REQUEST, [hung])
+    check = of(found, "write_lat")
+    assert (check.status, check.subject) == (FAILED, "rail3 -> node02")
+    assert "node02 hangs or answers nothing on rail3" in check.reason
+    assert "ping -I rail3 10.3.0.2" in check.reason
+    # What was not tried is not passed.
+    assert of(found, "send_bw").status == of(found, "ucx").status == FAILED
+    assert of(found, "write_bw").status == OK
+
+
+@pytest.mark.parametrize(
+    ("problem", "advice"),
+    [
+        ("Couldn't connect to 10.3.0.2:18515", "ping -I rail3 10.3.0.2 on node01"),
+        ("Failed status 12: wr_id 0 syndrom 0x81 transport retry counter exceeded", "rail MTU"),
+        ("Fatal: UD endpoint 0x55 to <no debug data>: unhandled timeout error", "packets are lost"),
+        ("Couldn't allocate MR", "memlock"),
+        ("IB device mlx5_9 not found; Unable to find the Infiniband/RoCE device", "rdma link"),
+        ("no MPI environment; write it with --tags mpi --limit node02", "--tags mpi"),
+        ("ib_write_bw: not installed", "rdma_verify_install"),
+        ("something else", "dmesg"),
+    ],
+)
+def test_what_programs_say_comes_with_what_to_do(problem: str, advice: str) -> None:
+    found = judging.driven(REQUEST, [pair(write_bw={"problem": problem})])
+    assert problem in of(found, "write_bw").reason
+    assert advice in of(found, "write_bw").reason
+
+
+def test_pairs_that_could_not_be() -> None:
+    lost = {"rail": "rail3", "peer": "node02", "exchanges": {}, "lost": True}
+    broken = {"rail": "rail3", "peer": "node02", "exchanges": {}, "problem": "rail3 has no device"}
+    assert judging.driven(REQUEST, [lost])[0].status == NOT_APPLICABLE
+    assert "its own failure says why" in judging.driven(REQUEST, [lost])[0].reason
+    assert judging.driven(REQUEST, [broken])[0].status == FAILED
+
+
+def arrived(**changed: Any) -> dict[str, Any]:
+    outcome = {"rc": 0, "log": "", "wire": wire()}
+    return {
+        "rail3": {
+            "peer": "node02",
+            "exchanges": {name: {**outcome, **changed.get(name, {})} for name in EXCHANGES},
+            "growth": changed.get("growth", {}),
+        }
+    }
+
+
+def test_what_arrived_and_what_was_answered() -> None:
+    found = judging.served(REQUEST, arrived())
+    assert {check.status for check in found} == {OK}
+    assert [check.name for check in found].count("wire_arrived") == len(EXCHANGES)
+    assert [check.name for check in found].count("wire_answered") == len(EXCHANGES)
+    first = "10.3.0.2 -> 10.3.0.1 RC WRITE, TOS 98 (DSCP 24, ECT(0))"
+    spoilt = {"wire": {"in": wire(10, 10, first)["in"], "out": wire()["out"]}}
+    found = judging.served(REQUEST, arrived(write_bw=spoilt))
+    (bad,) = [check for check in found if check.status == FAILED]
+    assert (bad.name, bad.subject) == ("wire_arrived", "rail3 <- node02 write_bw")
+    assert "a switch on the way rewrote it" in bad.reason
+
+
+def test_what_was_sent_wrong_is_told_once() -> None:
+    spoilt = {"wire": wire(10, 10, "10.3.0.2 -> 10.3.0.1 RC SEND, TOS 98 (DSCP 24, ECT(0))")}
+    seen = arrived(ucx=spoilt, send_bw=spoilt)
+    told = ["node02 rail3 ucx", "node01 rail3 send_bw"]
+    found = judging.served(REQUEST, seen, told)
+    failed = {(check.name, check.subject.split()[-1]) for check in found if check.status == FAILED}
+    # node02 sent the first wrong, this host itself the second: the other halves are news.
+    assert failed == {("wire_answered", "ucx"), ("wire_arrived", "send_bw")}
+    (again,) = [c for c in found if (c.name, c.status) == ("wire_arrived", NOT_APPLICABLE)]
+    assert again.reason == "node02 sent it so: see its wire_sent"
+    assert again.found.startswith("0 of 10 packets")
+
+
+def test_a_server_that_ended_badly_or_was_never_used() -> None:
+    gone = {"rc": 1, "log": "noise\nCouldn't listen to port 18515\nnoise"}
+    found = judging.served(REQUEST, arrived(ucx=gone))
+    (bad,) = [check for check in found if check.status == FAILED]
+    assert bad.reason == "the server ended with status 1: Couldn't listen to port 18515"
+    found = judging.served(REQUEST, arrived(ucx={"rc": None, "wire": wire(0)}))
+    (unused,) = [check for check in found if check.status == NOT_APPLICABLE]
+    assert "node02 did not come" in unused.reason
+
+
+@pytest.mark.parametrize(
+    ("growth", "status"),
+    [
+        ({f"rx_prio{PRIORITY}_bytes": 10**10, "rx_prio0_bytes": 10**6}, OK),
+        ({f"rx_prio{PRIORITY}_bytes": 10**6, "rx_prio0_bytes": 10**10}, FAILED),
+        ({}, FAILED),
+    ],
+)
+def test_a_receiver_counts_the_class_that_arrived(growth: dict[str, int], status: str) -> None:
+    unseen = {name: {"wire": None} for name in EXCHANGES}
+    found = judging.served(REQUEST, arrived(**unseen, growth=growth))
+    assert of(found, "class_arrived").status == status
+
+
+def test_another_contract_wants_another_mark() -> None:
+    request = replace(REQUEST, settings=host_settings(read_contract({"roce": {"dscp": 24}})))
+    assert judging.tos(request) == "UDP 4791, TOS 98 (DSCP 24, ECT(0))"
+
+
+def test_counters_of_trouble_are_shown_where_there_was_any() -> None:
+    growth = {"rp_cnp_handled": 3, "rx_prio3_pause": 7, "rx_prio3_bytes": 9}
+    assert counters.events(growth) == {"rp_cnp_handled": 3, "rx_prio3_pause": 7}
+    lines = table.lines([pair(write_bw={"growth": growth})], "TOS 106 (DSCP 26, ECT(0))")
+    assert lines[-1] == "  counted meanwhile: rp_cnp_handled 3, rx_prio3_pause 7"
+    assert table.lines([pair()], "")[-1] == "  counted meanwhile: no errors, no pauses, no CNP"
+
+
+def test_statistics_are_read_from_ethtool() -> None:
+    text = (
+        "NIC statistics:\n     rx_packets: 5\n     rx_prio3_bytes: 123\n     rx_prio3_pause: 7\n"
+        "     tx_prio3_pause_duration: 9\n     tx_prio0_packets: 1\n     rx_prio3_discards: 2\n"
+    )
+    assert counters.statistics(text) == {
+        "rx_prio3_bytes": 123,
+        "rx_prio3_pause": 7,
+        "tx_prio3_pause_duration": 9,
+        "tx_prio0_packets": 1,
+    }
+    assert counters.grown({"a": 1, "b": 2, "d": 3}, {"a": 5, "c": 9, "d": 3}) == {"a": 4}
+
+
+def test_the_table_has_the_slowest_first_and_says_what_is_nominal() -> None:
+    slow = {**pair(software=True, write_bw={"gbits_s": 0.19}), "rail": "rail0"}
+    lost = {"host": "node02", "rail": "rail1", "peer": "node01", "exchanges": {}, "lost": True}
+    lines = table.lines([pair(), slow, lost], "TOS 106 (DSCP 26, ECT(0))")
+    assert lines[0] == "verbs: 3 pairs of rails; contract: TOS 106 (DSCP 26, ECT(0))"
+    assert lines[2].split()[:4] == ["rail1", "node02", "->", "node01"]
+    assert lines[2].endswith("peer lost")
+    assert "190.0 Mb/s" in lines[3]
+    assert "781.2 Gb/s" in lines[4]
+    assert lines[4].endswith("400 packets, TOS 106")
+    assert "is nominal: Soft-RoCE" in lines[5]
+    assert table.lines([pair()], "", 4)[0].startswith("verbs: 1 of 4 pairs")
+    many = table.lines([pair()] * 100, "")
+    assert any("the slowest 40 of 100" in line for line in many)

@@ -1,0 +1,282 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Packets: what is read from a frame, and that the kernel's filters judge it as Python does."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import struct
+import time
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.wire import (
+    filters,
+    packets,
+    sniffer,
+    witness,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+PEER, HERE = "10.0.0.2", "10.0.0.1"
+OWN = "127.77.0.1"
+"""On loopback, and nobody else's: tests beside this one send such packets as well."""
+MAC = bytes(6)
+addresses = st.ip_addresses(v=4).map(str)
+bytes_of_8 = st.integers(0, 255)
+
+
+def ipv4(
+    tos: int,
+    operation: int,
+    source: str = HERE,
+    destination: str = PEER,
+    port: int = packets.PORT,
+    options: int = 0,
+    protocol: int = packets.UDP,
+    fragment: int = 0,
+) -> bytes:
+    transport = bytes([operation]) + bytes(11)
+    udp = struct.pack("!HHHH", 49152, port, 8 + len(transport), 0)
+    head = struct.pack(
+        "!BBHHHBBH",
+        *(0x45 + options, tos, 20 + 4 * options + len(udp) + len(transport), 0, fragment),
+        *(64, protocol, 0),
+    )
+    ends = ipaddress.IPv4Address(source).packed + ipaddress.IPv4Address(destination).packed
+    return head + ends + bytes(4 * options) + udp + transport
+
+
+def ipv6(tos: int, operation: int, port: int = packets.PORT) -> bytes:
+    transport = bytes([operation]) + bytes(11)
+    udp = struct.pack("!HHHH", 49152, port, 8 + len(transport), 0)
+    head = struct.pack("!IHBB", 6 << 28 | tos << 20, len(udp) + len(transport), packets.UDP, 64)
+    return head + bytes(15) + b"\x01" + bytes(15) + b"\x02" + udp + transport
+
+
+@given(
+    tos=bytes_of_8,
+    operation=bytes_of_8,
+    source=addresses,
+    destination=addresses,
+    options=st.integers(0, 10),
+    tags=st.integers(0, 2),
+)
+def test_what_was_put_into_a_frame_is_read_from_it(
+    tos: int, operation: int, source: str, destination: str, options: int, tags: int
+) -> None:
+    tag = struct.pack("!HH", 0x8100, 5)
+    data = ipv4(tos, operation, source, destination, options=options)
+    frame = MAC + MAC + tag * tags + struct.pack("!H", packets.IPV4) + data
+    found = packets.parse_ethernet(frame)
+    assert found == packets.Packet(source, destination, tos, operation)
+    assert found.dscp is not None and found.ecn is not None
+    assert found.dscp << 2 | found.ecn == tos
+
+
+@given(tos=bytes_of_8, operation=bytes_of_8)
+def test_ipv6_has_its_traffic_class_elsewhere(tos: int, operation: int) -> None:
+    found = packets.parse(packets.IPV6, ipv6(tos, operation))
+    assert (found.tos, found.operation) == (tos, operation)
+
+
+@given(st.binary(max_size=120), st.sampled_from([packets.IPV4, packets.IPV6, 0x0806]))
+def test_nonsense_is_no_packet_and_no_crash(data: bytes, kind: int) -> None:
+    try:
+        packets.parse(kind, data)
+    except packets.NotRoceError:
+        return
+    assert data[0] >> 4 in (4, 6)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        ipv4(106, 10, port=4790),
+        ipv4(106, 10, protocol=6),
+        ipv4(106, 10, fragment=100),
+        ipv4(106, 10)[:36],
+    ],
+)
+def test_other_packets_are_told_apart(data: bytes) -> None:
+    with pytest.raises(packets.NotRoceError):
+        packets.parse(packets.IPV4, data)
+
+
+def test_a_packet_is_told_in_the_terms_of_the_field() -> None:
+    told = packets.parse(packets.IPV4, ipv4(0, 0x0A)).line()
+    assert told == "10.0.0.1 -> 10.0.0.2 RC WRITE, TOS 0 (DSCP 0, Not-ECT)"
+    assert (
+        packets.parse(packets.IPV4, ipv4(192, 0x81))
+        .line()
+        .endswith("CNP, TOS 192 (DSCP 48, Not-ECT)")
+    )
+    assert packets.tos_text(106) == "TOS 106 (DSCP 26, ECT(0))"
+
+
+class Machine:
+    """What the kernel does with a classic BPF program, for the instructions in use."""
+
+    def __init__(self, code: list[tuple[int, int, int, int]]) -> None:
+        self.code = code
+
+    def run(self, data: bytes, ethertype: int, outgoing: bool) -> int:
+        a = x = place = 0
+        while True:
+            operation, yes, no, k = self.code[place]
+            place += 1
+            if operation == filters.RETURN:
+                return k
+            if operation == filters.LOAD_WORD and k == filters.PROTOCOL:
+                a = ethertype
+            elif operation == filters.LOAD_WORD and k == filters.KIND:
+                a = filters.OUTGOING if outgoing else 0
+            elif operation in (filters.LOAD_WORD, filters.LOAD_HALF, filters.LOAD_BYTE):
+                size = {filters.LOAD_WORD: 4, filters.LOAD_HALF: 2, filters.LOAD_BYTE: 1}[operation]
+                if k + size > len(data):
+                    return 0
+                a = int.from_bytes(data[k : k + size], "big")
+            elif operation in (filters.LOAD_HALF_AT_X, filters.LOAD_BYTE_AT_X):
+                size = 2 if operation == filters.LOAD_HALF_AT_X else 1
+                if x + k + size > len(data):
+                    return 0
+                a = int.from_bytes(data[x + k : x + k + size], "big")
+            elif operation == filters.HEADER_LENGTH_TO_X:
+                x = 4 * (data[k] & 0x0F)
+            elif operation == filters.SHIFT_RIGHT:
+                a >>= k
+            elif operation == filters.IF_EQUAL:
+                place += yes if a == k else no
+            elif operation == filters.IF_ANY_BIT:
+                place += yes if a & k else no
+            else:
+                raise AssertionError(f"unknown instruction {operation:#x}")
+
+
+@given(
+    traffic_class=st.integers(0, 63).map(lambda dscp: dscp << 2 | packets.ECT0),
+    cnp_dscp=st.integers(0, 63),
+    tos=bytes_of_8,
+    operation=st.one_of(st.just(packets.CNP), bytes_of_8),
+    arrives=st.booleans(),
+    options=st.integers(0, 10),
+    near=st.booleans(),
+)
+def test_the_kernel_judges_as_python_does(
+    traffic_class: int,
+    cnp_dscp: int,
+    tos: int,
+    operation: int,
+    arrives: bool,
+    options: int,
+    near: bool,
+) -> None:
+    # Half of the time close to the contract, where mistakes would hide.
+    tos = (traffic_class & ~3 | tos & 3) if near else tos
+    wanted = filters.Wanted(PEER, traffic_class, cnp_dscp)
+    source, destination = (PEER, HERE) if arrives else (HERE, PEER)
+    data = ipv4(tos, operation, source, destination, options=options)
+    way = filters.IN if arrives else filters.OUT
+    passed = {
+        verdict
+        for direction, verdict in witness.KINDS
+        if direction == way
+        and Machine(filters.program(wanted, way, verdict)).run(data, packets.IPV4, not arrives)
+    }
+    right = sniffer.right(packets.parse(packets.IPV4, data), wanted, way)
+    assert (filters.RIGHT in passed) is right
+    assert (filters.WRONG in passed) is not right
+    assert (filters.NOTIFIED in passed) is (operation == packets.CNP)
+    marked = arrives and operation != packets.CNP and tos == traffic_class | packets.CE
+    assert (filters.MARKED in passed) is marked
+
+
+@pytest.mark.parametrize(
+    "verdict", [filters.RIGHT, filters.WRONG, filters.MARKED, filters.NOTIFIED]
+)
+def test_packets_of_others_are_not_counted(verdict: str) -> None:
+    wanted = filters.Wanted(PEER, 106, 48)
+    stranger = ipv4(106, 0x0A, HERE, "10.0.0.3")
+    dns = ipv4(106, 0x0A, port=53)
+    for direction in (filters.OUT, filters.IN):
+        machine = Machine(filters.program(wanted, direction, verdict))
+        assert not machine.run(stranger, packets.IPV4, True)
+        assert not machine.run(dns, packets.IPV4, True)
+        assert not machine.run(bytes(60), 0x0806, True)
+
+
+def test_another_family_or_version_is_wrong_whoever_sends_it() -> None:
+    wanted = filters.Wanted(PEER, 106, 48)
+    wrong = Machine(filters.program(wanted, filters.OUT, filters.WRONG))
+    right = Machine(filters.program(wanted, filters.OUT, filters.RIGHT))
+    for data, kind in ((ipv6(106, 0x0A), packets.IPV6), (bytes(60), packets.ROCE_V1)):
+        assert wrong.run(data, kind, True)
+        assert not right.run(data, kind, True)
+        assert not wrong.run(data, kind, False)
+
+
+def test_the_kernel_counts_every_packet_that_passes_loopback() -> None:
+    wanted = filters.Wanted(OWN, 106, 48)
+    try:
+        seen = witness.Witness("lo", wanted)
+    except PermissionError:
+        pytest.skip("raw sockets need root")
+    try:
+        send(106, 0x0A, 500)
+        send(107, 0x0A, 3)
+        send(0, 0x0A, 2)
+        send(192, packets.CNP, 4)
+        send(4, packets.CNP, 1)
+        time.sleep(0.1)
+        found = seen.take()
+        counts = {key: found["in"][key] for key in ("packets", "wrong", "marked", "cnp")}
+        assert counts == {"packets": 510, "wrong": 3, "marked": 3, "cnp": 5}
+        assert found["in"]["first_wrong"].endswith("RC WRITE, TOS 0 (DSCP 0, Not-ECT)")
+        assert found["out"]["packets"] == 510
+        assert found["out"]["wrong"] == 6  # whoever sends may not mark congestion itself
+        assert "DSCP 26, CE" in found["out"]["first_wrong"]
+        assert seen.take()["out"]["packets"] == 0
+    finally:
+        seen.close()
+
+
+def send(tos: int, operation: int, count: int, to: str = OWN) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        one.bind((OWN, 0))
+        one.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
+        for _ in range(count):
+            one.sendto(bytes([operation]) + bytes(200), (to, packets.PORT))
+
+
+def pcap(frames: list[bytes], order: str = "<", link: int = sniffer.ETHERNET) -> bytes:
+    head = struct.pack(f"{order}IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, link)
+    records = [struct.pack(f"{order}IIII", 0, 0, len(one), len(one)) + one for one in frames]
+    return head + b"".join(records)
+
+
+def framed(data: bytes) -> bytes:
+    return MAC + MAC + struct.pack("!H", packets.IPV4) + data
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_a_capture_counts_like_the_kernel(order: str) -> None:
+    wanted = filters.Wanted(PEER, 106, 48)
+    frames = [framed(ipv4(106, 0x0A))] * 3 + [framed(ipv4(24 << 2 | 2, 0x0A))]
+    frames += [framed(ipv4(107, 0x11, PEER, HERE)), framed(ipv4(0, 0x11, port=53)), b"\x00" * 10]
+    found = sniffer.account(sniffer.read_pcap(pcap(frames, order)), wanted)
+    assert (found["out"]["packets"], found["out"]["wrong"]) == (4, 1)
+    assert found["out"]["tos_seen"] == [98, 106]
+    assert "TOS 98 (DSCP 24, ECT(0))" in found["out"]["first_wrong"]
+    assert (found["in"]["packets"], found["in"]["wrong"], found["in"]["marked"]) == (1, 0, 1)
+
+
+@pytest.mark.parametrize("data", [b"", b"nonsense" * 4, pcap([], link=113)])
+def test_what_is_no_capture_of_ethernet_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError):
+        sniffer.read_pcap(data)
+
+
+def test_a_capture_cut_short_gives_what_is_whole() -> None:
+    data = pcap([framed(ipv4(106, 0x0A))] * 2)
+    assert len(sniffer.read_pcap(data[:-40])) <= 2
+    assert len(sniffer.read_pcap(data)) == 2

@@ -1,0 +1,148 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Who measures against whom: every rail both sends and receives, whatever hosts are in the run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.pairs import (
+    EXCHANGES,
+    Part,
+    halves,
+    parts,
+    schedule,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def entry(number: int, rails: list[int], **more: Any) -> dict[str, Any]:
+    return {
+        "name": f"node{number:02d}",
+        "role": "compute",
+        "drained": False,
+        "rails": [
+            {
+                "rail": rail,
+                "plane": 0,
+                "interface": f"rail{rail}",
+                "address": f"10.{rail}.0.{number}",
+            }
+            for rail in rails
+        ],
+        **more,
+    }
+
+
+directories = st.lists(
+    st.tuples(st.sets(st.integers(0, 7), max_size=8), st.booleans(), st.booleans()), max_size=12
+)
+
+
+@given(directories)
+def test_every_rail_sends_once_and_receives_once(
+    drawn: list[tuple[set[int], bool, bool]],
+) -> None:
+    directory = [
+        entry(number, sorted(rails), drained=drained)
+        for number, (rails, drained, _here) in enumerate(drawn, 1)
+    ]
+    here = [one["name"] for one, (_rails, _drained, there) in zip(directory, drawn) if there]
+    found = parts(directory, here, 18515)
+    assert set(found) == set(here)
+
+    able = [one for one in directory if one["name"] in here and not one["drained"]]
+    have = Counter(rail["interface"] for one in able for rail in one["rails"])
+    wanted = sorted(
+        (one["name"], rail["interface"])
+        for one in able
+        for rail in one["rails"]
+        if have[rail["interface"]] >= 2
+    )
+    drives = [(name, half) for name, part in found.items() for half in part.drives]
+    serves = [(name, half) for name, part in found.items() for half in part.serves]
+    assert sorted((name, half.rail) for name, half in drives) == wanted
+    assert sorted((name, half.rail) for name, half in serves) == wanted
+
+    # The two halves of a pair agree with each other, and with nobody else.
+    there = {(half.peer, half.rail): (name, half) for name, half in serves}
+    for name, half in drives:
+        assert half.peer != name
+        other, mirror = there[name, half.rail]
+        assert other == half.peer
+        assert (mirror.address, mirror.peer_address) == (half.peer_address, half.address)
+        assert mirror.port == half.port
+
+    # No port is used twice on a node, counting all exchanges of each pair.
+    for part in found.values():
+        ports = [half.port + place for half in part.serves for place in range(len(EXCHANGES))]
+        assert len(ports) == len(set(ports))
+
+    # Whatever is not measured is said.
+    for one in directory:
+        if one["name"] not in here:
+            continue
+        part = found[one["name"]]
+        if one["drained"] or not one["rails"]:
+            assert set(part.alone) == {""}
+        else:
+            lonely = {r["interface"] for r in one["rails"] if have[r["interface"]] < 2}
+            assert set(part.alone) == lonely
+
+
+def test_the_work_grows_with_the_nodes_and_not_with_their_pairs() -> None:
+    count = 2000
+    directory = [entry(number, list(range(8))) for number in range(count)]
+    found = parts(directory, [one["name"] for one in directory], 18515)
+    assert sum(len(part.drives) for part in found.values()) == 8 * count
+    assert max(len(part.drives) for part in found.values()) == 8
+
+
+def many(count: int) -> dict[str, Part]:
+    directory = [entry(number, [0, 1]) for number in range(count)]
+    return parts(directory, [one["name"] for one in directory], 18515)
+
+
+def test_hosts_drive_together_but_two_alone_take_turns() -> None:
+    told = {"at_once": 0, "forks": 32, "exchange_s": 40}
+    assert schedule(many(3), **told).at_once == 32
+    assert schedule(many(3), **{**told, "at_once": 2}).at_once == 2
+    assert schedule(many(3), **{**told, "at_once": 64}).at_once == 32
+    assert schedule(many(2), **told).at_once == 1
+
+
+def test_two_that_are_peers_both_ways_among_others_take_turns_too() -> None:
+    """rail1 is on two of three hosts: a ring of two."""
+    directory = [entry(1, [0, 1]), entry(2, [0, 1]), entry(3, [0])]
+    found = parts(directory, [one["name"] for one in directory], 18515)
+    told = schedule(found, at_once=0, forks=32, exchange_s=40)
+    assert told.at_once == 1
+    assert told.limit_s == 120 + 3 * 2 * len(EXCHANGES) * 40
+
+
+@pytest.mark.parametrize(("hosts", "rounds"), [(2, 2), (3, 1), (32, 1), (33, 2), (10000, 313)])
+def test_servers_stay_for_as_long_as_all_hosts_may_take(hosts: int, rounds: int) -> None:
+    found = schedule(many(hosts), at_once=0, forks=32, exchange_s=40)
+    assert found.limit_s == 120 + rounds * 2 * len(EXCHANGES) * 40
+
+
+def test_a_limit_of_one_host_has_nothing_to_measure_and_says_so() -> None:
+    directory = [entry(1, [0, 1]), entry(2, [0, 1])]
+    found = parts(directory, ["node02"], 18515)
+    assert found["node02"].drives == found["node02"].serves == []
+    assert found["node02"].alone == {
+        "rail0": "no other host of this run has this rail",
+        "rail1": "no other host of this run has this rail",
+    }
+
+
+def test_hosts_that_run_no_ranks_take_no_part() -> None:
+    directory = [entry(1, [0]), entry(2, [0]), entry(3, [0], role="launcher")]
+    assert set(parts(directory, ["node01", "node02", "node03"], 18515)) == {"node01", "node02"}
+
+
+def test_a_part_survives_json() -> None:
+    found = parts([entry(1, [0]), entry(2, [0])], ["node01", "node02"], 18515)["node01"]
+    assert halves(found.as_dict()["drives"]) == found.drives

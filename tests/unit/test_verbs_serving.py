@@ -1,0 +1,408 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The far end: the program of a serving node, run by itself as on a node, with fake servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Result
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import Machine
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.inventory import (
+    Gid,
+    RdmaDevice,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
+    host_settings,
+    read_contract,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import programs, serving
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.bundle import bundle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.endpoints import (
+    NoEndpointError,
+    endpoint,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.pairs import Half
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.request import Request
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.wire import serve
+
+SERVER = """
+import socket, sys
+one = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+one.accept()[0].close()
+print("served")
+"""
+PEER = "127.77.0.2"
+"""On loopback, and nobody else's: tests beside this one send such packets as well."""
+SETTINGS = host_settings(read_contract({}))
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def plan(ports: Sequence[int], argv: Optional[list[str]] = None) -> dict[str, Any]:
+    servers = [
+        {
+            "exchange": f"exchange{place}",
+            "port": port,
+            "argv": argv or [sys.executable, "-c", SERVER, str(port)],
+            "env": {"MARK": "here"},
+        }
+        for place, port in enumerate(ports)
+    ]
+    watch = {
+        "by": "nothing",
+        "interface": "lo",
+        "device": "mlx5_0",
+        "peer": PEER,
+        "traffic_class": 106,
+        "cnp_dscp": 48,
+    }
+    return {
+        "run_id": "run1",
+        "rails": [{"rail": "rail0", "peer": "node01", "watch": watch, "servers": servers}],
+    }
+
+
+class Program:
+    """The program as systemd runs it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.process: Optional[subprocess.Popen[bytes]] = None
+
+    def start(self, told: dict[str, Any]) -> dict[str, Any]:
+        (self.directory / "plan.json").write_text(json.dumps(told))
+        (self.directory / "program.pyz").write_bytes(bundle())
+        self.process = subprocess.Popen(
+            [sys.executable, "-I", str(self.directory / "program.pyz"), str(self.directory)]
+        )
+        state = serving.wait(self.directory / serve.STATE, 120)
+        assert state is not None
+        return state
+
+    def children(self) -> list[int]:
+        """Its servers, but for those whose end it has seen."""
+        assert self.process is not None
+        listed = subprocess.run(
+            ["ps", "-o", "pid=", "--ppid", str(self.process.pid)], capture_output=True, check=False
+        )
+        return [int(pid) for pid in listed.stdout.split()]
+
+    def wait_for_servers(self, left: int) -> None:
+        until = time.monotonic() + 120
+        while len(self.children()) > left:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+
+    def end(self, stop: bool = False) -> dict[str, Any]:
+        assert self.process is not None
+        if stop:
+            self.process.terminate()
+        self.process.wait(timeout=120)
+        result: dict[str, Any] = json.loads((self.directory / serve.RESULT).read_text())
+        return result
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[Program]:
+    one = Program(tmp_path)
+    yield one
+    if one.process is not None and one.process.poll() is None:
+        one.process.kill()
+        one.process.wait()
+
+
+def test_servers_listen_before_it_says_so_and_each_one_is_told_of(program: Program) -> None:
+    ports = free_ports(3)
+    assert program.start(plan(ports)) == {"run_id": "run1", "problem": ""}
+    for port in ports:
+        socket.create_connection(("127.0.0.1", port), timeout=60).close()
+    result = program.end()
+    found = result["rails"]["rail0"]["exchanges"]
+    assert [found[f"exchange{place}"]["rc"] for place in range(3)] == [0, 0, 0]
+    assert found["exchange0"]["log"] == ""
+    assert result["rails"]["rail0"]["peer"] == "node01"
+
+
+def test_a_server_that_fails_has_its_say(program: Program) -> None:
+    (port,) = free_ports(1)
+    source = SERVER + "sys.exit('completion with error')"
+    program.start(plan([port], [sys.executable, "-c", source, str(port)]))
+    socket.create_connection(("127.0.0.1", port), timeout=60).close()
+    found = program.end()["rails"]["rail0"]["exchanges"]["exchange0"]
+    assert found["rc"] == 1
+    assert "completion with error" in found["log"]
+
+
+def test_told_to_stop_it_ends_its_servers_and_says_what_it_saw(program: Program) -> None:
+    ports = free_ports(2)
+    program.start(plan(ports))
+    socket.create_connection(("127.0.0.1", ports[0]), timeout=60).close()
+    program.wait_for_servers(1)
+    found = program.end(stop=True)["rails"]["rail0"]["exchanges"]
+    assert found["exchange0"]["rc"] == 0
+    assert found["exchange1"]["rc"] is None
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", ports[1]), timeout=60)
+
+
+def test_killed_with_its_unit_nothing_is_left_but_what_systemd_ends(program: Program) -> None:
+    """systemd kills all of the unit's processes; here it is seen that they are of one tree."""
+    (port,) = free_ports(1)
+    program.start(plan([port]))
+    assert program.process is not None
+    children = program.children()
+    assert len(children) == 1
+    program.process.kill()
+    os.killpg(children[0], signal.SIGKILL)
+
+
+def test_a_port_that_is_taken_is_told(program: Program) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        state = program.start(plan([*free_ports(1), port]))
+    assert state["problem"] == f"TCP port {port} is taken by another program"
+
+
+def test_a_server_that_ends_at_once_is_told_with_what_it_said(program: Program) -> None:
+    argv = [sys.executable, "-c", "import sys; sys.exit('Couldn\\'t listen to port 1')"]
+    state = program.start(plan(free_ports(1), argv))
+    assert "ended with status 1: Couldn't listen to port 1" in state["problem"]
+
+
+def test_a_program_that_is_missing_is_told(program: Program) -> None:
+    state = program.start(plan(free_ports(1), ["no-such-program"]))
+    assert state["problem"] == "No such file or directory: no-such-program"
+
+
+def test_packets_are_counted_with_the_server_they_came_with(program: Program) -> None:
+    ports = free_ports(2)
+    told = plan(ports)
+    told["rails"][0]["watch"]["by"] = "kernel"
+    if os.geteuid():
+        pytest.skip("raw sockets need root")
+    assert program.start(told)["problem"] == ""
+    for place, port in enumerate(ports):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+            one.bind((PEER, 0))
+            one.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, (106, 98)[place])
+            for _ in range(10 + place):
+                one.sendto(bytes([0x0A]) + bytes(60), (PEER, 4791))
+        socket.create_connection(("127.0.0.1", port), timeout=60).close()
+        program.wait_for_servers(1 - place)
+        time.sleep(0.5)  # it takes the counts after it saw the end
+    found = program.end()["rails"]["rail0"]["exchanges"]
+    first, second = found["exchange0"]["wire"]["in"], found["exchange1"]["wire"]["in"]
+    assert (first["packets"], first["wrong"]) == (10, 0)
+    assert (second["packets"], second["wrong"]) == (11, 11)
+    assert "TOS 98 (DSCP 24, ECT(0))" in second["first_wrong"]
+
+
+def test_what_came_before_a_node_is_served_is_forgotten(program: Program) -> None:
+    """Answers to its own clients come from the same peer as what is sent to its servers."""
+    if os.geteuid():
+        pytest.skip("raw sockets need root")
+    (port,) = free_ports(1)
+    told = plan([port])
+    told["rails"][0]["watch"]["by"] = "kernel"
+    program.start(told)
+    assert program.process is not None
+    answer(5)
+    program.process.send_signal(serve.FORGET)
+    time.sleep(2)  # nothing tells when it has forgotten
+    answer(3)
+    socket.create_connection(("127.0.0.1", port), timeout=60).close()
+    found = program.end()["rails"]["rail0"]["exchanges"]["exchange0"]
+    assert found["wire"]["in"]["packets"] == 3
+
+
+def answer(count: int) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        one.bind((PEER, 0))
+        one.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 106)
+        for _ in range(count):
+            one.sendto(bytes([0x11]) + bytes(60), (PEER, 4791))
+
+
+def test_only_servers_of_a_peer_both_ways_are_told_to_forget(tmp_path: Path) -> None:
+    asked = request(tmp_path)
+    run = Recorded()
+    serving.forget(asked, run)
+    assert run.seen == []
+    serving.forget(replace(asked, drives=asked.serves), run)
+    (argv,) = run.seen
+    assert argv[:3] == ("systemctl", "kill", "--signal=SIGUSR1")
+
+
+def test_who_listens_is_read_from_the_kernels_table() -> None:
+    text = (
+        "  sl  local_address rem_address   st tx_queue\n"
+        "   0: 0100007F:4853 00000000:0000 0A 00000000:00000000\n"
+        "   1: 0100007F:4854 00000000:0000 01 00000000:00000000\n"
+    )
+    assert serve.listening(text) == {0x4853}
+
+
+# What a host serves
+
+
+def machine(*gids: Gid, kind: str = "rail", state: str = "ACTIVE") -> Machine:
+    device = RdmaDevice(kind, "mlx5_3", 1, "rail3", port_state=state, gids=gids, numa=1)
+    return Machine(ports=(device,))
+
+
+V1 = Gid(2, "::ffff:10.3.0.2", "IB/RoCE v1", "rail3")
+V2 = Gid(3, "::ffff:10.3.0.2", "RoCE v2", "rail3")
+OTHER = Gid(1, "fe80::1", "RoCE v2", "rail3")
+
+
+def test_the_gid_is_the_one_of_roce_v2_with_the_rails_address() -> None:
+    found = endpoint(machine(OTHER, V1, V2), "rail3", "10.3.0.2")
+    assert (found.device, found.port, found.gid_index, found.software) == ("mlx5_3", 1, 3, False)
+    assert endpoint(machine(V2, kind="software"), "rail3", "10.3.0.2").software
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (Machine(), "rail3 has no RDMA device"),
+        (machine(OTHER, V1), "no RoCE v2 GID with 10.3.0.2 (it has 1: fe80::1 RoCE v2, 2: ::ffff"),
+        (machine(), "(it has none)"),
+        (machine(V2, state="DOWN"), "mlx5_3 of rail3 is DOWN"),
+    ],
+)
+def test_a_rail_without_endpoint_says_why(found: Machine, told: str) -> None:
+    with pytest.raises(NoEndpointError) as error:
+        endpoint(found, "rail3", "10.3.0.2")
+    assert told in str(error.value)
+
+
+class Recorded:
+    """Programs that are asked for what they know."""
+
+    def __init__(self, **told: str) -> None:
+        self.told = told
+        self.seen: list[tuple[str, ...]] = []
+
+    def __call__(
+        self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
+    ) -> Result:
+        self.seen.append(tuple(argv))
+        return Result(tuple(argv), 0, self.told.get(argv[0], ""), "")
+
+
+def request(tmp_path: Path, exchanges: tuple[str, ...] = ("write_bw", "ucx")) -> Request:
+    file = tmp_path / "mpi.env"
+    file.write_text("UCX_IB_TRAFFIC_CLASS=106\nUCX_NET_DEVICES=mlx5_0:1,mlx5_3:1\n")
+    half = Half("rail3", "10.3.0.2", "node01", "10.3.0.1", 18515)
+    return Request(
+        "run1", "node02", SETTINGS, serves=(half,), exchanges=exchanges, environment_file=file
+    )
+
+
+def test_what_the_program_is_told(tmp_path: Path) -> None:
+    run = Recorded(ib_write_bw="--out_json_file --bind_source_ip", tcpdump="1.rail3 [Up]\n")
+    asked = request(tmp_path)
+    found, problems = serving.endpoints_of(asked, machine(V2))
+    (rail,) = serving.plan_of(asked, found, run, problems)["rails"]
+    assert problems == {}
+    assert rail["watch"]["by"] == "nothing"
+    assert rail["watch"]["traffic_class"] == SETTINGS.traffic_class
+    assert [one["port"] for one in rail["servers"]] == [18515, 18516]
+    assert "--bind_source_ip=10.3.0.2" in rail["servers"][0]["argv"]
+    assert rail["servers"][1]["env"]["UCX_IB_TRAFFIC_CLASS"] == "106"
+    assert rail["servers"][1]["env"]["UCX_NET_DEVICES"] == "mlx5_3:1"
+
+
+def test_a_rail_that_cannot_be_served_leaves_the_others(tmp_path: Path) -> None:
+    found, problems = serving.endpoints_of(request(tmp_path), machine(OTHER))
+    assert found == {}
+    assert "no RoCE v2 GID" in problems["rail3"]
+
+
+def test_the_servers_of_another_run_are_not_taken_for_ours(tmp_path: Path) -> None:
+    (tmp_path / serve.RESULT).write_text(json.dumps({"run_id": "other", "rails": {}}))
+    (tmp_path / serving.COUNTERS).write_text("{}")
+    with pytest.raises(serving.ServingError, match="another run"):
+        serving.collect(request(tmp_path), machine(V2), Recorded(), tmp_path)
+
+
+def test_servers_that_were_killed_are_told(tmp_path: Path) -> None:
+    with pytest.raises(serving.ServingError, match="time limit of 600 s"):
+        serving.collect(request(tmp_path), machine(V2), Recorded(), tmp_path)
+
+
+def test_perftest_is_installed_here_and_ucx_is_not() -> None:
+    assert programs.packages(["ib_write_bw", "ib_send_bw", "ucx_perftest"]) == ["perftest"]
+    assert programs.packages(["ucx_perftest"]) == []
+
+
+def test_a_sniffer_is_used_where_tcpdump_has_one() -> None:
+    listed = "1.rail3 [Up]\n2.mlx5_3 (RDMA sniffer)\n3.any (Pseudo-device)\n"
+    assert programs.sniffed_devices(Recorded(tcpdump=listed)) == {"mlx5_3"}
+    assert programs.watched_by(False, "mlx5_3", {"mlx5_3"}) == "sniffer"
+    assert programs.watched_by(False, "mlx5_4", {"mlx5_3"}) == "nothing"
+    assert programs.watched_by(True, "rxe0", ()) == "kernel"
+
+
+BROKEN = [
+    pytest.param(lambda file: file.unlink(), "No such file or directory", id="missing"),
+    pytest.param(lambda file: file.write_text("A='x\n"), "No closing quotation", id="broken"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "reason"), BROKEN)
+def test_without_the_environment_of_mpi_only_ucx_is_not_served(
+    tmp_path: Path, spoil: Callable[[Path], None], reason: str
+) -> None:
+    asked = request(tmp_path, ("write_bw", "ucx"))
+    spoil(asked.environment_file)
+    found, problems = serving.endpoints_of(asked, machine(V2))
+    (rail,) = serving.plan_of(asked, found, Recorded(), problems)["rails"]
+    assert [(one["exchange"], one["port"]) for one in rail["servers"]] == [("write_bw", 18515)]
+    assert list(problems) == ["rail3 ucx"]
+    told = problems["rail3 ucx"]
+    assert str(asked.environment_file) in told and reason in told
+    assert told.endswith("with --tags mpi --limit node02")
+
+
+def test_servers_that_do_not_start_are_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody collects them."""
+    problem = {"run_id": "run1", "problem": "TCP port 18515 is taken by another program"}
+    for state in (problem, None):
+        monkeypatch.setattr(serving, "wait", lambda _path, state=state: state)
+        run = Recorded()
+        with pytest.raises(serving.ServingError):
+            serving.start(request(tmp_path), machine(V2), run, tmp_path / "run")
+        assert run.seen[-2][0] == "systemd-run"
+        assert run.seen[-1][:2] == ("systemctl", "stop")
+
+
+def test_ethtool_is_needed_where_a_rail_is_a_real_nic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = request(tmp_path)
+    assert serving.physical(asked, machine(V2))
+    assert not serving.physical(asked, machine(V2, kind="software"))
+    monkeypatch.setattr(programs, "find_program", lambda name: name != "ethtool" or None)
+    assert programs.missing(asked.exchanges, physical=True) == ["ethtool"]
+    assert programs.missing(asked.exchanges, physical=False) == []
+    assert programs.packages(["ethtool", "ib_send_bw"]) == ["perftest", "ethtool"]
