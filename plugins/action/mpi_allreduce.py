@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shlex
-import tempfile
 import time
 import uuid
-from contextlib import suppress
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import reports
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import table
 
 display = Display()
@@ -63,7 +60,7 @@ class ActionModule(ActionBase):
         arguments.setdefault("run_id", uuid.uuid4().hex[:12])
         arguments.setdefault("program_sha256", _program_sha256())
         arguments["nodes"] = [_needed(entry) for entry in arguments.get("nodes") or []]
-        reports = arguments.get("report_directory")
+        directory = arguments.get("report_directory")
         if self._task.check_mode:
             found = self._execute_module(
                 "baremetal.mpi_roce.mpi_allreduce", module_args=arguments, task_vars=task_vars
@@ -76,14 +73,15 @@ class ActionModule(ActionBase):
         if found.get("figures"):
             for line in table.lines(found):
                 display.display(line)
-            if reports:
-                self._report(Path(reports), found, result)
+            if directory:
+                self._report(Path(directory), found, result)
         return result
 
     def _report(self, directory: Path, found: dict[str, Any], result: dict[str, Any]) -> None:
         """Save what was found. A test that ran has run, whether or not it can be written down."""
         try:
-            result["report"] = _save(directory, found)
+            kept = {key: value for key, value in found.items() if key != "invocation"}
+            result["report"] = str(reports.save(directory, "smoke", kept))
         except OSError as error:
             where = error.filename or directory.absolute()
             display.warning(
@@ -153,7 +151,7 @@ def _needed(entry: dict[str, Any]) -> dict[str, Any]:
         "drained": entry.get("drained", False),
         "management_address": entry.get("management_address") or "",
         "rails": [
-            {"interface": rail["interface"], "gpu": rail.get("gpu")}
+            {key: rail.get(key) for key in ("rail", "interface", "gpu", "speed_gbps")}
             for rail in entry.get("rails") or []
         ],
     }
@@ -182,27 +180,3 @@ def _result(text: str) -> dict[str, Any]:
         return {"failed": True, "msg": f"smoke: the module ended without a result: {shown}"}
     found.pop("ansible_job_id", None)
     return found
-
-
-def _save(directory: Path, found: dict[str, Any]) -> str:
-    """The whole result as JSON, under the time it was made; `smoke-latest.json` is the same."""
-    directory = directory.absolute()
-    directory.mkdir(parents=True, exist_ok=True)
-    stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
-    kept = {key: value for key, value in found.items() if key != "invocation"}
-    text = json.dumps({"made": stamp, **kept}, indent=2, sort_keys=True) + "\n"
-    path = directory / f"smoke-{stamp}.json"
-    for target in (path, directory / "smoke-latest.json"):
-        handle, name = tempfile.mkstemp(dir=directory, prefix=".smoke-")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                stream.write(text)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.chmod(name, 0o644)  # noqa: PTH101
-            os.replace(name, target)  # noqa: PTH105
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(name)  # noqa: PTH108
-            raise
-    return str(path)

@@ -13,8 +13,13 @@ import ipaddress
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Optional
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
+    Contract,
+    RdmaPort,
+    mpi_environment,
+)
 
 ENVIRONMENT_FILE = "/etc/baremetal-mpi-roce/mpi.env"
 PROFILE_FILE = "/etc/profile.d/baremetal-mpi-roce.sh"
@@ -25,6 +30,13 @@ TRANSPORTS: Mapping[str, str] = {"tcp": "tcp,sm,self", "rc": "rc,ud,sm,self"}
 """The transport asked for, and UCX_TLS for it: never `all`, or UCX could fall back in silence.
 
 `ud` is there because `rc` connects its queue pairs over it; `sm` and `self` are inside a node."""
+
+CUDA_TRANSPORTS = ("cuda_copy", "cuda_ipc", "gdr_copy")
+"""How UCX reaches GPU memory: not between nodes, so they are no way around `rc`."""
+
+REACHABILITY = "UCX_IB_ROCE_REACHABILITY_MODE"
+"""From 1.19 on UCX looks for a route to the other end in the tables of the kernel, and does not see
+the rules that choose a table by source address: a rail of another number would be out of reach."""
 
 
 class SettingsError(Exception):
@@ -37,11 +49,17 @@ class Rail:
 
     interface: str
     gpu: Optional[int] = None
-    device: str = ""
+    address: str = ""
+    number: Optional[int] = None
+    """Of its rail in the model, which its planes share."""
+    rdma: Optional[RdmaPort] = None
+    """The RDMA device behind it and the place of its GID; None where the transport is not `rc`."""
 
     @property
     def ucx_device(self) -> str:
-        return self.device or self.interface
+        if self.rdma is None:
+            return self.interface
+        return f"{self.rdma.device}:{self.rdma.port}"
 
 
 @dataclass(frozen=True)
@@ -63,6 +81,13 @@ class Settings:
     transport: str = "tcp"
     rails: tuple[Rail, ...] = ()
     slots: int = 0
+    management_interface: str = ""
+    contract: Optional[Contract] = None
+    """What RoCE traffic is marked with; with `rc` only."""
+    cuda: tuple[str, ...] = ()
+    """Of CUDA_TRANSPORTS those that this host's UCX has; none on a host without GPUs."""
+    reachability_mode: bool = False
+    """Whether this host's UCX knows REACHABILITY."""
     oversubscribe: bool = False
     tree_spawn: bool = False
     concurrent_launches: int = 128
@@ -85,33 +110,53 @@ def management_network(address: str, prefix: int) -> str:
     return str(ipaddress.ip_interface(f"{address}/{prefix}").network)
 
 
-def rails_by_rank(rails: Sequence[Rail], slots: int) -> list[list[str]]:
-    """The rails of each local rank, by UCX name: rank k takes those of GPU k.
+def rails_by_rank(rails: Sequence[Rail], slots: int) -> list[list[Rail]]:
+    """The rails of each local rank: rank k takes those of GPU k, all planes of them.
 
-    Where the model names no GPU, ranks and rails are dealt round: with more rails than ranks a rank
-    has several, with more ranks than rails they share.
+    Where there is no GPU k, ranks and rails are dealt round: with more rails than ranks a rank has
+    several, with more ranks than rails they share. Planes of one rail stay together.
     """
     if not rails or slots < 1:
         return []
-    by_gpu: dict[int, list[str]] = {}
+    groups: dict[object, list[Rail]] = {}
     for rail in rails:
-        if rail.gpu is not None:
-            by_gpu.setdefault(rail.gpu, []).append(rail.ucx_device)
-    if all(rank in by_gpu for rank in range(slots)):
-        return [by_gpu[rank] for rank in range(slots)]
-    names = [rail.ucx_device for rail in rails]
-    if len(names) >= slots:
-        return [names[rank::slots] for rank in range(slots)]
-    return [[names[rank % len(names)]] for rank in range(slots)]
+        own = ("rail", rail.interface if rail.number is None else rail.number)
+        groups.setdefault(own if rail.gpu is None else rail.gpu, []).append(rail)
+    if all(rank in groups for rank in range(slots)):
+        return [groups[rank] for rank in range(slots)]
+    dealt = list(groups.values())
+    if len(dealt) >= slots:
+        return [[rail for group in dealt[rank::slots] for rail in group] for rank in range(slots)]
+    return [dealt[rank % len(dealt)] for rank in range(slots)]
+
+
+def gid_indexes_by_rank(ranks: Sequence[Sequence[Rail]]) -> list[int]:
+    """The GID index of each local rank's rails: UCX takes one for all devices of a process."""
+    found = []
+    for rank, rails in enumerate(ranks):
+        indexes = {rail.rdma.gid_index: rail.interface for rail in rails if rail.rdma is not None}
+        if len(indexes) > 1:
+            told = ", ".join(f"{index} on {name}" for index, name in sorted(indexes.items()))
+            raise SettingsError(
+                f"the rails of local rank {rank} have their addresses at different GID indexes "
+                f"({told}), and UCX takes one index for all devices of a process; remove what "
+                "other addresses these rails have (--tags rails), so that their tables are alike"
+            )
+        found += list(indexes)
+    return found
 
 
 def environment(settings: Settings) -> dict[str, str]:
     """The variables of the environment file, in the order they are written."""
     values = {"UCX_TLS": TRANSPORTS[settings.transport]}
+    ranks = rails_by_rank(settings.rails, settings.slots)
     if settings.rails:
         values["UCX_NET_DEVICES"] = ",".join(rail.ucx_device for rail in settings.rails)
-        ranks = rails_by_rank(settings.rails, settings.slots)
-        values["MPI_ROCE_RAILS_BY_RANK"] = " ".join(",".join(names) for names in ranks)
+        values["MPI_ROCE_RAILS_BY_RANK"] = " ".join(
+            ",".join(rail.ucx_device for rail in rails) for rails in ranks
+        )
+    if settings.transport == "rc":
+        values.update(_rdma_environment(settings, ranks))
     layout = settings.layout
     for key, directory in (
         ("MPI_ROCE_BIN", layout.bin_directory),
@@ -121,6 +166,32 @@ def environment(settings: Settings) -> dict[str, str]:
         if directory:
             values[key] = directory
     return {**values, **settings.extra_environment}
+
+
+def _rdma_environment(settings: Settings, ranks: Sequence[Sequence[Rail]]) -> dict[str, str]:
+    values = {
+        "UCX_TLS": ",".join([TRANSPORTS["rc"], *settings.cuda]),
+        # Left alone, UCX leaves rc for ud, in silence, in a job of more than 256 ranks.
+        "UCX_RC_MAX_NUM_EPS": "inf",
+    }
+    planes = max((len(rails) for rails in ranks), default=1)
+    if planes > 2:
+        # Left alone, UCX spreads a large message over two devices of a process.
+        values["UCX_MAX_RNDV_RAILS"] = str(planes)
+    if settings.reachability_mode:
+        values[REACHABILITY] = "all"
+    indexes = gid_indexes_by_rank(ranks)
+    ports = [rail.rdma for rail in settings.rails if rail.rdma is not None]
+    if ports and settings.management_interface:
+        # NCCL's ranks meet over TCP before they use RDMA: on management, and nothing is guessed.
+        values["NCCL_SOCKET_IFNAME"] = f"={settings.management_interface}"
+    if len({port.gid_index for port in ports}) > 1:
+        # No index is right for all rails: rail-bind gives each rank that of its own rail, and a
+        # program that is not bound leaves the choice to UCX.
+        values["MPI_ROCE_GID_INDEXES_BY_RANK"] = " ".join(map(str, indexes))
+    if settings.contract is not None:
+        values.update(mpi_environment(settings.contract, ports))
+    return values
 
 
 def parameters(settings: Settings) -> dict[str, str]:
@@ -178,35 +249,6 @@ def effective_parameters(text: str) -> dict[str, str]:
     return values
 
 
-def rdma_devices(sys_root: Path = Path("/sys")) -> dict[str, str]:
-    """The RDMA device and port behind each network interface: `{"rail0": "mlx5_0:1"}`.
-
-    Read from the port's GID table, which every RoCE driver fills, Soft-RoCE as well.
-    """
-    found: dict[str, str] = {}
-    for port in sorted((sys_root / "class/infiniband").glob("*/ports/*")):
-        for entry in sorted((port / "gid_attrs/ndevs").glob("*")):
-            try:
-                name = entry.read_text(encoding="ascii").strip()
-            except OSError:
-                continue  # an empty GID slot reads as EINVAL
-            found.setdefault(name, f"{port.parents[1].name}:{port.name}")
-    return found
-
-
-def with_devices(rails: Sequence[Rail], transport: str, devices: Mapping[str, str]) -> list[Rail]:
-    """The rails with the names UCX needs for `transport`: RDMA devices for `rc`."""
-    if transport != "rc":
-        return list(rails)
-    missing = [rail.interface for rail in rails if rail.interface not in devices]
-    if missing:
-        raise SettingsError(
-            f"transport rc was asked for, and {', '.join(missing)} has no RDMA device; load the "
-            "driver (ibv_devices lists what is there), or set mpi_stack_transport to tcp"
-        )
-    return [Rail(rail.interface, rail.gpu, devices[rail.interface]) for rail in rails]
-
-
 def rails_from_model(entries: Sequence[Mapping[str, Any]]) -> list[Rail]:
     """`cluster_rails` as the model compiles it, as rails."""
     rails = []
@@ -214,5 +256,6 @@ def rails_from_model(entries: Sequence[Mapping[str, Any]]) -> list[Rail]:
         name = entry.get("interface")
         if not isinstance(name, str) or not name:
             raise SettingsError(f"cluster_rails[{number}] has no interface; see the cluster model")
-        rails.append(Rail(name, entry.get("gpu")))
+        address = str(entry.get("address") or "")
+        rails.append(Rail(name, entry.get("gpu"), address, entry.get("rail")))
     return rails

@@ -33,23 +33,40 @@ PROBE = (
 
 
 @dataclass(frozen=True)
+class Ucx:
+    """What `ucx_info` says: version, transports of each device, every setting with its value."""
+
+    version: Optional[str] = None
+    devices: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    problem: str = ""
+
+    @property
+    def transports(self) -> set[str]:
+        return {name for offered in self.devices.values() for name in offered}
+
+    def knows(self, setting: str) -> bool:
+        """Whether this UCX has a setting, by its last words: `ROCE_REACHABILITY_MODE`."""
+        return any(key.endswith(setting) for key in self.settings)
+
+
+@dataclass(frozen=True)
 class Installed:
     """What answered. A missing version comes with its reason in `problems`."""
 
     open_mpi: Optional[str] = None
-    ucx: Optional[str] = None
+    ucx: Ucx = Ucx()
     mpi4py: Optional[str] = None
     numpy: Optional[str] = None
     linked_with: Optional[str] = None
     orted: Optional[str] = None
     """Where the daemon is that mpirun starts on each node."""
-    devices: Mapping[str, Sequence[str]] = field(default_factory=dict)
     problems: Mapping[str, str] = field(default_factory=dict)
 
     def versions(self) -> dict[str, Optional[str]]:
         return {
             "open_mpi": self.open_mpi,
-            "ucx": self.ucx,
+            "ucx": self.ucx.version,
             "mpi4py": self.mpi4py,
             "numpy": self.numpy,
             "linked_with": self.linked_with,
@@ -83,18 +100,32 @@ def parse_ucx_devices(text: str) -> dict[str, list[str]]:
     return found
 
 
-def read(run: Runner, python: str) -> Installed:
-    """Ask mpirun, UCX and mpi4py, each through the environment every rank gets."""
+def parse_ucx_settings(text: str) -> dict[str, str]:
+    """`ucx_info -c`: the value that each setting has, from the environment or by default."""
+    return dict(re.findall(r"^(UCX_\w+)=(.*)$", text, re.MULTILINE))
 
-    def ask(*argv: str) -> str:
-        shell = f'[ ! -r {PROFILE_FILE} ] || . {PROFILE_FILE}; exec "$@"'
-        return run(["/bin/sh", "-c", shell, "sh", *argv]).stdout
 
-    problems: dict[str, str] = {}
-    open_mpi = ucx = mpi4py = numpy = linked_with = orted = None
-    devices: dict[str, list[str]] = {}
+def ask(run: Runner, *argv: str) -> str:
+    """What a program prints through the environment that every rank gets."""
+    shell = f'[ ! -r {PROFILE_FILE} ] || . {PROFILE_FILE}; exec "$@"'
+    return run(["/bin/sh", "-c", shell, "sh", *argv]).stdout
+
+
+def read_ucx(run: Runner) -> Ucx:
     try:
-        answer = ask("mpirun", "--version")
+        # One call: -v prints the version, -d the devices, -c the settings.
+        answer = ask(run, "ucx_info", "-v", "-d", "-c")
+    except CommandError as error:
+        return Ucx(problem=_first_line(error))
+    return Ucx(parse_ucx_version(answer), parse_ucx_devices(answer), parse_ucx_settings(answer))
+
+
+def read(run: Runner, python: str, ucx: Optional[Ucx] = None) -> Installed:
+    """Ask mpirun, UCX (unless `ucx` is what it has just said) and mpi4py."""
+    problems: dict[str, str] = {}
+    open_mpi = mpi4py = numpy = linked_with = orted = None
+    try:
+        answer = ask(run, "mpirun", "--version")
         open_mpi = parse_mpirun_version(answer)
         if open_mpi is None:
             problems["open_mpi"] = f"mpirun is not Open MPI: {answer.strip()[:80]!r}"
@@ -102,25 +133,21 @@ def read(run: Runner, python: str) -> Installed:
         problems["open_mpi"] = _first_line(error)
     try:
         # mpirun starts it on the other nodes, through the same environment.
-        orted = ask("sh", "-c", "command -v orted").strip() or None
+        orted = ask(run, "sh", "-c", "command -v orted").strip() or None
     except CommandError:
         problems["orted"] = (
             "not on the path, so mpirun cannot start ranks here; reinstall the package that has it "
             "(Debian family openmpi-bin, RHEL family openmpi)"
         )
+    ucx = ucx or read_ucx(run)
+    if ucx.problem:
+        problems["ucx"] = ucx.problem
     try:
-        # One call: -v prints the version, -d the devices.
-        answer = ask("ucx_info", "-v", "-d")
-        ucx = parse_ucx_version(answer)
-        devices = parse_ucx_devices(answer)
-    except CommandError as error:
-        problems["ucx"] = _first_line(error)
-    try:
-        mpi4py, numpy, linked_with = json.loads(ask(python, "-c", PROBE))
+        mpi4py, numpy, linked_with = json.loads(ask(run, python, "-c", PROBE))
         linked_with = linked_with.split(",")[0].strip()
     except (CommandError, ValueError) as error:
         problems["mpi4py"] = _first_line(error)
-    return Installed(open_mpi, ucx, mpi4py, numpy, linked_with, orted, devices, problems)
+    return Installed(open_mpi, ucx, mpi4py, numpy, linked_with, orted, problems)
 
 
 def _first_line(error: Exception) -> str:
@@ -145,7 +172,7 @@ def readback(
     missing = "it did not answer"
     checks = [
         _present("open_mpi", installed.open_mpi, problems.get("open_mpi", missing), check_mode),
-        _present("ucx", installed.ucx, problems.get("ucx", missing), check_mode),
+        _present("ucx", installed.ucx.version, problems.get("ucx", missing), check_mode),
         _present("mpi4py", installed.mpi4py, problems.get("mpi4py", missing), check_mode),
     ]
     # Later versions launch by a daemon of another name, and say so themselves.
@@ -165,7 +192,7 @@ def readback(
             )
         )
     for rail in rails:
-        offered = list(installed.devices.get(rail.ucx_device, ()))
+        offered = list(installed.ucx.devices.get(rail.ucx_device, ()))
         usable = any(name == transport or name.startswith(f"{transport}_") for name in offered)
         checks.append(
             compare(

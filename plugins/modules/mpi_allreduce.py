@@ -102,10 +102,6 @@ options:
     description: Share of a node's rail traffic that may pass management in addition.
     type: float
     default: 0.02
-  speed_gbps:
-    description: Speed of one rail in Gbit/s, for the line rate.
-    type: float
-    default: 0
   program_sha256:
     description: Checksum that the allreduce program has to have on every node; empty accepts any.
     type: str
@@ -166,7 +162,10 @@ figures:
     - C(by_size) has per size the number of iterations, the minimum, median and 99th percentile time
       in microseconds, and algorithm and bus bandwidth. The time of an iteration is that of its
       slowest rank.
-    - C(virtual) says that the launcher is a container; the line rate is then nominal only.
+    - C(rails) has each rail over all nodes, the least that one of them sent over it, the most that
+      went beside RDMA, and the mean rate beside the line rate, in Gb/s.
+    - C(virtual) says that the launcher is a container, or the RDMA devices are made of software;
+      the line rate is then nominal only.
   type: dict
   returned: always
   sample:
@@ -177,6 +176,10 @@ figures:
     line_rate_gbytes_s: 800.0
     threshold_gbytes_s: null
     virtual: false
+    least_bytes_per_node: 51200000
+    sent_bytes_per_node: 545259520
+    rails:
+      - {rail: rail0, nodes: 4, sent_bytes: 68157440, tcp_bytes: 9120, gbps: 212.4, speed_gbps: 800}
     by_size:
       - bytes: 1048576
         iterations: 50
@@ -186,13 +189,24 @@ figures:
         algbw_gbytes_s: 16.16
         busbw_gbytes_s: 31.31
 traffic:
-  description: Bytes sent by each rail of each node, and bytes on its other interfaces.
+  description:
+    - Bytes of each rail of each node, and bytes on its other interfaces.
+    - With V(rc) what was sent is what the RDMA device counted; C(tcp_bytes) is what passed beside
+      it. Soft-RoCE counts C(packets); C(other_packets) are those of the interface that are not its
+      own.
   type: list
   elements: dict
   returned: on success; after a failure it is in the report
   sample:
     - node: node01
-      rails: {rail0: 27389406}
+      rails:
+        rail0:
+          sent_bytes: 27389406
+          received_bytes: 27389406
+          device: mlx5_0:1
+          packets: null
+          tcp_bytes: 9120
+          other_packets: null
       elsewhere: {eth0: 14029}
 lanes:
   description: What UCX reported its endpoints run over, and how many ranks did.
@@ -250,10 +264,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils import (
     mpi_environment,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import (
-    figures,
     plan,
     session,
-    verdict,
+    traffic,
 )
 
 PROGRESS_DIRECTORY = Path("/run/baremetal-mpi-roce")
@@ -288,6 +301,7 @@ def nodes_of(directory: list) -> tuple:
             entry["name"],
             int(entry["slots"]),
             tuple(rail["interface"] for rail in entry.get("rails") or []),
+            tuple(float(rail.get("speed_gbps") or 0) for rail in entry.get("rails") or []),
             bound=bound_rails(entry),
             management=entry.get("management_address") or "",
         )
@@ -300,16 +314,14 @@ def bound_rails(entry: dict) -> tuple:
     """The rails that ranks of a node are given: with fewer slots than GPUs not all of them."""
     rails = mpi_environment.rails_from_model(entry.get("rails") or [])
     ranks = mpi_environment.rails_by_rank(rails, int(entry["slots"]))
-    given = {name for names in ranks for name in names}
+    given = {rail.interface for own in ranks for rail in own}
     return tuple(rail.interface for rail in rails if rail.interface in given)
 
 
 def request_of(params: dict) -> session.Request:
-    nodes = nodes_of(params["nodes"])
-    rails = max((len(node.rails) for node in nodes), default=0)
     return session.Request(
         plan=plan.Plan(
-            nodes=nodes,
+            nodes=nodes_of(params["nodes"]),
             transport=params["transport"],
             max_bytes=params["max_bytes"],
             size_step=params["size_step"],
@@ -329,10 +341,9 @@ def request_of(params: dict) -> session.Request:
         time_limit_s=params["time_limit_s"],
         bisect_runs=params["bisect_runs"],
         bisect_limit_s=params["bisect_limit_s"],
-        tolerances=verdict.Tolerances(
+        tolerances=traffic.Tolerances(
             params["management_bytes"], params["management_share"], params["min_busbw_gbytes_s"]
         ),
-        line_rate_gbytes_s=figures.line_rate_gbytes_s(rails, params["speed_gbps"]),
         virtual=machine.container() is not None,
     )
 
@@ -360,7 +371,6 @@ def main() -> None:
             "min_busbw_gbytes_s": {"type": "float"},
             "management_bytes": {"type": "int", "default": 1048576},
             "management_share": {"type": "float", "default": 0.02},
-            "speed_gbps": {"type": "float", "default": 0},
             "program_sha256": {"type": "str", "default": ""},
             "run_id": {"type": "str", "default": ""},
             "report_directory": {"type": "path"},

@@ -189,10 +189,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils import (
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     Check,
-    as_dicts,
     compare,
-    failure_message,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ending import end
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import (
     HEADER,
     FilePlan,
@@ -254,28 +253,22 @@ def main() -> None:
         *read_back(plans, wanted, arguments["format"], module.check_mode),
         *names(membership, module.check_mode),
     ]
-    result = {
-        "changed": any(each.changed for each in plans),
-        "diff": diffs(plans),
-        "layer": LAYER,
-        "checks": as_dicts(checks),
-        "hostfile": arguments["path"],
-        "hosts": [entry.host for entry in wanted.entries],
-        "slots": wanted.slots,
-        "drained": list(wanted.drained),
-        # Ansible would send the whole directory back as part of the arguments.
-        "invocation": {
-            "module_args": {**arguments, "directory": f"{len(arguments['directory'])} hosts"}
-        },
-    }
-    message = failure_message(
+    end(
+        module,
         LAYER,
         checks,
         "Where names do not resolve: run the layer names on this host (--tags names).",
+        changed=any(each.changed for each in plans),
+        diff=diffs(plans),
+        hostfile=arguments["path"],
+        hosts=[entry.host for entry in wanted.entries],
+        slots=wanted.slots,
+        drained=list(wanted.drained),
+        # Ansible would send the whole directory back as part of the arguments.
+        invocation={
+            "module_args": {**arguments, "directory": f"{len(arguments['directory'])} hosts"}
+        },
     )
-    if message:
-        module.fail_json(msg=message, **result)
-    module.exit_json(**result)
 
 
 def plan(

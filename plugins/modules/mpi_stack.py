@@ -12,6 +12,8 @@ description:
   - Names every device, so that neither UCX nor Open MPI guesses one (a container bridge, say).
   - Ends by asking C(mpirun), C(ucx_info) and mpi4py what is installed and whether every rail can be
     used with the wanted transport.
+  - With the transport V(rc) it finds the RDMA device of each rail and the place of its RoCE v2 GID
+    that has the rail's own address, and marks traffic as the QoS contract says.
   - Installs nothing; the role P(baremetal.mpi_roce.mpi_stack#role) installs the distribution's
     packages first.
 options:
@@ -34,11 +36,11 @@ options:
         type: int
         required: true
       interface:
-        description: Management interface; not needed here, taken because the model has it.
+        description: Management interface, over which NCCL's ranks meet; may be empty.
         type: str
   rails:
     description:
-      - Rails of this host, as in C(cluster_rails); only C(interface) and C(gpu) are used.
+      - Rails of this host, as in C(cluster_rails); C(interface), C(gpu) and C(address) are used.
       - Empty on a launcher without rails.
     type: list
     elements: dict
@@ -47,6 +49,19 @@ options:
     description: MPI slots (ranks) of this host.
     type: int
     default: 0
+  gpus:
+    description: GPUs of this host. With some, V(rc) also offers UCX the ways to GPU memory it has.
+    type: int
+    default: 0
+  qos:
+    description:
+      - QoS contract, as in C(roce_qos); empty takes every default. Used with the transport V(rc).
+    type: dict
+    default: {}
+  user:
+    description: Account whose session proves how much memory may be locked; V(nobody) until it is.
+    type: str
+    default: nobody
   oversubscribe:
     description: Whether ranks share cores. They then yield while waiting and are not bound.
     type: bool
@@ -112,10 +127,13 @@ attributes:
 EXAMPLES = r"""
 - name: Tell MPI about this node
   baremetal.mpi_roce.mpi_stack:
-    transport: tcp
+    transport: rc
     management: "{{ cluster_management }}"
     rails: "{{ cluster_rails }}"
     slots: "{{ cluster_slots }}"
+    gpus: "{{ cluster_gpus | length }}"
+    qos: "{{ roce_qos }}"
+    user: "{{ cluster_mpi_user }}"
     mca_file: /etc/openmpi/openmpi-mca-params.conf
     profile: "{{ lookup('ansible.builtin.file', 'profile.sh') }}"
     programs:
@@ -155,10 +173,18 @@ environment:
   type: dict
   returned: always
   sample:
-    UCX_TLS: tcp,sm,self
-    UCX_NET_DEVICES: rail0,rail1
+    UCX_TLS: rc,ud,sm,self
+    UCX_NET_DEVICES: mlx5_0:1,mlx5_3:1
+rdma:
+  description: The RDMA port of each rail, and the place of its address in the GID table.
+  type: list
+  elements: dict
+  returned: when the transport is V(rc)
+  sample:
+    - {device: mlx5_0, port: 1, gid_index: 3, interface: rail0}
 """
 
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -167,17 +193,37 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils import (
     commands,
     files,
     mpi_environment,
+    mpi_rdma,
     mpi_versions,
+    qos,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ending import end
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import Machine, survey
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.limits import (
+    parse_proc,
+)
+
+LAYER = "mpi"
+NCCL_FILE = Path("/etc/nccl.conf")
+REMEDY = (
+    "Check that the packages are installed (mpi_stack_packages) and that the rails are up "
+    "(--tags rails), then run --tags mpi again."
 )
 
 
+@dataclass(frozen=True)
+class Rdma:
+    """What was found of RDMA before anything is written; empty where it is not asked for."""
+
+    machine: Machine = field(default_factory=Machine)
+    ucx: mpi_versions.Ucx = field(default_factory=mpi_versions.Ucx)
+    lacking: tuple = ()
+    """A check for each rail that cannot be used."""
+
+
 def wanted(params: dict) -> mpi_environment.Settings:
-    """The module's arguments as settings, with the devices this host really has."""
-    rails = mpi_environment.with_devices(
-        mpi_environment.rails_from_model(params["rails"]),
-        params["transport"],
-        mpi_environment.rdma_devices(),
-    )
+    """The module's arguments as settings, before anything is known of this host's devices."""
+    rails = mpi_environment.rails_from_model(params["rails"])
     management = params["management"]
     return mpi_environment.Settings(
         layout=mpi_environment.Layout(
@@ -192,6 +238,8 @@ def wanted(params: dict) -> mpi_environment.Settings:
         transport=params["transport"],
         rails=tuple(rails),
         slots=params["slots"],
+        management_interface=management["interface"] or "",
+        contract=qos.read_contract(params["qos"]),
         oversubscribe=params["oversubscribe"],
         tree_spawn=params["tree_spawn"],
         concurrent_launches=params["concurrent_launches"],
@@ -200,17 +248,46 @@ def wanted(params: dict) -> mpi_environment.Settings:
     )
 
 
-def plan(settings: mpi_environment.Settings, params: dict) -> list[files.FilePlan]:
-    environment = mpi_environment.environment(settings)
+def with_rdma(
+    settings: mpi_environment.Settings, params: dict, check_mode: bool
+) -> tuple[mpi_environment.Settings, Rdma]:
+    """The settings with the RDMA devices of this host, and what its UCX can do."""
+    if settings.transport != "rc":
+        return settings, Rdma()
+    machine = survey()
+    rails, lacking = mpi_rdma.with_ports(settings.rails, machine, check_mode=check_mode)
+    ucx = mpi_versions.read_ucx(commands.run)
+    offered = tuple(one for one in mpi_environment.CUDA_TRANSPORTS if one in ucx.transports)
+    settings = replace(
+        settings,
+        rails=tuple(rails),
+        cuda=offered if params["gpus"] else (),
+        reachability_mode=ucx.knows(mpi_environment.REACHABILITY.removeprefix("UCX_IB_")),
+    )
+    return settings, Rdma(machine, ucx, tuple(lacking))
+
+
+def refuse(module: AnsibleModule, lacking: tuple) -> None:
+    """Half the rails would be a cluster that is slow and does not say why: write nothing."""
+    lines = "\n  ".join(check.line() for check in lacking)
+    module.fail_json(
+        msg=f"mpi: nothing was written: {len(lacking)} rail(s) cannot be used for rc:\n  {lines}",
+        layer=LAYER,
+        checks=checks.as_dicts(lacking),
+    )
+
+
+def plan(settings: mpi_environment.Settings, rdma: Rdma, params: dict) -> list[files.FilePlan]:
     plans = [
-        files.plan_file(
-            Path(mpi_environment.ENVIRONMENT_FILE),
-            files.with_header(mpi_environment.environment_text(environment)),
-        ),
         files.plan_file(
             Path(mpi_environment.PROFILE_FILE), files.with_header(params["profile"].rstrip() + "\n")
         ),
     ]
+    if not rdma.lacking:
+        # In check mode a device may be yet to come, and with it what this file will say.
+        environment = mpi_environment.environment_text(mpi_environment.environment(settings))
+        path = Path(mpi_environment.ENVIRONMENT_FILE)
+        plans.insert(0, files.plan_file(path, files.with_header(environment)))
     for name, content in sorted(params["programs"].items()):
         path = Path(mpi_environment.PROGRAM_DIRECTORY) / name
         plans.append(files.plan_file(path, content.rstrip() + "\n", mode=0o755))
@@ -222,7 +299,7 @@ def plan(settings: mpi_environment.Settings, params: dict) -> list[files.FilePla
 
 
 def readback(
-    settings: mpi_environment.Settings, params: dict, check_mode: bool
+    settings: mpi_environment.Settings, rdma: Rdma, params: dict, changed: bool, check_mode: bool
 ) -> tuple[list[checks.Check], mpi_versions.Installed]:
     mca_file = Path(settings.layout.mca_file)
     found = mpi_environment.effective_parameters(files.plan_file(mca_file, None).before or "")
@@ -235,7 +312,7 @@ def readback(
             check_mode=check_mode,
             reason="written by something else as well",
         )
-        for one in plan(settings, params)
+        for one in plan(settings, rdma, params)
     ]
     result += [
         checks.compare(
@@ -248,11 +325,53 @@ def readback(
         )
         for name, value in mpi_environment.parameters(settings).items()
     ]
-    installed = mpi_versions.read(commands.run, params["python"])
+    # What UCX said before is what it says now, unless what it was asked with has changed.
+    said = rdma.ucx if settings.transport == "rc" and (check_mode or not changed) else None
+    installed = mpi_versions.read(commands.run, params["python"], said)
     result += mpi_versions.readback(
         installed, settings.rails, settings.transport, check_mode=check_mode
     )
+    if settings.transport == "rc":
+        result += rdma_readback(settings, rdma, installed.ucx, params, check_mode)
     return result, installed
+
+
+def rdma_readback(
+    settings: mpi_environment.Settings,
+    rdma: Rdma,
+    ucx: mpi_versions.Ucx,
+    params: dict,
+    check_mode: bool,
+) -> list[checks.Check]:
+    """What rc needs of this host, beyond what is installed."""
+    there = files.plan_file(Path(mpi_environment.ENVIRONMENT_FILE), None).before or ""
+    environment = mpi_environment.parse_environment(there)
+    rails, machine = settings.rails, rdma.machine
+    result = list(rdma.lacking)
+    result += mpi_rdma.readback(rails, machine, settings.slots, environment, check_mode=check_mode)
+    if rails and settings.contract is not None:
+        result += mpi_rdma.contract_checks(
+            settings.contract, rails, environment, ucx.settings, check_mode=check_mode
+        )
+        result += mpi_rdma.nccl_file_checks(
+            files.plan_file(NCCL_FILE, None).before or "", environment
+        )
+        result.append(memlock(params["user"], check_mode))
+    return result + mpi_rdma.cuda_check(
+        params["gpus"], None if ucx.problem else settings.cuda, check_mode=check_mode
+    )
+
+
+def memlock(user: str, check_mode: bool) -> checks.Check:
+    """How much memory a session of `user` may lock, beside how much there is."""
+    known = commands.run(["id", "-u", user], check=False).rc == 0
+    user = user if known else "nobody"
+    limits = commands.run(["runuser", "-u", user, "--", "cat", "/proc/self/limits"]).stdout
+    first = Path("/proc/meminfo").read_text(encoding="ascii").split("\n", 1)[0]
+    memory = int(first.split()[1]) * 1024
+    return mpi_rdma.memlock_check(
+        parse_proc(limits).get("memlock"), memory, user, check_mode=check_mode
+    )
 
 
 def main() -> None:
@@ -270,6 +389,9 @@ def main() -> None:
             },
             "rails": {"type": "list", "elements": "dict", "default": []},
             "slots": {"type": "int", "default": 0},
+            "gpus": {"type": "int", "default": 0},
+            "qos": {"type": "dict", "default": {}},
+            "user": {"type": "str", "default": "nobody"},
             "oversubscribe": {"type": "bool", "default": False},
             "tree_spawn": {"type": "bool", "default": False},
             "concurrent_launches": {"type": "int", "default": 128},
@@ -286,32 +408,28 @@ def main() -> None:
         supports_check_mode=True,
     )
     try:
-        settings = wanted(module.params)
-        plans = plan(settings, module.params)
+        settings, rdma = with_rdma(wanted(module.params), module.params, module.check_mode)
+        if checks.failures(rdma.lacking):
+            refuse(module, rdma.lacking)
+        plans = plan(settings, rdma, module.params)
         changed = any(one.changed for one in plans)
         if not module.check_mode:
             for one in plans:
                 one.apply()
-        found, installed = readback(settings, module.params, module.check_mode)
+        found, installed = readback(settings, rdma, module.params, changed, module.check_mode)
     except (mpi_environment.SettingsError, commands.CommandError, OSError, ValueError) as error:
-        module.fail_json(msg=f"mpi: {error}", layer="mpi", checks=[])
-    result = {
-        "changed": changed,
-        "diff": files.diffs(plans),
-        "layer": "mpi",
-        "checks": checks.as_dicts(found),
-        "versions": installed.versions(),
-        "environment": mpi_environment.environment(settings),
-    }
-    failure = checks.failure_message(
-        "mpi",
+        module.fail_json(msg=f"mpi: {error}", layer=LAYER, checks=[])
+    end(
+        module,
+        LAYER,
         found,
-        "Check that the packages are installed (mpi_stack_packages) and that the rails are up "
-        "(--tags rails), then run --tags mpi again.",
+        REMEDY,
+        changed=changed,
+        diff=files.diffs(plans),
+        versions=installed.versions(),
+        environment=mpi_environment.environment(settings),
+        rdma=[asdict(rail.rdma) for rail in settings.rails if rail.rdma is not None],
     )
-    if failure:
-        module.fail_json(msg=failure, **result)
-    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -32,10 +32,6 @@ def test_one_rank_has_no_bus() -> None:
     assert figures.figure(4, [1.0], 1)["busbw_gbytes_s"] == 0
 
 
-def test_line_rate_of_the_reference() -> None:
-    assert figures.line_rate_gbytes_s(8, 800) == 800
-
-
 def result(**changes: object) -> dict:
     by_size = [figures.figure(4, [10.0], 32), figures.figure(1 << 20, [40000.0], 32)]
     base = {
@@ -85,3 +81,29 @@ def test_units() -> None:
     assert table.rate_text(391.2) == "391.20 GB/s"
     assert table.rate_text(0.0207) == "20.70 MB/s"
     assert table.rate_text(0.0000421) == "42.10 kB/s"
+
+
+RAILS = [
+    {
+        "rail": f"rail{k}",
+        "nodes": 4,
+        "sent_bytes": (5 + 40 * k) << 20,
+        "tcp_bytes": 100 * k or None,
+        "gbps": 0.012 + 30 * k,
+        "speed_gbps": 400.0 if k else None,
+    }
+    for k in (0, 1)
+]
+
+
+def test_each_rail_stands_beside_its_line_rate_and_what_should_not_be_there() -> None:
+    totals = {"sent_bytes_per_node": 50 << 20, "least_bytes_per_node": 25 << 20}
+    found = table.lines(result(transport="rc", rails=RAILS, **totals))
+    head, first, second, told = found[5:9]
+    assert " ".join(head.split()) == "rail sent by RDMA mean line rate beside RDMA"
+    assert " ".join(first.split()) == "rail0 5.00 MiB 12 Mb/s not known not counted"
+    assert " ".join(second.split()) == "rail1 45.00 MiB 30.012 Gb/s 400 Gb/s 100 B"
+    assert len(head) == len(first) == len(second)
+    assert told == "  each of 4 nodes sent 50.00 MiB or more; at least 25.00 MiB are expected"
+    plain = table.lines(result(rails=RAILS, **totals))
+    assert "RDMA" not in "".join(plain), "over TCP nothing is beside it"

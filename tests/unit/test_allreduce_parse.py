@@ -35,6 +35,18 @@ def test_records_among_other_lines() -> None:
             "ep_cfg[1]: tag(rc_verbs/rxe0:1 rc_verbs/rxe1:1);",
             (Lane("rc_verbs", "rxe0:1"), Lane("rc_verbs", "rxe1:1")),
         ),
+        # Recorded from UCX 1.13.1 over Soft-RoCE, ranks that have both rails: inside a node too.
+        ("ep_cfg[0]: tag(self/memory0 cma/memory rc_verbs/rxe0:1)", ()),
+        ("ep_cfg[1]: tag(sysv/memory cma/memory rc_verbs/rxe0:1)", ()),
+        # As 1.18 and later print it: one or more uses, and a lane that only asks for signs of life.
+        (
+            "ucp_context_0 inter-node cfg#2 tag(rc_verbs/rxe1:1) ka(ud_verbs/rxe1:1)",
+            (Lane("rc_verbs", "rxe1:1"),),
+        ),
+        (
+            "0x5581e0 inter-node cfg#5 tag(rc_mlx5/mlx5_0:1 rc_mlx5/mlx5_1:1) am(ud_mlx5/mlx5_0:1)",
+            (Lane("rc_mlx5", "mlx5_0:1"), Lane("rc_mlx5", "mlx5_1:1"), Lane("ud_mlx5", "mlx5_0:1")),
+        ),
         ("ucp_context_0 self cfg#0 tag(self/memory cma/memory)", ()),
         (
             "ucp_context_0 intra-node cfg#4 tag(sysv/memory cma/memory rc_mlx5/mlx5_3:1)",

@@ -9,7 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import verdict
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import (
+    records as reports,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import traffic, verdict
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.hosts import Swept
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.plan import Node, Plan
 
@@ -58,7 +61,7 @@ Records = list[dict[str, Any]]
 def judged(
     change: Callable[[Records], object] = lambda records: None,
     plan: Plan = PLAN,
-    tolerances: verdict.Tolerances = verdict.Tolerances(),  # noqa: B008, RUF100
+    tolerances: traffic.Tolerances = traffic.Tolerances(),  # noqa: B008, RUF100
 ) -> dict[str, Any]:
     """The checks by name after `change`; of several of a name the failed one."""
     records = copy.deepcopy(SOUND)
@@ -120,7 +123,7 @@ def test_each_fault_fails_its_own_check(
 
 def test_asked_for_rc_and_got_tcp_is_a_failure() -> None:
     found = judged(plan=Plan(PLAN.nodes, "rc"))
-    assert failed(found) == {"transport"}
+    assert failed(found) == {"transport", "rails_traffic"}
     assert found["transport"].wanted == "rc"
     assert found["transport"].found == "tcp"
 
@@ -129,16 +132,62 @@ DEVICES = (("mlx5_0:1", "rail0"), ("mlx5_1:1", "rail1"), ("mlx5_8:1", "storage0"
 RDMA = Plan(tuple(replace(node, devices=DEVICES) for node in PLAN.nodes), "rc")
 
 
-def over_rdma(second: str) -> Callable[[Records], object]:
+def over_rdma(second: str = "mlx5_1:1") -> Callable[[Records], object]:
+    """A run over real adapters: their ports count, and the kernel's interfaces see nothing."""
+
     def change(records: Records) -> None:
         records[LANE0]["text"] = "x inter-node cfg#2 tag(rc_mlx5/mlx5_0:1)"
         records[LANE1]["text"] = f"x inter-node cfg#2 tag(rc_mlx5/{second})"
+        for host in (records[HOST1], records[HOST2]):
+            host["counters"].update(rail0=[1000, 900], rail1=[1000, 900])
+            host["tcp"] = {}
+            host["rdma"] = {
+                "mlx5_0:1": {"interface": "rail0", "bytes": [HALF, HALF]},
+                "mlx5_1:1": {"interface": "rail1", "bytes": [HALF, HALF]},
+                "mlx5_8:1": {"interface": "storage0", "bytes": [0, 0]},
+            }
+
+    return change
+
+
+SOFT_DEVICES = (("rxe0:1", "rail0"), ("rxe1:1", "rail1"))
+SOFT = Plan(tuple(replace(node, devices=SOFT_DEVICES) for node in PLAN.nodes), "rc")
+PACKETS = HALF // 1024
+
+
+def over_soft_roce(records: Records) -> None:
+    """A run over Soft-RoCE: it counts packets, and the kernel's interfaces count them as well."""
+    records[LANE0]["text"] = "  ep_cfg[2]: tag(rc_verbs/rxe0:1)"
+    records[LANE1]["text"] = "  ep_cfg[2]: tag(rc_verbs/rxe1:1)"
+    for host in (records[HOST1], records[HOST2]):
+        host["tcp"] = {"rail0": [600, 400]}
+        host["rdma"] = {
+            f"rxe{k}:1": {
+                "interface": f"rail{k}",
+                "packets": [PACKETS, PACKETS],
+                "interface_packets": [PACKETS + 12, PACKETS + 9],
+            }
+            for k in (0, 1)
+        }
+
+
+def then(
+    first: Callable[[Records], object], second: Callable[[Records], object]
+) -> Callable[[Records], object]:
+    def change(records: Records) -> None:
+        first(records)
+        second(records)
 
     return change
 
 
 def test_rc_by_any_driver_is_rc() -> None:
-    assert failed(judged(over_rdma("mlx5_1:1"), plan=RDMA)) == set()
+    found = judged(over_rdma(), plan=RDMA)
+    assert failed(found) == set()
+    assert "rails_tcp" in found
+    soft = judged(over_soft_roce, plan=SOFT)
+    assert failed(soft) == set()
+    assert soft["transport"].reason == "rc_verbs"
 
 
 def test_rc_over_a_device_that_is_no_rail_is_a_failure() -> None:
@@ -151,17 +200,100 @@ def test_rc_over_a_device_nobody_knows_is_a_failure() -> None:
     found = judged(over_rdma("mlx5_9:1"), plan=RDMA)
     assert failed(found) == {"transport"}
     assert found["transport"].reason.startswith("mlx5_9:1 is behind no interface")
-    assert failed(judged(over_rdma("mlx5_1:1"), plan=Plan(PLAN.nodes, "rc"))) == {"transport"}
+    assert failed(judged(over_rdma(), plan=Plan(PLAN.nodes, "rc"))) == {"transport"}
 
 
 def test_rdma_bytes_of_what_is_no_rail_count_as_elsewhere() -> None:
     def change(records: Records) -> None:
-        over_rdma("mlx5_1:1")(records)
-        records[HOST1]["counters"]["rdma:storage0"] = [2 * VOLUME, 2 * VOLUME]
+        over_rdma()(records)
+        records[HOST1]["rdma"]["mlx5_8:1"]["bytes"] = [2 * VOLUME, 2 * VOLUME]
 
     found = judged(change, plan=RDMA)
     assert failed(found) == {"management_traffic"}
-    assert "node01 rdma:storage0: 16.00 MiB" in found["management_traffic"].reason
+    assert "node01 mlx5_8:1 (storage0): 16.00 MiB" in found["management_traffic"].reason
+
+
+def of_node01(**changes: Any) -> Callable[[Records], object]:
+    def change(records: Records) -> None:
+        records[HOST1].update(changes)
+
+    return change
+
+
+def test_with_rc_bytes_of_the_kernels_interface_are_no_rdma() -> None:
+    """All of it went over TCP, whatever UCX said of its endpoints: both sides of it show."""
+
+    def change(records: Records) -> None:
+        for host in (records[HOST1], records[HOST2]):
+            host["counters"].update(rail0=[HALF, HALF], rail1=[HALF, HALF])
+            for counted in host["rdma"].values():
+                counted["bytes"] = [0, 0]
+
+    found = judged(then(over_rdma(), change), plan=RDMA)
+    assert failed(found) == {"rails_traffic", "rails_tcp"}
+    assert "node01 sent 0.00 MiB over its rails" in found["rails_traffic"].reason
+    assert "node01 rail0: 4.00 MiB beside RDMA" in found["rails_tcp"].reason
+
+
+def test_tcp_over_a_soft_roce_rail_is_seen_by_its_sockets() -> None:
+    """Soft-RoCE packets pass the kernel's interface as well: its bytes alone prove nothing."""
+
+    def change(records: Records) -> None:
+        for host in (records[HOST1], records[HOST2]):
+            host["tcp"] = {"rail1": [HALF, HALF]}
+
+    found = judged(then(over_soft_roce, change), plan=SOFT)
+    assert failed(found) == {"rails_traffic", "rails_tcp"}
+    assert "node02 rail1: 4.00 MiB beside RDMA" in found["rails_tcp"].reason
+    assert "nothing went over rail1" in found["rails_traffic"].reason
+
+
+def test_packets_of_nobody_on_a_soft_roce_rail_are_found() -> None:
+    def change(records: Records) -> None:
+        records[HOST2]["rdma"]["rxe0:1"]["interface_packets"] = [3 * PACKETS, PACKETS]
+
+    found = judged(then(over_soft_roce, change), plan=SOFT)
+    assert "rails_tcp" in failed(found)
+    assert found["rails_tcp"].reason == "node02 rail0: 8192 packets that are not rxe0:1's"
+
+
+def test_a_soft_roce_device_that_sent_nothing_moved_nothing() -> None:
+    def change(records: Records) -> None:
+        records[HOST1]["rdma"]["rxe1:1"]["packets"] = [0, 0]
+
+    found = judged(then(over_soft_roce, change), plan=SOFT)
+    assert {"rails_traffic", "rails_tcp"} <= failed(found)
+    assert "node01: nothing went over rail1" in found["rails_traffic"].reason
+
+
+def test_what_nobody_counted_is_not_passed() -> None:
+    uncounted = judged(then(over_soft_roce, of_node01(tcp=None)), plan=SOFT)
+    assert failed(uncounted) == {"rails_tcp"}
+    assert "node01 rail0: its TCP could not be counted" in uncounted["rails_tcp"].reason
+    missing = judged(then(over_soft_roce, of_node01(rdma={})), plan=SOFT)
+    assert failed(missing) == {"rails_traffic"}
+    assert "node01: no RDMA device counted for rail0" in missing["rails_traffic"].reason
+
+
+def test_each_rail_is_told_beside_its_line_rate() -> None:
+    nodes = tuple(replace(node, speeds=(400.0, 400.0)) for node in RDMA.nodes)
+    records = copy.deepcopy(SOUND)
+    over_rdma()(records)
+    records[HOST2]["rdma"]["mlx5_0:1"]["bytes"] = [HALF // 2, 2 * HALF]
+    records[END]["window_s"] = 0.5
+    found = traffic.by_rail(Plan(nodes, "rc"), records)
+    assert [one["rail"] for one in found] == ["rail0", "rail1"]
+    assert found[0] == {
+        "rail": "rail0",
+        "nodes": 2,
+        "sent_bytes": HALF // 2,
+        "tcp_bytes": 1000,
+        "gbps": round(HALF // 2 * 8 / 0.5 / 1e9, 6),
+        "speed_gbps": 400.0,
+    }
+    assert traffic.least_sent(Plan(nodes, "rc"), records) == HALF // 2 + HALF
+    plain = traffic.by_rail(PLAN, SOUND)
+    assert (plain[0]["tcp_bytes"], plain[0]["gbps"], plain[0]["speed_gbps"]) == (None, None, None)
 
 
 def test_no_endpoint_between_the_nodes_is_a_failure() -> None:
@@ -285,25 +417,11 @@ def test_an_idle_rail_is_named_when_ranks_are_bound() -> None:
     assert failed(judged(change, plan=unbound)) == set()
 
 
-def test_rdma_bytes_pass_the_kernel_interface_by() -> None:
-    def change(records: Records) -> None:
-        for index in (HOST1, HOST2):
-            records[index]["counters"] = {
-                "rail0": [0, 0],
-                "rail1": [0, 0],
-                "rdma:rail0": [HALF, HALF],
-                "rdma:rail1": [HALF, HALF],
-                "mgmt0": [100, 100],
-            }
-
-    assert failed(judged(change)) == set()
-
-
 def test_a_threshold_is_kept_or_not() -> None:
     best = 1048576 / 1050 / 1000 * 2 * 3 / 4
-    kept = judged(tolerances=verdict.Tolerances(min_busbw_gbytes_s=best - 0.01))
+    kept = judged(tolerances=traffic.Tolerances(min_busbw_gbytes_s=best - 0.01))
     assert kept["threshold"].status == "ok"
-    missed = judged(tolerances=verdict.Tolerances(min_busbw_gbytes_s=best + 0.01))
+    missed = judged(tolerances=traffic.Tolerances(min_busbw_gbytes_s=best + 0.01))
     assert failed(missed) == {"threshold"}
     assert missed["threshold"].found == round(best, 9)
 
@@ -339,4 +457,4 @@ def test_orphans() -> None:
 
 
 def test_a_long_list_says_how_much_more_there_is() -> None:
-    assert verdict.listed([str(n) for n in range(8)]) == "0; 1; 2; 3; 4; and 3 more"
+    assert reports.listed([str(n) for n in range(8)]) == "0; 1; 2; 3; 4; and 3 more"

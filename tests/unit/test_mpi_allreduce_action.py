@@ -26,7 +26,14 @@ def test_only_what_is_used_is_sent() -> None:
         "gpus": 8,
         "drained": False,
         "rails": [
-            {"interface": "rail0", "address": "10.1.0.1", "network": "10.1.0.0/24", "gpu": 0}
+            {
+                "rail": 0,
+                "interface": "rail0",
+                "address": "10.1.0.1",
+                "network": "10.1.0.0/24",
+                "speed_gbps": 800,
+                "gpu": 0,
+            }
         ],
     }
     assert action._needed(entry) == {
@@ -35,7 +42,7 @@ def test_only_what_is_used_is_sent() -> None:
         "slots": 8,
         "drained": False,
         "management_address": "10.0.0.1",
-        "rails": [{"interface": "rail0", "gpu": 0}],
+        "rails": [{"rail": 0, "interface": "rail0", "gpu": 0, "speed_gbps": 800}],
     }
 
 
@@ -57,7 +64,10 @@ def test_only_rails_that_a_rank_is_given_are_expected_to_carry_something() -> No
         "management_address": "10.0.0.1",
         "rails": [{"interface": f"rail{number}", "gpu": number} for number in range(4)],
     }
+    for rail in entry["rails"]:
+        rail["speed_gbps"] = 400
     node = module.nodes_of([action._needed(entry)])[0]
+    assert node.line_rate_gbytes_s == 200
     assert node.rails == ("rail0", "rail1", "rail2", "rail3")
     assert node.bound == ("rail0", "rail1")
     assert node.management == "10.0.0.1"
@@ -100,16 +110,13 @@ def test_an_answer_is_passed_on_without_ansibles_job() -> None:
     assert action._result(text) == {"changed": False, "layer": "smoke"}
 
 
-def test_the_report_is_saved_whole_and_as_the_latest(tmp_path: Path) -> None:
+def test_the_report_has_the_result_without_the_arguments(tmp_path: Path) -> None:
     found = {"figures": {"ranks": 4}, "invocation": {"module_args": {}}, "layer": "smoke"}
-    path = Path(action._save(tmp_path / "reports/virtual", found))
-    saved = json.loads(path.read_text(encoding="utf-8"))
-    assert saved.pop("made") in path.name
+    result: dict[str, str] = {}
+    action.ActionModule._report(None, tmp_path, found, result)
+    saved = json.loads((tmp_path / "smoke-latest.json").read_text(encoding="utf-8"))
+    assert saved.pop("made") in result["report"]
     assert saved == {"figures": {"ranks": 4}, "layer": "smoke"}
-    latest = path.parent / "smoke-latest.json"
-    assert latest.read_text(encoding="utf-8") == path.read_text(encoding="utf-8")
-    assert sorted(one.name for one in path.parent.iterdir()) == [path.name, "smoke-latest.json"]
-    assert latest.stat().st_mode & 0o777 == 0o644
 
 
 def test_seconds_survive_what_the_module_will_refuse() -> None:

@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils import files
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi_environment import (
     LAUNCH_AGENT,
+    REACHABILITY,
     Layout,
     Rail,
     Settings,
@@ -17,14 +20,17 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi_environment
     effective_parameters,
     environment,
     environment_text,
+    gid_indexes_by_rank,
     management_network,
     parameter_lines,
     parameters,
     parse_environment,
     rails_by_rank,
     rails_from_model,
-    rdma_devices,
-    with_devices,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
+    RdmaPort,
+    read_contract,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,12 +51,69 @@ def test_a_node_gets_every_device_by_name() -> None:
     assert found["UCX_TLS"] == "tcp,sm,self"
 
 
+def rdma_rails(indexes: Sequence[int], planes: int = 1) -> tuple[Rail, ...]:
+    """Rails over RDMA with their addresses at these places, rail by rail, plane by plane."""
+    return tuple(
+        Rail(f"rail{k}", k // planes, rdma=RdmaPort(f"mlx5_{k}", 1, index, f"rail{k}"))
+        for k, index in enumerate(indexes)
+    )
+
+
+def over_rdma(rails: Sequence[Rail], slots: int, **changes: object) -> dict[str, str]:
+    contract = read_contract({})
+    base = Settings(LAYOUT, "10.10.0.0/22", "rc", tuple(rails), slots, contract=contract)
+    return environment(replace(base, **changes))
+
+
 def test_rc_never_offers_tcp_to_fall_back_to() -> None:
-    devices = {rail.interface: f"mlx5_{rail.gpu}:1" for rail in RAILS}
-    rails = tuple(with_devices(RAILS, "rc", devices))
-    found = environment(Settings(LAYOUT, "10.10.0.0/22", "rc", rails, 8))
+    found = over_rdma(rdma_rails([3] * 8), 8)
     assert found["UCX_TLS"].split(",") == ["rc", "ud", "sm", "self"]
     assert found["UCX_NET_DEVICES"].startswith("mlx5_0:1,mlx5_1:1,")
+    assert found["UCX_RC_MAX_NUM_EPS"] == "inf", "or UCX leaves rc for ud beyond 256 ranks"
+
+
+def test_rc_is_marked_as_the_contract_says() -> None:
+    found = over_rdma(rdma_rails([3, 3]), 2)
+    assert found["UCX_IB_TRAFFIC_CLASS"] == str(read_contract({}).traffic_class_byte)
+    other = read_contract({"roce": {"dscp": 24}})
+    found = over_rdma(rdma_rails([3, 3]), 2, contract=other)
+    assert found["UCX_IB_TRAFFIC_CLASS"] == found["NCCL_IB_TC"] == "98"
+    assert found["UCX_IB_GID_INDEX"] == found["NCCL_IB_GID_INDEX"] == "3"
+    assert "UCX_IB_TRAFFIC_CLASS" not in environment(NODE), "TCP is not marked by UCX"
+
+
+def test_ways_to_gpu_memory_stand_behind_rc() -> None:
+    found = over_rdma(rdma_rails([3]), 1, cuda=("cuda_copy", "cuda_ipc"))
+    assert found["UCX_TLS"] == "rc,ud,sm,self,cuda_copy,cuda_ipc"
+
+
+def test_a_ucx_that_looks_for_routes_is_told_not_to() -> None:
+    assert over_rdma(rdma_rails([3]), 1, reachability_mode=True)[REACHABILITY] == "all"
+    assert REACHABILITY not in over_rdma(rdma_rails([3]), 1)
+
+
+def test_nccl_meets_on_management_where_its_interface_is_known() -> None:
+    assert "NCCL_SOCKET_IFNAME" not in over_rdma(rdma_rails([3]), 1)
+    found = over_rdma(rdma_rails([3]), 1, management_interface="mgmt0")
+    assert found["NCCL_SOCKET_IFNAME"] == "=mgmt0"
+
+
+def test_rails_with_other_gid_indexes_are_told_rank_by_rank() -> None:
+    found = over_rdma(rdma_rails([3, 5]), 4)
+    assert found["UCX_IB_GID_INDEX"] == "auto"
+    assert found["MPI_ROCE_GID_INDEXES_BY_RANK"] == "3 5 3 5"
+    alone = over_rdma(rdma_rails([3, 5]), 1)
+    assert alone["MPI_ROCE_GID_INDEXES_BY_RANK"] == "3", "rail 1 has no rank, and still differs"
+
+
+def test_planes_of_one_rank_with_other_gid_indexes_are_refused() -> None:
+    with pytest.raises(SettingsError, match=r"local rank 1 .* \(3 on rail2, 5 on rail3\)"):
+        over_rdma(rdma_rails([3, 3, 3, 5], planes=2), 2)
+
+
+def test_large_messages_use_all_planes_of_a_rail() -> None:
+    assert over_rdma(rdma_rails([3] * 8, planes=4), 2)["UCX_MAX_RNDV_RAILS"] == "4"
+    assert "UCX_MAX_RNDV_RAILS" not in over_rdma(rdma_rails([3] * 4, planes=2), 2)
 
 
 def test_a_launcher_without_rails_names_no_device() -> None:
@@ -106,37 +169,29 @@ def test_unknown_transport_and_double_rail_are_refused() -> None:
         rails_from_model([{"interface": "rail0"}, {"rail": 1}])
 
 
-def test_rc_without_an_rdma_device_says_which_rail_and_the_way_out() -> None:
-    with pytest.raises(SettingsError, match=r"rail1 has no RDMA device.*transport to tcp"):
-        with_devices([Rail("rail0"), Rail("rail1")], "rc", {"rail0": "mlx5_0:1"})
-    assert with_devices([Rail("rail0")], "tcp", {}) == [Rail("rail0")]
-
-
 def test_management_network_of_an_address() -> None:
     assert management_network("10.10.1.7", 22) == "10.10.0.0/22"
     assert management_network("fd00::7", 64) == "fd00::/64"
 
 
-def test_rdma_devices_are_found_by_their_interface(tmp_path: Path) -> None:
-    for device, interface in (("mlx5_3", "rail1"), ("rxe0", "rail0")):
-        table = tmp_path / f"class/infiniband/{device}/ports/1/gid_attrs/ndevs"
-        table.mkdir(parents=True)
-        (table / "0").write_text(interface + "\n")
-    assert rdma_devices(tmp_path) == {"rail0": "rxe0:1", "rail1": "mlx5_3:1"}
-    assert rdma_devices(tmp_path / "nothing") == {}
+def names_by_rank(rails: Sequence[Rail], slots: int) -> list[list[str]]:
+    return [[rail.interface for rail in own] for own in rails_by_rank(rails, slots)]
 
 
 def test_a_rank_gets_the_rail_of_its_gpu() -> None:
     crossed = [Rail("rail0", 1), Rail("rail1", 0)]
-    assert rails_by_rank(crossed, 2) == [["rail1"], ["rail0"]]
+    assert names_by_rank(crossed, 2) == [["rail1"], ["rail0"]]
     planes = [Rail("rail0p0", 0), Rail("rail0p1", 0), Rail("rail1p0", 1), Rail("rail1p1", 1)]
-    assert rails_by_rank(planes, 2) == [["rail0p0", "rail0p1"], ["rail1p0", "rail1p1"]]
+    assert names_by_rank(planes, 4)[2] == ["rail0p0", "rail0p1"], "planes stay together"
+    unpaired = [replace(rail, gpu=None, number=rail.gpu) for rail in planes]
+    assert names_by_rank(unpaired, 2) == names_by_rank(planes, 2)
+    assert names_by_rank(planes, 2) == [["rail0p0", "rail0p1"], ["rail1p0", "rail1p1"]]
     assert rails_by_rank([], 4) == []
 
 
 @given(st.integers(1, 20), st.integers(1, 40), st.booleans())
 def test_every_rail_is_used_and_no_rank_is_without(rails: int, slots: int, gpus: bool) -> None:
-    found = rails_by_rank([Rail(f"r{k}", k if gpus else None) for k in range(rails)], slots)
+    found = names_by_rank([Rail(f"r{k}", k if gpus else None) for k in range(rails)], slots)
     assert len(found) == slots
     assert all(found)
     if slots >= rails or not gpus:
@@ -144,6 +199,45 @@ def test_every_rail_is_used_and_no_rank_is_without(rails: int, slots: int, gpus:
         assert len(used) == (rails if slots >= rails or rails >= slots else slots)
     sizes = [len(names) for names in found]
     assert max(sizes) - min(sizes) <= 1
+
+
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=8),
+    st.integers(1, 3),
+    st.integers(1, 20),
+    st.data(),
+)
+def test_every_rank_sends_from_the_address_of_its_rail(indexes, planes, slots, data) -> None:
+    """Rank to rails to environment: bound or not, what a rank is told fits each of its devices."""
+    rails = rdma_rails([index for index in indexes for _plane in range(planes)], planes)
+    found = over_rdma(rails, slots)
+    ports = {rail.ucx_device: rail.rdma for rail in rails}
+    rank = data.draw(st.integers(0, slots - 1))
+    bound = rail_bind(found, rank)
+    devices = bound["UCX_NET_DEVICES"].split(",")
+    assert devices
+    assert {ports[device].gid_index for device in devices} == {int(bound["UCX_IB_GID_INDEX"])}
+    gpus = {rails[list(ports).index(device)].gpu for device in devices}
+    assert gpus == {rank % len(indexes)}
+    assert len(devices) == planes, "all planes of the rail"
+    # And one that is not bound: one index for all rails, or UCX's own choice for each.
+    alike = len(set(indexes)) == 1
+    assert found["UCX_IB_GID_INDEX"] == (str(indexes[0]) if alike else "auto")
+
+
+def rail_bind(values: dict[str, str], rank: int) -> dict[str, str]:
+    """What a rank started through rail-bind has in its environment."""
+    own = {
+        "UCX_NET_DEVICES": values.get("MPI_ROCE_RAILS_BY_RANK", "").split(),
+        "UCX_IB_GID_INDEX": values.get("MPI_ROCE_GID_INDEXES_BY_RANK", "").split(),
+    }
+    values = {**values, **{key: words[rank % len(words)] for key, words in own.items() if words}}
+    devices = values["UCX_NET_DEVICES"].count(",") + 1
+    return {"UCX_MAX_RNDV_RAILS": str(devices), **values}
+
+
+def test_indexes_by_rank_are_none_without_rdma() -> None:
+    assert gid_indexes_by_rank([[Rail("rail0")], [Rail("rail1")]]) == []
 
 
 KEYS = st.from_regex(r"[A-Z][A-Z0-9_]{0,12}", fullmatch=True)
@@ -190,18 +284,35 @@ def test_the_profile_is_silent_without_its_file() -> None:
     assert sh((ROLE_FILES / "profile.sh").read_text() + "\necho $?") == "0\n"
 
 
-@pytest.mark.parametrize(("rank", "wanted"), [("0", "rail0"), ("1", "rail1,rail2"), ("2", "rail0")])
-def test_rail_bind_gives_a_rank_its_own_rails(rank: str, wanted: str) -> None:
+def bound(rank: int, values: dict[str, str]) -> dict[str, str]:
+    """The UCX variables of a program that the installed rail-bind has started."""
     found = subprocess.run(
-        ["/bin/sh", str(ROLE_FILES / "rail-bind"), "sh", "-c", 'echo "$UCX_NET_DEVICES"'],
-        env={
-            "PATH": "/usr/bin:/bin",
-            "OMPI_COMM_WORLD_LOCAL_RANK": rank,
-            "MPI_ROCE_RAILS_BY_RANK": "rail0 rail1,rail2",
-            "UCX_NET_DEVICES": "rail0,rail1,rail2",
-        },
+        ["/bin/sh", str(ROLE_FILES / "rail-bind"), "env"],
+        env={"PATH": "/usr/bin:/bin", "OMPI_COMM_WORLD_LOCAL_RANK": str(rank), **values},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert found.stdout == wanted + "\n"
+    pairs = dict(line.split("=", 1) for line in found.stdout.splitlines())
+    return {key: value for key, value in pairs.items() if key.startswith(("UCX_", "NCCL_"))}
+
+
+@pytest.mark.parametrize(("rank", "wanted"), [(0, "rail0"), (1, "rail1,rail2"), (2, "rail0")])
+def test_rail_bind_gives_a_rank_its_own_rails(rank: int, wanted: str) -> None:
+    values = {"MPI_ROCE_RAILS_BY_RANK": "rail0 rail1,rail2", "UCX_NET_DEVICES": "rail0,rail1,rail2"}
+    devices = str(len(wanted.split(",")))
+    assert bound(rank, values) == {"UCX_NET_DEVICES": wanted, "UCX_MAX_RNDV_RAILS": devices}
+    kept = bound(rank, {**values, "UCX_MAX_RNDV_RAILS": "4"})
+    assert kept["UCX_MAX_RNDV_RAILS"] == "4", "what the operator says stands"
+
+
+def test_rail_bind_gives_a_rank_the_gid_index_of_its_rail() -> None:
+    values = over_rdma(rdma_rails([3, 5, 5, 3]), 4)
+    for rank in range(6):
+        found = bound(rank, values)
+        assert found == {key: rail_bind(values, rank)[key] for key in found}
+        assert found["UCX_IB_GID_INDEX"] == ["3", "5", "5", "3"][rank % 4]
+
+
+def test_rail_bind_changes_nothing_without_rails() -> None:
+    assert bound(3, {"UCX_TLS": "tcp"}) == {"UCX_TLS": "tcp"}

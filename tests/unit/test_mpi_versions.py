@@ -16,10 +16,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi_versions im
     Installed,
     parse_mpirun_version,
     parse_ucx_devices,
+    parse_ucx_settings,
     parse_ucx_version,
     read,
     readback,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import RdmaPort
 
 UCX_INFO = """\
 # Version 1.13.1
@@ -83,6 +85,7 @@ def test_transports_of_each_device() -> None:
 def test_everything_answers() -> None:
     found = read(runner(ALL), "/usr/bin/python3")
     assert found.problems == {}
+    assert found.ucx.transports == {"self", "tcp", "rc_verbs", "rc_mlx5"}
     assert found.versions() == {
         "open_mpi": "4.1.4",
         "ucx": "1.13.1",
@@ -105,10 +108,30 @@ def test_a_rail_that_ucx_does_not_offer_fails_by_name() -> None:
 
 def test_an_rdma_device_has_to_offer_rc_and_a_netdev_does_not() -> None:
     found = read(runner(ALL), "/usr/bin/python3")
-    device = readback(found, [Rail("rail0", 0, "mlx5_0:1")], "rc")[-1]
+    rail = Rail("rail0", 0, rdma=RdmaPort("mlx5_0", 1, 3, "rail0"))
+    device = readback(found, [rail], "rc")[-1]
     assert device.status == "ok"
     plain = readback(found, [Rail("rail0")], "rc")[-1]
     assert (plain.status, plain.found) == ("failed", "tcp")
+
+
+def test_every_setting_of_ucx_is_read() -> None:
+    text = "#\n# x\nUCX_RC_VERBS_TRAFFIC_CLASS=106\nUCX_TLS=rc,ud\nUCX_EMPTY=\n"
+    assert parse_ucx_settings(text) == {
+        "UCX_RC_VERBS_TRAFFIC_CLASS": "106",
+        "UCX_TLS": "rc,ud",
+        "UCX_EMPTY": "",
+    }
+    found = read(runner({**ALL, "ucx_info": UCX_INFO + text}), "/usr/bin/python3")
+    assert found.ucx.knows("TRAFFIC_CLASS")
+    assert not found.ucx.knows("ROCE_REACHABILITY_MODE")
+
+
+def test_ucx_is_not_asked_again_when_it_has_just_spoken() -> None:
+    said = read(runner(ALL), "/usr/bin/python3").ucx
+    rest = {name: text for name, text in ALL.items() if name != "ucx_info"}
+    assert read(runner(rest), "/usr/bin/python3", said).ucx == said
+    assert "ucx" in read(runner(rest), "/usr/bin/python3").problems
 
 
 def test_what_does_not_answer_fails_and_says_why() -> None:

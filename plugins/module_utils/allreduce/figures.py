@@ -51,8 +51,3 @@ def figures(records: Iterable[Mapping[str, Any]], ranks: int) -> list[dict[str, 
 def best_busbw(found: Iterable[Mapping[str, Any]]) -> Optional[Mapping[str, Any]]:
     """The size that did best: the one a threshold is about."""
     return max(found, key=lambda one: float(one["busbw_gbytes_s"]), default=None)
-
-
-def line_rate_gbytes_s(rails: int, speed_gbps: float) -> float:
-    """What the rails of one node carry in each direction, in 10^9 bytes per second."""
-    return rails * speed_gbps / 8

@@ -60,8 +60,16 @@ if [ -n "$management" ]; then
     tell management "${name%%@*}"
   done
 fi
-cd /sys/class/infiniband 2>/dev/null && grep -sH . */ports/*/gid_attrs/ndevs/* |
-  sed -n 's|^\([^/]*\)/ports/\([^/]*\)/[^:]*:\(.*\)$|mpi-ready device \1:\2 \3|p' | sort -u
+tell memlock "$(ulimit -l)" "$(sed -n 's/^MemTotal: *\([0-9]*\) kB$/\1/p' /proc/meminfo)"
+if cd /sys/class/infiniband 2>/dev/null; then
+  grep -sH . */ports/*/gid_attrs/ndevs/* |
+    sed -n 's|^\([^/]*\)/ports/\([^/]*\)/[^:]*:\(.*\)$|mpi-ready device \1:\2 \3|p' | sort -u
+  grep -sH . */ports/*/state |
+    sed -n 's|^\([^/]*\)/ports/\([^/]*\)/state:[0-9]*: *\(.*\)$|mpi-ready port \1:\2 \3|p'
+  for device in *; do
+    if [ -d "$device/ports" ] && [ ! -e "$device/device" ]; then tell software "$device"; fi
+  done
+fi
 tell end
 """
 
@@ -105,6 +113,14 @@ class Answer:
     """The one with the management address; empty when it could not be told."""
     devices: tuple[tuple[str, str], ...] = ()
     """RDMA device and port, and a network interface that is behind it."""
+    ports: Mapping[str, str] = field(default_factory=dict)
+    """State of each RDMA device and port: `ACTIVE`."""
+    software: bool = False
+    """Whether RDMA devices are made of software."""
+    memlock: str = ""
+    """KiB of memory that a session of the MPI user may lock, or `unlimited`."""
+    memory: str = ""
+    """KiB of memory there are."""
     whole: bool = False
 
 
@@ -165,21 +181,24 @@ def ask_all(
 
 
 def preflight(
-    run: Runner, user: str, nodes: Sequence[Node], program: str, sha256: str
+    run: Runner, user: str, nodes: Sequence[Node], program: str, sha256: str, transport: str
 ) -> Readiness:
-    """Ask every node whether it can take part."""
+    """Ask every node whether it can take part in a run over `transport`."""
     problems: dict[str, str] = {}
     answers: dict[str, Answer] = {}
     commands = {}
     for node in nodes:
         arguments = shlex.join([program, node.management, *node.rails])
         commands[node.host] = [f"sh -c {shlex.quote(READY)} sh {arguments}"]
+    asked = {node.host: node for node in nodes}
     for host, (result, reason) in ask_all(run, user, commands, options=[TERMINAL]).items():
         if result is None:
             problems[host] = unreached(user, host, reason)
             continue
         answers[host] = answer(result.stdout)
         problem = keeps_back(answers[host], host, program, sha256)
+        if not problem and transport == "rc":
+            problem = keeps_back_rdma(answers[host], asked[host])
         if problem:
             problems[host] = problem
     return Readiness(problems, answers)
@@ -202,6 +221,10 @@ def answer(text: str) -> Answer:
         down=tuple(" is ".join(rest) for rest in said.get("rail", [])),
         interface=one("management"),
         devices=tuple((rest[0], rest[1]) for rest in said.get("device", []) if len(rest) == 2),
+        ports={rest[0]: rest[1] for rest in said.get("port", []) if len(rest) == 2},
+        software="software" in said,
+        memlock=one("memlock"),
+        memory=next((rest[1] for rest in said.get("memlock", []) if len(rest) == 2), ""),
         whole="end" in said,
     )
 
@@ -218,6 +241,29 @@ def keeps_back(said: Answer, host: str, program: str, sha256: str) -> str:
         return f"{program} is of another version; run --tags mpi --limit {host}"
     if not said.orted:
         return f"Open MPI's orted is not there; run --tags mpi --limit {host}"
+    return ""
+
+
+def keeps_back_rdma(said: Answer, node: Node) -> str:
+    """Why a node that is otherwise ready cannot send over RDMA; empty when it can."""
+    behind = {interface: device for device, interface in said.devices}
+    wrong = []
+    for rail in node.bound or node.rails:
+        device = behind.get(rail)
+        if device is None:
+            wrong.append(f"{rail} has no RDMA device")
+        elif said.ports.get(device) != "ACTIVE":
+            wrong.append(f"{device} of {rail} is {said.ports.get(device) or 'in no state'}")
+    if wrong:
+        return f"{', '.join(wrong)}; run --tags rails,mpi --limit {node.name}"
+    enough = said.memlock == "unlimited" or (
+        said.memlock.isdigit() and said.memory.isdigit() and int(said.memlock) >= int(said.memory)
+    )
+    if not enough:
+        return (
+            f"a session may lock {said.memlock or 'no known amount of'} KiB of memory, and rc "
+            f"needs as much as there is; run --tags os --limit {node.name}, and log in anew"
+        )
     return ""
 
 

@@ -25,6 +25,10 @@ INSIDE_A_NODE = (
 )
 
 
+KEEPALIVE = "ka"
+"""How UCX calls the lane by which it asks whether the other end lives: it carries no data."""
+
+
 def record(line: str) -> Optional[dict[str, Any]]:
     """The record on a line of the program's output, or None for any other line."""
     if not line.startswith(MARK):
@@ -49,14 +53,14 @@ class Lane:
 
 
 def lanes(text: str) -> tuple[Lane, ...]:
-    """The lanes in a line of UCX's report, whatever it uses them for.
+    """The lanes in a line of UCX's report that carry data, whatever kind of it.
 
     `ep_cfg[2]: tag(tcp/rail0 tcp/rail1)` in UCX 1.13 and before, in later versions
     `ucp_context_0 inter-node cfg#3 tag(rc_mlx5/mlx5_0:1)`.
     """
     found = []
-    for group in re.findall(r"\b\w+\(([^()]*)\)", text):
-        for word in group.split():
+    for use, group in re.findall(r"\b(\w+)\(([^()]*)\)", text):
+        for word in group.split() if use != KEEPALIVE else ():
             transport, separator, device = word.partition("/")
             if separator:
                 found.append(Lane(transport, device))

@@ -27,6 +27,8 @@ class Node:
     name: str
     slots: int
     rails: tuple[str, ...] = ()
+    speeds: tuple[float, ...] = ()
+    """Gb/s of each rail, as the model has it."""
     address: str = ""
     """The name mpirun and ssh call it by."""
     bound: tuple[str, ...] = ()
@@ -37,6 +39,13 @@ class Node:
     """The management interface, as the node says; empty when it could not be told."""
     devices: tuple[tuple[str, str], ...] = ()
     """RDMA device and port with an interface behind it, as the node says."""
+    software: bool = False
+    """Whether its RDMA devices are made of software, and so their speed is nominal."""
+
+    @property
+    def line_rate_gbytes_s(self) -> float:
+        """What its rails carry in each direction, in 10^9 bytes per second."""
+        return sum(self.speeds) / 8
 
     @property
     def host(self) -> str:

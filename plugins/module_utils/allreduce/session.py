@@ -17,6 +17,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce impor
     figures,
     hosts,
     parse,
+    records,
+    traffic,
     verdict,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.launch import (
@@ -54,8 +56,7 @@ class Request:
     time_limit_s: float = 300.0
     bisect_runs: int = 24
     bisect_limit_s: float = 30.0
-    tolerances: verdict.Tolerances = field(default_factory=verdict.Tolerances)
-    line_rate_gbytes_s: float = 0.0
+    tolerances: traffic.Tolerances = field(default_factory=traffic.Tolerances)
     virtual: bool = False
 
 
@@ -122,7 +123,7 @@ class Session:
         nodes, differences = as_listed(request.plan.nodes, _read(request.hostfile))
         plan = replace(request.plan, nodes=nodes)
         if differences:
-            why = f"{verdict.listed(differences)}; run --tags hostfile"
+            why = f"{records.listed(differences)}; run --tags hostfile"
             return self.result(plan, [Check("hostfile", "as the model", "not", FAILED, "", why)])
         plan, checks = self.ready(plan)
         if failures(checks):
@@ -157,7 +158,12 @@ class Session:
         self.tell(f"allreduce: asking {count} nodes whether they are ready")
         request = self.request
         found = hosts.preflight(
-            self.run_program, request.user, plan.nodes, PROGRAM, request.program_sha256
+            self.run_program,
+            request.user,
+            plan.nodes,
+            PROGRAM,
+            request.program_sha256,
+            plan.transport,
         )
         if found.problems:
             return plan, [
@@ -166,7 +172,12 @@ class Session:
             ]
         said = found.answers
         nodes = [
-            replace(node, interface=said[node.host].interface, devices=said[node.host].devices)
+            replace(
+                node,
+                interface=said[node.host].interface,
+                devices=said[node.host].devices,
+                software=said[node.host].software,
+            )
             for node in plan.nodes
         ]
         return replace(plan, nodes=tuple(nodes)), [Check("ready", count, count, OK)]
@@ -227,18 +238,18 @@ class Session:
 
     def result(self, plan: Plan, checks: list[Check]) -> dict[str, Any]:
         request = self.request
-        records = self.outcome.records if self.outcome is not None else []
-        start = next(iter(verdict.of_kind(records, "start")), {})
+        said = self.outcome.records if self.outcome is not None else []
+        start = next(iter(records.of_kind(said, "start")), {})
         failed = failures(checks)
         return {
             "checks": [asdict(check) for check in checks],
-            "figures": self.figures(plan, records),
+            "figures": self.figures(plan, said),
             "nodes": [node.name for node in plan.nodes],
             "lanes": [
                 {"text": one["text"], "ranks": len(one["ranks"])}
-                for one in verdict.of_kind(records, "lane")
+                for one in records.of_kind(said, "lane")
             ],
-            "traffic": verdict.traffic(plan, records),
+            "traffic": traffic.traffic(plan, said),
             "versions": {key: start[key] for key in ("library", "mpi4py", "numpy") if key in start},
             "run_id": request.run_id,
             "seconds": round(self.clock() - self.begin, 1),
@@ -250,9 +261,10 @@ class Session:
             "message": self.message(plan, failed) if failed else "",
         }
 
-    def figures(self, plan: Plan, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def figures(self, plan: Plan, said: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """What was measured, beside what it is to be compared with."""
-        by_size = figures.figures(records, plan.ranks)
+        by_size = figures.figures(said, plan.ranks)
+        soft = plan.transport == "rc" and any(node.software for node in plan.nodes)
         best = figures.best_busbw(by_size)
         return {
             "ranks": plan.ranks,
@@ -260,9 +272,12 @@ class Session:
             "transport": plan.transport,
             "by_size": by_size,
             "best_busbw_gbytes_s": best["busbw_gbytes_s"] if best is not None else None,
-            "line_rate_gbytes_s": self.request.line_rate_gbytes_s,
+            "line_rate_gbytes_s": min(node.line_rate_gbytes_s for node in plan.nodes),
             "threshold_gbytes_s": self.request.tolerances.min_busbw_gbytes_s,
-            "virtual": self.request.virtual,
+            "virtual": self.request.virtual or soft,
+            "rails": traffic.by_rail(plan, said),
+            "sent_bytes_per_node": traffic.least_sent(plan, said),
+            "least_bytes_per_node": records.least_bytes_per_node(plan, said),
         }
 
     def message(self, plan: Plan, failed: Sequence[Check]) -> str:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import OK
@@ -49,22 +49,64 @@ def lines(result: Mapping[str, Any]) -> list[str]:
                 rate_text(one["busbw_gbytes_s"]),
             )
         )
-    widths = [max(map(len, column)) for column in zip(*rows)]
     shown = [
         f"allreduce of {figures['ranks']} ranks on {figures['nodes']} nodes over "
         f"{figures['transport']}"
     ]
     if figures["by_size"]:
-        for row in rows:
-            cells = (cell.rjust(width) for cell, width in zip(row, widths))
-            shown.append("  " + "  ".join(cells))
+        shown += [f"  {line}" for line in columns(rows)]
         shown.append("  " + against(figures))
+        shown += [f"  {line}" for line in rail_lines(figures)]
     checks = result.get("checks", [])
     held = sum(check["status"] == OK for check in checks)
     failed = [check["name"] for check in checks if check["status"] == "failed"]
     verdict = f"FAILED: {', '.join(dict.fromkeys(failed))}" if failed else "none failed"
     shown.append(f"  {held} of {len(checks)} checks hold, {verdict} ({result['seconds']:.1f} s)")
     return shown
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells as lines, every column as wide as its widest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows]
+
+
+def rail_lines(figures: Mapping[str, Any]) -> list[str]:
+    """Each rail: what the node that sent least sent over it, beside what it could have carried.
+
+    The mean is over the whole run, pauses and checks included: it says that a rail was used, and
+    the bandwidths above how well.
+    """
+    rails = figures.get("rails") or []
+    if not rails:
+        return []
+    rdma = figures["transport"] == "rc"
+    head = ["rail", "sent by RDMA" if rdma else "sent", "mean", "line rate"]
+    rows = [[*head, "beside RDMA"] if rdma else head]
+    for one in rails:
+        row = [
+            one["rail"],
+            bytes_text(one["sent_bytes"]),
+            "-" if one["gbps"] is None else bits_text(one["gbps"]),
+            bits_text(one["speed_gbps"]) if one["speed_gbps"] else "not known",
+        ]
+        beside = "not counted" if one["tcp_bytes"] is None else bytes_text(one["tcp_bytes"])
+        rows.append([*row, beside] if rdma else row)
+    total = bytes_text(figures["sent_bytes_per_node"])
+    least = bytes_text(figures["least_bytes_per_node"])
+    told = f"each of {rails[0]['nodes']} nodes sent {total} or more; at least {least} are expected"
+    return [*columns(rows), told]
+
+
+def bytes_text(count: int) -> str:
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= scale:
+            return f"{count / scale:.2f} {unit}"
+    return f"{count} B"
+
+
+def bits_text(gbps: float) -> str:
+    return f"{gbps:g} Gb/s" if gbps >= 1 else f"{gbps * 1000:.3g} Mb/s"
 
 
 def against(figures: Mapping[str, Any]) -> str:

@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import figures
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.hosts import Swept
@@ -14,6 +13,20 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.parse
     is_transport,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.plan import Node, Plan
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.records import (
+    Records,
+    listed,
+    node_of,
+    node_of_rank,
+    of_kind,
+    of_the_end,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.traffic import (
+    Tolerances,
+    management_traffic,
+    rails_tcp,
+    rails_traffic,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     FAILED,
     NOT_APPLICABLE,
@@ -21,35 +34,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     Check,
     compare,
 )
-
-SHOWN = 5
-"""Items a reason lists before it says how many more there are."""
-
-
-@dataclass(frozen=True)
-class Tolerances:
-    """What is not a fault: a shell on management, a figure below none."""
-
-    management_bytes: int = 1 << 20
-    management_share: float = 0.02
-    min_busbw_gbytes_s: Optional[float] = None
-
-
-Records = Sequence[Mapping[str, Any]]
-
-
-def of_kind(records: Records, kind: str) -> list[Mapping[str, Any]]:
-    return [one for one in records if one["kind"] == kind]
-
-
-def listed(items: Sequence[str]) -> str:
-    more = len(items) - SHOWN
-    return "; ".join(items[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
-
-
-def node_of(host: str, nodes: Mapping[str, Node]) -> Optional[Node]:
-    """The model's node for a host name, which may carry a domain."""
-    return nodes.get(host) or nodes.get(host.split(".", 1)[0])
 
 
 def judge(plan: Plan, records: Records, tolerances: Tolerances) -> list[Check]:
@@ -60,6 +44,7 @@ def judge(plan: Plan, records: Records, tolerances: Tolerances) -> list[Check]:
         *exactness(records),
         transport(plan, records),
         rails_traffic(plan, records),
+        *rails_tcp(plan, records, tolerances),
         management_traffic(plan, records, tolerances),
         threshold(plan, records, tolerances),
     ]
@@ -125,7 +110,7 @@ def exactness(records: Records) -> list[Check]:
         )
         for key in sorted({*tested, *wrong})
     ]
-    total = next((one["wrong_results"] for one in of_kind(records, "end")), None)
+    total = of_the_end(records, "wrong_results", None)
     shown = len(of_kind(records, "wrong"))
     if total is None or (total and not shown):
         checks.append(
@@ -139,11 +124,11 @@ def transport(plan: Plan, records: Records) -> Check:
     name, asked = "transport", plan.transport
     if len(plan.nodes) < 2:
         return Check(name, asked, None, NOT_APPLICABLE, "", "one node alone: nothing leaves it")
-    silent: Sequence[int] = next((one["silent_ranks"] for one in of_kind(records, "end")), [])
+    silent: Sequence[int] = of_the_end(records, "silent_ranks", [])
     if silent:
         why = f"UCX reported nothing on ranks {silent[:8]}: they did not use UCX (pml is not ucx?)"
         return Check(name, asked, "no report", FAILED, "", why)
-    node_of_rank = _node_of_rank(plan, records)
+    by_rank = node_of_rank(plan, records)
     used: set[str] = set()
     wrong = []
     connected: set[int] = set()
@@ -157,9 +142,9 @@ def transport(plan: Plan, records: Records) -> Check:
             if not is_transport(lane, asked):
                 wrong.append(f"{lane.transport}/{lane.device} on ranks {one['ranks'][:8]}")
                 continue
-            for why, ranks in _strays(lane.device, asked, one["ranks"], node_of_rank).items():
+            for why, ranks in _strays(lane.device, asked, one["ranks"], by_rank).items():
                 wrong.append(f"{lane.device} {why} ranks {ranks[:8]}")
-    reached = {node_of_rank[rank].name for rank in connected if rank in node_of_rank}
+    reached = {by_rank[rank].name for rank in connected if rank in by_rank}
     wrong += [
         f"{node.name} reported no endpoint between nodes"
         for node in plan.nodes
@@ -172,12 +157,12 @@ def transport(plan: Plan, records: Records) -> Check:
 
 
 def _strays(
-    device: str, asked: str, ranks: Sequence[int], node_of_rank: Mapping[int, Node]
+    device: str, asked: str, ranks: Sequence[int], by_rank: Mapping[int, Node]
 ) -> dict[str, list[int]]:
     """The ranks for which `device` is no rail of their node, by what it is to them."""
     found: dict[str, list[int]] = {}
     for rank in ranks:
-        node = node_of_rank.get(rank)
+        node = by_rank.get(rank)
         rails = node.rails if node is not None else ()
         behind = {device}
         if asked != "tcp":
@@ -192,129 +177,6 @@ def _strays(
             continue
         found.setdefault(why, []).append(rank)
     return found
-
-
-def _node_of_rank(plan: Plan, records: Records) -> dict[int, Node]:
-    nodes = {node.name: node for node in plan.nodes}
-    found: dict[int, Node] = {}
-    for host in of_kind(records, "host"):
-        node = node_of(host["name"], nodes)
-        if node is not None:
-            found.update(dict.fromkeys(host["ranks"], node))
-    return found
-
-
-def volume(records: Records) -> int:
-    return next((int(one["volume_bytes"]) for one in of_kind(records, "end")), 0)
-
-
-def least_bytes_per_node(plan: Plan, records: Records) -> int:
-    """What every node has to send, whatever the algorithm: its part of the buffers, once over.
-
-    A ring or a recursive halving sends about twice this, recursive doubling several times as much.
-    """
-    return volume(records) * (len(plan.nodes) - 1) // max(1, len(plan.nodes))
-
-
-def sent_by_rail(node: Node, counters: Mapping[str, Sequence[int]]) -> dict[str, int]:
-    """Bytes sent by each rail: the kernel's counter, or the RDMA port's where that one counts."""
-    return {
-        rail: max(counters.get(rail, (0, 0))[0], counters.get(f"rdma:{rail}", (0, 0))[0])
-        for rail in node.rails
-    }
-
-
-def traffic(plan: Plan, records: Records) -> list[dict[str, Any]]:
-    """Bytes by node: what each rail sent, and what everything that is no rail sent or received."""
-    nodes = {node.name: node for node in plan.nodes}
-    found = []
-    for host in of_kind(records, "host"):
-        node = node_of(host["name"], nodes)
-        if node is None:
-            continue
-        counters: Mapping[str, Sequence[int]] = host["counters"]
-        others = {
-            name: max(value)
-            for name, value in counters.items()
-            if name.partition("rdma:")[2] not in node.rails and name not in node.rails
-        }
-        found.append(
-            {"node": node.name, "rails": sent_by_rail(node, counters), "elsewhere": others}
-        )
-    return found
-
-
-def rails_traffic(plan: Plan, records: Records) -> Check:
-    """Every node sent what an allreduce cannot do without, over each rail that a rank was given."""
-    name = "rails_traffic"
-    if len(plan.nodes) < 2:
-        return Check(name, 0, None, NOT_APPLICABLE, "", "one node alone: nothing leaves it")
-    least = least_bytes_per_node(plan, records)
-    wanted = f"at least {_mebibytes(least)} from every node, on every rail of its ranks"
-    wrong = []
-    totals = []
-    unused = []
-    nodes = {node.name: node for node in plan.nodes}
-    for one in traffic(plan, records):
-        total = sum(one["rails"].values())
-        totals.append(total)
-        if total < least:
-            wrong.append(f"{one['node']} sent {_mebibytes(total)} over its rails")
-        node = nodes[one["node"]]
-        given = node.bound or node.rails
-        idle = [rail for rail in given if one["rails"][rail] < least / 100 / len(given)]
-        spare = [rail for rail in node.rails if rail not in given]
-        if spare and plan.bind_rails:
-            unused.append(f"{node.name}: {', '.join(spare)} given to no rank, so not tested")
-        if idle and plan.bind_rails and len(one["rails"]) > len(idle):
-            wrong.append(f"{one['node']}: nothing went over {', '.join(idle)}")
-    if not totals:
-        wrong.append("no node reported its counters")
-    if wrong:
-        return Check(name, wanted, f"{len(wrong)} not", FAILED, "", listed(wrong))
-    return Check(name, wanted, f"{_mebibytes(min(totals))} or more", OK, "", listed(unused))
-
-
-def management_traffic(plan: Plan, records: Records, tolerances: Tolerances) -> Check:
-    """Nothing to speak of on any interface that is not a rail."""
-    least = least_bytes_per_node(plan, records)
-    allowed = tolerances.management_bytes + round(tolerances.management_share * least)
-    most = 0
-    wrong = _uncounted(plan, records)
-    for one in traffic(plan, records):
-        for interface, moved in one["elsewhere"].items():
-            most = max(most, moved)
-            if moved > allowed:
-                wrong.append(f"{one['node']} {interface}: {_mebibytes(moved)}")
-    wanted = f"at most {_mebibytes(allowed)} on any interface that is no rail"
-    return (
-        Check("management_traffic", wanted, f"{len(wrong)} not", FAILED, "", listed(wrong))
-        if wrong
-        else Check("management_traffic", wanted, _mebibytes(most), OK)
-    )
-
-
-def _uncounted(plan: Plan, records: Records) -> list[str]:
-    """Nodes of which nobody can say that their management interface was left alone."""
-    counters: dict[str, Mapping[str, Sequence[int]]] = {}
-    nodes = {node.name: node for node in plan.nodes}
-    for host in of_kind(records, "host"):
-        node = node_of(host["name"], nodes)
-        if node is not None:
-            counters[node.name] = host["counters"]
-    wrong = []
-    for node in plan.nodes:
-        counted = counters.get(node.name, {})
-        others = [name for name in counted if name not in node.rails and "rdma:" not in name]
-        if node.interface and node.interface not in counted:
-            wrong.append(f"{node.name}: its management interface {node.interface} was not counted")
-        elif not node.interface and not others:
-            wrong.append(f"{node.name}: no management interface was counted")
-    return wrong
-
-
-def _mebibytes(count: int) -> str:
-    return f"{count / (1 << 20):.2f} MiB"
 
 
 def threshold(plan: Plan, records: Records, tolerances: Tolerances) -> Check:

@@ -12,12 +12,14 @@ combines it. Every rank can then compute the whole result by itself, without MPI
 from __future__ import annotations
 
 import argparse
+import fcntl
 import functools
 import json
 import os
 import pathlib
 import signal
 import socket
+import struct
 import sys
 import time
 
@@ -101,33 +103,186 @@ def verify(numpy, found, wanted):
     return (len(wrong), first, str(wanted[first]), str(found[first]))
 
 
-def interface_counters(root="/sys"):
-    """Bytes sent and received by every interface but loopback; RDMA traffic beside it.
+class Counted:
+    """What one node has sent and received so far, wherever it is counted.
 
-    RoCE frames of a real adapter pass its kernel interface by; its port counts them in words of
-    four bytes.
+    `interfaces`: bytes of every interface but loopback, as [sent, received].
+    `rdma`: for each RDMA device and port the interface it belongs to and what the device counts
+    itself: bytes where it can (a real adapter, whose RoCE frames pass the interface's counters by),
+    else packets (Soft-RoCE, whose packets the interface counts as well), then with the interface's
+    own packets beside them.
+    `tcp`: bytes of each TCP socket, with the address it has here; None when nobody can tell.
     """
+
+    def __init__(self, root="/sys"):
+        self.interfaces = interface_counters(root)
+        self.rdma = rdma_counters(root)
+        try:
+            self.tcp = tcp_sockets()
+        except OSError:
+            self.tcp = None  # the kernel has no sock_diag for TCP
+
+    def since(self, before, interface_of):
+        """What was added since `before`. `interface_of` gives the interface of an address."""
+        interfaces = {
+            name: minus(now, before.interfaces[name])
+            for name, now in self.interfaces.items()
+            if name in before.interfaces
+        }
+        rdma = {}
+        for device, now in self.rdma.items():
+            then = before.rdma.get(device)
+            if then is not None:
+                rdma[device] = {
+                    key: minus(value, then[key]) if isinstance(value, list) else value
+                    for key, value in now.items()
+                }
+        if self.tcp is None or before.tcp is None:
+            return {"counters": interfaces, "rdma": rdma, "tcp": None}
+        tcp = {}
+        for cookie, (address, *now) in self.tcp.items():
+            _address, *then = before.tcp.get(cookie, (address, 0, 0))
+            name = interface_of.get(address)
+            if name is not None:
+                total = tcp.get(name, [0, 0])
+                tcp[name] = [old + new for old, new in zip(total, minus(now, then))]
+        return {"counters": interfaces, "rdma": rdma, "tcp": tcp}
+
+
+def minus(now, then):
+    return [left - right for left, right in zip(now, then)]
+
+
+def interface_counters(root="/sys", what="bytes"):
+    """[sent, received] of every interface but loopback."""
     counters = {}
     for interface in sorted(pathlib.Path(root, "class/net").iterdir()):
         statistics = interface / "statistics"
         try:
             if interface.name != "lo":
                 counters[interface.name] = [
-                    number(statistics / "tx_bytes"),
-                    number(statistics / "rx_bytes"),
+                    number(statistics / f"tx_{what}"),
+                    number(statistics / f"rx_{what}"),
                 ]
         except OSError:
             continue  # no statistics, or the interface is gone
-    for port in sorted(pathlib.Path(root, "class/infiniband").glob("*/ports/1")):
+    return counters
+
+
+def rdma_counters(root="/sys"):
+    """What each RDMA port counts itself: words of four bytes, or with Soft-RoCE packets."""
+    counters = {}
+    packets = interface_counters(root, "packets")
+    for port in sorted(pathlib.Path(root, "class/infiniband").glob("*/ports/*")):
+        name = interface_behind(port)
+        entry = {"interface": name}
         try:
-            name = (port / "gid_attrs/ndevs/0").read_text(encoding="ascii").strip()
-            counters["rdma:" + name] = [
+            entry["bytes"] = [
                 4 * number(port / "counters/port_xmit_data"),
                 4 * number(port / "counters/port_rcv_data"),
             ]
         except OSError:
-            continue  # Soft-RoCE has no such counters; its bytes pass the kernel interface
+            try:
+                entry["packets"] = [
+                    number(port / "hw_counters/sent_pkts"),
+                    number(port / "hw_counters/rcvd_pkts"),
+                ]
+            except OSError:
+                continue  # it counts nothing: whoever needs it will miss it
+            if name in packets:
+                entry["interface_packets"] = packets[name]
+        counters[f"{port.parents[1].name}:{port.name}"] = entry
     return counters
+
+
+def interface_behind(port):
+    """The interface of an RDMA port: one GID at least has it, and unused ones read as an error."""
+    for entry in sorted((port / "gid_attrs/ndevs").glob("*"), key=lambda path: int(path.name)):
+        try:
+            return entry.read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+    return ""
+
+
+def addresses():
+    """The interface of each IPv4 address of this node; of several on one interface the first."""
+    found = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:
+        for _index, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode("ascii")[:15])
+            try:
+                answer = fcntl.ioctl(handle, SIOCGIFADDR, request)
+            except OSError:
+                continue  # it has none
+            found.setdefault(socket.inet_ntoa(answer[20:24]), name)
+    return found
+
+
+SIOCGIFADDR = 0x8915
+NETLINK_SOCK_DIAG = 4
+SOCK_DIAG_BY_FAMILY = 20
+REQUEST_DUMP = 0x301
+NLMSG_ERROR, NLMSG_DONE = 2, 3
+INET_DIAG_INFO = 2
+HEADER = struct.Struct("=IHHII")
+ATTRIBUTE = struct.Struct("=HH")
+SOCKET_SIZE = 72
+"""struct inet_diag_msg; the attributes follow it."""
+BYTES_ACKED = 120
+"""Within struct tcp_info, from Linux 4.1 on; bytes received stand behind it."""
+
+
+def tcp_sockets():
+    """Every TCP socket with a peer, by its cookie: own address, bytes acknowledged, received.
+
+    The kernel's own figures, asked for as `ss` asks, without starting a program among the ranks.
+    """
+    found = {}
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG) as handle:
+        handle.settimeout(5)
+        for family in (socket.AF_INET, socket.AF_INET6):
+            body = struct.pack(
+                "=BBBBI", family, socket.IPPROTO_TCP, 1 << (INET_DIAG_INFO - 1), 0, -1 & 0xFFFFFFFF
+            )
+            body += bytes(48)
+            head = HEADER.pack(HEADER.size + len(body), SOCK_DIAG_BY_FAMILY, REQUEST_DUMP, 1, 0)
+            handle.send(head + body)
+            done = False
+            while not done:
+                done = read_sockets(handle.recv(1 << 20), found)
+    return found
+
+
+def read_sockets(data, found):
+    """Take the sockets of one answer into `found`; True when it was the last."""
+    place = 0
+    while place + HEADER.size <= len(data):
+        length, kind, _flags, _sequence, _pid = HEADER.unpack_from(data, place)
+        if kind == NLMSG_DONE:
+            return True
+        if kind == NLMSG_ERROR:
+            code = -struct.unpack_from("=i", data, place + HEADER.size)[0]
+            raise OSError(code, os.strerror(code))
+        read_socket(data[place + HEADER.size : place + length], found)
+        place += (length + 3) & ~3
+    return False
+
+
+def read_socket(message, found):
+    size = 4 if message[0] == socket.AF_INET else 16
+    raw = message[8 : 8 + size]
+    address = socket.inet_ntop(message[0], raw).removeprefix("::ffff:")
+    cookie = message[44:52]
+    place = SOCKET_SIZE
+    while place + ATTRIBUTE.size <= len(message):
+        length, kind = ATTRIBUTE.unpack_from(message, place)
+        if kind == INET_DIAG_INFO and length >= ATTRIBUTE.size + BYTES_ACKED + 16:
+            sent, received = struct.unpack_from(
+                "=QQ", message, place + ATTRIBUTE.size + BYTES_ACKED
+            )
+            found[cookie] = (address, sent, received)
+        place += max(ATTRIBUTE.size, (length + 3) & ~3)
 
 
 def number(path):
@@ -250,8 +405,9 @@ def run(spec, report, ucx_log):
     exact("float32", "SUM", "out_of_place", 1)
     exact("float32", "SUM", "in_place", max(1, spec["sizes"][-1] // 4))
     world.Barrier()
-    before = interface_counters() if local.Get_rank() == 0 else None
+    before = Counted() if local.Get_rank() == 0 else None
     world.Barrier()
+    began = time.perf_counter()
 
     every = combinations()
     place = 0
@@ -301,38 +457,35 @@ def run(spec, report, ucx_log):
         )
 
     world.Barrier()
-    counters = None
+    window_s = time.perf_counter() - began
+    counted = None
     if before is not None:
-        after = interface_counters()
-        counters = {
-            name: [after[name][0] - before[name][0], after[name][1] - before[name][1]]
-            for name in after
-            if name in before
-        }
+        counted = Counted().since(before, addresses())
     mine = {
         "host": host,
         "devices": os.environ.get("UCX_NET_DEVICES", ""),
         "lanes": lanes(ucx_log.text()),
-        "counters": counters,
+        "counted": counted,
         "wrong": wrong_here,
         "wrong_count": wrong_count,
     }
     everyone = world.gather(mine)
     if rank == 0:
-        summarise(everyone, volume, report)
+        summarise(everyone, volume, window_s, report)
     world.Barrier()
 
 
-def summarise(everyone, volume, report):
+def summarise(everyone, volume, window_s, report):
     """Rank by rank to host by host and line by line, so that the report grows with the nodes."""
     hosts = {}
     texts = {}
     for rank, one in enumerate(everyone):
-        entry = hosts.setdefault(one["host"], {"ranks": [], "devices": [], "counters": {}})
+        nothing = {"counters": {}, "rdma": {}, "tcp": None}
+        entry = hosts.setdefault(one["host"], {"ranks": [], "devices": [], **nothing})
         entry["ranks"].append(rank)
         entry["devices"].append(one["devices"])
-        if one["counters"] is not None:
-            entry["counters"] = one["counters"]
+        if one["counted"] is not None:
+            entry.update(one["counted"])
         for text in one["lanes"]:
             texts.setdefault(text, []).append(rank)
         for problem in one["wrong"]:
@@ -345,6 +498,7 @@ def summarise(everyone, volume, report):
     report.write(
         "end",
         volume_bytes=volume,
+        window_s=round(window_s, 3),
         wrong_ranks=wrong_ranks,
         wrong_results=sum(one["wrong_count"] for one in everyone),
         silent_ranks=[rank for rank, one in enumerate(everyone) if not one["lanes"]],

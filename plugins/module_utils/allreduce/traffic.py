@@ -1,0 +1,247 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Where the bytes of a run went: over the rails, by the transport asked for, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Optional
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.plan import Plan
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.records import (
+    Records,
+    least_bytes_per_node,
+    listed,
+    of_nodes,
+    of_the_end,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
+    FAILED,
+    NOT_APPLICABLE,
+    OK,
+    Check,
+)
+
+OTHER_PACKETS = 500
+OTHER_SHARE = 0.02
+"""Packets on a rail beside those of a Soft-RoCE device that are no finding: neighbour discovery and
+the like, and so many for each one of its own."""
+
+
+@dataclass(frozen=True)
+class Tolerances:
+    """What is not a fault: a shell on management, a figure below none."""
+
+    management_bytes: int = 1 << 20
+    management_share: float = 0.02
+    min_busbw_gbytes_s: Optional[float] = None
+
+    def allowed(self, least: int) -> int:
+        """Bytes that may pass where none should, in a run that needs `least` of every node."""
+        return self.management_bytes + round(self.management_share * least)
+
+
+@dataclass(frozen=True)
+class RailTraffic:
+    """One rail of one node. With `rc` what was sent is what its RDMA device sent."""
+
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    device: str = ""
+    """The RDMA device that counted; empty when none did, or none was asked for."""
+    packets: Optional[int] = None
+    """Packets that the device sent, where it counts these and no bytes (Soft-RoCE)."""
+    tcp_bytes: Optional[int] = None
+    """Sent or received beside RDMA: by TCP, or all that passed the interface's own counters where
+    RDMA passes these by. None when nobody counted it, or with `tcp`."""
+    other_packets: Optional[int] = None
+    """Packets of the interface that are not the device's, where both count the device's."""
+
+
+def of_rail(rail: str, host: Mapping[str, Any], transport: str) -> RailTraffic:
+    sent, received = host["counters"].get(rail, (0, 0))
+    if transport == "tcp":
+        return RailTraffic(sent, received)
+    for device, counted in host.get("rdma", {}).items():
+        if counted["interface"] != rail:
+            continue
+        if "bytes" in counted:
+            by_rdma = counted["bytes"]
+            return RailTraffic(by_rdma[0], by_rdma[1], device, tcp_bytes=max(sent, received))
+        return _soft(rail, host, device, counted)
+    return RailTraffic()
+
+
+def _soft(
+    rail: str, host: Mapping[str, Any], device: str, counted: Mapping[str, Any]
+) -> RailTraffic:
+    """Soft-RoCE counts packets, and its interface all packets: with the bytes of TCP sockets, which
+    the kernel has for itself, the rest of the interface's bytes is RDMA as far as its packets are.
+    """
+    own = counted["packets"]
+    every = counted.get("interface_packets", (0, 0))
+    tcp = host.get("tcp")
+    of_tcp = (0, 0) if tcp is None else tcp.get(rail, (0, 0))
+    moved = [
+        int(max(0, total - by_tcp) * min(1.0, mine / packets if packets > 0 else 0.0))
+        for total, by_tcp, mine, packets in zip(
+            host["counters"].get(rail, (0, 0)), of_tcp, own, every
+        )
+    ]
+    return RailTraffic(
+        moved[0],
+        moved[1],
+        device,
+        packets=own[0],
+        tcp_bytes=None if tcp is None else max(of_tcp),
+        other_packets=max(abs(all_ - mine) for all_, mine in zip(every, own)),
+    )
+
+
+def traffic(plan: Plan, records: Records) -> list[dict[str, Any]]:
+    """By node: each rail, and bytes sent or received by everything that is no rail."""
+    found = []
+    for node, host in of_nodes(plan, records):
+        elsewhere = {
+            name: max(moved) for name, moved in host["counters"].items() if name not in node.rails
+        }
+        for device, counted in host.get("rdma", {}).items():
+            name = counted["interface"]
+            if "bytes" in counted and name not in node.rails:
+                elsewhere[f"{device} ({name})" if name else device] = max(counted["bytes"])
+        rails = {rail: asdict(of_rail(rail, host, plan.transport)) for rail in node.rails}
+        found.append({"node": node.name, "rails": rails, "elsewhere": elsewhere})
+    return found
+
+
+def by_rail(plan: Plan, records: Records) -> list[dict[str, Any]]:
+    """Each rail over all nodes: the least that one sent, the most of what should not be there."""
+    window_s = float(of_the_end(records, "window_s", 0.0))
+    speeds = {rail: speed for node in plan.nodes for rail, speed in zip(node.rails, node.speeds)}
+    rails: dict[str, list[Mapping[str, Any]]] = {}
+    for one in traffic(plan, records):
+        for rail, moved in one["rails"].items():
+            rails.setdefault(rail, []).append(moved)
+    found = []
+    for rail, moved in rails.items():
+        sent = min(one["sent_bytes"] for one in moved)
+        beside = [one["tcp_bytes"] for one in moved if one["tcp_bytes"] is not None]
+        found.append(
+            {
+                "rail": rail,
+                "nodes": len(moved),
+                "sent_bytes": sent,
+                "tcp_bytes": max(beside) if beside else None,
+                "gbps": round(sent * 8 / window_s / 1e9, 6) if window_s else None,
+                "speed_gbps": speeds.get(rail),
+            }
+        )
+    return found
+
+
+def least_sent(plan: Plan, records: Records) -> int:
+    """What the node that sent least sent over all of its rails."""
+    totals = [
+        sum(moved["sent_bytes"] for moved in one["rails"].values())
+        for one in traffic(plan, records)
+    ]
+    return min(totals, default=0)
+
+
+def rails_traffic(plan: Plan, records: Records) -> Check:
+    """Every node sent what an allreduce cannot do without, over each rail that a rank was given."""
+    name = "rails_traffic"
+    if len(plan.nodes) < 2:
+        return Check(name, None, None, NOT_APPLICABLE, "", "one node alone: nothing leaves it")
+    least = least_bytes_per_node(plan, records)
+    how = "by RDMA " if plan.transport == "rc" else ""
+    wanted = f"at least {mebibytes(least)} sent {how}by every node"
+    nodes = {node.name: node for node in plan.nodes}
+    totals: list[int] = []
+    wrong: list[str] = []
+    unused: list[str] = []
+    for one in traffic(plan, records):
+        sent = {rail: moved["sent_bytes"] for rail, moved in one["rails"].items()}
+        total = sum(sent.values())
+        totals.append(total)
+        node = nodes[one["node"]]
+        given = node.bound or node.rails
+        if plan.transport == "rc":
+            silent = [rail for rail in given if not one["rails"][rail]["device"]]
+            wrong += [f"{node.name}: no RDMA device counted for {rail}" for rail in silent]
+        if total < least:
+            wrong.append(f"{one['node']} sent {mebibytes(total)} over its rails")
+        idle = [rail for rail in given if sent[rail] < least / 100 / len(given)]
+        spare = [rail for rail in node.rails if rail not in given]
+        if spare and plan.bind_rails:
+            unused.append(f"{node.name}: {', '.join(spare)} given to no rank, so not tested")
+        if idle and plan.bind_rails and len(sent) > len(idle):
+            wrong.append(f"{one['node']}: nothing went over {', '.join(idle)}")
+    if not totals:
+        wrong.append("no node reported its counters")
+    if wrong:
+        return Check(name, wanted, f"{len(wrong)} not", FAILED, "", listed(wrong))
+    return Check(name, wanted, f"{mebibytes(min(totals))} or more", OK, "", listed(unused))
+
+
+def rails_tcp(plan: Plan, records: Records, tolerances: Tolerances) -> list[Check]:
+    """With `rc`: nothing to speak of went over the rails beside RDMA."""
+    if plan.transport != "rc" or len(plan.nodes) < 2:
+        return []
+    allowed = tolerances.allowed(least_bytes_per_node(plan, records))
+    most = 0
+    wrong = []
+    for one in traffic(plan, records):
+        for rail, moved in one["rails"].items():
+            where = f"{one['node']} {rail}"
+            if not moved["device"]:
+                continue  # rails_traffic says so
+            if moved["tcp_bytes"] is None:
+                wrong.append(f"{where}: its TCP could not be counted (kernel without tcp_diag?)")
+                continue
+            most = max(most, moved["tcp_bytes"])
+            if moved["tcp_bytes"] > allowed:
+                wrong.append(f"{where}: {mebibytes(moved['tcp_bytes'])} beside RDMA")
+            others = moved["other_packets"] or 0
+            if others > OTHER_PACKETS + OTHER_SHARE * (moved["packets"] or 0):
+                wrong.append(f"{where}: {others} packets that are not {moved['device']}'s")
+    wanted = f"at most {mebibytes(allowed)} beside RDMA on any rail"
+    if wrong:
+        return [Check("rails_tcp", wanted, f"{len(wrong)} not", FAILED, "", listed(wrong))]
+    return [Check("rails_tcp", wanted, mebibytes(most), OK)]
+
+
+def management_traffic(plan: Plan, records: Records, tolerances: Tolerances) -> Check:
+    """Nothing to speak of on any interface that is not a rail."""
+    allowed = tolerances.allowed(least_bytes_per_node(plan, records))
+    most = 0
+    wrong = _uncounted(plan, records)
+    for one in traffic(plan, records):
+        for interface, moved in one["elsewhere"].items():
+            most = max(most, moved)
+            if moved > allowed:
+                wrong.append(f"{one['node']} {interface}: {mebibytes(moved)}")
+    wanted = f"at most {mebibytes(allowed)} on any interface that is no rail"
+    return (
+        Check("management_traffic", wanted, f"{len(wrong)} not", FAILED, "", listed(wrong))
+        if wrong
+        else Check("management_traffic", wanted, mebibytes(most), OK)
+    )
+
+
+def _uncounted(plan: Plan, records: Records) -> list[str]:
+    """Nodes of which nobody can say that their management interface was left alone."""
+    counters = {node.name: host["counters"] for node, host in of_nodes(plan, records)}
+    wrong = []
+    for node in plan.nodes:
+        counted = counters.get(node.name, {})
+        others = [name for name in counted if name not in node.rails]
+        if node.interface and node.interface not in counted:
+            wrong.append(f"{node.name}: its management interface {node.interface} was not counted")
+        elif not node.interface and not others:
+            wrong.append(f"{node.name}: no management interface was counted")
+    return wrong
+
+
+def mebibytes(count: int) -> str:
+    return f"{count / (1 << 20):.2f} MiB"

@@ -1,0 +1,231 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The RDMA device of each rail: found, told to UCX, and every way it can be missing or wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import Check
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import (
+    Gid,
+    Machine,
+    RdmaDevice,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi_environment import (
+    Layout,
+    Rail,
+    Settings,
+    environment,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi_rdma import (
+    automatic_gid,
+    contract_checks,
+    cuda_check,
+    effective,
+    memlock_check,
+    nccl_file_checks,
+    readback,
+    with_ports,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import read_contract
+
+CONTRACT = read_contract({})
+RAILS = [Rail("rail0", 0, "10.100.0.11"), Rail("rail1", 1, "10.100.1.11")]
+
+
+def gids(netdev: str, *addresses: str, first: int = 0) -> tuple[Gid, ...]:
+    """A table as mlx5 fills it: each address as RoCE v1, then as RoCE v2."""
+    return tuple(
+        Gid(first + 2 * place + number, address, kind, netdev)
+        for place, address in enumerate(addresses)
+        for number, kind in enumerate(("IB/RoCE v1", "RoCE v2"))
+    )
+
+
+def device(number: int, *extra: str) -> RdmaDevice:
+    netdev = f"rail{number}"
+    table = gids(netdev, "fe80::1", *extra, f"::ffff:10.100.{number}.11")
+    return RdmaDevice("rail", f"mlx5_{number}", netdev=netdev, port_state="ACTIVE", gids=table)
+
+
+MACHINE = Machine((device(0), device(1)))
+
+
+def statuses(checks: Sequence[Check]) -> dict[tuple[str, str], str]:
+    return {(check.name, check.subject): check.status for check in checks}
+
+
+def test_each_rail_gets_its_device_and_the_place_of_its_own_address() -> None:
+    rails, lacking = with_ports(RAILS, MACHINE)
+    assert lacking == []
+    assert [(rail.ucx_device, rail.rdma.gid_index) for rail in rails if rail.rdma] == [
+        ("mlx5_0:1", 3),
+        ("mlx5_1:1", 3),
+    ]
+
+
+def test_only_roce_v2_with_the_rails_own_address_will_do() -> None:
+    table = (
+        *gids("rail0", "::ffff:10.100.0.11")[:1],  # version 1 of it
+        Gid(4, "::ffff:192.0.2.1", "RoCE v2", "rail0"),
+        Gid(9, "::ffff:10.100.0.11", "RoCE v2", "rail0"),
+    )
+    machine = Machine((replace(device(0), gids=table), device(1)))
+    rails, _lacking = with_ports(RAILS, machine)
+    assert rails[0].rdma is not None
+    assert rails[0].rdma.gid_index == 9
+    _rails, lacking = with_ports(RAILS, Machine((replace(device(0), gids=table[:2]), device(1))))
+    assert [(check.name, check.subject, check.status) for check in lacking] == [
+        ("rdma_gid", "mlx5_0", "failed")
+    ]
+    assert lacking[0].wanted == "RoCE v2 10.100.0.11"
+    assert "0: IB/RoCE v1 10.100.0.11, 4: RoCE v2 192.0.2.1" in lacking[0].reason
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [Machine((device(0),)), Machine((device(0), RdmaDevice("rail", netdev="rail1")))],
+)
+def test_a_rail_without_an_rdma_device_is_named_with_the_ways_out(machine: Machine) -> None:
+    rails, lacking = with_ports(RAILS, machine)
+    assert [rail.interface for rail in rails] == ["rail0"]
+    assert statuses(lacking) == {("rdma_device", "rail1"): "failed"}
+    assert "mpi_stack_transport to tcp" in lacking[0].reason
+    _rails, lacking = with_ports(RAILS, machine, check_mode=True)
+    assert statuses(lacking) == {("rdma_device", "rail1"): "pending"}
+
+
+def variables(machine: Machine = MACHINE, slots: int = 2) -> dict[str, str]:
+    rails, _lacking = with_ports(RAILS, machine)
+    settings = Settings(Layout("/x"), "10.0.0.0/24", "rc", tuple(rails), slots, contract=CONTRACT)
+    return environment(settings)
+
+
+def read(machine: Machine = MACHINE, **changes: str) -> dict[tuple[str, str], Check]:
+    rails, _lacking = with_ports(RAILS, machine)
+    values = {**variables(machine), **changes}
+    return {(check.name, check.subject): check for check in readback(rails, machine, 2, values)}
+
+
+def test_a_sound_host_reads_back_well() -> None:
+    found = read()
+    assert {check.status for check in found.values()} == {"ok"}
+    assert set(found) == {
+        (name, subject)
+        for number in (0, 1)
+        for name, subject in (
+            ("rdma_device", f"rail{number}"),
+            ("rdma_port", f"mlx5_{number}:1"),
+            ("rdma_gid", f"mlx5_{number}:1"),
+        )
+    }
+
+
+def test_a_port_that_is_down_fails() -> None:
+    found = read(Machine((device(0), replace(device(1), port_state="DOWN"))))
+    assert found["rdma_port", "mlx5_1:1"].status == "failed"
+    assert found["rdma_port", "mlx5_1:1"].found == "DOWN"
+    assert found["rdma_port", "mlx5_0:1"].status == "ok"
+
+
+def test_an_index_of_somebody_elses_fails_with_what_stands_there() -> None:
+    wrong = read(UCX_IB_GID_INDEX="1")["rdma_gid", "mlx5_0:1"]
+    assert (wrong.status, wrong.found) == ("failed", "RoCE v2 fe80::1")
+    assert "by index 1" in wrong.reason
+    assert read(UCX_IB_GID_INDEX="77")["rdma_gid", "mlx5_1:1"].found == "no entry"
+
+
+def test_where_rails_differ_bound_ranks_and_all_others_are_looked_at() -> None:
+    # The second address stands before the rail's own on rail 1: UCX left alone would take it.
+    second = Machine((device(0), device(1, "::ffff:192.0.2.7")))
+    values = variables(second)
+    assert values["MPI_ROCE_GID_INDEXES_BY_RANK"] == "3 5"
+    found = read(second)
+    assert found["rdma_gid", "mlx5_0:1"].status == "ok"
+    assert found["rdma_gid", "mlx5_1:1"].status == "failed"
+    assert found["rdma_gid", "mlx5_1:1"].found == "RoCE v2 192.0.2.7"
+    assert found["rdma_gid", "mlx5_1:1"].reason.startswith("by UCX's own choice;")
+    # An IPv6 address makes the tables differ as well, and does no harm.
+    ipv6 = read(Machine((device(0), device(1, "fd00::7"))))
+    assert {check.status for check in ipv6.values()} == {"ok"}
+    assert ipv6["rdma_gid", "mlx5_1:1"].reason == "UCX's own choice, index 5 of rail-bind"
+
+
+def test_ucx_left_alone_takes_the_first_ipv4_entry_of_version_2() -> None:
+    assert automatic_gid(device(0)) == device(0).gids[3]
+    assert automatic_gid(replace(device(0), gids=gids("rail0", "fe80::1"))) is None
+
+
+SETTINGS = {
+    "UCX_IB_GID_INDEX": "3",
+    "UCX_RC_VERBS_TRAFFIC_CLASS": "106",
+    "UCX_UD_VERBS_TRAFFIC_CLASS": "106",
+    "UCX_DC_MLX5_TRAFFIC_CLASS": "auto",
+    "UCX_RC_VERBS_SL": "3",
+}
+
+
+def contract(**changes: Any) -> dict[str, Check]:
+    rails, _lacking = with_ports(RAILS, MACHINE)
+    settings = {**SETTINGS, **changes.pop("settings", {})}
+    values = {**variables(), **changes}
+    checks = contract_checks(CONTRACT, rails, values, settings)
+    return {check.subject: check for check in checks}
+
+
+def test_the_contract_is_compared_with_what_ucx_itself_reads() -> None:
+    found = contract()
+    assert {check.status for check in found.values()} == {"ok"}
+    assert {"UCX_IB_TRAFFIC_CLASS", "UCX_IB_SL", "NCCL_IB_TC", "NCCL_IB_HCA"} <= set(found)
+
+
+def test_a_setting_that_wins_over_the_contract_is_found() -> None:
+    found = contract(settings={"UCX_RC_VERBS_TRAFFIC_CLASS": "0"})
+    check = found["UCX_IB_TRAFFIC_CLASS"]
+    assert check.status == "failed"
+    assert "UCX_RC_VERBS_TRAFFIC_CLASS=0" in check.found
+    assert "roce_qos" in check.reason
+    assert contract(NCCL_IB_TC="0")["NCCL_IB_TC"].status == "failed"
+
+
+def test_what_ucx_does_not_know_is_not_passed() -> None:
+    assert effective({}, "UCX_IB_TRAFFIC_CLASS") is None
+    assert effective({"UCX_TCP_TRAFFIC_CLASS": "1"}, "UCX_IB_TRAFFIC_CLASS") is None
+
+
+def test_nccls_own_file_must_not_say_otherwise() -> None:
+    values = {"NCCL_IB_TC": "106", "NCCL_IB_HCA": "=mlx5_0:1", "UCX_TLS": "rc"}
+    text = "# NCCL_IB_HCA=none\nNCCL_IB_TC = 96\nNCCL_DEBUG=INFO\nUCX_TLS=tcp\n"
+    assert statuses(nccl_file_checks(text, values)) == {("nccl_file", "NCCL_IB_TC"): "failed"}
+    assert statuses(nccl_file_checks("NCCL_IB_TC=106\n", values)) == {
+        ("nccl_file", "NCCL_IB_TC"): "ok"
+    }
+    assert nccl_file_checks("", values) == []
+
+
+@pytest.mark.parametrize(
+    ("limit", "status"),
+    [
+        (("unlimited", "unlimited"), "ok"),
+        (("8388608", "unlimited"), "failed"),
+        (("68719476736", "68719476736"), "ok"),
+        (None, "failed"),
+    ],
+)
+def test_all_of_the_memory_can_be_locked_or_not(limit: Any, status: str) -> None:
+    assert memlock_check(limit, 1 << 36, "mpi").status == status
+
+
+def test_ways_to_gpu_memory_are_told() -> None:
+    assert cuda_check(0, []) == []
+    none = cuda_check(8, ())[0]
+    assert none.status == "not_applicable"
+    assert "built without CUDA" in none.reason
+    some = cuda_check(8, ["cuda_copy", "cuda_ipc"])[0]
+    assert (some.status, some.found) == ("ok", "cuda_copy, cuda_ipc")
+    assert "gdr_copy" in some.reason
+    assert cuda_check(8, None)[0].status == "failed"
+    assert cuda_check(8, None, check_mode=True)[0].status == "pending"
