@@ -1,0 +1,557 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""`Manager` over dnf 4 and rpm, for EL 9.
+
+What the node has is read from rpm and from files, so that an unchanged run neither fetches nor
+starts dnf; what a repository has and what the solver makes of it is asked of dnf_program.py.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Optional
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import commands
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan, plan_file
+
+from . import (
+    dnf_definitions,
+    dnf_history,
+    dnf_installed,
+    dnf_keys,
+    dnf_locks,
+    dnf_modules,
+    dnf_program,
+    dnf_versions,
+)
+from .dnf_cache import Place
+from .manager import PackageError
+from .package import (
+    DOWNGRADE,
+    INSTALL,
+    REMOVE,
+    UPGRADE,
+    Change,
+    PackageSet,
+    Repository,
+    Stream,
+    Wanted,
+)
+from .planning import all_wanted, any_matches, satisfied
+
+LOCK_TIMEOUT_S = 300
+LOCK_PAUSE_S = 1.0
+READ_TIMEOUT_S = 120.0
+SOLVE_TIMEOUT_S = 1200.0
+"""Fetching the metadata of every repository of a node is part of it."""
+APPLY_TIMEOUT_S = 7200.0
+"""Packages that build kernel modules when they are installed take their time."""
+
+
+class DnfManager:
+    """One layer's view of one node. Use it as a context manager, or `close` it."""
+
+    def __init__(
+        self,
+        wanted: PackageSet,
+        layer: str,
+        *,
+        root: Path = Path("/"),
+        run: commands.Runner = commands.run,
+        plugin_paths: Optional[Sequence[Path]] = None,
+    ) -> None:
+        self._wanted, self._layer, self._root, self._run = wanted, layer, root, run
+        self.lock_timeout_s = LOCK_TIMEOUT_S
+        self._place: Optional[Place] = None
+        self._known: dict[str, list[tuple[str, str]]] = {}
+        """Package to (version, repository), of the metadata in the private place."""
+        self._failed = False
+        self._plugin_paths = plugin_paths
+        self._ids = [self._id(repository) for repository in wanted.repositories]
+
+    def __enter__(self) -> DnfManager:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._place is not None:
+            self._place.close()
+            self._place = None
+        self._known = {}
+
+    # What an interruption left
+
+    def busy(self) -> bool:
+        return dnf_installed.busy(self._root)
+
+    def wait(self) -> None:
+        until = time.monotonic() + self.lock_timeout_s
+        while self.busy():
+            if time.monotonic() > until:
+                raise PackageError(
+                    f"another package manager is running for more than {self.lock_timeout_s:g} s. "
+                    "Let it finish, then run again"
+                )
+            time.sleep(LOCK_PAUSE_S)
+
+    def warnings(self) -> Sequence[str]:
+        return ()
+
+    def interrupted(self, names: Optional[Collection[str]] = None) -> str:
+        if self.busy():
+            return ""
+        packages = [each for each in self._packages() if names is None or each.name in names]
+        told = [
+            f"{old.nevra} is still recorded beside {kept.nevra}"
+            for kept, old in dnf_installed.duplicates(packages, self._parallel)
+        ]
+        told += [
+            f"{item.nevra}: {item.scriptlet} failed"
+            if item.scriptlet
+            else f"{item.nevra} was being installed when dnf was killed"
+            for item in self._unsettled(packages)
+        ]
+        return "; ".join(told)
+
+    def repair(self) -> None:
+        """Erase what an upgrade did not come to erase; run again the scriptlets that did not end.
+
+        Erasing the older one is what was left to do: files that both have stay with the newer.
+        """
+        packages = self._packages()
+        for kept, old in dnf_installed.duplicates(packages, self._parallel):
+            argv = ["rpm", *self._rpm_root(), "-e", "--nodeps", old.nevra]
+            try:
+                self._bounded(APPLY_TIMEOUT_S)(argv)
+            except CommandError as error:
+                raise PackageError(
+                    f"{old.nevra}, left behind by an interrupted upgrade to {kept.nevra}, cannot "
+                    f"be erased: {error}"
+                ) from error
+        unsettled = self._unsettled(self._packages())
+        if not unsettled:
+            return
+        # What is enabled now: the streams of a new set belong to the plan that comes after this.
+        request: dict[str, Any] = {
+            "packages": [[item.name, item.evr, item.arch] for item in unsettled],
+            "streams": {},
+        }
+        missing = self._ask("reinstall", request, APPLY_TIMEOUT_S, writes=True)["missing"]
+        if missing:  # nothing of them is in dnf's cache any more
+            request["fetch"] = True
+            missing = self._ask("reinstall", request, APPLY_TIMEOUT_S, writes=True)["missing"]
+        if missing:
+            raise PackageError(
+                f"an interrupted transaction left {', '.join(missing)} in doubt, and no repository "
+                "has them to install again. Install or remove them by hand: "
+                f"dnf reinstall {' '.join(missing)}"
+            )
+
+    def _unsettled(self, packages: Sequence[dnf_installed.Package]) -> list[dnf_history.Item]:
+        """Packages that rpm takes for installed although their scriptlets did not end well."""
+        history = dnf_history.read(self._root)
+        there = {(one.name, one.evr, one.arch) for one in packages}
+        ours = {one.name for stage in self._wanted.stages for one in stage.packages}
+        ours |= set(self.pinned())
+        failed = [
+            item
+            for item in history.failed
+            if item.name in ours or item.repository.startswith(dnf_program.OURS)
+        ]
+        found = {
+            (item.name, item.evr, item.arch): item
+            for item in [*history.unfinished, *failed]
+            if (item.name, item.evr, item.arch) in there
+        }
+        return list(found.values())
+
+    def _parallel(self, package: dnf_installed.Package) -> bool:
+        """Whether several versions of it may be installed at once, as of the kernel."""
+        return dnf_installed.parallel(package, self._quick, self._rpm_root())
+
+    # Repositories
+
+    def repository_files(self, repositories: Sequence[Repository], layer: str) -> list[FilePlan]:
+        return dnf_definitions.plan(repositories, self._wanted, layer, self._root)
+
+    def refresh(self, repositories: Sequence[Repository]) -> None:
+        self.close()
+        place = self._private()
+        dnf_definitions.write_private(
+            repositories, self._wanted, self._layer, self._root, place.definitions
+        )
+        place.seed(without=f"{dnf_program.OURS}{self._layer}-")
+        by_id = {self._id(repository): repository for repository in repositories}
+        errors = self._ask("refresh", {"repositories": list(by_id)}, SOLVE_TIMEOUT_S)["errors"]
+        if errors:
+            raise PackageError(
+                "; ".join(self._broken(by_id[name], text) for name, text in sorted(errors.items()))
+            )
+
+    def lacking(self, repositories: Sequence[Repository]) -> Sequence[Repository]:
+        return dnf_definitions.lacking(repositories, self._root)
+
+    def _broken(self, repository: Repository, text: str) -> str:
+        where = f"repository {repository.name} ({repository.url})"
+        if "gpg" in text.lower() or "signature" in text.lower():
+            fingerprints = ", ".join(key.fingerprint for key in dnf_keys.keys(repository.key))
+            return (
+                f"{where}: its metadata are not signed by its key {fingerprints} (sha256 "
+                f"{repository.key_sha256}): {text}. Nothing of it is used; find out who signed them"
+            )
+        return f"{where} cannot be read: {text}"
+
+    def adopt(self, repositories: Sequence[Repository]) -> None:
+        if self._place is not None:
+            self._place.adopt([self._id(repository) for repository in repositories])
+        self._import_keys(repositories)
+
+    def _import_keys(self, repositories: Iterable[Repository]) -> None:
+        """Into rpm's keyring, those that are not there. The files were checked and written."""
+        there = {
+            tuple(line.split("-", 1))
+            for line in self._rpm(["-q", "gpg-pubkey"], r"%{VERSION}-%{RELEASE}\n").splitlines()
+            if "-" in line
+        }
+        for repository in repositories:
+            wanted = {key.rpm_name for key in dnf_keys.keys(repository.key)}
+            if not wanted <= {f"{version[-8:]}-{release}" for version, release in there}:
+                path = dnf_definitions.key_path(repository, self._layer, self._root)
+                try:
+                    self._quick(["rpmkeys", *self._rpm_root(), "--import", str(path)])
+                except CommandError as error:
+                    raise PackageError(
+                        f"repository {repository.name}: rpm does not take its key {path}: {error}"
+                    ) from error
+
+    # What is installed, and what could be
+
+    def installed(self) -> Mapping[str, str]:
+        """Of several versions of a package (kernels) the one that the set wants, else the newest.
+
+        Where the wanted one can come beside those that are there, it is not there yet: what is
+        newer is no reason to refuse it.
+        """
+        there = dnf_installed.versions(self._packages())
+        found = {name: same[0].evr for name, same in there.items()}
+        for package in all_wanted(self._wanted):
+            same = there.get(package.name, [])
+            fitting = self._fitting(package, [one.evr for one in same])
+            if fitting:
+                found[package.name] = fitting
+            elif same and self._parallel(same[0]):
+                del found[package.name]
+        return found
+
+    def _fitting(self, package: Wanted, found: Iterable[str]) -> str:
+        """The newest of those that are as the set says; empty where none is."""
+        good = [each for each in found if satisfied(package, each, self)]
+        return max(good, key=functools.cmp_to_key(self.compare), default="")
+
+    def available(self, names: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        return self._versions(names, None)
+
+    def offered(
+        self, names: Sequence[str], repositories: Sequence[Repository]
+    ) -> Mapping[str, Sequence[str]]:
+        ids = {self._id(repository) for repository in repositories}
+        others = {repository.name for repository in repositories} & {
+            repository.name for repository in self._wanted.beside
+        }
+        return self._versions(names, ids, tuple(f"-{name}" for name in others))
+
+    def _versions(
+        self,
+        names: Sequence[str],
+        repositories: Optional[set[str]],
+        others: tuple[str, ...] = (),
+    ) -> dict[str, list[str]]:
+        """`others` are ends of the ids that another layer gave to its repositories."""
+        unknown = sorted(set(names) - self._known.keys())
+        if unknown:
+            self._private().lock_list("")  # a lock hides versions; what there is, is asked here
+            answer = self._ask("available", {"names": unknown}, SOLVE_TIMEOUT_S)["versions"]
+            self._known.update(answer)
+        order = functools.cmp_to_key(dnf_versions.compare)
+        return {
+            name: sorted(
+                {
+                    version
+                    for version, repository in self._known[name]
+                    if repositories is None
+                    or repository in repositories
+                    or (repository.startswith(dnf_program.OURS) and repository.endswith(others))
+                },
+                key=order,
+                reverse=True,
+            )
+            for name in names
+        }
+
+    def needs(self, names: Sequence[str]) -> frozenset[str]:
+        return dnf_installed.needs(names, self._quick, self._rpm_root())
+
+    def compare(self, one: str, other: str) -> int:
+        return dnf_versions.compare(one, other)
+
+    def upstream(self, version: str) -> str:
+        return dnf_versions.parse(version).version
+
+    # Module streams
+
+    def stream_changes(self, streams: Sequence[Stream]) -> list[Change]:
+        now = dnf_modules.enabled(self._root)
+        return [
+            Change(
+                UPGRADE if now.get(one.module) else INSTALL,
+                f"module {one.module}",
+                now.get(one.module, ""),
+                one.stream,
+            )
+            for one in streams
+            if now.get(one.module) != one.stream
+        ]
+
+    def switch_streams(self, streams: Sequence[Stream]) -> None:
+        if self.stream_changes(streams):
+            wanted = {one.module: one.stream for one in streams}
+            self._ask("switch", {"streams": wanted}, SOLVE_TIMEOUT_S, writes=True)
+
+    # Transactions
+
+    def simulate(
+        self,
+        exact: Mapping[str, str],
+        remove: Sequence[str] = (),
+        prefer: Optional[Mapping[str, str]] = None,
+    ) -> list[Change]:
+        if not exact and not remove:
+            return []
+        text = self._lock_text()
+        # A kernel comes beside those that other layers hold, and moves none of them.
+        free = (
+            self._wanted.held if any(any_matches(name, self._wanted.held) for name in exact) else ()
+        )
+        self._private().lock_list(dnf_locks.without(text, self._layer, free))
+        request = {"exact": dict(exact), "remove": list(remove), "prefer": dict(prefer or {})}
+        try:
+            answer = self._ask("simulate", request, SOLVE_TIMEOUT_S)
+        except PackageError as error:
+            raise PackageError(f"{error}{self._hint(exact)}") from error
+        for name, versions in answer.get("versions", {}).items():
+            self._known.setdefault(name, versions)
+        return self._changes(answer["changes"])
+
+    def apply(self, exact: Mapping[str, str], remove: Sequence[str] = ()) -> None:
+        if not exact and not remove:
+            return
+        self._import_keys(self._wanted.repositories)
+        request = {"exact": dict(exact), "remove": list(remove)}
+        try:
+            self._ask("apply", request, APPLY_TIMEOUT_S, writes=True)
+        except PackageError as error:
+            self._failed = True
+            raise PackageError(f"{error}{self._hint(exact)}") from error
+
+    def _hint(self, exact: Mapping[str, str]) -> str:
+        locks = dnf_locks.of_operators(self._lock_text(), exact)
+        if not locks:
+            return ""
+        return (
+            f". Locks in {dnf_locks.list_path(self._root)} that are not of this collection concern "
+            f"these packages: {', '.join(locks)}; remove one with: dnf versionlock delete"
+        )
+
+    def _changes(self, items: Sequence[Mapping[str, str]]) -> list[Change]:
+        found = []
+        for item in items:
+            before, after = item["before"], item["after"]
+            if not after:
+                kind = REMOVE
+            elif not before:
+                kind = INSTALL
+            else:
+                kind = DOWNGRADE if self.compare(after, before) < 0 else UPGRADE
+            if before != after:
+                found.append(Change(kind, item["name"], before, after))
+        return found
+
+    # Pins: versionlock
+
+    def pin_files(self, pins: Mapping[str, str], wanted: PackageSet, layer: str) -> list[FilePlan]:
+        """With them, what the set only holds (the kernel), in every version that is installed.
+
+        Raises PackageError where dnf would not read the list, before anything is touched.
+        """
+        versions = {name: {version} for name, version in pins.items()}
+        for package in self._packages():
+            held = any(fnmatchcase(package.name, pattern) for pattern in wanted.held)
+            if held or (package.name in versions and self._parallel(package)):
+                versions.setdefault(package.name, set()).add(package.evr)
+        self._see_that_locks_hold(versions)
+        path = dnf_locks.list_path(self._root)
+        try:
+            text = dnf_locks.with_block(self._lock_text(), versions, layer)
+        except ValueError as error:
+            raise PackageError(f"{path}: {error}. Put the missing line back") from error
+        if not text and not path.exists():
+            return []
+        return [plan_file(path, text)]
+
+    def pinned(self, layer: str = "") -> Mapping[str, str]:
+        """Of several versions of a package the one that the set wants, else the newest."""
+        found: dict[str, list[str]] = {}
+        for owner, entry in dnf_locks.entries(self._lock_text()):
+            if owner and (not layer or owner == layer):
+                versions = found.setdefault(dnf_locks.name_of(entry), [])
+                versions.append(dnf_locks.version_of(entry))
+        order = functools.cmp_to_key(self.compare)
+        wanted = {package.name: package for package in all_wanted(self._wanted)}
+        return {
+            name: (self._fitting(wanted[name], versions) if name in wanted else "")
+            or max(versions, key=order)
+            for name, versions in found.items()
+        }
+
+    def held(self) -> frozenset[str]:
+        """Locked by us, and the lock is in force."""
+        return frozenset() if self._not_effective() else frozenset(self.pinned())
+
+    def hold(self, names: Sequence[str]) -> None:
+        """The lock list holds by itself, if dnf reads it."""
+        if not names or self._failed:
+            return  # after a transaction that failed, its own error is what counts
+        reason = self._not_effective()
+        missing = sorted(set(names) - set(self.pinned()))
+        if missing and not reason:
+            reason = f"{dnf_locks.list_path(self._root)} has no line for {', '.join(missing)}"
+        if reason:
+            raise PackageError(f"nothing keeps packages at their versions: {reason}")
+
+    def release(self, names: Sequence[str]) -> None:
+        """Nothing to let go of: the solver is given a list without the locks of this layer."""
+
+    def _see_that_locks_hold(self, names: Collection[str]) -> None:
+        """A plugin that is not there may be on its way, as a package of this set."""
+        coming = any(
+            package.name == dnf_locks.PLUGIN
+            for stage in self._wanted.stages
+            for package in stage.packages
+        )
+        if not names or (coming and not dnf_locks.is_installed(self._plugins())):
+            return
+        reason = self._not_effective()
+        if reason:
+            raise PackageError(f"nothing would keep packages at their versions: {reason}")
+
+    def _lock_text(self) -> str:
+        try:
+            return dnf_locks.list_path(self._root).read_text("utf-8", errors="surrogateescape")
+        except FileNotFoundError:
+            return ""
+
+    def _not_effective(self) -> str:
+        return dnf_locks.not_effective(self._root, self._plugins())
+
+    def _plugins(self) -> Sequence[Path]:
+        if self._plugin_paths is not None:
+            return self._plugin_paths
+        return dnf_locks.plugin_paths(self._root)
+
+    # Running programs
+
+    def _id(self, repository: Repository) -> str:
+        return dnf_definitions.repository_id(repository, self._layer)
+
+    def _packages(self) -> list[dnf_installed.Package]:
+        return dnf_installed.read(self._quick, self._rpm_root())
+
+    def _private(self) -> Place:
+        if self._place is None:
+            self._place = Place(self._root)
+        return self._place
+
+    def _rpm_root(self) -> list[str]:
+        return [] if self._root == Path("/") else ["--root", str(self._root)]
+
+    def _bounded(self, seconds: float) -> commands.Runner:
+        if self._run is commands.run:
+            return functools.partial(commands.run, timeout_s=seconds)
+        return self._run
+
+    @property
+    def _quick(self) -> commands.Runner:
+        return self._bounded(READ_TIMEOUT_S)
+
+    def _rpm(self, words: Sequence[str], form: str) -> str:
+        """`rpm -q` exits with 1 for what is not there, which is an answer."""
+        return self._quick(["rpm", *self._rpm_root(), *words, "--qf", form], check=False).stdout
+
+    def _ask(
+        self, action: str, more: Mapping[str, Any], seconds: float, *, writes: bool = False
+    ) -> dict[str, Any]:
+        """Have the program do something, in the private place unless it `writes`."""
+        request = {
+            "action": action,
+            "root": str(self._root),
+            "comment": f"baremetal.mpi_roce: layer {self._layer}",
+            "preferred": dict(self._wanted.preferred),
+            "streams": {one.module: one.stream for one in self._wanted.streams},
+            **more,
+        }
+        if not writes:
+            place = self._private()
+            request["cachedir"] = str(place.cache)
+            request["persistdir"] = str(place.state)
+            request["pluginconf"] = str(place.plugins)
+            if any(place.definitions.iterdir()):
+                request["reposdir"] = str(place.definitions)
+            else:
+                place.seed()
+        request["program"] = _source()
+        interpreter = dnf_installed.interpreter()
+        argv = [interpreter, "-I", "-c", dnf_program.COMMAND]
+        until = time.monotonic() + self.lock_timeout_s
+        while True:
+            reply = self._reply(action, argv, json.dumps(request), seconds)
+            if "busy" not in reply:
+                break
+            if time.monotonic() > until:
+                raise PackageError(f"another package manager is running: {reply['busy']}")
+            time.sleep(LOCK_PAUSE_S)
+        if "refused" in reply:
+            raise PackageError(f"dnf ({action}): {reply['refused']}")
+        done: dict[str, Any] = reply["done"]
+        return done
+
+    def _reply(
+        self, action: str, argv: Sequence[str], request: str, seconds: float
+    ) -> dict[str, Any]:
+        try:
+            result = self._bounded(seconds)(argv, stdin=request, check=False)
+        except CommandError as error:
+            raise PackageError(f"dnf ({action}): {error}") from error
+        with suppress(ValueError):
+            reply = json.loads(result.stdout)
+            if isinstance(reply, dict) and reply.keys() & {"done", "refused", "busy"}:
+                return reply
+        if result.rc < 0:
+            raise PackageError(f"dnf ({action}) was killed by signal {-result.rc}")
+        told = (result.stderr.strip() or result.stdout.strip() or "it printed nothing")[-2000:]
+        raise PackageError(f"dnf ({action}) ended with status {result.rc}: {told}")
+
+
+def _source() -> str:
+    """The program's text: modules are sent to nodes packed, so there is no file to name."""
+    loader = sys.modules[dnf_program.__name__].__loader__
+    text = loader.get_source(dnf_program.__name__)  # type: ignore[union-attr]
+    return str(text)

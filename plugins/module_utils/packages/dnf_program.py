@@ -1,0 +1,440 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What is asked of dnf's solver, as a program of its own: JSON in, JSON out.
+
+`python3 -c COMMAND`, with the interpreter that dnf itself runs with, gets this file and a request
+on standard input. So the solver's answer is data (names, versions, repositories) and no table for
+people; the same code simulates and applies, so what was shown is what is done; and scriptlets that
+fail are heard of, which dnf's exit status does not tell. The module's own interpreter need not
+have dnf's libraries. This file imports nothing of the collection: it is run as text.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+COMMAND = (
+    "import json, sys; request = json.load(sys.stdin); space = {'__name__': 'dnf_program'}; "
+    "exec(compile(request.pop('program'), 'dnf_program', 'exec'), space); space['answer'](request)"
+)
+OURS = "baremetal-mpi-roce-"
+"""What the ids of our repositories begin with."""
+SILENT = ["subscription-manager", "product-id", "upload-profile"]
+"""Plugins of dnf that write on the node although nothing is installed."""
+FOR_PEOPLE = ["show-leaves"]
+"""Plugins that print, and fail where dnf is not run from its command line."""
+
+
+class RefusedError(Exception):
+    """The answer is no; the text says why."""
+
+
+class Session:
+    """One dnf.Base, configured as dnf on the command line is, but for what a request says."""
+
+    def __init__(self, request: dict[str, Any], *, writes: bool) -> None:
+        self.dnf: Any = importlib.import_module("dnf")
+        for name in ("dnf.rpm", "dnf.module.module_base", "dnf.goal", "dnf.callback"):
+            importlib.import_module(name)
+        self.request = request
+        self.heard = Heard()
+        logger = logging.getLogger("dnf")
+        logger.handlers = [self.heard]
+        logger.propagate = False
+        self.base = self.dnf.Base()
+        self.configure(request)
+        if writes:
+            self.base.setup_loggers()
+            logger.addHandler(self.heard)
+        self.base.init_plugins(disabled_glob=[*FOR_PEOPLE, *([] if writes else SILENT)])
+        self.base.pre_configure_plugins()
+        self.base.read_all_repos()
+        self.base.configure_plugins()
+
+    def configure(self, request: dict[str, Any]) -> None:
+        conf, root = self.base.conf, request["root"]
+        if root != "/":
+            conf.installroot = root
+            conf.config_file_path = f"{root}/etc/dnf/dnf.conf"
+            conf.reposdir = [f"{root}/etc/yum.repos.d"]
+            conf.pluginconfpath = [f"{root}/etc/dnf/plugins"]
+            conf.persistdir = f"{root}/var/lib/dnf"
+            conf.cachedir = f"{root}/var/cache/dnf"
+            conf.logdir = f"{root}/var/log"
+        conf.read()
+        conf.substitutions.update_from_etc(installroot=root, varsdir=conf.varsdir)
+        release = self.dnf.rpm.detect_releasever(root)
+        if not conf.substitutions.get("releasever"):
+            conf.substitutions["releasever"] = release or ""
+        if request.get("cachedir"):
+            conf.cachedir = conf.logdir = request["cachedir"]
+            conf.persistdir = request["persistdir"]
+        Path(conf.logdir).mkdir(parents=True, exist_ok=True)
+        if request.get("reposdir"):
+            conf.reposdir = [request["reposdir"]]
+        if request.get("pluginconf"):
+            conf.pluginconfpath = [*conf.pluginconfpath, request["pluginconf"]]
+        conf.assumeyes = True
+        conf.best = True
+        conf.install_weak_deps = False
+        conf.clean_requirements_on_remove = False
+        conf.exit_on_lock = True  # `busy` is the answer then, and who asked waits
+        conf.comment = request.get("comment", "")
+        self.base.args = [conf.comment]
+
+    def only(self, repositories: list[str]) -> None:
+        for repo in self.base.repos.iter_enabled():
+            if repo.id not in repositories:
+                repo.disable()
+
+    def fill(self, *, cached: bool = False) -> None:
+        if cached:
+            self.base.fill_sack_from_repos_in_cache(load_system_repo="auto")
+        else:
+            self.base.fill_sack(load_system_repo="auto")
+        self.prefer()
+        self.enable_streams()
+
+    def prefer(self) -> None:
+        """Take packages of a preferred repository from there alone, whoever else has them."""
+        sack = self.base.sack
+        enabled = [repo.id for repo in self.base.repos.iter_enabled()]
+        for pattern, name in self.request.get("preferred", {}).items():
+            ids = [one for one in enabled if one.startswith(OURS) and one.endswith(f"-{name}")]
+            if ids:
+                query = sack.query().available().filterm(name__glob=pattern)
+                sack.add_excludes(query.difference(query.filter(reponame=ids)))
+
+    def prefer_versions(self) -> None:
+        """Find other versions of packages that may come in as dependencies."""
+        available = self.base.sack.query().available()
+        self.hidden = available.filter(empty=True)
+        for name, version in self.request.get("prefer", {}).items():
+            query = available.filter(name=name)
+            same = [one for one in query if one.evr == version]
+            if same:
+                others = query.difference(query.filter(pkg=same))
+                self.hidden = self.hidden.union(others)
+
+    def start_again(self, *, preferring: bool) -> None:
+        """Another attempt of the solver, with those other versions hidden or not."""
+        # Not base.reset(): that forgets which streams were enabled here.
+        self.base._goal = self.dnf.goal.Goal(self.base.sack)
+        self.base._goal.protect_running_kernel = self.base.conf.protect_running_kernel
+        if preferring:
+            self.base.sack.add_excludes(self.hidden)
+        else:
+            self.base.sack.remove_excludes(self.hidden)
+        self.mark()
+
+    def enable_streams(self) -> None:
+        """In memory; `dnf_program` saves them only when it writes."""
+        wanted = self.request.get("streams", {})
+        if not wanted:
+            return
+        container = self.base._moduleContainer
+        modules = self.dnf.module.module_base.ModuleBase(self.base)
+        for module, stream in wanted.items():
+            spec = f"{module}:{stream}"
+            if not modules.get_modules(spec)[0]:
+                raise RefusedError(
+                    f"no repository of this node has the module stream {spec}. A mirror needs the "
+                    "module metadata (modules.yaml) of the original"
+                )
+            if container.getEnabledStream(module) not in ("", stream):
+                # As `dnf module reset` and `enable` do; in one process dnf takes that for a fault.
+                container.reset(module)
+                container.enable(module, stream, False)
+            modules.enable([spec])
+
+    def architectures(self) -> list[str]:
+        return [self.base.conf.substitutions["basearch"], "noarch"]
+
+    def versions(self, names: list[str]) -> dict[str, list[tuple[str, str]]]:
+        query = self.base.sack.query().available()
+        found = {}
+        for name in names:
+            packages = query.filter(name=name, arch=self.architectures())
+            found[name] = sorted({(one.evr, one.repoid) for one in packages})
+        return found
+
+    def find(self, name: str, version: str) -> Any:
+        """The package of exactly this version; of several repositories, the most preferred."""
+        query = self.base.sack.query().available().filterm(name=name, arch=self.architectures())
+        there = [one for one in query if one.evr == version]
+        if there:
+            return min(there, key=lambda one: (one.repo.priority, one.repo.cost, one.repoid))
+        anywhere = self.base.sack.query(flags=self.ignoring()).available().filterm(name=name)
+        hidden = sorted({f"{one.repoid}" for one in anywhere if one.evr == version})
+        if hidden:
+            raise RefusedError(
+                f"{name}-{version} is in {', '.join(hidden)}, but hidden from dnf there: by a lock "
+                "(dnf versionlock list), by excludepkgs, or by an enabled module stream "
+                "(dnf module list --enabled)"
+            )
+        others = ", ".join(sorted({one.evr for one in anywhere})) or "no version at all"
+        raise RefusedError(f"no repository of this node has {name}-{version}; they have: {others}")
+
+    def ignoring(self) -> Any:
+        return importlib.import_module("hawkey").IGNORE_EXCLUDES
+
+    def mark(self) -> None:
+        """Give the solver its jobs."""
+        installed = self.base.sack.query().installed()
+        for name in self.request.get("remove", []):
+            for package in installed.filter(name=name):
+                self.base.package_remove(package)
+        for name, version in self.request.get("exact", {}).items():
+            same = [one for one in installed.filter(name=name) if one.evr == version]
+            if not same:
+                self.base.package_install(self.find(name, version))
+
+    def changes(self) -> list[dict[str, str]]:
+        """The transaction as data. A package that an obsoleting one replaces is removed."""
+        forward, backward, order = {}, {}, []
+        for item in self.base.transaction:
+            name = item.pkg.name
+            if (name, item.pkg.arch) not in order:
+                order.append((name, item.pkg.arch))
+            kind = "reinstall" if item.action_name == "Reinstall" else ""
+            entry = {"evr": item.pkg.evr, "repo": item.pkg.repoid, "kind": kind}
+            if item.action in self.dnf.transaction.FORWARD_ACTIONS:
+                forward[(name, item.pkg.arch)] = entry
+            elif item.action in self.dnf.transaction.BACKWARD_ACTIONS:
+                backward[(name, item.pkg.arch)] = entry
+        found = []
+        for key in order:
+            new, old = forward.get(key, {}), backward.get(key, {})
+            if new or old:
+                found.append(
+                    {
+                        "name": key[0],
+                        "arch": key[1],
+                        "before": old.get("evr", ""),
+                        "after": new.get("evr", ""),
+                        "repo": new.get("repo", ""),
+                        "kind": new.get("kind", ""),
+                    }
+                )
+        return found
+
+    def resolve(self, *, allow_erasing: bool) -> list[dict[str, str]]:
+        return self.changes() if self.base.resolve(allow_erasing=allow_erasing) else []
+
+    def download(self) -> None:
+        """Fetch, then check every signature before the first package is touched."""
+        packages = list(self.base.transaction.install_set)
+        try:
+            self.base.download_packages(packages)
+        except self.dnf.exceptions.DownloadError as error:
+            raise RefusedError(f"packages could not be fetched: {one_line(error)}") from error
+        bad = []
+        for package in packages:
+            result, message = self.base.package_signature_check(package)
+            if result == 1 and not package.repoid.startswith(OURS):
+                # As `dnf -y` does for a repository whose key file is already on the node.
+                self.base.package_import_key(package)
+                result, message = self.base.package_signature_check(package)
+            if result:
+                keys = " ".join(self.base.repos[package.repoid].gpgkey)
+                bad.append(
+                    f"{package} of repository {package.repoid}: {one_line(message)}; its packages "
+                    f"have to be signed by {keys or 'a key, and it names none'}"
+                )
+        if bad:
+            raise RefusedError("; ".join(bad))
+
+    def transact(self) -> None:
+        """Run the transaction. dnf goes on after a scriptlet failed; here that is an error."""
+        display = Display(self.dnf)
+        try:
+            self.base.do_transaction(display.instance)
+        except self.dnf.exceptions.LockError:
+            raise
+        except self.dnf.exceptions.Error as error:
+            raise RefusedError(self.told([one_line(error), *display.errors])) from error
+        if display.errors:
+            raise RefusedError(self.told(display.errors, display.output))
+
+    def told(self, errors: list[str], output: Optional[list[str]] = None) -> str:
+        more = [*self.heard.lines, *(output or [])]
+        return "; ".join(dict.fromkeys([*errors, *more[-20:]]))
+
+    def close(self) -> None:
+        self.base.close()
+
+
+class Heard(logging.Handler):
+    """What dnf would print as an error: rpm's own messages reach nobody otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(one_line(record.getMessage()))
+
+
+class Display:
+    """Hears of every element that failed, scriptlets included."""
+
+    def __init__(self, dnf: Any) -> None:
+        self.errors: list[str] = []
+        self.output: list[str] = []
+        errors, output = self.errors, self.output
+
+        class Listening(dnf.callback.TransactionProgress):  # type: ignore[misc]
+            def error(self, message: Any) -> None:
+                errors.append(one_line(message))
+
+            def scriptout(self, msgs: Any) -> None:
+                text = msgs.decode(errors="replace") if isinstance(msgs, bytes) else str(msgs or "")
+                output.extend(line for line in map(one_line, text.splitlines()) if line)
+
+        self.instance = Listening()
+
+
+def one_line(text: Any) -> str:
+    return " ".join(str(text).split())
+
+
+def refresh(request: dict[str, Any]) -> dict[str, Any]:
+    """Fetch and verify the metadata of the named repositories, each by itself."""
+    session = Session(request, writes=False)
+    errors = {}
+    try:
+        session.only(request["repositories"])
+        known = {repo.id: repo for repo in session.base.repos.iter_enabled()}
+        for name in request["repositories"]:
+            try:
+                if name not in known:
+                    raise RefusedError("it is not defined on this node")
+                known[name].load()
+            except (session.dnf.exceptions.Error, RefusedError, RuntimeError) as error:
+                errors[name] = one_line(error)
+    finally:
+        session.close()
+    return {"errors": errors}
+
+
+def available(request: dict[str, Any]) -> dict[str, Any]:
+    """Versions of the named packages, as (version, repository), unsorted."""
+    session = Session(request, writes=False)
+    try:
+        session.fill()
+        return {"versions": session.versions(request["names"])}
+    finally:
+        session.close()
+
+
+def simulate(request: dict[str, Any]) -> dict[str, Any]:
+    """The transaction. Where it needs removals that nobody asked for, with these in it.
+
+    With the versions that there are of what changes: that is what is asked next.
+    """
+    refusal = ""
+    session = Session(request, writes=False)
+    try:
+        session.fill()
+        session.prefer_versions()
+        for allow_erasing in (False, True):
+            for preferring in (True, False) if session.hidden else (True,):
+                try:
+                    session.start_again(preferring=preferring)
+                    changes = session.resolve(allow_erasing=allow_erasing)
+                    session.base.sack.remove_excludes(session.hidden)
+                    names = [change["name"] for change in changes]
+                    return {"changes": changes, "versions": session.versions(names)}
+                except session.dnf.exceptions.Error as error:
+                    refusal = refusal or one_line(error)
+    finally:
+        session.close()
+    raise RefusedError(refusal)
+
+
+def apply(request: dict[str, Any]) -> dict[str, Any]:
+    """The transaction for real. Nothing is removed but what was named or is obsoleted."""
+    session = Session(request, writes=True)
+    try:
+        session.fill()
+        session.mark()
+        changes = session.resolve(allow_erasing=False)
+        if changes:
+            session.download()
+        session.transact()
+        return {"changes": changes}
+    finally:
+        session.close()
+
+
+def switch(request: dict[str, Any]) -> dict[str, Any]:
+    """Enable module streams, and say so on disk. No package changes."""
+    session = Session(request, writes=True)
+    try:
+        session.fill()
+        if session.resolve(allow_erasing=False):
+            raise RefusedError("enabling a module stream would change packages")
+        session.transact()
+        return {}
+    finally:
+        session.close()
+
+
+def reinstall(request: dict[str, Any]) -> dict[str, Any]:
+    """Install again, so that scriptlets run that did not; `missing` are those nobody has."""
+    session = Session(request, writes=True)
+    missing = []
+    try:
+        session.fill(cached=not request.get("fetch"))
+        query = session.base.sack.query()
+        for nevra in request["packages"]:
+            name, evr, arch = nevra
+            there = [
+                one for one in query.available().filter(name=name, arch=arch) if one.evr == evr
+            ]
+            if there:
+                session.base.package_reinstall(there[0])
+            else:
+                missing.append(f"{name}-{evr}.{arch}")
+        if not missing and session.resolve(allow_erasing=False):
+            session.download()
+            session.transact()
+        return {"missing": missing}
+    finally:
+        session.close()
+
+
+ACTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "apply": apply,
+    "available": available,
+    "refresh": refresh,
+    "reinstall": reinstall,
+    "simulate": simulate,
+    "switch": switch,
+}
+
+
+def answer(request: dict[str, Any]) -> None:
+    """Do what is asked and write the reply as the only thing on standard output.
+
+    Plugins of dnf print there as they like: they get standard error instead.
+    """
+    reply_to = os.dup(1)
+    os.dup2(2, 1)
+    reply: dict[str, Any] = {}
+    try:
+        reply = {"done": ACTIONS[request["action"]](request)}
+    except RefusedError as error:
+        reply = {"refused": str(error)}
+    except importlib.import_module("dnf.exceptions").LockError as error:
+        reply = {"busy": one_line(error)}
+    except importlib.import_module("dnf.exceptions").Error as error:
+        reply = {"refused": one_line(error)}
+    sys.stdout.flush()
+    with open(reply_to, "w", encoding="utf-8") as stream:
+        json.dump(reply, stream)

@@ -1,0 +1,314 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""An EL-like root directory with the real dnf and rpm at work in it, and repositories for it.
+
+Packages hold nothing but scriptlets in Lua, which rpm runs itself: the root needs no shell. They
+are built and signed once for all workers of a test run.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.dnf import DnfManager
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
+    PackageSet,
+    Repository,
+    Stage,
+    Wanted,
+)
+
+from tests.stand_ins.keys import Key, run
+
+PROGRAMS = ("createrepo_c", "dnf", "gpg", "modifyrepo_c", "rpm", "rpmbuild", "rpmsign")
+MISSING = [name for name in PROGRAMS if shutil.which(name) is None]
+PLUGINS = Path("/usr/lib/python3/dist-packages/dnf-plugins")
+WHY_NOT = (
+    "has to be root: rpm enters a root directory of its own"
+    if os.geteuid() != 0
+    else f"not installed: {', '.join(MISSING)} (requirements/apt-test.txt)"
+    if MISSING
+    else ""
+    if (PLUGINS / "versionlock.py").is_file()
+    else "dnf's versionlock plugin is not installed (requirements/apt-test.txt)"
+)
+ARCHITECTURE = platform.machine()
+
+DIE = 'posix.kill(posix.getprocessid("pid"), 9)'
+"""A scriptlet that kills the very process that runs the transaction."""
+
+
+@dataclass(frozen=True)
+class Rpm:
+    """A package to build. `evr` is `[epoch:]version-release`; scriptlets are Lua."""
+
+    name: str
+    evr: str
+    requires: Sequence[str] = ()
+    provides: Sequence[str] = ()
+    conflicts: Sequence[str] = ()
+    obsoletes: Sequence[str] = ()
+    post: str = ""
+    preun: str = ""
+    stream: str = ""
+    """`module:stream` that the package belongs to."""
+    key: str = "ours"
+    """`ours`, `foreign`, or empty for a package without signature."""
+
+    @property
+    def epoch(self) -> str:
+        return self.evr.partition(":")[0] if ":" in self.evr else "0"
+
+    @property
+    def version(self) -> str:
+        return self.evr.split(":")[-1].rpartition("-")[0]
+
+    @property
+    def release(self) -> str:
+        return self.evr.rpartition("-")[2]
+
+    @property
+    def file(self) -> str:
+        words = (self.name, self.epoch, self.version, self.release, self.key or "unsigned")
+        return f"{'-'.join(words)}.{ARCHITECTURE}.rpm"
+
+    @property
+    def artifact(self) -> str:
+        return f"{self.name}-{self.epoch}:{self.version}-{self.release}.{ARCHITECTURE}"
+
+    def specification(self) -> str:
+        relations = {
+            "Requires": self.requires,
+            "Provides": self.provides,
+            "Conflicts": self.conflicts,
+            "Obsoletes": self.obsoletes,
+        }
+        scripts = {"post": self.post, "preun": self.preun}
+        return "\n".join(
+            [
+                f"Name: {self.name}",
+                *([f"Epoch: {self.epoch}"] if self.epoch != "0" else []),
+                f"Version: {self.version}",
+                f"Release: {self.release}",
+                "Summary: made for a test",
+                "License: GPLv3+",
+                "AutoReqProv: no",
+                # Without it dnf takes no package of a module for one.
+                *([f"ModularityLabel: {self.stream}:1:1"] if self.stream else []),
+                *(f"{tag}: {word}" for tag, words in relations.items() for word in words),
+                "%description",
+                "Made for a test.",
+                *(f"%{when} -p <lua>\n{text}" for when, text in scripts.items() if text),
+                "%files",
+                "",
+            ]
+        )
+
+
+class Workshop:
+    """Keys and packages, made once in a directory that the workers of a run share."""
+
+    def __init__(self, where: Path) -> None:
+        self.where = where
+        where.mkdir(parents=True, exist_ok=True)
+        with self._alone():
+            self._homes = {name: where / name for name in ("ours", "foreign")}
+            for name, home in self._homes.items():
+                if not (where / f"{name}.asc").exists():
+                    home.mkdir(mode=0o700, exist_ok=True)
+                    (where / f"{name}.asc").write_bytes(Key(home, name).public)
+
+    def _alone(self) -> Alone:
+        return Alone(self.where / "lock")
+
+    def public(self, name: str = "ours") -> bytes:
+        return (self.where / f"{name}.asc").read_bytes()
+
+    def build(self, package: Rpm) -> Path:
+        path = self.where / package.file
+        spec = hashlib.sha256(package.specification().encode()).hexdigest()[:16]
+        path = path.with_name(f"{spec}-{path.name}")
+        with self._alone():
+            if not path.exists():
+                self._build(package, path)
+        return path
+
+    def _build(self, package: Rpm, path: Path) -> None:
+        work = self.where / "work"
+        work.mkdir()
+        (work / "a.spec").write_text(package.specification())
+        run(
+            *("rpmbuild", "-bb", "--quiet", "--target", f"{ARCHITECTURE}-linux"),
+            *("--define", f"_topdir {work}", "--define", f"_rpmdir {work}"),
+            *("--define", "_rpmfilename built.rpm", "--define", "__os_install_post %{nil}"),
+            *("--define", "_build_id_links none", "--define", "debug_package %{nil}"),
+            work / "a.spec",
+        )
+        if package.key:
+            run(
+                *("rpmsign", "--addsign", "--define", f"_gpg_name {package.key}"),
+                *("--define", f"_gpg_path {self._homes[package.key]}"),
+                *("--define", "__gpg /usr/bin/gpg", work / "built.rpm"),
+            )
+        (work / "built.rpm").rename(path)
+        shutil.rmtree(work)
+
+    def sign(self, path: Path, name: str = "ours") -> None:
+        with self._alone():
+            run(
+                *("gpg", "--homedir", self._homes[name], "--batch", "--quiet", "--yes"),
+                *("--local-user", name, "--armor", "--detach-sign", path),
+            )
+
+    def end(self) -> None:
+        for home in self._homes.values():
+            subprocess.run(
+                ["gpgconf", "--homedir", str(home), "--kill", "gpg-agent"],
+                check=False,
+                capture_output=True,
+            )
+
+
+class Alone:
+    """One worker at a time; whoever holds it and dies lets go of it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        self._file = self._path.open("w")
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def __exit__(self, *_error: object) -> None:
+        self._file.close()
+
+
+class DnfRoot:
+    """A node, as far as dnf and rpm see one."""
+
+    def __init__(self, where: Path, workshop: Workshop) -> None:
+        self.root, self.repositories, self.workshop = where / "root", where / "repo", workshop
+        for folder in ("etc/yum.repos.d", "etc/dnf/plugins", "etc/dnf/vars", "var/tmp", "tmp"):
+            (self.root / folder).mkdir(parents=True)
+        self.write("etc/os-release", 'ID="rocky"\nVERSION_ID="9.6"\nPLATFORM_ID="platform:el9"\n')
+        self.write("etc/dnf/dnf.conf", "[main]\ngpgcheck=1\nbest=True\n")
+        self.write("etc/dnf/vars/releasever", "9\n")
+        self.locks = self.root / "etc/dnf/plugins/versionlock.list"
+        self.write("etc/dnf/plugins/versionlock.list", "")
+        self.write(
+            "etc/dnf/plugins/versionlock.conf", f"[main]\nenabled = 1\nlocklist = {self.locks}\n"
+        )
+
+    def write(self, name: str, text: str) -> None:
+        (self.root / name).write_text(text)
+
+    def publish(
+        self,
+        name: str,
+        packages: Sequence[Rpm],
+        *,
+        key: str = "ours",
+        check_metadata: bool = True,
+        modules: Optional[Mapping[str, str]] = None,
+        extra_artifacts: Sequence[str] = (),
+    ) -> Repository:
+        """A signed repository of these packages, in place of what it had before. `modules` are the
+        default streams; `extra_artifacts` go into every stream."""
+        folder = self.repositories / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for package in packages:
+            shutil.copy(self.workshop.build(package), folder / package.file)
+        run("createrepo_c", "--quiet", "--no-database", "--workers", "1", folder)
+        streams: dict[str, list[str]] = {}
+        for package in packages:
+            if package.stream:
+                streams.setdefault(package.stream, []).append(package.artifact)
+        if streams:
+            text = module_metadata(
+                {one: [*artifacts, *extra_artifacts] for one, artifacts in streams.items()},
+                modules or {},
+            )
+            (folder / "modules.yaml").write_text(text)
+            run("modifyrepo_c", "--mdtype=modules", folder / "modules.yaml", folder / "repodata")
+        self.workshop.sign(folder / "repodata/repomd.xml", key)
+        public = self.workshop.public()
+        return Repository(
+            name=name,
+            url=folder.as_uri(),
+            key=public,
+            key_sha256=hashlib.sha256(public).hexdigest(),
+            check_metadata=check_metadata,
+        )
+
+    def manager(self, wanted: PackageSet, layer: str = "gpu") -> DnfManager:
+        return DnfManager(wanted, layer, root=self.root, plugin_paths=[PLUGINS])
+
+    def dnf(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """dnf as an operator on that node would run it."""
+        root = self.root
+        options = {
+            "reposdir": f"{root}/etc/yum.repos.d",
+            "pluginconfpath": f"{root}/etc/dnf/plugins",
+            "cachedir": f"{root}/var/cache/dnf",
+            "varsdir": f"{root}/etc/dnf/vars",
+        }
+        argv = ["dnf", "-y", f"--installroot={root}", f"--config={root}/etc/dnf/dnf.conf"]
+        argv += [f"--setopt={name}={value}" for name, value in options.items()]
+        done = subprocess.run(
+            [*argv, *words],
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+        if check and done.returncode:
+            raise AssertionError(f"dnf {' '.join(words)}: {done.stdout}\n{done.stderr}")
+        return done
+
+    def rpm(self, *words: str) -> str:
+        argv = ["rpm", "--root", str(self.root), *words]
+        return subprocess.run(argv, capture_output=True, text=True).stdout
+
+
+def module_metadata(streams: Mapping[str, Sequence[str]], defaults: Mapping[str, str]) -> str:
+    """modules.yaml of libmodulemd's version 2."""
+    documents = []
+    for name, artifacts in streams.items():
+        module, _, stream = name.partition(":")
+        listed = "".join(f"    - {one}\n" for one in artifacts)
+        documents.append(
+            "---\ndocument: modulemd\nversion: 2\ndata:\n"
+            f'  name: {module}\n  stream: "{stream}"\n  version: 1\n  context: "1"\n'
+            f"  arch: {ARCHITECTURE}\n  summary: made for a test\n  description: made for a test\n"
+            "  license:\n    module: [MIT]\n"
+            f"  artifacts:\n    rpms:\n{listed}...\n"
+        )
+    for module, stream in defaults.items():
+        documents.append(
+            "---\ndocument: modulemd-defaults\nversion: 1\ndata:\n"
+            f'  module: {module}\n  stream: "{stream}"\n...\n'
+        )
+    return "".join(documents)
+
+
+def a_set(
+    *repositories: Repository, stages: Mapping[str, Mapping[str, str]], **more: object
+) -> PackageSet:
+    """`stages`: name to packages and versions."""
+    return PackageSet(
+        repositories=repositories,
+        stages=[
+            Stage(name, [Wanted(package, version) for package, version in packages.items()])
+            for name, packages in stages.items()
+        ],
+        **more,  # type: ignore[arg-type]
+    )

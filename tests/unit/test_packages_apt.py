@@ -1,0 +1,743 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Package sets on the real apt and dpkg, in a root directory of their own."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import engine
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (
+    PackageError,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
+    PackageSet,
+    Stage,
+    Wanted,
+)
+
+from tests.unit.apt_root import MISSING, WHY_NOT, AptRepository, AptRoot, signing_keys
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=WHY_NOT)
+
+LAYER = "gpu"
+
+
+@pytest.fixture(scope="session")
+def keys():
+    with signing_keys("vendor", "stranger") as made:
+        yield made
+
+
+class Site:
+    """A root, the vendor's repository, and a set that wants something of it."""
+
+    def __init__(self, where, keys):
+        self.vendor, self.stranger = keys
+        self.where = where
+        self.root = AptRoot(where)
+        self.cuda = AptRepository("cuda", where / "cuda", self.vendor)
+        for version in ("580.95.05", "580.105.08"):
+            full = f"{version}-0ubuntu1"
+            self.cuda.add("driver", full, Depends=f"driver-lib (= {full}), tool")
+            self.cuda.add("driver-lib", full)
+            self.cuda.add("manager", f"1:{full}", Depends=f"nscq (>= {version})")
+            self.cuda.add("nscq", full)
+        self.cuda.add("tool", "1.0")
+        self.cuda.publish()
+
+    def archive(self):
+        """The distribution's, as an operator defined it long ago."""
+        archive = AptRepository("archive", self.where / "archive", self.vendor)
+        apt = self.root.root / "etc/apt"
+        (apt / "trusted.gpg.d/archive.asc").write_bytes(self.vendor.armoured)
+        (apt / "sources.list.d/archive.list").write_text(f"deb file:{archive.where} ./\n")
+        return archive
+
+    def install(self, *names):
+        """By the operator's hand."""
+        self.root.run(["apt-get", "update"])
+        self.root.run(["apt-get", "-y", "install", *names])
+
+    def set(self, version="580.95.05", **more):
+        return PackageSet(
+            **{
+                "repositories": [self.cuda.repository()],
+                "stages": [
+                    Stage("driver", [Wanted("driver", version, "driver")]),
+                    Stage("fabric", [Wanted("manager", version, "driver")]),
+                ],
+                **more,
+            }
+        )
+
+    def run(self, wanted, *, check_mode=False, allow_downgrade=False, layer=LAYER):
+        """As a module does it: a new manager, plan, act, verify."""
+        self.root.calls.clear()
+        manager = self.root.manager()
+        plan = engine.plan(wanted, manager, layer, allow_downgrade=allow_downgrade)
+        assert not plan.refused, plan.refused
+        if not check_mode:
+            plan = engine.act(plan, wanted, manager, layer)
+        checks = engine.verify(wanted, manager, layer, check_mode)
+        assert [check.line() for check in checks if check.status == "failed"] == []
+        return plan, checks
+
+    def refused(self, wanted, **more):
+        self.root.calls.clear()
+        return engine.plan(wanted, self.root.manager(), LAYER, **more).refused
+
+    def statuses(self, wanted):
+        checks = engine.verify(wanted, self.root.manager(), LAYER, True)
+        return {check.status for check in checks}
+
+
+@pytest.fixture
+def site(tmp_path, keys):
+    return Site(tmp_path, keys)
+
+
+FIRST = {
+    "driver": "580.95.05-0ubuntu1",
+    "driver-lib": "580.95.05-0ubuntu1",
+    "manager": "1:580.95.05-0ubuntu1",
+    "nscq": "580.95.05-0ubuntu1",
+    "tool": "1.0",
+}
+SECOND = {name: at.replace("95.05", "105.08") for name, at in FIRST.items()}
+
+
+def moves(plan):
+    return {(stage, each.kind, each.name) for stage, changes in plan.stages for each in changes}
+
+
+def test_a_first_installation_takes_exactly_these_versions_and_pins_and_holds_them(site):
+    plan, checks = site.run(site.set())
+    assert site.root.installed() == FIRST
+    assert moves(plan) == {
+        ("driver", "install", "driver"),
+        ("driver", "install", "driver-lib"),
+        ("driver", "install", "tool"),
+        ("fabric", "install", "manager"),
+        ("fabric", "install", "nscq"),
+    }
+    assert site.root.held() == FIRST.keys()
+    assert site.root.manager().pinned(LAYER) == FIRST
+    assert {check.status for check in checks} == {"ok"}
+
+
+def test_a_second_run_changes_nothing_fetches_nothing_and_asks_no_solver(site):
+    site.run(site.set())
+    before = site.root.snapshot()
+    plan, _checks = site.run(site.set())
+    assert not plan.changed, plan.diffs()
+    assert plan.diffs() == []
+    assert site.root.snapshot() == before
+    assert not site.root.fetched()
+    assert not site.root.called("apt-get", "-s")
+    assert len(site.root.calls) <= 6, site.root.calls
+
+
+def test_check_mode_on_a_fresh_root_tells_the_whole_transaction_and_writes_nothing(site):
+    before = site.root.snapshot()
+    plan, checks = site.run(site.set(), check_mode=True)
+    assert site.root.snapshot() == before
+    real, _checks = site.run(site.set())
+    assert plan.diffs() == real.diffs()
+    assert "driver-lib 580.95.05-0ubuntu1\n" in "".join(each["after"] for each in plan.diffs())
+    assert {check.status for check in checks} == {"ok", "pending"}
+
+
+def test_newer_versions_in_the_repository_move_nothing(site):
+    site.run(site.set())
+    before = site.root.installed()
+    for name in ("driver", "driver-lib", "nscq"):
+        site.cuda.add(name, "580.200.01-0ubuntu1")
+    site.cuda.add("tool", "2.0")
+    site.cuda.publish()
+    site.root.upgrade_everything()
+    assert site.root.installed() == before
+    plan, _checks = site.run(site.set())
+    assert not plan.changed
+
+
+def test_pins_alone_keep_the_versions_when_somebody_lets_go_of_the_holds(site):
+    site.run(site.set())
+    site.root.run(["apt-mark", "unhold", *site.root.held()])
+    site.cuda.add("driver", "580.200.01-0ubuntu1")
+    site.cuda.add("tool", "2.0")
+    site.cuda.publish()
+    site.root.upgrade_everything()
+    assert site.root.installed() == FIRST
+    assert site.statuses(site.set()) == {"ok", "pending"}
+    plan, _checks = site.run(site.set())
+    assert sorted(plan.held) == sorted(FIRST.keys())
+
+
+def test_another_version_in_the_set_is_an_upgrade_that_is_shown_and_done(site):
+    site.run(site.set())
+    plan, _checks = site.run(site.set("580.105.08"), check_mode=True)
+    assert moves(plan) == {
+        ("driver", "upgrade", "driver"),
+        ("driver", "upgrade", "driver-lib"),
+        ("fabric", "upgrade", "manager"),
+        ("fabric", "upgrade", "nscq"),
+    }
+    shown = {each["before_header"]: (each["before"], each["after"]) for each in plan.diffs()}
+    assert shown["packages, stage fabric"] == (
+        "nscq 580.95.05-0ubuntu1\nmanager 1:580.95.05-0ubuntu1\n",
+        "nscq 580.105.08-0ubuntu1\nmanager 1:580.105.08-0ubuntu1\n",
+    )
+    assert site.root.installed() == FIRST
+    real, _checks = site.run(site.set("580.105.08"))
+    assert moves(real) == moves(plan)
+    assert site.root.installed() == SECOND
+    assert site.root.held() == SECOND.keys()
+    assert site.root.manager().pinned(LAYER)["nscq"] == "580.105.08-0ubuntu1"
+    assert not site.run(site.set("580.105.08"))[0].changed
+
+
+def test_a_lower_version_is_refused_and_goes_down_when_it_is_forced(site):
+    site.run(site.set("580.105.08"))
+    before = site.root.snapshot()
+    refused = site.refused(site.set())
+    assert len(refused) == 2
+    assert "driver: 580.105.08-0ubuntu1 is installed, and 580.95.05-0ubuntu1 is lower" in refused[0]
+    assert "nvidia_gpu_allow_downgrade: true" in refused[0]
+    assert site.root.snapshot() == before
+    site.run(site.set(), allow_downgrade=True)
+    assert site.root.installed() == FIRST
+
+
+def test_a_version_that_nobody_has_names_those_there_are(site):
+    refused = site.refused(site.set("580.95.0"))
+    assert refused[0] == (
+        "driver: no repository has version 580.95.0 (software.driver); "
+        "there are 580.105.08-0ubuntu1, 580.95.05-0ubuntu1"
+    )
+    nowhere = site.set(stages=[Stage("one", [Wanted("no-such-package", "1")])])
+    assert "no repository of this node has it" in site.refused(nowhere)[0]
+
+
+def test_acting_on_a_refused_plan_does_nothing(site):
+    wanted = site.set("1")
+    manager = site.root.manager()
+    plan = engine.plan(wanted, manager, LAYER)
+    before = site.root.snapshot()
+    with pytest.raises(PackageError, match="no repository has version 1"):
+        engine.act(plan, wanted, manager, LAYER)
+    assert site.root.snapshot() == before
+
+
+def test_holds_alone_keep_the_versions_when_somebody_removes_the_pins(site):
+    site.run(site.set())
+    (site.root.root / "etc/apt/preferences.d/00-baremetal-mpi-roce-gpu.pref").unlink()
+    site.root.upgrade_everything()
+    assert site.root.installed() == FIRST
+    plan, _checks = site.run(site.set())
+    assert plan.changed and not plan.changes
+
+
+def test_what_the_distribution_brings_is_not_pinned(site):
+    archive = site.archive()
+    archive.add("helper", "1.0")
+    archive.publish()
+    site.root.run(["apt-get", "update"])
+    site.cuda.add("suite", "1", Depends="tool, helper (>= 1)", Recommends="unneeded")
+    site.cuda.add("unneeded", "1")
+    site.cuda.publish()
+    wanted = site.set(stages=[Stage("one", [Wanted("suite", "1")])])
+    site.run(wanted)
+    assert site.root.installed() == {"suite": "1", "tool": "1.0", "helper": "1.0"}
+    assert site.root.held() == site.root.manager().pinned(LAYER).keys() == {"suite", "tool"}
+    archive.add("helper", "1.1")
+    archive.publish()
+    site.root.upgrade_everything()
+    assert site.root.installed()["helper"] == "1.1"  # a security update, say
+    assert not site.run(wanted)[0].changed
+
+
+def test_an_empty_version_is_the_newest_at_first_and_then_what_is_installed(site):
+    wanted = site.set(stages=[Stage("one", [Wanted("tool")])])
+    site.run(wanted)
+    site.cuda.add("tool", "2.0")
+    site.cuda.publish()
+    site.root.upgrade_everything()
+    assert not site.run(wanted)[0].changed
+    assert site.root.installed() == {"tool": "1.0"}
+
+
+# Repositories
+
+
+def broken(site, wanted, words):
+    """Planning fails with these words and leaves everything as it was, in a second try too."""
+    before = site.root.snapshot()
+    for _try in range(2):
+        with pytest.raises(PackageError, match=words):
+            site.run(wanted)
+    assert site.root.snapshot() == before
+
+
+def test_a_repository_signed_by_another_key_is_named_with_the_key(site):
+    site.run(site.set())
+    site.cuda.publish(site.stranger)
+    digest = site.cuda.repository().key_sha256
+    broken(site, site.set("580.105.08"), f"repository cuda .*not signed by .*{digest}")
+    assert not site.run(site.set())[0].changed  # what is there needs no repository
+
+
+def test_tampered_packages_of_a_signed_repository_are_refused(site):
+    packages = site.cuda.where / "Packages"
+    packages.write_text(packages.read_text().replace("made for a test", "made for the best"))
+    broken(site, site.set(), "repository cuda .*cannot be read")
+
+
+def test_an_unsigned_repository_is_refused_whatever_apt_conf_says(site):
+    (site.root.root / "etc/apt/apt.conf.d/loose").write_text(
+        'Acquire::AllowInsecureRepositories "true";\nAPT::Get::AllowUnauthenticated "true";\n'
+    )
+    (site.cuda.where / "InRelease").unlink()
+    broken(site, site.set(), "repository cuda .*are not signed by(.|\n)*is not signed")
+
+
+def test_a_repository_without_metadata_is_named(site):
+    for name in ("InRelease", "Release"):
+        (site.cuda.where / name).unlink()
+    broken(site, site.set(), "repository cuda .*cannot be read(.|\n)*Release file")
+
+
+def test_a_key_with_another_sum_stops_before_anything_is_fetched(site):
+    wrong = site.set(repositories=[site.cuda.repository(key_sha256="0" * 64)])
+    broken(site, wrong, "repository cuda: its key has sha256 [0-9a-f]{64}, the set says 0{64}")
+    assert not site.root.fetched()
+
+
+def test_a_binary_key_is_as_good_as_an_armoured_one(site):
+    key = site.vendor.binary
+    repository = site.cuda.repository(key=key, key_sha256=hashlib.sha256(key).hexdigest())
+    plan, _checks = site.run(site.set(repositories=[repository]))
+    assert site.root.installed() == FIRST
+    assert (site.root.root / "etc/apt/keyrings/baremetal-mpi-roce-cuda.gpg").read_bytes() == key
+    assert "(not shown)\n" in [each["after"] for each in plan.diffs()]
+    site.run(site.set())  # and back: the other file goes
+    keyrings = site.root.root / "etc/apt/keyrings"
+    assert [path.name for path in keyrings.iterdir()] == ["baremetal-mpi-roce-cuda.asc"]
+
+
+def test_a_broken_repository_of_the_operator_does_not_stop_us(site):
+    site.archive()  # which was never published
+    site.run(site.set())
+    assert site.root.installed() == FIRST
+
+
+def test_the_vendors_own_definition_of_the_same_repository_is_named(site):
+    other = site.root.root / "etc/apt/keyrings/vendor-keyring.asc"
+    other.write_bytes(site.vendor.armoured)
+    (site.root.root / "etc/apt/sources.list.d/vendor.list").write_text(
+        f"deb [signed-by={other}] file://{site.cuda.where} /\n"
+    )
+    broken(site, site.set(), "Signed-By(.|\n)*remove that file")
+
+
+def test_a_new_address_of_a_repository_is_verified_before_the_old_one_goes(site):
+    site.run(site.set())
+    mirror = AptRepository("mirror", site.where / "mirror", site.stranger)
+    mirror.publish()
+    moved = site.cuda.repository(url=f"file://{mirror.where}")
+    broken(site, site.set(repositories=[moved]), "repository cuda .*not signed")
+
+
+def test_two_layers_share_a_repository_and_the_last_one_takes_it_away(site):
+    wanted = site.set(stages=[Stage("one", [Wanted("tool", "1.0")])])
+    site.run(site.set())
+    site.run(wanted, layer="rdma")
+    sources = site.root.root / "etc/apt/sources.list.d/baremetal-mpi-roce-cuda.sources"
+    assert "# For the layers: gpu rdma\n" in sources.read_text()
+    assert not site.run(site.set())[0].changed
+    nothing = PackageSet()
+    site.run(nothing)
+    assert "# For the layers: rdma\n" in sources.read_text()
+    assert site.root.held() == {"tool"}  # which the other layer still wants
+    site.run(nothing, layer="rdma")
+    assert not sources.exists()
+    assert site.root.held() == set()
+    assert not list((site.root.root / "etc/apt/keyrings").iterdir())
+
+
+@pytest.mark.parametrize("preferred", ["cuda", "doca"])
+def test_a_package_of_two_repositories_comes_from_the_preferred_one(site, preferred):
+    """As wanted by name, and as a dependency of something else."""
+    doca = AptRepository("doca", site.where / "doca", site.stranger)
+    doca.add("mft", "4.32")
+    doca.add("mft-tools", "4.32")
+    doca.publish()
+    site.cuda.add("mft", "4.33")
+    site.cuda.add("mft-tools", "4.33")
+    site.cuda.add("nvlink", "1.0", Depends="mft-tools")
+    site.cuda.publish()
+    wanted = site.set(
+        repositories=[site.cuda.repository(), doca.repository()],
+        stages=[Stage("one", [Wanted("mft"), Wanted("nvlink", "1.0")])],
+        preferred={"mft*": preferred},
+    )
+    site.run(wanted)
+    version = {"cuda": "4.33", "doca": "4.32"}[preferred]
+    assert site.root.installed() == {"mft": version, "mft-tools": version, "nvlink": "1.0"}
+    assert not site.run(wanted)[0].changed
+    for path in (site.root.root / "var/lib/apt/lists").glob("*"):
+        if path.is_file():
+            path.unlink()
+    assert not site.run(wanted)[0].changed  # as where an image came without lists
+
+
+def test_a_layer_is_planned_with_the_repository_of_another_that_has_not_run_yet(site):
+    doca = AptRepository("doca", site.where / "doca", site.stranger)
+    doca.add("mft", "4.32")
+    doca.publish()
+    site.cuda.add("mft", "4.33")
+    site.cuda.add("nvlink", "1.0", Depends="mft")
+    site.cuda.publish()
+    gpu = site.set(
+        stages=[Stage("one", [Wanted("nvlink", "1.0")])],
+        preferred={"mft*": "doca"},
+        beside=[doca.repository()],
+    )
+    plan, _checks = site.run(gpu, check_mode=True)
+    assert {(each.name, each.after) for each in plan.changes} == {
+        ("nvlink", "1.0"),
+        ("mft", "4.32"),
+    }
+    with pytest.raises(PackageError, match="repository doca, which is another layer's"):
+        site.run(gpu)
+    assert site.root.installed() == {}
+    assert not list((site.root.root / "etc/apt/sources.list.d").iterdir())
+
+    rdma = PackageSet(
+        repositories=[doca.repository()],
+        stages=[Stage("tools", [Wanted("mft")])],
+        preferred={"mft*": "doca"},
+    )
+    site.run(rdma, layer="rdma")
+    site.run(gpu)
+    assert site.root.installed() == {"nvlink": "1.0", "mft": "4.32"}
+    assert not site.run(gpu)[0].changed
+
+
+# Refusals of the solver
+
+
+def test_a_conflict_is_told_with_what_conflicts(site):
+    site.cuda.add("picky", "1", Depends="tool (>= 9)")
+    site.cuda.publish()
+    (refused,) = site.refused(site.set(stages=[Stage("one", [Wanted("picky", "1")])]))
+    assert "stage one: the solver refuses: picky : Depends: tool (>= 9)" in refused
+
+
+def test_the_operators_packages_are_not_removed(site):
+    archive = site.archive()
+    archive.add("mine", "1", Conflicts="driver")
+    archive.publish()
+    site.install("mine")
+    before = site.root.snapshot()
+    (refused,) = site.refused(site.set())
+    assert "stage driver: mine 1 would be removed, which the set does not ask for" in refused
+    assert site.root.snapshot() == before
+    site.run(site.set(absent={"mine": "conflicts with the driver"}))
+    assert site.root.installed() == FIRST
+
+
+def test_what_must_be_absent_goes_also_when_nothing_else_changes(site):
+    archive = site.archive()
+    archive.add("inbox-tool", "1")
+    archive.add("needs-inbox", "1", Depends="inbox-tool")
+    archive.publish()
+    site.run(site.set())
+    site.install("needs-inbox")
+    wanted = site.set(absent={"inbox-*": "two sources of one tool"})
+    (refused,) = site.refused(wanted)
+    assert "needs-inbox 1 would be removed" in refused
+    both = {"inbox-*": "two sources of one tool", "needs-inbox": "likewise"}
+    wanted = site.set(absent=both)
+    plan, _checks = site.run(wanted)
+    assert {name for _stage, _kind, name in moves(plan)} == {"inbox-tool", "needs-inbox"}
+    assert site.root.installed() == FIRST
+    assert not site.run(wanted)[0].changed
+
+
+def test_the_kernel_is_held_and_no_dependency_may_move_it(site):
+    archive = site.archive()
+    archive.add("linux-image", "6.8.0-1")
+    archive.publish()
+    site.install("linux-image")
+    site.cuda.add("headers", "1", Depends="linux-image (>= 6.8.0-2)")
+    site.cuda.publish()
+    archive.add("linux-image", "6.8.0-2")
+    archive.publish()
+    site.root.run(["apt-get", "update"])
+    wants_newer = site.set(stages=[Stage("one", [Wanted("headers")])], held=["linux-image*"])
+    (refused,) = site.refused(wants_newer)
+    assert "linux-image would go from 6.8.0-1 to 6.8.0-2, but is held" in refused
+    wanted = site.set(held=["linux-image*"])
+    site.run(wanted)
+    assert "linux-image" in site.root.held()
+    site.root.upgrade_everything()
+    assert site.root.installed()["linux-image"] == "6.8.0-1"
+    assert not site.run(wanted)[0].changed
+
+
+def test_a_package_that_the_operator_holds_is_not_moved_as_a_dependency(site):
+    archive = site.archive()
+    archive.add("helper", "1.0")
+    archive.publish()
+    site.install("helper")
+    site.root.run(["apt-mark", "hold", "helper"])
+    archive.add("helper", "2.0")
+    archive.publish()
+    site.root.run(["apt-get", "update"])
+    site.cuda.add("new", "1", Depends="helper (>= 2)")
+    site.cuda.publish()
+    (refused,) = site.refused(site.set(stages=[Stage("one", [Wanted("new")])]))
+    assert "helper (>= 2)" in refused
+    site.run(site.set())
+    assert "helper" in site.root.held()
+
+
+def test_a_dependency_that_somebody_moved_by_force_is_found_and_put_back_when_allowed(site):
+    site.run(site.set())
+    site.cuda.add("tool", "2.0")
+    site.cuda.publish()
+    deb = site.cuda.where / "tool_2.0_amd64.deb"
+    site.root.run(["dpkg", "-i", str(deb)])
+    assert site.statuses(site.set()) == {"ok", "pending"}
+    (refused,) = site.refused(site.set())
+    assert "tool: 2.0 is installed, and 1.0 is lower" in refused
+    site.run(site.set(), allow_downgrade=True)
+    assert site.root.installed() == FIRST
+
+
+def test_a_dependency_of_the_old_branch_that_conflicts_with_the_new_goes_with_it(site):
+    site.run(site.set())
+    site.cuda.add("driver", "590.44.01-1", Depends="driver-lib-590", Conflicts="driver-lib")
+    site.cuda.add("driver-lib-590", "590.44.01-1")
+    site.cuda.add("manager", "1:590.44.01-1")
+    site.cuda.publish()
+    plan, _checks = site.run(site.set("590.44.01"))
+    assert ("driver", "remove", "driver-lib") in moves(plan)
+    assert "driver-lib" not in site.root.installed()
+    assert "driver-lib" not in site.root.manager().pinned(LAYER)
+    assert "nscq" not in site.root.held()  # still there, and nobody's of the set
+
+
+def test_an_operators_configuration_file_stays_as_it_is(site):
+    site.cuda.add("daemon", "1", files={"etc/daemon.conf": "one\n"}, conffiles=["etc/daemon.conf"])
+    site.cuda.add("daemon", "2", files={"etc/daemon.conf": "two\n"}, conffiles=["etc/daemon.conf"])
+    site.cuda.publish()
+    site.run(site.set(stages=[Stage("one", [Wanted("daemon", "1")])]))
+    conf = site.root.root / "etc/daemon.conf"
+    conf.write_text("mine\n")
+    site.run(site.set(stages=[Stage("one", [Wanted("daemon", "2")])]))
+    assert conf.read_text() == "mine\n"
+    assert site.root.installed() == {"daemon": "2"}
+
+
+# Interruptions
+
+KILLS_ITS_PARENT = 'if [ -e "{flag}" ]; then kill -KILL $PPID; fi'
+"""A maintainer script while which dpkg is killed, as long as the flag is there."""
+
+
+@contextmanager
+def another_apt(site):
+    """Another process, as locks of a process are no obstacle to itself."""
+    path = site.root.root / "var/lib/dpkg/lock-frontend"
+    text = (
+        "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.lockf(f, fcntl.LOCK_EX); "
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    argv = [sys.executable, "-c", text, str(path)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(argv, **pipes) as process:
+        assert process.stdout.readline() == b"held\n"
+        yield process
+        process.stdin.close()
+
+
+def half_done(site, name):
+    status = site.root.root / "var/lib/dpkg/status"
+    before, found, after = status.read_text().partition(f"Package: {name}\n")
+    assert found
+    after = after.replace(" ok installed", " ok unpacked", 1)
+    status.write_text(before + found + after)
+
+
+def test_another_apt_at_work_is_no_interruption_of_ours(site):
+    site.run(site.set())
+    half_done(site, "driver-lib")
+    with another_apt(site):
+        assert not site.run(site.set(), check_mode=True)[0].repairs
+        assert "failed" not in {
+            each.status for each in engine.verify(site.set(), site.root.manager(), LAYER)
+        }
+    assert "driver-lib" in site.run(site.set())[0].repairs
+
+
+def test_a_run_waits_for_another_apt_and_plans_again(site, monkeypatch):
+    manager = site.root.manager()
+    with another_apt(site) as other:
+        plan = engine.plan(site.set(), manager, LAYER)
+        assert plan.busy
+        waited = []
+        wait = manager.wait
+
+        def ends():
+            waited.append(manager.busy())
+            other.stdin.close()
+            other.wait()
+            wait()
+
+        monkeypatch.setattr(manager, "wait", ends)
+        done = engine.act(plan, site.set(), manager, LAYER)
+    assert waited == [True]
+    assert not done.busy
+    assert site.root.installed() == FIRST
+
+
+def test_what_others_left_half_done_is_named_and_no_failure(site):
+    archive = site.archive()
+    archive.add("stranger", "1")
+    archive.publish()
+    site.install("stranger")
+    site.run(site.set())
+    half_done(site, "stranger")
+    plan, checks = site.run(site.set())
+    assert not plan.changed
+    (check,) = [each for each in checks if each.name == "packages_interrupted"]
+    assert check.status == "ok"
+    assert check.reason == "not of the set: dpkg left half done: stranger (unpacked)"
+    # apt refuses to work around it, so it is finished before something changes.
+    assert site.run(site.set("580.105.08"))[0].repairs
+    assert site.root.installed()["driver"] == SECOND["driver"]
+
+
+def killer(site):
+    flag = site.where / "kill"
+    flag.touch()
+    return flag, KILLS_ITS_PARENT.format(flag=flag)
+
+
+@pytest.mark.parametrize("script", ["preinst", "postinst"])
+def test_dpkg_killed_at_the_first_installation_is_repaired_by_running_again(site, script):
+    flag, body = killer(site)
+    site.cuda.add("late", "1", scripts={script: body}, Depends="tool")
+    site.cuda.publish()
+    stages = [*site.set().stages, Stage("late", [Wanted("late", "1")])]
+    wanted = site.set(stages=stages)
+    with pytest.raises(PackageError) as failed:
+        site.run(wanted)
+    assert "stage late (3 of 3)" in str(failed.value)
+    assert "Stages that are done: driver, fabric; not begun: none" in str(failed.value)
+    assert "run again" in str(failed.value)
+    assert "driver" in site.root.held()
+    assert "late" in site.root.manager().interrupted()
+    flag.unlink()
+    told, checks = site.run(wanted, check_mode=True)
+    assert "late" in told.repairs
+    assert "pending" in {check.status for check in checks}
+    plan, _checks = site.run(wanted)
+    assert plan.repairs
+    assert site.root.installed() == {**FIRST, "late": "1"}
+    assert not site.run(wanted)[0].changed
+
+
+@pytest.mark.parametrize("script", ["preinst", "prerm", "postinst", "postrm"])
+def test_dpkg_killed_in_an_upgrade_is_repaired_by_running_again(site, script):
+    flag, body = killer(site)
+    flag.unlink()
+    for version in ("580.300.01-1", "580.300.02-1"):
+        site.cuda.add("driver", version, scripts={script: body}, Depends="driver-lib, tool")
+        site.cuda.add("manager", f"1:{version}")
+    site.cuda.publish()
+    site.run(site.set("580.300.01"))
+    flag.touch()
+    wanted = site.set("580.300.02")
+    with pytest.raises(PackageError, match="stage driver"):
+        site.run(wanted)
+    flag.unlink()
+    plan, _checks = site.run(wanted)
+    assert plan.repairs
+    installed = site.root.installed()
+    assert (installed["driver"], installed["manager"]) == ("580.300.02-1", "1:580.300.02-1")
+    assert not site.run(wanted)[0].changed
+
+
+def test_an_upgrade_that_was_killed_can_be_given_up(site):
+    """Broken at the very version that the set now says again: no upgrade, as apt sees it."""
+    site.run(site.set())
+    flag, body = killer(site)
+    site.cuda.add("driver", "580.300.02-1", scripts={"preinst": body}, Depends="tool")
+    site.cuda.add("manager", "1:580.300.02-1")
+    site.cuda.publish()
+    with pytest.raises(PackageError, match="stage driver"):
+        site.run(site.set("580.300.02"))
+    assert flag.exists()
+    site.run(site.set())
+    assert site.root.installed() == FIRST
+
+
+@pytest.mark.parametrize("script", ["prerm", "postrm"])
+def test_dpkg_killed_while_it_removes_is_repaired_by_running_again(site, script):
+    flag, body = killer(site)
+    flag.unlink()
+    site.cuda.add("inbox-tool", "1", scripts={script: body})
+    site.cuda.publish()
+    site.run(site.set(stages=[Stage("one", [Wanted("inbox-tool")])]))
+    flag.touch()
+    wanted = site.set(absent={"inbox-tool": "two sources of one tool"})
+    with pytest.raises(PackageError, match="run again"):
+        site.run(wanted)
+    flag.unlink()
+    assert "inbox-tool" in site.run(wanted)[0].repairs
+    assert site.root.installed() == FIRST
+
+
+def test_a_repair_that_cannot_succeed_says_why_and_what_to_do(site):
+    site.cuda.add("bad", "1", scripts={"postinst": "echo no licence >&2; exit 1"})
+    site.cuda.publish()
+    wanted = site.set(stages=[Stage("one", [Wanted("bad", "1")])])
+    with pytest.raises(PackageError, match="stage one"):
+        site.run(wanted)
+    with pytest.raises(PackageError, match="bad"):
+        site.run(wanted)
+
+
+def test_a_package_that_cannot_be_fetched_leaves_everything_as_it_was(site):
+    site.run(site.set())
+    before = site.root.snapshot()
+    deb = site.cuda.where / "driver-lib_580.105.08-0ubuntu1_amd64.deb"
+    deb.write_bytes(deb.read_bytes()[:-1] + b"x")
+    with pytest.raises(PackageError, match="Nothing was changed"):
+        site.run(site.set("580.105.08"))
+    after = site.root.snapshot()
+    changed = {name for name in before if before[name] != after.get(name)}
+    assert not [name for name in changed if "apt/lists/" not in name and "status-old" not in name]
+    assert site.root.held() == FIRST.keys()
+    assert not site.run(site.set())[0].changed
+
+
+def test_a_later_stage_that_fails_leaves_the_earlier_ones_done_and_goes_on_next_time(site):
+    deb = site.cuda.where / "nscq_580.95.05-0ubuntu1_amd64.deb"
+    content = deb.read_bytes()
+    deb.write_bytes(content[:-1] + b"x")
+    with pytest.raises(PackageError) as failed:
+        site.run(site.set())
+    assert "stage fabric (2 of 2)" in str(failed.value)
+    assert "Stages that are done: driver" in str(failed.value)
+    assert {"driver", "driver-lib", "tool"} <= site.root.held()
+    deb.write_bytes(content)
+    plan, _checks = site.run(site.set())
+    assert {stage for stage, _kind, _name in moves(plan)} == {"fabric"}
+    assert site.root.installed() == FIRST

@@ -1,0 +1,366 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""dnf's definitions, keys and locks, and what is read from rpm: without dnf or rpm."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Optional
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Result
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import (
+    dnf_definitions,
+    dnf_installed,
+    dnf_keys,
+    dnf_locks,
+    dnf_modules,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.dnf import DnfManager
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (
+    PackageError,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
+    PackageSet,
+    Repository,
+    Stage,
+    Stream,
+    Wanted,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+# A public key packet (RFC 4880, 5.5.2): version 4, made at 0x6b02552e, RSA, two tiny numbers.
+BODY = b"\x04" + bytes.fromhex("6b02552e") + b"\x01" + b"\x00\x08\xc5" + b"\x00\x02\x03"
+KEY = bytes([0x98, len(BODY)]) + BODY
+FINGERPRINT = hashlib.sha1(b"\x99\x00" + bytes([len(BODY)]) + BODY).hexdigest()
+
+
+def repository(name: str = "cuda", key: bytes = KEY) -> Repository:
+    digest = hashlib.sha256(key).hexdigest()
+    return Repository(name, "https://mirror.example/cuda/rhel9", key, digest)
+
+
+class Recorded:
+    """Answers by the first words that match, and remembers what it was asked."""
+
+    def __init__(self, answers: dict[str, str]) -> None:
+        self.answers, self.asked = answers, []  # type: ignore[var-annotated]
+
+    def __call__(
+        self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
+    ) -> Result:
+        self.asked.append((list(argv), stdin))
+        words = " ".join(argv)
+        for beginning, answer in self.answers.items():
+            if words.startswith(beginning):
+                return Result(tuple(argv), 0, answer, "")
+        raise AssertionError(f"nobody expected {words}")
+
+
+def row(name: str, evr: str, arch: str = "x86_64", time: int = 1, number: int = 1) -> str:
+    return f"{name}\t{evr}\t{arch}\t{time}\t{number}\n"
+
+
+# Keys
+
+
+@pytest.mark.parametrize("data", [KEY, dnf_keys.armoured(KEY).encode(), KEY + KEY])
+def test_a_key_is_known_by_its_fingerprint_armoured_or_not(data: bytes) -> None:
+    found = dnf_keys.keys(data)[0]
+
+    assert (found.fingerprint, found.rpm_name) == (FINGERPRINT, f"{FINGERPRINT[-8:]}-6b02552e")
+
+
+@given(st.binary(min_size=1, max_size=200))
+def test_armour_holds_what_was_put_in(data: bytes) -> None:
+    if data.startswith(b"-----BEGIN PGP"):
+        return
+    lines = dnf_keys.armoured(data).splitlines()
+
+    assert base64.b64decode("".join(lines[2:-2])) == data
+
+
+@given(st.binary(max_size=60))
+def test_bytes_that_are_no_key_are_refused_and_nothing_worse(data: bytes) -> None:
+    try:
+        dnf_keys.keys(data)
+    except ValueError as error:
+        assert str(error)
+
+
+def test_armour_is_what_gpg_makes() -> None:
+    assert dnf_keys.armoured(b"123456789").splitlines()[-2] == "=Ic8C"  # CRC-24 is 21cf02
+
+
+# Locks
+
+
+def test_a_lock_has_the_form_that_dnf_writes() -> None:
+    assert dnf_locks.line("kernel", "5.14.0-611.el9") == "kernel-0:5.14.0-611.el9.*"
+    assert dnf_locks.line("nvidia-open", "3:580.95.05-1.el9") == "nvidia-open-3:580.95.05-1.el9.*"
+
+
+NAMES = st.from_regex(r"[a-z][a-z0-9+]{0,5}(-[a-z0-9]{1,4}){0,2}", fullmatch=True)
+VERSIONS = st.builds(
+    lambda epoch, version, release: f"{epoch}{version}-{release}",
+    st.sampled_from(["", "3:"]),
+    st.from_regex(r"[0-9][0-9.]{0,5}", fullmatch=True),
+    st.from_regex(r"[0-9][0-9.]{0,3}\.el9", fullmatch=True),
+)
+PINS = st.dictionaries(NAMES, VERSIONS.map(lambda version: {version}), max_size=5)
+THEIRS = "# mine\nkernel-0:5.14.0-70.el9.*\n!bad-1.0-1.*\nplain\n"
+
+
+@given(PINS, PINS, PINS)
+def test_layers_and_operators_keep_their_locks(
+    gpu: dict[str, set[str]], rdma: dict[str, set[str]], later: dict[str, set[str]]
+) -> None:
+    text = dnf_locks.with_block(THEIRS, gpu, "gpu")
+    text = dnf_locks.with_block(text, rdma, "rdma")
+    text = dnf_locks.with_block(text, later, "gpu")
+
+    found = dnf_locks.entries(text)
+    assert text.startswith(THEIRS)
+    assert [entry for owner, entry in found if not owner] == THEIRS.splitlines()[1:]
+    for layer, pins in (("gpu", later), ("rdma", rdma)):
+        mine = [entry for owner, entry in found if owner == layer]
+        assert {dnf_locks.name_of(entry): {dnf_locks.version_of(entry)} for entry in mine} == pins
+    assert dnf_locks.with_block(text, later, "gpu") == text
+    assert dnf_locks.with_block(dnf_locks.with_block(text, {}, "gpu"), {}, "rdma") == THEIRS
+
+
+def test_the_solver_sees_every_lock_but_those_of_the_layer_itself() -> None:
+    text = dnf_locks.with_block(THEIRS, {"nvidia-open": {"3:580.95.05-1.el9"}}, "gpu")
+    text = dnf_locks.with_block(text, {"mft": {"4.33.0-1.el9"}}, "rdma")
+
+    assert dnf_locks.without(text, "gpu").splitlines() == [
+        *THEIRS.splitlines()[1:],
+        "mft-0:4.33.0-1.el9.*",
+    ]
+    assert dnf_locks.of_operators(text, {"kernel", "nvidia-open"}) == ["kernel-0:5.14.0-70.el9.*"]
+
+
+# Definitions
+
+
+def test_a_definition_checks_every_signature(tmp_path: Path) -> None:
+    wanted = PackageSet(
+        repositories=[repository()],
+        streams=[Stream("nvidia-driver", "580-open")],
+        preferred={"mft*": "doca", "nvlsm": "cuda"},
+    )
+
+    key, definition = dnf_definitions.plan(wanted.repositories, wanted, "gpu", tmp_path)
+
+    assert str(key.path).endswith("etc/pki/rpm-gpg/RPM-GPG-KEY-baremetal-mpi-roce-gpu-cuda")
+    assert key.after == dnf_keys.armoured(KEY)
+    assert definition.after is not None
+    assert definition.after.splitlines()[1:] == [
+        "[baremetal-mpi-roce-gpu-cuda]",
+        "name=cuda (baremetal.mpi_roce, layer gpu)",
+        "baseurl=https://mirror.example/cuda/rhel9",
+        "enabled=1",
+        "gpgcheck=1",
+        "repo_gpgcheck=1",
+        f"gpgkey={key.path.as_uri()}",
+        "skip_if_unavailable=0",
+        "excludepkgs=mft*",
+    ]
+
+
+def test_a_repository_beside_modules_is_not_filtered_by_them(tmp_path: Path) -> None:
+    wanted = PackageSet(repositories=[repository("doca")])
+
+    definition = dnf_definitions.plan(wanted.repositories, wanted, "rdma", tmp_path)[1]
+
+    assert definition.after is not None
+    assert "module_hotfixes=1" in definition.after.splitlines()
+
+
+def test_what_an_older_set_defined_goes_and_the_other_layer_stays(tmp_path: Path) -> None:
+    folder = tmp_path / "etc/yum.repos.d"
+    folder.mkdir(parents=True)
+    for name in ("gpu-old", "rdma-doca", "gpu-cuda"):
+        (folder / f"baremetal-mpi-roce-{name}.repo").write_text("[x]\n")
+    (folder / "rocky.repo").write_text("[baseos]\n")
+    wanted = PackageSet(repositories=[repository()])
+
+    plans = dnf_definitions.plan(wanted.repositories, wanted, "gpu", tmp_path)
+
+    gone = [planned.path.name for planned in plans if planned.after is None]
+    assert gone == ["baremetal-mpi-roce-gpu-old.repo"]
+
+
+@pytest.mark.parametrize(
+    ("broken", "told"),
+    [
+        (replace(repository(), key_sha256="0" * 64), "its key has sha256"),
+        (repository(key=b"not a key"), "its key cannot be used"),
+        (replace(repository(), url="ftp://mirror.example/"), "url 'ftp"),
+        (replace(repository(), url="https://mirror.example/\ngpgcheck=0"), "without spaces"),
+        (replace(repository(), name="a]\n[b"), "the name may hold"),
+    ],
+)
+def test_what_must_not_reach_dnf_is_refused(tmp_path: Path, broken: Repository, told: str) -> None:
+    wanted = PackageSet(repositories=[broken])
+
+    with pytest.raises(PackageError, match=told):
+        dnf_definitions.plan(wanted.repositories, wanted, "gpu", tmp_path)
+
+
+# What rpm has
+
+
+def test_packages_are_read_in_one_question() -> None:
+    run = Recorded(
+        {
+            "rpm -qa": row("nvidia-open", "3:580.95.05-1.el9")
+            + row("nccl", "0:2.28.3-1.el9")
+            + row("gpg-pubkey", "0:58ba8c74-6b02552e", "(none)")
+        }
+    )
+
+    found = dnf_installed.newest(dnf_installed.read(run, []))
+
+    assert found == {"nvidia-open": "3:580.95.05-1.el9", "nccl": "2.28.3-1.el9"}
+    assert len(run.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "found"),
+    [
+        ("5.14.0-570.el9", {"kernel-devel": "5.14.0-570.el9"}),
+        ("5.14.0-611.el9", {"kernel-devel": "5.14.0-611.el9"}),
+        ("5.14.0-620.el9", {}),
+        ("", {"kernel-devel": "5.14.0-611.el9"}),
+    ],
+)
+def test_of_several_versions_the_one_that_is_wanted_counts(
+    node: Path, version: str, found: dict[str, str]
+) -> None:
+    builds = ("570", "611")
+    rows = [row("kernel-devel", f"0:5.14.0-{build}.el9") for build in builds]
+    run = Recorded({"rpm --root": "".join(rows)})
+    wanted = PackageSet(stages=[Stage("headers", [Wanted("kernel-devel", version)])])
+    locked = {"kernel-devel": {f"5.14.0-{build}.el9" for build in builds}}
+    (node / "etc/dnf/plugins/versionlock.list").write_text(dnf_locks.with_block("", locked, "gpu"))
+
+    with DnfManager(wanted, "gpu", root=node, run=run) as manager:
+        run.answers = {f"rpm --root {node} -q --qf": "installonlypkg(kernel)\n", **run.answers}
+        assert manager.installed() == found
+        assert manager.pinned("gpu") == (found or {"kernel-devel": "5.14.0-611.el9"})
+
+
+def test_of_an_interrupted_downgrade_the_lower_version_is_kept() -> None:
+    lower = dnf_installed.Package("a", "1.0-1", "x86_64", (7, 20))
+    higher = dnf_installed.Package("a", "2.0-1", "x86_64", (7, 10))
+    kernel = [dnf_installed.Package("kernel", f"{one}-1", "x86_64", (one, one)) for one in (1, 2)]
+    other = dnf_installed.Package("a", "1.0-1", "i686", (1, 1))
+
+    found = dnf_installed.duplicates(
+        [lower, higher, *kernel, other], lambda package: package.name == "kernel"
+    )
+
+    assert found == [(lower, higher)]
+
+
+def test_what_a_package_needs_is_followed_to_the_end() -> None:
+    run = Recorded(
+        {
+            "rpm -qa": "@a\n-lib.so()(64bit)\n-rpmlib(X)\n-/bin/sh\n+a\n"
+            "@lib\n+lib.so()(64bit)\n-((deep(64bit) or shallow) if x)\n"
+            "@deep\n+deep(64bit)\n+deep\n@alien\n+alien\n",
+            "rpm -q --whatprovides": "+bash\n",
+        }
+    )
+
+    assert dnf_installed.needs(["a"], run, []) == {"lib", "deep", "bash"}
+
+
+def test_streams_are_read_as_dnf_writes_them(tmp_path: Path) -> None:
+    folder = tmp_path / "etc/dnf/modules.d"
+    folder.mkdir(parents=True)
+    text = "[{0}]\nname={0}\nstream={1}\nprofiles=\nstate={2}\n"
+    for name, stream, state in (
+        ("nvidia-driver", "580-open", "enabled"),
+        ("php", "8.1", "disabled"),
+        ("ruby", "", ""),
+    ):
+        (folder / f"{name}.module").write_text(text.format(name, stream, state))
+    (folder / "broken.module").write_text("no section")
+    manager = DnfManager(PackageSet(), "gpu", root=tmp_path, run=Recorded({}))
+
+    assert dnf_modules.enabled(tmp_path) == {"nvidia-driver": "580-open"}
+    changes = manager.stream_changes(
+        [Stream("nvidia-driver", "580-open"), Stream("php", "8.2"), Stream("other", "1")]
+    )
+    assert [(one.name, one.before, one.after) for one in changes] == [
+        ("module php", "", "8.2"),
+        ("module other", "", "1"),
+    ]
+
+
+# What is asked of the solver
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "var/tmp").mkdir(parents=True)
+    (tmp_path / "etc/dnf/plugins").mkdir(parents=True)
+    monkeypatch.setattr(dnf_installed, "interpreter", lambda: "/usr/bin/platform-python")
+    return tmp_path
+
+
+def test_noise_on_standard_output_is_no_answer(node: Path) -> None:
+    run = Recorded({"/usr/bin/platform-python": "Updating Subscription Management\n"})
+
+    with (
+        DnfManager(PackageSet(), "gpu", root=node, run=run) as manager,
+        pytest.raises(PackageError, match=r"dnf \(available\) ended with status 0: Updating"),
+    ):
+        manager.available(["a"])
+
+
+def test_what_is_simulated_carries_the_set_and_no_lock_of_the_layer(node: Path) -> None:
+    locks = node / "etc/dnf/plugins/versionlock.list"
+    locks.write_text(dnf_locks.with_block(THEIRS, {"a": {"1.0-1"}}, "gpu"))
+    change = {"name": "a", "before": "2.0-1", "after": "1.0-1"}
+    reply = json.dumps({"done": {"changes": [change]}})
+    run = Recorded({"/usr/bin/platform-python": reply})
+    wanted = PackageSet(streams=[Stream("m", "s")], preferred={"mft*": "doca"})
+
+    with DnfManager(wanted, "gpu", root=node, run=run) as manager:
+        changes = manager.simulate({"a": "1.0-1"}, ["b"], {"c": "3-1"})
+        place = Path(json.loads(run.asked[0][1])["pluginconf"])
+        seen = (place / "versionlock.list").read_text()
+
+    request = json.loads(run.asked[0][1])
+    assert [(one.kind, one.before, one.after) for one in changes] == [
+        ("downgrade", "2.0-1", "1.0-1")
+    ]
+    assert {key: request[key] for key in ("exact", "remove", "prefer", "streams", "preferred")} == {
+        "exact": {"a": "1.0-1"},
+        "remove": ["b"],
+        "prefer": {"c": "3-1"},
+        "streams": {"m": "s"},
+        "preferred": {"mft*": "doca"},
+    }
+    assert seen.splitlines() == THEIRS.splitlines()[1:]
+    assert "def answer(" in request["program"]
+    assert not place.exists(), "the private place goes with the manager"
+
+
+def test_locks_of_another_layer_are_never_lifted(node: Path) -> None:
+    text = dnf_locks.with_block("", {"mft": {"1.0-1"}}, "rdma")
+    (node / "etc/dnf/plugins/versionlock.list").write_text(text)
+    run = Recorded({"/usr/bin/platform-python": json.dumps({"done": {"changes": []}})})
+
+    with DnfManager(PackageSet(), "gpu", root=node, run=run) as manager:
+        manager.simulate({"mft": "2.0-1"})
+        place = Path(json.loads(run.asked[0][1])["pluginconf"])
+        assert (place / "versionlock.list").read_text() == "mft-0:1.0-1.*\n"

@@ -1,0 +1,508 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The package engine over the real dnf and rpm: modular repositories, locks, and what breaks."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import failures
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import engine
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.engine import Plan
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (
+    PackageError,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
+    PackageSet,
+    Repository,
+    Stream,
+)
+
+from tests.unit.dnf_root import DIE, WHY_NOT, DnfRoot, Rpm, Workshop, a_set
+
+pytestmark = [
+    pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT),
+    pytest.mark.playbooks,  # seconds each: dnf starts several times
+]
+
+OLD, NEW, NEXT = "3:580.95.05-1.el9", "3:580.105.08-1.el9", "3:590.44.01-1.el9"
+ONCE = f'local f = io.open("/armed"); if f then f:close(); os.remove("/armed"); {DIE} end'
+"""A scriptlet that is deadly while a test has it armed, and only once."""
+FAILING = 'if not io.open("/mended") then error("the module does not build") end'
+
+
+def driver(evr: str, stream: str = "", post: str = "", key: str = "ours") -> list[Rpm]:
+    """A driver, with a library that is nobody's wish but comes with it."""
+    modular = f"nvidia-driver:{stream}" if stream else ""
+    return [
+        Rpm("nvidia-open", evr, requires=[f"libnvidia = {evr.rpartition('-')[0]}"], stream=modular),
+        Rpm("libnvidia", evr, stream=modular, post=post, key=key),
+    ]
+
+
+STREAMS = [*driver(OLD, "580-open"), *driver(NEW, "580-open"), *driver(NEXT, "590-open")]
+
+
+@pytest.fixture(scope="session")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
+    where = tmp_path_factory.getbasetemp()
+    shared = where.parent if where.name.startswith("popen-") else where
+    made = Workshop(shared / "rpms")
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def node(tmp_path: Path, workshop: Workshop) -> DnfRoot:
+    return DnfRoot(tmp_path, workshop)
+
+
+def the_set(repository: Repository, version: str = "580.95.05", **more: object) -> PackageSet:
+    return a_set(repository, stages={"driver": {"nvidia-open": version}}, **more)
+
+
+def modular(repository: Repository, version: str, stream: str) -> PackageSet:
+    return the_set(repository, version, streams=[Stream("nvidia-driver", stream)])
+
+
+def plan_of(node: DnfRoot, wanted: PackageSet) -> Plan:
+    with node.manager(wanted) as manager:
+        return engine.plan(wanted, manager, "gpu")
+
+
+def converge(node: DnfRoot, wanted: PackageSet, *, allow_downgrade: bool = False) -> Plan:
+    """Plan, act and verify, as a layer does."""
+    with node.manager(wanted) as manager:
+        plan = engine.plan(wanted, manager, "gpu", allow_downgrade=allow_downgrade)
+        done = engine.act(plan, wanted, manager, "gpu")
+        assert not failures(engine.verify(wanted, manager, "gpu"))
+        return done
+
+
+def installed(node: DnfRoot) -> dict[str, str]:
+    with node.manager(PackageSet()) as manager:
+        return dict(manager.installed())
+
+
+def tree(root: Path) -> dict[str, tuple[int, bytes]]:
+    """Every file of the root, but rpm's own database, which rpm -q makes where there is none."""
+    return {
+        str(path): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and ".rpmdb" not in path.parts
+    }
+
+
+def test_a_set_is_installed_from_nothing_and_a_second_run_asks_nobody(node: DnfRoot) -> None:
+    wanted = modular(node.publish("cuda", STREAMS), "580.95.05", "580-open")
+
+    done = converge(node, wanted)
+
+    assert installed(node) == {"nvidia-open": OLD, "libnvidia": OLD}
+    assert [change.after for change in done.streams] == ["580-open"]
+    # Without its repository: an unchanged run has nothing to fetch, and dnf is not even started.
+    shutil.rmtree(node.repositories)
+    with node.manager(wanted) as manager:
+        manager._ask = None  # type: ignore[assignment,method-assign]
+        plan = engine.plan(wanted, manager, "gpu")
+        assert not failures(engine.verify(wanted, manager, "gpu"))
+    assert (plan.changed, plan.diffs()) == (False, [])
+
+
+def test_planning_on_a_fresh_node_writes_nothing(node: DnfRoot) -> None:
+    wanted = modular(node.publish("cuda", STREAMS), "580.95.05", "580-open")
+    before = tree(node.root)
+
+    plan = plan_of(node, wanted)
+
+    assert {change.name: change.after for change in plan.changes} == {
+        "nvidia-open": OLD,
+        "libnvidia": OLD,
+    }
+    assert tree(node.root) == before
+
+
+def test_a_newer_version_that_appears_changes_nothing(node: DnfRoot) -> None:
+    wanted = the_set(node.publish("cuda", driver(OLD)))
+    converge(node, wanted)
+    node.publish("cuda", [*driver(OLD), *driver(NEW)])
+
+    assert not plan_of(node, wanted).changed
+    node.dnf("--refresh", "upgrade")
+    node.dnf("install", "nvidia-open")
+    asked = node.dnf("install", "nvidia-open-3:580.105.08", check=False)
+    assert asked.returncode != 0
+    assert installed(node) == {"nvidia-open": OLD, "libnvidia": OLD}
+
+    # It is the locks that held it, and no other accident.
+    node.locks.write_text("")
+    node.dnf("upgrade")
+    assert installed(node) == {"nvidia-open": NEW, "libnvidia": NEW}
+
+
+def test_a_planned_upgrade_switches_the_stream_and_keeps_locks_of_operators(node: DnfRoot) -> None:
+    repository = node.publish("cuda", STREAMS, modules={"nvidia-driver": "590-open"})
+    theirs = "# mine\nother-0:1.0-1.*\n"
+    node.locks.write_text(theirs)
+    converge(node, modular(repository, "580.95.05", "580-open"))
+    wanted = modular(repository, "590.44.01", "590-open")
+
+    plan = plan_of(node, wanted)
+
+    assert [(one.name, one.before, one.after) for one in plan.streams] == [
+        ("module nvidia-driver", "580-open", "590-open")
+    ]
+    assert {(one.kind, one.name, one.before, one.after) for one in plan.changes} == {
+        ("upgrade", "nvidia-open", OLD, NEXT),
+        ("upgrade", "libnvidia", OLD, NEXT),
+    }
+    converge(node, wanted)
+    assert installed(node) == {"nvidia-open": NEXT, "libnvidia": NEXT}
+    assert node.locks.read_text() == (
+        f"{theirs}# BEGIN baremetal.mpi_roce gpu\nlibnvidia-{NEXT}.*\nnvidia-open-{NEXT}.*\n"
+        "# END baremetal.mpi_roce gpu\n"
+    )
+    assert not plan_of(node, wanted).changed
+
+
+def test_a_downgrade_is_refused_and_can_be_forced(node: DnfRoot) -> None:
+    repository = node.publish("cuda", STREAMS)
+    converge(node, modular(repository, "590.44.01", "590-open"))
+    lower = modular(repository, "580.95.05", "580-open")
+
+    plan = plan_of(node, lower)
+
+    assert len(plan.refused) == 1
+    assert "nvidia_gpu_allow_downgrade" in plan.refused[0]
+    converge(node, lower, allow_downgrade=True)
+    assert installed(node) == {"nvidia-open": OLD, "libnvidia": OLD}
+
+
+def test_metadata_of_another_signer_stop_everything(node: DnfRoot) -> None:
+    converge(node, the_set(node.publish("cuda", driver(OLD))))
+    repository = node.publish("cuda", [*driver(OLD), *driver(NEW)], key="foreign")
+    before = tree(node.root)
+
+    with pytest.raises(PackageError, match=r"repository cuda .*not signed by its key [0-9a-f]{40}"):
+        plan_of(node, the_set(repository, "580.105.08"))
+
+    assert tree(node.root) == before
+
+
+def test_metadata_without_a_signature_are_refused(node: DnfRoot) -> None:
+    repository = node.publish("cuda", driver(OLD))
+    (node.repositories / "cuda/repodata/repomd.xml.asc").unlink()
+
+    with pytest.raises(PackageError, match="repository cuda"):
+        plan_of(node, the_set(repository))
+
+    unsigned = replace(repository, check_metadata=False)
+    converge(node, the_set(unsigned))  # the packages are signed all the same
+
+
+def test_a_repository_without_metadata_is_named(node: DnfRoot) -> None:
+    repository = node.publish("cuda", driver(OLD))
+    shutil.rmtree(node.repositories / "cuda/repodata")
+    before = tree(node.root)
+
+    with pytest.raises(PackageError, match=r"repository cuda \(file:.*cannot be read"):
+        plan_of(node, the_set(repository))
+
+    assert tree(node.root) == before
+
+
+@pytest.mark.parametrize("key", ["foreign", ""])
+def test_a_package_that_is_not_signed_by_the_key_is_not_installed(node: DnfRoot, key: str) -> None:
+    converge(node, the_set(node.publish("cuda", driver(OLD))))
+    repository = node.publish("cuda", [*driver(OLD), *driver(NEW, key=key)])
+    locks, definitions = node.locks.read_text(), tree(node.root / "etc/yum.repos.d")
+
+    with pytest.raises(PackageError, match=r"libnvidia-3:580\.105\.08.* of repository .*cuda"):
+        converge(node, the_set(repository, "580.105.08"))
+
+    assert installed(node) == {"nvidia-open": OLD, "libnvidia": OLD}
+    assert node.locks.read_text() == locks
+    assert tree(node.root / "etc/yum.repos.d").keys() == definitions.keys()
+
+
+def test_a_transaction_that_was_killed_is_repaired_by_the_next_run(node: DnfRoot) -> None:
+    post = f'{ONCE}; io.open("/settled", "w"):close()'
+    repository = node.publish("cuda", [*driver(OLD), *driver(NEW, post=post)])
+    converge(node, the_set(repository))
+    node.write("armed", "")
+    wanted = the_set(repository, "580.105.08")
+
+    with pytest.raises(PackageError, match="killed"):
+        converge(node, wanted)
+
+    assert "libnvidia-580.95.05" in node.rpm("-qa")
+    assert "libnvidia-580.105.08" in node.rpm("-qa")
+    assert not (node.root / "settled").exists()
+    repairs = plan_of(node, wanted).repairs
+    assert f"libnvidia-{OLD}.x86_64 is still recorded beside libnvidia-{NEW}.x86_64" in repairs
+    assert f"libnvidia-{NEW}.x86_64 was being installed" in repairs
+
+    converge(node, wanted)
+
+    assert installed(node) == {"nvidia-open": NEW, "libnvidia": NEW}
+    assert "580.95.05" not in node.rpm("-qa")
+    assert (node.root / "settled").exists(), "the scriptlet that was killed ran again"
+    assert not plan_of(node, wanted).changed
+
+
+def test_a_failed_scriptlet_is_an_error_now_and_until_it_succeeds(node: DnfRoot) -> None:
+    repository = node.publish("cuda", driver(OLD, post=FAILING))
+    wanted = the_set(repository)
+
+    with pytest.raises(PackageError, match="POSTIN scriptlet in rpm package libnvidia"):
+        converge(node, wanted)
+
+    # rpm has it installed, and dnf exits with 0.
+    assert installed(node)["libnvidia"] == OLD
+    assert plan_of(node, wanted).repairs == f"libnvidia-{OLD}.x86_64: %post failed"
+    # Repaired with the streams of now, not with those of a set that is still to come.
+    coming = replace(wanted, streams=[Stream("nvidia-driver", "590-open")])
+    with node.manager(coming) as manager, pytest.raises(PackageError, match="POSTIN scriptlet"):
+        manager.repair()
+    node.write("mended", "")
+    converge(node, wanted)
+    assert not plan_of(node, wanted).changed
+
+
+def test_what_the_solver_cannot_do_is_refused_with_its_reason(node: DnfRoot) -> None:
+    broken = Rpm("nvidia-open", OLD, requires=["libnvidia = 3:999"])
+    repository = node.publish("cuda", [broken, *driver(OLD)[1:]])
+
+    refused = plan_of(node, the_set(repository)).refused
+
+    assert len(refused) == 1
+    assert "libnvidia = 3:999" in refused[0]
+
+
+def test_a_removal_that_nobody_asked_for_is_refused_by_name(node: DnfRoot) -> None:
+    other = Rpm("in-the-way", "1.0-1.el9")
+    plain = Rpm("nvidia-open", OLD, conflicts=["in-the-way"])
+    repository = node.publish("cuda", [plain, other])
+    converge(node, a_set(repository, stages={"other": {"in-the-way": ""}}))
+    wanted = the_set(repository)
+    node.locks.write_text("")
+
+    refused = plan_of(node, wanted).refused
+
+    assert len(refused) == 1
+    assert "in-the-way 1.0-1.el9 would be removed" in refused[0]
+    assert installed(node) == {"in-the-way": "1.0-1.el9"}
+    converge(node, replace(wanted, absent={"in-the-way": "it conflicts with the driver"}))
+    assert installed(node) == {"nvidia-open": OLD}
+
+
+def test_of_two_repositories_the_preferred_one_wins_also_against_a_newer_version(
+    node: DnfRoot,
+) -> None:
+    """The module of one lists the package as its own, which hides the other's from plain dnf."""
+    doca = node.publish("doca", [Rpm("mft", "4.33.0-1.el9")])
+    newer = Rpm("mft", "4.34.1-1.el9", stream="nvidia-driver:580-open")
+    cuda = node.publish("cuda", [*driver(OLD, "580-open"), newer])
+    preferred = {"mft": "doca", "mft-*": "doca"}
+    rdma = a_set(doca, stages={"tools": {"mft": "4.33.0"}}, preferred=preferred)
+    with node.manager(rdma, "rdma") as manager:
+        engine.act(engine.plan(rdma, manager, "rdma"), rdma, manager, "rdma")
+    gpu = replace(modular(cuda, "580.95.05", "580-open"), preferred=preferred)
+
+    converge(node, gpu)
+    node.dnf("--refresh", "upgrade")
+
+    assert installed(node)["mft"] == "4.33.0-1.el9"
+    node.rpm("-e", "mft")
+    with node.manager(rdma, "rdma") as manager:
+        engine.act(engine.plan(rdma, manager, "rdma"), rdma, manager, "rdma")
+    assert installed(node)["mft"] == "4.33.0-1.el9", "found although a module has one of its name"
+    with node.manager(gpu) as manager:
+        assert manager.available(["mft"]) == {"mft": ["4.33.0-1.el9"]}
+    assert set(manager.pinned("rdma")) == {"mft"}, "the layers keep out of each other's locks"
+
+
+def test_a_layer_is_planned_with_the_repository_of_another_that_has_not_run_yet(
+    node: DnfRoot,
+) -> None:
+    needy = Rpm("nvlink5-580", "580.95.05-1.el9", requires=["mft >= 4.33.0"])
+    cuda = node.publish("cuda", [needy, Rpm("mft", "4.34.1-1.el9")])
+    doca = node.publish("doca", [Rpm("mft", "4.33.0-1.el9")])
+    gpu = a_set(
+        cuda,
+        stages={"driver": {"nvlink5-580": "580.95.05"}},
+        preferred={"mft*": "doca"},
+        beside=[doca],
+    )
+    rdma = a_set(doca, stages={"tools": {"mft": ""}}, preferred={"mft*": "doca"})
+
+    with node.manager(gpu) as manager:
+        plan = engine.plan(gpu, manager, "gpu")
+        assert not plan.refused
+        assert {(each.name, each.after) for each in plan.changes} == {
+            ("nvlink5-580", "580.95.05-1.el9"),
+            ("mft", "4.33.0-1.el9"),
+        }
+        with pytest.raises(PackageError, match="repository doca, which is another layer's"):
+            engine.act(plan, gpu, manager, "gpu")
+    assert not installed(node)
+    assert not list((node.root / "etc/yum.repos.d").iterdir())
+
+    with node.manager(rdma, "rdma") as manager:
+        engine.act(engine.plan(rdma, manager, "rdma"), rdma, manager, "rdma")
+    converge(node, gpu)
+    assert installed(node) == {"nvlink5-580": "580.95.05-1.el9", "mft": "4.33.0-1.el9"}
+    assert not list((node.root / "etc/yum.repos.d").glob("*-gpu-doca.repo"))
+
+
+def test_a_lock_of_an_operator_is_named_where_it_stands_in_the_way(node: DnfRoot) -> None:
+    repository = node.publish("cuda", [*driver(OLD), *driver(NEW)])
+    converge(node, the_set(repository))
+    node.locks.write_text(node.locks.read_text() + f"nvidia-open-{OLD}.*\n")
+
+    refused = plan_of(node, the_set(repository, "580.105.08")).refused
+
+    assert len(refused) == 1
+    assert f"nvidia-open-{OLD}.*" in refused[0]
+    assert "dnf versionlock delete" in refused[0]
+
+
+def test_kernels_are_held_in_every_version_that_is_installed(node: DnfRoot) -> None:
+    kernels = [
+        Rpm("kernel-core", f"5.14.0-{build}.el9", provides=["installonlypkg(kernel)"])
+        for build in (570, 611, 620)
+    ]
+    repository = node.publish("base", kernels[:2])
+    converge(node, a_set(repository, stages={"kernel": {"kernel-core": "5.14.0-570.el9"}}))
+    node.locks.write_text("")
+    node.dnf("install", "kernel-core-5.14.0-611.el9")
+    wanted = replace(the_set(node.publish("cuda", driver(OLD))), held=["kernel*"])
+    converge(node, wanted)
+    node.publish("base", kernels)
+
+    node.dnf("--refresh", "upgrade")
+
+    assert node.rpm("-q", "kernel-core").split() == [
+        "kernel-core-5.14.0-570.el9.x86_64",
+        "kernel-core-5.14.0-611.el9.x86_64",
+    ]
+    assert not plan_of(node, wanted).changed
+
+
+def test_kernels_stand_beside_each_other_and_the_one_of_the_set_is_enough(node: DnfRoot) -> None:
+    """A newer one is no reason to refuse, neither when the wanted one is there nor when it comes.
+
+    Parts of it come from the distribution, and the other layer holds what it found.
+    """
+    beside = ["installonlypkg(kernel)"]
+    kernels = [
+        package
+        for build in (570, 611)
+        for package in (
+            Rpm("kernel", f"5.14.0-{build}.el9", [f"kernel-core = 5.14.0-{build}.el9"], beside),
+            Rpm("kernel-core", f"5.14.0-{build}.el9", provides=beside),
+        )
+    ]
+    node.publish("base", kernels)
+    node.write(
+        "etc/yum.repos.d/base.repo",
+        f"[base]\nname=base\nbaseurl={(node.repositories / 'base').as_uri()}\ngpgcheck=0\n",
+    )
+    node.dnf("install", "kernel-5.14.0-611.el9")
+    held = ["kernel", "kernel-core"]
+    cuda = node.publish("cuda", driver(OLD))
+    converge(node, replace(the_set(cuda), held=held))
+    older, newer = (
+        a_set(stages={"kernel": {"kernel": f"5.14.0-{build}.el9"}}, held=held)
+        for build in (570, 611)
+    )
+
+    for wanted, changes in ((older, {"kernel", "kernel-core"}), (newer, set()), (older, set())):
+        with node.manager(wanted, "rdma") as manager:
+            plan = engine.plan(wanted, manager, "rdma")
+            assert not plan.refused
+            assert {each.name for each in plan.changes} == changes
+            engine.act(plan, wanted, manager, "rdma")
+            assert not failures(engine.verify(wanted, manager, "rdma"))
+            assert not engine.plan(wanted, manager, "rdma").changed
+    assert node.rpm("-q", "kernel").split() == [
+        "kernel-5.14.0-611.el9.x86_64",
+        "kernel-5.14.0-570.el9.x86_64",
+    ]
+
+
+def test_a_stream_that_no_repository_has_is_refused(node: DnfRoot) -> None:
+    repository = node.publish("cuda", driver(OLD))
+
+    with pytest.raises(PackageError, match=r"nvidia-driver:580-open.*modules\.yaml"):
+        plan_of(node, modular(repository, "580.95.05", "580-open"))
+
+
+def test_a_key_of_another_checksum_never_reaches_the_node(node: DnfRoot) -> None:
+    repository = replace(node.publish("cuda", driver(OLD)), key_sha256="0" * 64)
+    before = tree(node.root)
+
+    with pytest.raises(PackageError, match="repository 'cuda': its key has sha256"):
+        plan_of(node, the_set(repository))
+
+    assert tree(node.root) == before
+
+
+def test_a_key_is_imported_once(node: DnfRoot) -> None:
+    repository = node.publish("cuda", [*driver(OLD), *driver(NEW)])
+    converge(node, the_set(repository))
+    keys = node.rpm("-q", "gpg-pubkey", "--qf", "%{VERSION} %{INSTALLTIME} %{DBINSTANCE}\n")
+    converge(node, the_set(repository, "580.105.08"))
+
+    assert len(keys.splitlines()) == 1
+    assert node.rpm("-q", "gpg-pubkey", "--qf", "%{VERSION} %{INSTALLTIME} %{DBINSTANCE}\n") == keys
+
+
+@pytest.mark.parametrize(
+    ("where", "text", "told"),
+    [
+        ("etc/dnf/plugins/versionlock.conf", "[main]\nenabled = 0\n", "set enabled = 1"),
+        ("etc/dnf/dnf.conf", "[main]\nplugins=0\n", "disables every plugin"),
+    ],
+)
+def test_locks_that_dnf_would_not_read_stop_the_plan(
+    node: DnfRoot, where: str, text: str, told: str
+) -> None:
+    wanted = the_set(node.publish("cuda", driver(OLD)))
+    node.write(where, text)
+
+    with pytest.raises(PackageError, match=told):
+        plan_of(node, wanted)
+
+
+def test_locks_without_the_plugin_hold_nothing(node: DnfRoot) -> None:
+    wanted = the_set(node.publish("cuda", driver(OLD)))
+    converge(node, wanted)
+    with node.manager(wanted) as manager:
+        manager._plugin_paths = []
+
+        assert manager.held() == frozenset()
+        with pytest.raises(PackageError, match="python3-dnf-plugin-versionlock"):
+            manager.hold(["nvidia-open"])
+        assert [check.name for check in failures(engine.verify(wanted, manager, "gpu"))] == [
+            "packages_held"
+        ]
+
+
+def test_dnf_says_who_is_in_the_way_when_another_one_runs(node: DnfRoot) -> None:
+    """Its lock file names a process that lives: this one."""
+    wanted = the_set(node.publish("cuda", driver(OLD)))
+    lock = node.root / "var/lib/dnf/rpmdb_lock.pid"
+    lock.parent.mkdir(parents=True)
+    lock.write_text("1")
+    with node.manager(wanted) as manager:
+        manager.lock_timeout_s = 0
+
+        with pytest.raises(PackageError, match="another package manager is running"):
+            engine.act(engine.plan(wanted, manager, "gpu"), wanted, manager, "gpu")
+
+    lock.write_text("999999999")  # nobody has such a number
+    converge(node, wanted)
