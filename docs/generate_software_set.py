@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Write the tables of docs/software-set.md from the code: run it, it has no options.
+
+Text between the marks is generated, the rest is written by hand. A unit test fails while the page
+is not what this writes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "software-set.md"
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(ROOT / "collections"), str(ROOT)]
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema import kinds  # noqa: E402
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import (  # noqa: E402
+    SoftwareSet,
+    distribution_of,
+    gpu_packages,
+    rdma_packages,
+    read_software,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.compatibility import (  # noqa: E402
+    STATUSES,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.keys import (  # noqa: E402
+    SOFTWARE,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.version_rules import (  # noqa: E402
+    BY_CONSTRUCTION,
+    RULES,
+)
+
+EXAMPLE = {
+    "kernel": "",
+    "rdma": {"source": "doca", "version": "3.2.0"},
+    "driver": {"version": "580.95.05"},
+    "cuda": "13.0",
+    "dcgm": "4.4.1",
+    "gdrcopy": "2.5.1",
+    "nccl": "2.28.3",
+    "repositories": {
+        "cuda": {"key": "keys/cuda.asc", "key_sha256": ""},
+        "doca": {"key": "keys/doca.asc", "key_sha256": ""},
+    },
+}
+NODES = (("Ubuntu", "24.04", "6.8.0-79-generic"), ("Rocky", "9.6", "5.14.0-570.12.1.el9_6.x86_64"))
+
+
+def page(text: str) -> str:
+    """The page with its generated parts as the code has them now."""
+    for name, lines in (
+        ("keys", _keys(SOFTWARE)),
+        ("compatibility", _compatibility()),
+        ("packages", _packages(read_software(EXAMPLE))),
+    ):
+        begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+        before, found, rest = text.partition(begin)
+        _old, ended, after = rest.partition(end)
+        if not (found and ended):
+            raise ValueError(f"{PAGE}: the marks of {name} are not there")
+        text = before + begin + "\n".join(lines) + "\n" + end + after
+    return text
+
+
+def _keys(section: kinds.Section, prefix: str = "") -> Iterator[str]:
+    if not prefix:
+        yield "| key | holds | default | |"
+        yield "|---|---|---|---|"
+    for key in section.keys:
+        below = kinds.section_in(key.kind)
+        if below is not None:
+            yield from _keys(below, f"{prefix}{key.name}.")
+            continue
+        default = key.default_text or ("" if key.default is None else f"`{key.default}`")
+        default = "has to be there" if key.required else default.replace("`True`", "`true`")
+        holds = key.kind.describe()
+        yield f"| `{prefix}{key.name}` | {holds} | {default.replace('``', 'empty')} | {key.help} |"
+
+
+def _compatibility() -> Iterator[str]:
+    yield "| | combination | why | what to do | source |"
+    yield "|---|---|---|---|---|"
+    for status in STATUSES:
+        for rule in RULES:
+            if rule.status == status:
+                yield (
+                    f"| {status} | `{rule.key}`: {rule.when} | {rule.reason} | {rule.remedy} "
+                    f"| {rule.source} |"
+                )
+    for combination, why in BY_CONSTRUCTION:
+        yield f"| cannot be written | {combination} | {why} | | |"
+
+
+def _packages(software: SoftwareSet) -> Iterator[str]:
+    keys = {"cuda": b"-", "doca": b"-"}
+    for name, version, kernel in NODES:
+        distribution = distribution_of(name, version)
+        yield f"\n{name} {version}, kernel `{kernel}`:\n"
+        yield "| layer | transaction | packages |"
+        yield "|---|---|---|"
+        for layer, wanted in (
+            ("rdma", rdma_packages(software, distribution, keys, kernel)),
+            ("gpu", gpu_packages(software, distribution, kernel, keys)),
+        ):
+            for stream in wanted.streams:
+                yield f"| {layer} | module stream | `{stream.module}:{stream.stream}` |"
+            for stage in wanted.stages:
+                packages = ", ".join(
+                    f"`{package.name}`" + (f" {package.version}" if package.version else "")
+                    for package in stage.packages
+                )
+                yield f"| {layer} | {stage.name} | {packages} |"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    print(f"wrote {PAGE.relative_to(ROOT)}")

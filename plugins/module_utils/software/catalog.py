@@ -1,0 +1,136 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Which packages a set is on a distribution, in the order in which they are installed.
+
+No version stands here: it is the set's. What a layer needs of both families is in this file; names
+are in rdma_catalog.py and gpu_catalog.py, as the vendors' repositories have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..packages.package import PackageSet, Repository, Stage, Wanted
+from . import gpu_catalog, kernel_catalog, rdma_catalog
+from .distribution import REDHAT, Distribution
+from .not_in_catalog import NotInCatalog
+from .software_set import DOCA, NO_RDMA, SoftwareSet
+
+VERSION_LOCK = Stage("version lock", (Wanted("python3-dnf-plugin-versionlock"),))
+"""Without the plugin dnf passes its list of locks over without a word."""
+
+MFT = "mft*"
+"""The firmware tools, in the repositories of DOCA and of CUDA alike."""
+
+
+def rdma_packages(
+    software: SoftwareSet,
+    distribution: Distribution,
+    keys: Mapping[str, bytes],
+    kernel_release: str = "",
+) -> PackageSet:
+    """What the layer rdma installs. `keys`: repository (`doca`) to the content of its key.
+
+    `kernel_release` is the kernel that has to run; DOCA builds its drivers for it. One that the set
+    names is installed with either source.
+    Raises NotInCatalog.
+    """
+    if software.rdma.source == NO_RDMA:
+        return PackageSet()
+    stages: list[Stage] = []
+    held: tuple[str, ...] = ()
+    if software.rdma.source == DOCA or software.kernel:
+        # The kernel comes with the first layer that has packages, its headers for those after it.
+        stages += kernel_catalog.stages(software, distribution, kernel_release)
+        held = kernel_catalog.held(distribution, kernel_release)
+    if software.rdma.source == DOCA:
+        stages += rdma_catalog.doca(software.rdma, distribution)
+    else:
+        stages += rdma_catalog.inbox(distribution)
+    return PackageSet(
+        repositories=repositories(software, distribution, "rdma", keys),
+        stages=_complete(stages, distribution),
+        held=held,
+        preferred={MFT: "doca"} if software.rdma.source == DOCA else {},
+    )
+
+
+def gpu_packages(
+    software: SoftwareSet,
+    distribution: Distribution,
+    kernel_release: str,
+    keys: Mapping[str, bytes],
+) -> PackageSet:
+    """What the layer gpu installs beside `rdma_packages`; `keys` has that of `cuda`, and where the
+    set has DOCA that of `doca`, to plan with it before the layer rdma has run.
+
+    `kernel_release` is the kernel that has to run: headers are those of it.
+    Raises NotInCatalog, also for a set without driver.
+    """
+    if software.driver is None:
+        raise NotInCatalog(
+            "the set has no software.driver. Add it, or leave the layer gpu out of the play"
+        )
+    stages = [
+        *kernel_catalog.stages(software, distribution, kernel_release),
+        *gpu_catalog.stages(software, software.driver, distribution),
+    ]
+    return PackageSet(
+        repositories=repositories(software, distribution, "gpu", keys),
+        streams=gpu_catalog.streams(software.driver, distribution),
+        stages=_complete(stages, distribution),
+        absent=gpu_catalog.absent(software.driver, distribution),
+        held=kernel_catalog.held(distribution, kernel_release),
+        # Those of DOCA are there before this layer, and pinned.
+        preferred={MFT: "doca" if software.rdma.source == DOCA else "cuda"},
+        beside=_repositories(
+            software, distribution, [name for name in software.beside("gpu") if name in keys], keys
+        ),
+    )
+
+
+def repositories(
+    software: SoftwareSet, distribution: Distribution, layer: str, keys: Mapping[str, bytes]
+) -> tuple[Repository, ...]:
+    return _repositories(software, distribution, software.repositories_of(layer), keys)
+
+
+def _repositories(
+    software: SoftwareSet,
+    distribution: Distribution,
+    names: Sequence[str],
+    keys: Mapping[str, bytes],
+) -> tuple[Repository, ...]:
+    found = []
+    for name in names:
+        source = software.repositories[name]
+        layout = distribution.doca_layout if name == "doca" else distribution.cuda_layout
+        if name not in keys:
+            raise NotInCatalog(
+                f"the key of repository {name} ({source.key}) was not handed over. Read it with "
+                "the lookup baremetal.mpi_roce.repository_keys"
+            )
+        url = source.url.replace("{distribution}", layout)
+        url = url.replace("{architecture}", distribution.architecture)
+        url = url.replace("{version}", software.rdma.version)
+        found.append(
+            Repository(
+                name=name,
+                url=url,
+                key=keys[name],
+                key_sha256=source.key_sha256,
+                check_metadata=source.signed_metadata,
+            )
+        )
+    return tuple(found)
+
+
+def _complete(stages: list[Stage], distribution: Distribution) -> tuple[Stage, ...]:
+    """A package is wanted once, where it comes first; nobody runs a transaction of nothing."""
+    seen: set[str] = set()
+    result = [VERSION_LOCK] if distribution.family == REDHAT else []
+    for stage in stages:
+        packages = [wanted for wanted in stage.packages if wanted.name not in seen]
+        seen.update(wanted.name for wanted in packages)
+        if packages:
+            result.append(Stage(stage.name, tuple(packages)))
+    return tuple(result)

@@ -1,0 +1,189 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Packages of the GPU stack, in the repository of CUDA, by branch of the driver and by family.
+
+Names changed with the branches: on Ubuntu they end with the branch up to 580 (fabric manager and
+its kin up to 575), from 590 on they do not; EL has module streams instead, and its fabric manager
+lost a hyphen at 580.
+"""
+
+from __future__ import annotations
+
+from ..packages.package import Stage, Stream, Wanted
+from .distribution import REDHAT, Distribution
+from .not_in_catalog import NotInCatalog
+from .software_set import OPEN, Driver, SoftwareSet
+
+OLDEST_BRANCH = 570
+LAST_SUFFIXED = 580
+"""The last branch whose driver has the branch in its name on Ubuntu."""
+LAST_SUFFIXED_FABRIC = 575
+"""Likewise fabric manager, NSCQ, NVSDM and IMEX, on both families."""
+SUFFIXED_BRANCHES = (570, 575, 580)
+"""Branches in names of packages, from the oldest of the catalogue on."""
+SUFFIXED = (
+    *("nvidia-*-{}", "nvidia-*-{}-open", "nvidia-firmware-{}-*", "libnvidia-*-{}", "libnvsdm-{}"),
+    *("cuda-drivers-{}", "cuda-drivers-fabricmanager-{}", "nvlink5-{}"),
+    "xserver-xorg-video-nvidia-{}",
+)
+"""What has the branch in its name on Ubuntu, as patterns."""
+UNSUFFIXED = (
+    *("nvidia-open", "cuda-drivers", "cuda-drivers-fabricmanager", "nvlink5"),
+    *("nvidia-driver", "nvidia-driver-open", "nvidia-dkms", "nvidia-dkms-open"),
+    *("nvidia-kernel-source", "nvidia-kernel-source-open", "nvidia-kernel-common"),
+    *("nvidia-compute-utils", "nvidia-utils", "nvidia-firmware", "libnvidia-common"),
+    *("libnvidia-cfg1", "libnvidia-compute", "libnvidia-decode", "libnvidia-encode"),
+    *("libnvidia-extra", "libnvidia-fbc1", "libnvidia-gl", "libnvidia-gpucomp"),
+    "xserver-xorg-video-nvidia",
+)
+"""The same packages of the branches after LAST_SUFFIXED, which have no branch in their names."""
+
+NVLINK5 = ("B300", "B200")
+"""GPUs whose NVSwitches need NVLSM."""
+
+
+def stages(software: SoftwareSet, driver: Driver, distribution: Distribution) -> list[Stage]:
+    if distribution.name == "debian":
+        raise NotInCatalog(
+            f"the NVIDIA driver is not in the catalogue for {distribution.label}. Install Ubuntu "
+            "22.04 or 24.04, or EL 9"
+        )
+    if driver.branch < OLDEST_BRANCH:
+        raise NotInCatalog(
+            f"software.driver.version {driver.version}: names of packages are known from branch "
+            f"{OLDEST_BRANCH} on. Choose a newer branch"
+        )
+    return [
+        Stage("driver and fabric manager", _driver(driver, distribution)),
+        *_of("CUDA", _cuda(software)),
+        *_of("DCGM", _dcgm(software, driver)),
+        *_of("GDRCopy", _gdrcopy(software, distribution)),
+        *_of("NCCL", _nccl(software, driver, distribution)),
+    ]
+
+
+def _of(name: str, packages: list[Wanted]) -> list[Stage]:
+    return [Stage(name, tuple(packages))] if packages else []
+
+
+def _driver(driver: Driver, distribution: Distribution) -> tuple[Wanted, ...]:
+    """One transaction: modules, libraries and fabric manager of another version do not start."""
+    fabric = "" if driver.branch > LAST_SUFFIXED_FABRIC else f"-{driver.branch}"
+    names = [
+        _meta(driver, distribution),
+        "nvidia-persistenced",
+        _fabric_manager(driver, distribution),
+        f"libnvidia-nscq{fabric}",
+        f"nvidia-imex{fabric}",
+    ]
+    if driver.gpu in NVLINK5:
+        meta = "" if driver.branch > LAST_SUFFIXED else f"-{driver.branch}"
+        names += [f"nvlink5{meta}", f"libnvsdm{fabric}"]
+    packages = [Wanted(name, driver.version, "driver") for name in names]
+    if driver.gpu in NVLINK5:
+        # It has versions of its own (a year and a month) and asks for no branch.
+        packages.append(Wanted("nvlsm", component="driver"))
+    return tuple(packages)
+
+
+def _meta(driver: Driver, distribution: Distribution) -> str:
+    name = "nvidia-open" if driver.modules == OPEN else "cuda-drivers"
+    if distribution.family == REDHAT or driver.branch > LAST_SUFFIXED:
+        return name
+    return f"{name}-{driver.branch}"
+
+
+def _fabric_manager(driver: Driver, distribution: Distribution) -> str:
+    if driver.branch > LAST_SUFFIXED_FABRIC:
+        return "nvidia-fabricmanager"
+    if distribution.family == REDHAT:
+        return "nvidia-fabric-manager"
+    return f"nvidia-fabricmanager-{driver.branch}"
+
+
+def streams(driver: Driver, distribution: Distribution) -> tuple[Stream, ...]:
+    if distribution.family != REDHAT:
+        return ()
+    kind = "open" if driver.modules == OPEN else "dkms"
+    return (Stream("nvidia-driver", f"{driver.branch}-{kind}"),)
+
+
+def absent(driver: Driver, distribution: Distribution) -> dict[str, str]:
+    """The other kind of modules, other branches, and what pins the driver a second time."""
+    other = "cuda-drivers" if driver.modules == OPEN else "nvidia-open"
+    modules = f"software.driver.modules is {driver.modules}"
+    if distribution.family == REDHAT:
+        kmod = "kmod-nvidia-latest-dkms" if driver.modules == OPEN else "kmod-nvidia-open-dkms"
+        return {other: modules, kmod: modules, **_other_branches(driver, ("nvlink5-{}",))}
+    pinned = "versions are pinned by this collection, and one source of pins is enough"
+    branch = "" if driver.branch > LAST_SUFFIXED else f"-{driver.branch}"
+    dkms = f"nvidia-dkms{branch}" + ("" if driver.modules == OPEN else "-open")
+    return {
+        "nvidia-driver-pinning-*": pinned,
+        **_other_branches(driver, SUFFIXED),
+        **_unsuffixed(driver),
+        other: modules,
+        f"{other}-{driver.branch}": modules,
+        dkms: modules,
+    }
+
+
+def _other_branches(driver: Driver, names: tuple[str, ...]) -> dict[str, str]:
+    """All that is of the driver that is replaced.
+
+    In the same transaction: left alone, apt would rather keep a dependency of the old branch than
+    let the new one push it out, and calls that broken packages.
+    """
+    return {
+        name.format(branch): f"the branch of the set is {driver.branch}"
+        for branch in SUFFIXED_BRANCHES
+        for name in names
+        if branch != driver.branch
+    }
+
+
+def _unsuffixed(driver: Driver) -> dict[str, str]:
+    """The same for a set of a suffixed branch, on a node with a later one."""
+    if driver.branch > LAST_SUFFIXED:
+        return {}
+    return dict.fromkeys(UNSUFFIXED, f"the branch of the set is {driver.branch}")
+
+
+def _cuda(software: SoftwareSet) -> list[Wanted]:
+    if not software.cuda:
+        return []
+    name = "cuda-toolkit-" + software.cuda.replace(".", "-")
+    return [Wanted(name, software.cuda, "cuda")]
+
+
+def cuda_major(software: SoftwareSet, driver: Driver) -> str:
+    """Of the toolkit; of the driver where the set has none."""
+    return software.cuda_major or ("13" if driver.branch >= 580 else "12")
+
+
+def _dcgm(software: SoftwareSet, driver: Driver) -> list[Wanted]:
+    if not software.dcgm:
+        return []
+    major = software.dcgm.split(".")[0]
+    name = f"datacenter-gpu-manager-{major}-cuda{cuda_major(software, driver)}"
+    return [Wanted(name, software.dcgm, "dcgm")]
+
+
+def _gdrcopy(software: SoftwareSet, distribution: Distribution) -> list[Wanted]:
+    if not software.gdrcopy:
+        return []
+    if distribution.family == REDHAT:
+        names = ("gdrcopy-kmod", "gdrcopy", "gdrcopy-devel")
+    else:
+        names = ("gdrdrv-dkms", "libgdrapi", "gdrcopy")
+    return [Wanted(name, software.gdrcopy, "gdrcopy") for name in names]
+
+
+def _nccl(software: SoftwareSet, driver: Driver, distribution: Distribution) -> list[Wanted]:
+    """One NCCL is built for several CUDAs, told apart by the end of the revision."""
+    if not software.nccl:
+        return []
+    names = ("libnccl", "libnccl-devel")
+    if distribution.family != REDHAT:
+        names = ("libnccl2", "libnccl-dev")
+    version = f"{software.nccl}-1+cuda{cuda_major(software, driver)}"
+    return [Wanted(name, version, "nccl") for name in names]

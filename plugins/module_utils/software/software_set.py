@@ -1,0 +1,85 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The set of software that a node runs, as one value: `cluster_software` with every default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Optional
+
+DOCA, INBOX, NO_RDMA = "doca", "inbox", "none"
+OPEN, PROPRIETARY = "open", "proprietary"
+
+
+@dataclass(frozen=True)
+class Rdma:
+    """Where the RDMA drivers and tools come from."""
+
+    source: str
+    """`doca`, `inbox` or `none`."""
+    version: str = ""
+    """Of DOCA; empty with another source."""
+    profile: str = ""
+    """The meta package of DOCA that is installed; empty with another source."""
+
+
+@dataclass(frozen=True)
+class Driver:
+    """The NVIDIA driver. Fabric manager, NSCQ, IMEX and persistenced have its version."""
+
+    version: str
+    modules: str = OPEN
+    """`open` or `proprietary` kernel modules."""
+    gpu: str = "B300"
+    """The GPU that it is for: what a node needs beside the driver depends on it."""
+
+    @property
+    def branch(self) -> int:
+        return int(self.version.split(".")[0])
+
+
+@dataclass(frozen=True)
+class Source:
+    """A package repository as the operator names it: `catalog.py` makes a Repository of it."""
+
+    url: str
+    """May hold `{distribution}`, `{architecture}` and, of DOCA, `{version}`."""
+    key: str
+    """File of the public key on the controller, relative to the inventory."""
+    key_sha256: str
+    signed_metadata: bool = True
+    """dnf checks the signature of the metadata too; packages are always checked."""
+
+
+@dataclass(frozen=True)
+class SoftwareSet:
+    kernel: str
+    """The release that has to run (`uname -r`); empty: hold the one that is installed."""
+    rdma: Rdma
+    driver: Optional[Driver]
+    """None: no GPU layer."""
+    cuda: str
+    """Toolkit, `13.0`; empty: not in the set. Likewise the next three."""
+    dcgm: str
+    gdrcopy: str
+    nccl: str
+    repositories: Mapping[str, Source] = field(default_factory=dict)
+    """`cuda` and `doca`, as far as they are used or written."""
+
+    @property
+    def cuda_major(self) -> str:
+        return self.cuda.split(".")[0]
+
+    def repositories_of(self, layer: str) -> tuple[str, ...]:
+        """The repositories that the layer (`rdma`, `gpu`) reads from, by their keys here."""
+        if layer == "rdma":
+            return ("doca",) if self.rdma.source == DOCA else ()
+        return ("cuda",) if self.driver else ()
+
+    def beside(self, layer: str) -> tuple[str, ...]:
+        """Repositories of another layer that packages of this one may come from."""
+        return ("doca",) if layer == "gpu" and self.rdma.source == DOCA else ()
+
+    def as_variable(self) -> dict[str, Any]:
+        """The value of `cluster_software`; reading it gives this set again."""
+        return asdict(self)

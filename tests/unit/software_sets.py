@@ -1,0 +1,46 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Sets for tests: one that has everything, and ways to change it."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import (
+    SoftwareSet,
+    read_software,
+)
+
+KEYS = {"cuda": b"key of cuda", "doca": b"key of doca"}
+WHOLE: dict[str, Any] = {
+    "kernel": "",
+    "rdma": {"source": "doca", "version": "3.2.0"},
+    "driver": {"version": "580.95.05"},
+    "cuda": "13.0",
+    "dcgm": "4.4.1",
+    "gdrcopy": "2.5.1",
+    "nccl": "2.28.3",
+    "repositories": {
+        "cuda": {"url": "file:///srv/{distribution}", "key": "keys/cuda.asc", "key_sha256": ""},
+        "doca": {"url": "file:///srv/{version}", "key": "keys/doca.asc", "key_sha256": ""},
+    },
+}
+
+
+def value(**changes: Any) -> dict[str, Any]:
+    """The whole set with keys changed; `driver__gpu` is `driver.gpu`, and None takes one away."""
+    result = copy.deepcopy(WHOLE)
+    for path, item in changes.items():
+        *sections, key = path.split("__")
+        place = result
+        for section in sections:
+            place = place[section]
+        if item is None:
+            place.pop(key, None)
+        else:
+            place[key] = item
+    return result
+
+
+def software(**changes: Any) -> SoftwareSet:
+    return read_software(value(**changes))

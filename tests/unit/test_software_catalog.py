@@ -1,0 +1,286 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Packages of a set: their names by family and branch, their order, what must not be there."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import PackageSet
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.planning import (
+    any_matches,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import (
+    Distribution,
+    NotInCatalog,
+    UnsupportedDistribution,
+    distribution_of,
+    gpu_packages,
+    rdma_packages,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.versions import matches
+
+from tests.stand_ins import table, versions
+from tests.unit.software_sets import KEYS, software
+
+GOLDEN = Path(__file__).parent / "golden" / "software_packages.json"
+UBUNTU = distribution_of("Ubuntu", "24.04")
+ROCKY = distribution_of("Rocky", "9.6")
+DEBIAN = distribution_of("Debian", "12.11")
+NODES = ((UBUNTU, "6.8.0-60-generic"), (ROCKY, "5.14.0-570.12.1.el9_6.x86_64"))
+SETS: dict[str, dict[str, Any]] = {
+    "B300, 580, DOCA": {},
+    "B300, 590, DOCA, kernel": {
+        "kernel": "of the node",
+        "driver__version": "590.44.01",
+        "cuda": "13.1",
+        "rdma__version": "3.3.0",
+    },
+    "B200, 575, inbox": {
+        "driver": {"version": "575.57.08", "gpu": "B200"},
+        "cuda": "12.9",
+        "rdma": {"source": "inbox"},
+    },
+    "H100, 580, proprietary, driver alone": {
+        "driver": {"version": "580.95.05", "gpu": "H100", "modules": "proprietary"},
+        "rdma": {"source": "none"},
+        **dict.fromkeys(("cuda", "dcgm", "gdrcopy", "nccl"), ""),
+    },
+}
+
+
+def shown(wanted: PackageSet) -> dict[str, Any]:
+    return {
+        "repositories": {one.name: one.url for one in wanted.repositories},
+        "streams": [f"{one.module}:{one.stream}" for one in wanted.streams],
+        "stages": {
+            stage.name: [f"{one.name} {one.version}".strip() for one in stage.packages]
+            for stage in wanted.stages
+        },
+        "absent": dict(wanted.absent),
+        "held": list(wanted.held),
+        "preferred": dict(wanted.preferred),
+        "beside": [repository.name for repository in wanted.beside],
+    }
+
+
+def both(name: str, distribution: Distribution, kernel: str) -> dict[str, PackageSet]:
+    changes = dict(SETS[name])
+    if changes.get("kernel"):
+        changes["kernel"] = kernel
+    found = software(**changes)
+    return {
+        "rdma": rdma_packages(found, distribution, KEYS, kernel),
+        "gpu": gpu_packages(found, distribution, kernel, KEYS),
+    }
+
+
+def test_the_packages_are_those_of_the_golden_file() -> None:
+    """Names and order were compared with the vendors' lists; a change here is to be, too."""
+    found = {
+        f"{distribution.name}: {name}": {
+            layer: shown(wanted) for layer, wanted in both(name, distribution, kernel).items()
+        }
+        for distribution, kernel in NODES
+        for name in SETS
+    }
+    if os.environ.get("UPDATE_GOLDEN"):
+        GOLDEN.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    assert found == json.loads(GOLDEN.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(("distribution", "kernel"), NODES)
+@pytest.mark.parametrize("name", SETS)
+def test_packages_are_wanted_once_and_stages_are_not_empty(
+    name: str, distribution: Distribution, kernel: str
+) -> None:
+    for wanted in both(name, distribution, kernel).values():
+        names = [one.name for stage in wanted.stages for one in stage.packages]
+        assert len(set(names)) == len(names)
+        assert all(stage.packages for stage in wanted.stages)
+        assert not set(names) & set(wanted.absent)
+        assert len({stage.name for stage in wanted.stages}) == len(wanted.stages)
+
+
+@pytest.mark.parametrize(("distribution", "kernel"), NODES)
+def test_driver_and_fabric_manager_are_one_transaction_of_one_version(
+    distribution: Distribution, kernel: str
+) -> None:
+    wanted = both("B300, 580, DOCA", distribution, kernel)["gpu"]
+    stage = next(one for one in wanted.stages if one.name == "driver and fabric manager")
+    versioned = {one.name: one.version for one in stage.packages}
+    assert versioned.pop("nvlsm") == ""
+    assert set(versioned.values()) == {"580.95.05"}
+    assert {"nvidia-fabricmanager", "libnvidia-nscq", "nvidia-imex"} <= set(versioned)
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "other"),
+    [
+        ("B300, 580, DOCA", versions.FIRST, versions.NEXT),
+        ("B300, 590, DOCA, kernel", versions.NEXT, versions.FIRST),
+    ],
+)
+def test_all_of_another_branch_leaves_ubuntu_and_nothing_of_the_own_one(
+    name: str, own: versions.Driver, other: versions.Driver
+) -> None:
+    """apt keeps a piece of the old branch, rather than let one of the new branch push it out."""
+    absent = both(name, *NODES[0])["gpu"].absent
+    here = {package.name for package in table.ubuntu_driver(own)}
+    there = {package.name for package in table.ubuntu_driver(other)}
+    leave = {each for each in here | there if any_matches(each, absent)}
+    assert there - here <= leave
+    # The modules that Blackwell does not work with, and pins that are not ours.
+    suffix = own.suffix
+    wrong = {f"cuda-drivers{suffix}", f"nvidia-driver{suffix}", f"nvidia-dkms{suffix}"}
+    assert leave & here <= wrong | {f"nvidia-driver-pinning-{own.branch}"}
+    assert f"cuda-drivers{suffix}" in leave
+
+
+@pytest.mark.parametrize(("distribution", "kernel"), NODES)
+def test_headers_are_of_the_kernel_that_has_to_run(distribution: Distribution, kernel: str) -> None:
+    for layer in both("B300, 580, DOCA", distribution, kernel).values():
+        names = [
+            f"{one.name} {one.version}".strip()
+            for stage in layer.stages
+            if stage.name == "kernel headers"
+            for one in stage.packages
+        ]
+        assert names[0] in (
+            "linux-headers-6.8.0-60-generic",
+            "kernel-devel 5.14.0-570.12.1.el9_6",
+        )
+
+
+def test_el_locks_versions_before_anything_is_installed() -> None:
+    for layer in both("B200, 575, inbox", *NODES[1]).values():
+        assert [one.name for one in layer.stages[0].packages] == ["python3-dnf-plugin-versionlock"]
+
+
+@pytest.mark.parametrize("edition", ["first", "all"])
+@pytest.mark.parametrize(("distribution", "kernel"), NODES)
+def test_stand_ins_have_every_package_of_the_sets_they_stand_in_for(
+    edition: str, distribution: Distribution, kernel: str
+) -> None:
+    """Two lists, written by two people from the same references: names have to be the same."""
+    family = table.Y if distribution is UBUNTU else "el"
+    found = table.repositories(family)[edition]
+    name = "B300, 580, DOCA" if edition == "first" else "B300, 590, DOCA, kernel"
+    release = versions.DOCAS[0 if edition == "first" else 1].version
+    assert kernel == versions.KERNELS[family]
+    from_distribution = {"python3-dnf-plugin-versionlock", "kernel", f"linux-image-{kernel}"}
+    for layer, wanted in both(name, distribution, kernel).items():
+        own = found["cuda"] if layer == "gpu" else found[f"doca/{release}"]
+        known = [*own, *found["distribution"]]
+        for one in [one for stage in wanted.stages for one in stage.packages]:
+            assert one.name in from_distribution or any(
+                package.name == one.name
+                and (not one.version or matches(package.version, one.version))
+                for package in known
+            ), f"{layer}: {one.name} {one.version}"
+
+
+def test_the_launcher_has_nothing_of_a_gpu() -> None:
+    found = software(
+        driver=None,
+        rdma={"source": "inbox"},
+        cuda="",
+        dcgm="",
+        gdrcopy="",
+        nccl="",
+        repositories={},
+    )
+    with pytest.raises(NotInCatalog, match=r"the set has no software\.driver"):
+        gpu_packages(found, UBUNTU, "6.8.0-60-generic", {})
+    assert not rdma_packages(found, UBUNTU, {}).repositories
+
+
+def test_rdma_of_nobody_is_nothing() -> None:
+    wanted = rdma_packages(software(driver__gpu="H100", rdma={"source": "none"}), ROCKY, {})
+    assert wanted == PackageSet()
+
+
+@pytest.mark.parametrize(("distribution", "kernel"), NODES)
+def test_a_kernel_of_the_set_is_installed_and_held_with_inbox_drivers_too(
+    distribution: Distribution, kernel: str
+) -> None:
+    inbox = software(kernel=kernel, rdma={"source": "inbox"})
+    wanted = rdma_packages(inbox, distribution, KEYS, kernel)
+    stages = [stage.name for stage in wanted.stages if stage.name != "version lock"]
+    assert stages == ["kernel", "kernel headers", "RDMA"]
+    assert wanted.held == rdma_packages(software(), distribution, KEYS, kernel).held
+    unnamed = rdma_packages(software(rdma={"source": "inbox"}), distribution, KEYS, kernel)
+    assert [stage.name for stage in unnamed.stages if stage.name != "version lock"] == ["RDMA"]
+
+
+def test_debian_has_inbox_rdma_and_nothing_else() -> None:
+    inbox = software(rdma={"source": "inbox"})
+    stages = rdma_packages(inbox, DEBIAN, {}).stages
+    assert "rdma-core" in [one.name for one in stages[0].packages]
+    with pytest.raises(NotInCatalog, match="debian 12"):
+        rdma_packages(software(), DEBIAN, KEYS, "6.1.0-40-amd64")
+    with pytest.raises(NotInCatalog, match="debian 12"):
+        gpu_packages(inbox, DEBIAN, "6.1.0-40-amd64", KEYS)
+
+
+def test_a_key_that_nobody_read_is_missed() -> None:
+    with pytest.raises(NotInCatalog, match=r"key of repository cuda \(keys/cuda\.asc\)"):
+        gpu_packages(software(), UBUNTU, "6.8.0-60-generic", {"doca": b"x"})
+
+
+def test_urls_have_the_names_of_the_vendors_folders() -> None:
+    found = software(
+        repositories__cuda__url="https://mirror/{distribution}/{architecture}",
+        repositories__doca__url="https://mirror/{version}/{distribution}/{architecture}",
+    )
+    urls = []
+    for distribution, kernel in (*NODES, (distribution_of("Ubuntu", "22.04"), "5.15.0-1-generic")):
+        urls += [one.url for one in rdma_packages(found, distribution, KEYS).repositories]
+        urls += [one.url for one in gpu_packages(found, distribution, kernel, KEYS).repositories]
+    assert urls == [
+        "https://mirror/3.2.0/ubuntu24.04/x86_64",
+        "https://mirror/ubuntu2404/x86_64",
+        "https://mirror/3.2.0/rhel9/x86_64",
+        "https://mirror/rhel9/x86_64",
+        "https://mirror/3.2.0/ubuntu22.04/x86_64",
+        "https://mirror/ubuntu2204/x86_64",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "wanted"),
+    [
+        ("Ubuntu", "22.04", Distribution("debian", "ubuntu", "22.04")),
+        ("Ubuntu", "24.04.3", Distribution("debian", "ubuntu", "24.04")),
+        ("RedHat", "9.6", Distribution("redhat", "rhel", "9.6")),
+        ("rhel", "9.6", Distribution("redhat", "rhel", "9.6")),
+        ("AlmaLinux", "9", Distribution("redhat", "almalinux", "9")),
+        ("Debian", "12.11", Distribution("debian", "debian", "12")),
+        ("debian", "12", Distribution("debian", "debian", "12")),
+    ],
+)
+def test_distributions(name: str, version: str, wanted: Distribution) -> None:
+    assert distribution_of(name, version) == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "architecture"),
+    [
+        ("Ubuntu", "20.04", "x86_64"),
+        ("Ubuntu", "24.10", "x86_64"),
+        ("Ubuntu", "22.041", "x86_64"),
+        ("Debian", "13", "x86_64"),
+        ("Rocky", "8.10", "x86_64"),
+        ("Rocky", "10.0", "x86_64"),
+        ("Fedora", "42", "x86_64"),
+        ("", "", "x86_64"),
+        ("Ubuntu", "24.04", "aarch64"),
+    ],
+)
+def test_other_systems_are_refused_by_name(name: str, version: str, architecture: str) -> None:
+    with pytest.raises(UnsupportedDistribution) as caught:
+        distribution_of(name, version, architecture)
+    assert str(caught.value).startswith(f"{name} {version} ({architecture}): ")

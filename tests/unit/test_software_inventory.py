@@ -1,0 +1,210 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# ruff: noqa: E501  (messages stand here as the operator sees them, in one line)
+"""The set in an inventory: from the model with lines, or by hand; alike where a job needs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model import (
+    Inventory,
+    ModelError,
+    compile_model,
+    inventory_of,
+    load,
+    read,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model.software_sets import (
+    Holder,
+    check_sets,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import Findings
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import read_software
+
+from tests.unit.software_sets import WHOLE, value
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = """\
+plugin: baremetal.mpi_roce.cluster
+name: small
+management: {subnet: 10.0.0.0/24}
+nodes: {count: 2, management_first: 10.0.0.11}
+gpus: {count: 2}
+rails: {count: 2, speed_gbps: 800}
+addresses: {pool: 10.1.0.0/16}
+leaves: {count: 2, ports: 64, management_first: 10.0.0.101}
+launcher: {name: launcher01, management: 10.0.0.10}
+"""
+
+
+def compiled(text: str) -> Inventory:
+    return inventory_of(compile_model(read("cluster.yml", text)))
+
+
+def refused(text: str) -> list[str]:
+    with pytest.raises(ModelError) as caught:
+        compiled(text)
+    return [finding.text() for finding in caught.value.findings]
+
+
+def test_a_model_that_says_nothing_has_inbox_and_no_driver() -> None:
+    everywhere = compiled(MODEL).group_variables["all"]
+    assert everywhere["cluster_software"] == read_software(None).as_variable()
+    assert everywhere["cluster_software"]["driver"] is None
+
+
+def test_a_model_gives_its_set_whole_and_once() -> None:
+    inventory = compiled(MODEL + f"software: {json.dumps(WHOLE)}\n")
+    everywhere = inventory.group_variables["all"]
+    assert everywhere["cluster_software"] == read_software(WHOLE).as_variable()
+    assert all("cluster_software" not in host.variables for host in inventory.hosts)
+
+
+def test_the_reference_has_a_set_and_the_virtual_clusters_have_no_driver() -> None:
+    def driver(name: str) -> Any:
+        inventory = inventory_of(load(str(ROOT / f"inventories/{name}/cluster.yml")))
+        return inventory.group_variables["all"]["cluster_software"]["driver"]
+
+    assert driver("b300")["gpu"] == "B300"
+    for name in ("virtual", "virtual-mixed", "virtual-rdma"):
+        assert driver(name) is None
+
+
+def test_versions_are_read_as_they_are_written() -> None:
+    """YAML makes 13.1 of 13.10; a model has the file."""
+    text = MODEL + 'software: {driver: {version: 590.44.01}, cuda: 13.10, dcgm: "", '
+    text += 'repositories: {cuda: {key: a, key_sha256: ""}}}\n'
+    assert compiled(text).group_variables["all"]["cluster_software"]["cuda"] == "13.10"
+
+
+def test_every_finding_has_its_line_in_the_order_of_the_file() -> None:
+    text = MODEL.replace("ports: 64", "prots: 64")
+    text += "software:\n  rdma: {source: ofed}\n  driver:\n    version: 580.95.05\n    fabric_manager: 580.95.05\n  cuda: thirteen\n"
+    lines = refused(text)
+    assert lines[0].startswith("line 8: leaves.prots: unknown key")
+    assert lines[2:] == [
+        "line 11: software.rdma.source: 'ofed' is not a choice. Did you mean 'none'? Known here: doca, inbox, none.",
+        "line 14: software.driver.fabric_manager: unknown key. Leave it out: it is installed with the driver, and fits it.",
+        "line 15: software.cuda: 'thirteen' is not a CUDA toolkit by its first two numbers. Write one such as \"13.0\" (in quotes).",
+    ]
+
+
+def test_versions_that_do_not_go_together_have_their_line() -> None:
+    text = MODEL + "software:\n  driver:\n    version: 570.124.06\n  cuda: 13.0\n"
+    text += '  repositories:\n    cuda: {key: keys/cuda.asc, key_sha256: ""}\n'
+    assert refused(text) == [
+        "line 13: software.cuda: CUDA 13.0 with driver 570.124.06, which is below 580.65.06: its programs do not start (NVIDIA, Supported drivers and CUDA toolkit versions). Choose a newer driver, or an older toolkit."
+    ]
+
+
+def test_the_model_has_one_place_for_it() -> None:
+    assert refused(MODEL + "vars: {all: {cluster_software: {}}}\n") == [
+        "line 10: vars.all.cluster_software: is set by the model itself. Change the key of the model it comes from, or override it in host_vars/."
+    ]
+
+
+def told(*holders: Holder) -> list[str]:
+    findings = Findings()
+    check_sets(holders, findings)
+    return [finding.text() for finding in findings.found]
+
+
+def test_the_same_set_may_be_written_in_several_ways() -> None:
+    whole = read_software(WHOLE).as_variable()
+    nothing = read_software(None).as_variable()
+    assert told(Holder("node01", WHOLE), Holder("node02", whole), Holder("node03", value())) == []
+    assert told(Holder("node01", None), Holder("node02", {}), Holder("node03", nothing)) == []
+
+
+def test_a_launcher_needs_no_driver_and_a_family_has_its_own_kernel_and_repositories() -> None:
+    other = value(
+        kernel="5.14.0-570.12.1.el9_6.x86_64", repositories__cuda__url="https://mirror/el"
+    )
+    assert told(Holder("node01", WHOLE), Holder("node02", other)) == []
+    assert told(Holder("node01", WHOLE), Holder("launcher01", None, compute=False)) == []
+
+
+def test_compute_hosts_that_differ_are_told_key_by_key() -> None:
+    other = value(driver__version="580.105.08", nccl="2.28.9")
+    assert told(
+        Holder("node01", WHOLE),
+        Holder("node02", other),
+        Holder("node03", WHOLE),
+        Holder("node04", other),
+        Holder("node05", WHOLE),
+    ) == [
+        'node02.cluster_software.driver: {"version": "580.105.08", "modules": "open", "gpu": "B300"} (also on node04), but {"version": "580.95.05", "modules": "open", "gpu": "B300"} on node01, node03, node05: a job meets one version on all its nodes. Set cluster_software once, for group compute; kernel and repositories may differ.',
+        'node02.cluster_software.nccl: "2.28.9" (also on node04), but "2.28.3" on node01, node03, node05: a job meets one version on all its nodes. Set cluster_software once, for group compute; kernel and repositories may differ.',
+    ]
+
+
+def test_a_mistake_of_ten_thousand_hosts_is_told_once() -> None:
+    wrong = value(driver__modules="proprietary")
+    holders = [Holder(f"node{number:05d}", wrong) for number in range(10_000)]
+    (line,) = told(*holders, Holder("launcher01", {"cuda": 13}, compute=False))[:1]
+    assert line.startswith("node00000.cluster_software.driver.modules: proprietary modules")
+    assert len(told(*holders)) == 1
+
+
+def test_what_is_doubtful_is_said_once_and_is_no_finding() -> None:
+    findings = Findings()
+    other = value(kernel="6.17.0-1014-nvidia")
+    lines = check_sets(
+        [Holder("node01", WHOLE), Holder("node02", other), Holder("node03", WHOLE)], findings
+    )
+    assert not findings
+    assert [line.split(":")[:2] for line in lines] == [
+        ["unknown", " software.rdma.version"],
+        ["unknown", " software.kernel"],
+    ]
+
+
+PLAY = """\
+- name: The directory
+  hosts: all
+  gather_facts: false
+  tasks:
+    - name: Build it
+      baremetal.mpi_roce.cluster_directory:
+      run_once: true
+"""
+
+
+def directory(place: Path) -> str:
+    """What the play says of the inventory in this folder."""
+    play = place / "play.yml"
+    play.write_text(PLAY, encoding="utf-8")
+    ran = subprocess.run(
+        [Path(sys.executable).with_name("ansible-playbook"), "-i", place / "inventory", play],
+        cwd=place,
+        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "COLUMNS": "5000"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return ran.stdout + ran.stderr
+
+
+@pytest.mark.playbooks
+def test_the_directory_warns_of_doubts_and_refuses_what_hosts_override(tmp_path: Path) -> None:
+    inventory = tmp_path / "inventory"
+    (inventory / "host_vars").mkdir(parents=True)
+    (inventory / "cluster.yml").write_text(
+        MODEL + f"software: {json.dumps(WHOLE)}\n", encoding="utf-8"
+    )
+    said = directory(tmp_path)
+    assert "[WARNING]: unknown: software.rdma.version: DOCA 3.2.0 with driver" in said
+    assert "ok=1 " in said
+
+    override = value(driver__version="580.105.08", driver__modules="proprietary")
+    text = json.dumps({"cluster_software": override})
+    (inventory / "host_vars/node02.json").write_text(text, encoding="utf-8")
+    said = directory(tmp_path)
+    assert "node02.cluster_software.driver.modules: proprietary modules for B300" in said
+    assert "failed=1 " in said

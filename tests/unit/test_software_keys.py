@@ -1,0 +1,148 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Keys of repositories: missed when a layer needs them, and only then, with what to do."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.key_files import (
+    MOST,
+    KeyFileError,
+    read_keys,
+)
+
+from tests.unit.software_sets import software, value
+
+ROOT = Path(__file__).resolve().parents[2]
+KEY = b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n...\n"
+
+
+def place(directory: Path, content: bytes = KEY, name: str = "cuda") -> str:
+    path = directory / "keys" / f"{name}.asc"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+    return hashlib.sha256(content).hexdigest()
+
+
+def refused(directory: Path, sha256: str = "", layer: str = "gpu") -> str:
+    with pytest.raises(KeyFileError) as caught:
+        read_keys(software(repositories__cuda__key_sha256=sha256), layer, directory)
+    (finding,) = caught.value.findings
+    return finding
+
+
+def test_a_key_of_the_right_checksum_is_read(tmp_path: Path) -> None:
+    found = software(repositories__cuda__key_sha256=place(tmp_path))
+    assert read_keys(found, "gpu", tmp_path) == {"cuda": KEY}
+
+
+def test_the_key_of_another_layers_repository_comes_along_where_it_can_be_used(
+    tmp_path: Path,
+) -> None:
+    """To plan with it; that it is missing is told by the layer that needs it."""
+    sums = {"repositories__cuda__key_sha256": place(tmp_path)}
+    doca = place(tmp_path, b"of DOCA", name="doca")
+    found = read_keys(software(**sums, repositories__doca__key_sha256=doca), "gpu", tmp_path)
+    assert found == {"cuda": KEY, "doca": b"of DOCA"}
+    (tmp_path / "keys/doca.asc").write_bytes(b"another")
+    found = read_keys(software(**sums, repositories__doca__key_sha256=doca), "gpu", tmp_path)
+    assert found == {"cuda": KEY}
+
+
+def test_a_missing_key_says_where_to_get_it_and_how_to_check_it(tmp_path: Path) -> None:
+    text = refused(tmp_path)
+    assert text.startswith(
+        "cluster_software.repositories.cuda: the layer gpu needs the key "
+        f"{tmp_path}/keys/cuda.asc, which is not there. Get it from "
+    )
+    for part in ("developer.download.nvidia.com", "gpg --show-keys", "sha256sum", "key_sha256"):
+        assert part in text
+
+
+def test_each_layer_misses_its_own(tmp_path: Path) -> None:
+    assert "repositories.doca" in refused(tmp_path, layer="rdma")
+    inbox = software(rdma={"source": "inbox"})
+    assert read_keys(inbox, "rdma", tmp_path) == {}
+
+
+def test_a_key_that_nobody_checked_is_not_used(tmp_path: Path) -> None:
+    place(tmp_path)
+    assert "key_sha256 is empty: nobody has checked the file yet" in refused(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "which is empty"),
+        (b"x" * (MOST + 1), "that is no public key"),
+        (b"-----BEGIN PGP PRIVATE KEY BLOCK-----", "which is a private key"),
+    ],
+)
+def test_what_is_no_public_key(tmp_path: Path, content: bytes, why: str) -> None:
+    assert why in refused(tmp_path, place(tmp_path, content))
+
+
+def test_another_key_is_refused_with_both_checksums(tmp_path: Path) -> None:
+    real, wanted = place(tmp_path), "0" * 64
+    assert f"whose SHA-256 is {real}, not {wanted}" in refused(tmp_path, wanted)
+
+
+def test_a_directory_is_no_key(tmp_path: Path) -> None:
+    (tmp_path / "keys/cuda.asc").mkdir(parents=True)
+    assert "which is a directory" in refused(tmp_path)
+
+
+def test_a_name_from_the_root_is_taken_as_it_is(tmp_path: Path) -> None:
+    digest = place(tmp_path)
+    found = software(
+        repositories__cuda__key=f"{tmp_path}/keys/cuda.asc", repositories__cuda__key_sha256=digest
+    )
+    assert read_keys(found, "gpu", Path("/nowhere")) == {"cuda": KEY}
+
+
+PLAY = """\
+- name: Keys of both layers
+  hosts: localhost
+  gather_facts: false
+  tasks:
+    - name: Read them
+      ansible.builtin.assert:
+        that: lookup('baremetal.mpi_roce.repository_keys', item.layer, software=set,
+          directory=playbook_dir) == item.wanted
+      loop:
+        - {layer: gpu, wanted: {cuda: "%(key)s"}}
+        - {layer: rdma, wanted: {}}
+    - name: Ask for a layer that has none
+      ansible.builtin.debug:
+        msg: "{{ lookup('baremetal.mpi_roce.repository_keys', 'mpi', software=set,
+          directory=playbook_dir) }}"
+"""
+
+
+@pytest.mark.playbooks
+def test_roles_have_the_keys_in_base64(tmp_path: Path) -> None:
+    wanted = value(
+        rdma={"source": "inbox"}, repositories__cuda__key_sha256=place(tmp_path), gdrcopy=""
+    )
+    play = tmp_path / "play.yml"
+    play.write_text(PLAY % {"key": base64.b64encode(KEY).decode()}, encoding="utf-8")
+    ran = subprocess.run(
+        [
+            Path(sys.executable).with_name("ansible-playbook"),
+            *("-i", "localhost,", "-c", "local", "-e", json.dumps({"set": wanted}), play),
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "ok=1 " in ran.stdout, ran.stdout + ran.stderr
+    assert "['mpi'] is not one layer" in ran.stdout + ran.stderr

@@ -1,0 +1,53 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""docs/software-set.md says what the code does."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import yaml
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import read_software
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.key_files import FROM
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.version_rules import (
+    RULES,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs/software-set.md").read_text(encoding="utf-8")
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location(
+        "generate_software_set", ROOT / "docs/generate_software_set.py"
+    )
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_tables_are_what_the_code_has() -> None:
+    assert generator().page(PAGE) == PAGE, "run docs/generate_software_set.py"
+
+
+def test_every_rule_stands_in_the_table() -> None:
+    for rule in RULES:
+        assert f"| {rule.status} | `{rule.key}`: {rule.when} |" in PAGE
+
+
+def test_the_example_can_be_installed_and_is_the_one_of_the_reference() -> None:
+    found = re.search(r"```yaml\n(.*?)```", PAGE, re.S)
+    assert found is not None
+    example = yaml.safe_load(found[1])["software"]
+    read_software(example)
+    text = (ROOT / "inventories/b300/cluster.yml").read_text(encoding="utf-8")
+    assert yaml.safe_load(text)["software"] == example
+
+
+def test_the_page_and_the_message_name_the_same_keys() -> None:
+    for text in FROM.values():
+        for word in re.findall(r"[0-9A-F]{40}|\w+\.pub", text):
+            assert word in PAGE
