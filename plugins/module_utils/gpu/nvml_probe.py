@@ -1,0 +1,75 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Asks NVML and writes the answer as JSON: `python3 -I -c THIS PYNVML.PY`.
+
+In a process of its own, because a driver that hangs never returns from a call into its library.
+Imports nothing of the collection.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from typing import Any
+
+MOST_LINKS = 36
+NO_SUCH_LINK = (2, 3)
+"""Invalid argument, not supported: the GPU has no link of that number."""
+
+
+def load(path: str) -> Any:
+    """The module in the file pynvml.py."""
+    spec = importlib.util.spec_from_file_location("pynvml", path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path}: no Python module")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["pynvml"] = module  # its errors are made by name
+    spec.loader.exec_module(module)
+    return module
+
+
+def text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def ask(nvml: Any) -> dict[str, Any]:
+    """Versions, and the links of every GPU. An error is part of the answer."""
+    answer: dict[str, Any] = {"error": "", "code": 0, "library": "", "gpus": []}
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        answer["error"], answer["code"] = text(error), int(error.value)
+    try:
+        answer["library"] = text(nvml.nvmlSystemGetNVMLVersion())
+    except nvml.NVMLError as error:
+        answer["library_error"] = text(error)
+    if answer["error"]:
+        return answer
+    try:
+        for index in range(nvml.nvmlDeviceGetCount()):
+            answer["gpus"].append(gpu(nvml, index))
+    except nvml.NVMLError as error:
+        answer["error"], answer["code"] = text(error), int(error.value)
+    nvml.nvmlShutdown()
+    return answer
+
+
+def gpu(nvml: Any, index: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"index": index, "pci": "", "links": [], "error": ""}
+    try:
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        found["pci"] = text(nvml.nvmlDeviceGetPciInfo(handle).busId)
+        for link in range(MOST_LINKS):
+            try:
+                found["links"].append(bool(nvml.nvmlDeviceGetNvLinkState(handle, link)))
+            except nvml.NVMLError as error:
+                if error.value not in NO_SUCH_LINK:
+                    raise
+                break
+    except nvml.NVMLError as error:
+        found["error"] = text(error)
+    return found
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(ask(load(sys.argv[1]))))

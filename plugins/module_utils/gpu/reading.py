@@ -1,0 +1,77 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""One look at a node's GPUs: bounded in time, reads only, raises nothing about GPUs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+    CommandError,
+    NoAnswerError,
+    Runner,
+)
+
+from ..hardware import survey
+from . import nvml, smi
+from .driver import read_driver, read_services
+from .found import SIMULATED, Gpu, Gpus, Nvml
+from .smi import Smi
+from .xids import read_xids
+
+FABRIC_MANAGER = "nvidia-fabricmanager.service"
+PERSISTENCED = "nvidia-persistenced.service"
+
+
+def read(run: Runner, hardware_root: Path, pynvml: Path) -> Gpus:
+    """Read every GPU. What does not answer is in the result, for `judge` to say.
+
+    `run` bounds each command; `pynvml` is the file pynvml.py of nvidia-ml-py on this node.
+    `hardware_root` has `sys` and `proc` below it: `/`, or the tree of a stand-in; SurveyError says
+    when it has not.
+    """
+    machine = survey(hardware_root / "sys")
+    driver = read_driver(run, hardware_root)
+    said, hung = _smi(run)
+    if hung:
+        answer = Nvml(error="not asked, as nvidia-smi does not answer")
+    else:
+        answer = nvml.ask(run, pynvml)
+    fabric_manager, persistenced = read_services(run, (FABRIC_MANAGER, PERSISTENCED))
+    xids, xid_error = read_xids(run, hardware_root)
+    return Gpus(
+        machine=machine,
+        driver=driver,
+        gpus=said.gpus,
+        error=said.error,
+        hung=hung,
+        mismatch=said.mismatch,
+        unreachable=said.unreachable,
+        warnings=said.warnings,
+        nvml=answer,
+        fabric_manager=fabric_manager,
+        persistenced=persistenced,
+        xids=xids,
+        xid_error=xid_error,
+        simulated=tuple(_simulated(hardware_root, said.gpus)),
+    )
+
+
+def _smi(run: Runner) -> tuple[Smi, bool]:
+    """What nvidia-smi said, and whether it hung."""
+    try:
+        result = run(smi.COMMAND, check=False)
+    except NoAnswerError as error:
+        return Smi(error=str(error)), True
+    except CommandError as error:
+        return Smi(error=str(error)), False
+    return smi.parse(result.rc, result.stdout or result.stderr), False
+
+
+def _simulated(root: Path, gpus: Sequence[Gpu]) -> Iterator[str]:
+    if root != Path("/"):
+        yield f"GPU hardware is read below {root}, not from this machine"
+    products = Counter(gpu.product for gpu in gpus if gpu.product.endswith(SIMULATED))
+    for product, count in sorted(products.items()):
+        yield f"nvidia-smi is a stand-in: {count} x {product}"

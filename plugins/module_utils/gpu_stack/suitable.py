@@ -1,0 +1,112 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Machines on which this driver must not be installed: each says why, and what to do.
+
+Only looks. What a package manager can find out by itself (no such version, no headers of this
+kernel) is said by the engine of packages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import secure_boot
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
+    Node,
+    Plan,
+    PlanError,
+    Verdict,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import SoftwareSet
+
+from .kernel import Kernel
+
+RUN_FILE = "usr/bin/nvidia-uninstall"
+"""Left by NVIDIA's .run installer, and by no package."""
+ELSEWHERE = (
+    (r"linux-(modules|objects|signatures)-nvidia-.+", "modules that Ubuntu built"),
+    (r".*nvidia-.+-\d+-server(-open)?", "the server branch of Ubuntu"),
+    (r"akmod-nvidia.*|xorg-x11-drv-nvidia.*", "RPM Fusion"),
+    (r"kmod-nvidia(-\d+xx)?|nvidia-x11-drv.*", "ELRepo"),
+)
+"""Packages of other sources than the CUDA repository, with those who make them."""
+PROPRIETARY = re.compile(
+    r"nvidia-dkms(-\d+)?|nvidia-kernel-source(-\d+)?|nvidia-kernel-dkms|kmod-nvidia-latest-dkms"
+)
+
+
+@dataclass(frozen=True)
+class Suitable:
+    """`gpus` is how many the model has; `installed` are the packages and their versions."""
+
+    software: SoftwareSet
+    kernel: Kernel
+    gpus: int
+    installed: Mapping[str, str]
+
+    def plan(self, node: Node) -> Plan:
+        found = [
+            *self._kernel(),
+            *self._bus(),
+            *self._secure_boot(node),
+            *self._other_driver(node),
+        ]
+        if found:
+            raise PlanError("\n".join(found))
+        return Plan()
+
+    def verify(self, node: Node) -> Verdict:
+        return Verdict()
+
+    def _kernel(self) -> Iterator[str]:
+        wanted, runs = self.software.kernel, self.kernel.release
+        if wanted and wanted != runs:
+            yield (
+                f"kernel {runs} runs, and software.kernel of the set is {wanted}: the driver would "
+                f"be built for the wrong one. Boot {wanted} (install it where it is not there), or "
+                f"write software.kernel: {runs}"
+            )
+
+    def _bus(self) -> Iterator[str]:
+        if not self.kernel.gpus():
+            yield (
+                f"no GPU of NVIDIA on the PCI bus, and the model has {self.gpus}: look at the "
+                "power of the GPU board in the BMC, at the BIOS (Above 4G Decoding) and the slots. "
+                "A node without GPUs has none in the model either (gpus: 0)"
+            )
+
+    def _secure_boot(self, node: Node) -> Iterator[str]:
+        told = secure_boot.refusal(node, self.kernel.root)
+        if told:
+            yield told
+
+    def _other_driver(self, node: Node) -> Iterator[str]:
+        if node.path(RUN_FILE).exists():
+            yield (
+                f"/{RUN_FILE}: a driver was installed from NVIDIA's .run file, and packages would "
+                "mix with it. Run nvidia-uninstall, reboot, run again"
+            )
+        for pattern, source in ELSEWHERE:
+            names = [name for name in self.installed if re.fullmatch(pattern, name)]
+            if names:
+                yield (
+                    f"a driver from {source} is installed ({_some(names)}), and the set's comes "
+                    f"from the CUDA repository. Remove it: {self._removal(names)}"
+                )
+        driver = self.software.driver
+        names = [name for name in self.installed if PROPRIETARY.fullmatch(name)]
+        if names and driver and driver.modules == "open":
+            yield (
+                f"proprietary kernel modules are installed ({_some(names)}), and the set has the "
+                f"open ones, which Blackwell needs. Remove them: {self._removal(names)}"
+            )
+
+    def _removal(self, names: Sequence[str]) -> str:
+        tool = "apt-get purge" if "dpkg" in self.installed else "dnf remove"
+        return f"{tool} {' '.join(sorted(names))}"
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(sorted(names)[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

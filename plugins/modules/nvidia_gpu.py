@@ -1,0 +1,371 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""NVIDIA's driver stack of a node, in one call."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: nvidia_gpu
+short_description: Installs NVIDIA's driver stack on a node and verifies every GPU
+version_added: "0.1.0"
+description:
+  - Brings driver, fabric manager, CUDA, DCGM, GDRCopy and NCCL of one node to the cluster's set in
+    one call, keeps nouveau away, loads what has to be loaded, starts the services, and reads all of
+    it back, with the state of every GPU.
+  - Everything is validated and planned before anything is changed. Run again, it repairs what an
+    interrupted run left.
+  - A machine on which this driver must not be installed is refused untouched, with what to do; for
+    instance with Secure Boot on and no key enrolled, or with a driver from another source.
+  - The driver is not changed while a process uses the GPUs, unless O(change_under_jobs).
+  - Never reboots. What only a reboot can bring into effect is recorded under
+    C(/var/lib/baremetal-mpi-roce/reboot-required.d/gpu.json) and returned in RV(reboot_reasons).
+  - Without a driver in the set, without GPUs in the model and in a container the layer is
+    C(not_applicable), with the reason.
+author:
+  - Baremetal MPI RoCE founders (@baremetal)
+attributes:
+  check_mode:
+    support: full
+    description: Computes the same plan and writes nothing; differences are C(pending) checks.
+  diff_mode:
+    support: full
+    description: Shows each package, each file, each service and each module.
+options:
+  software:
+    description: The set of software, as the variable C(cluster_software).
+    type: dict
+    default: {}
+  keys:
+    description: Public keys of the repositories, by name, in base64.
+    type: dict
+    default: {}
+  gpus:
+    description: The GPUs of this host, as the variable C(cluster_gpus).
+    type: list
+    elements: dict
+    default: []
+  rails:
+    description: The rails of this host, as the variable C(cluster_rails).
+    type: list
+    elements: dict
+    default: []
+  allow_downgrade:
+    description: Whether a package of a newer version than the set's is replaced by the older one.
+    type: bool
+    default: false
+  change_under_jobs:
+    description: Whether the driver is changed although processes use the GPUs. They may fail.
+    type: bool
+    default: false
+  reload_driver:
+    description:
+      - Whether a changed driver replaces the running kernel module at once, where nothing uses it.
+      - Otherwise it waits for the reboot that is recorded.
+    type: bool
+    default: false
+  gpudirect:
+    description:
+      - How NICs reach GPU memory. V(auto) is dma-buf, and C(nvidia_peermem) where the kernel has
+        none. V(none) does not look.
+    type: str
+    choices: [auto, dmabuf, peermem, none]
+    default: auto
+  fabric_wait:
+    description:
+      - Seconds that the fabric of NVSwitches has to come up, after the services started. In check
+        mode as well, as for a node that has just booted.
+    type: int
+    default: 300
+  health:
+    description: Thresholds of the verification of every GPU. What is not given is as published.
+    type: dict
+    default: {}
+    suboptions:
+      product:
+        description: Product name that every GPU has. Without it, any, as long as all are alike.
+        type: str
+      vbios:
+        description: VBIOS version that every GPU has. Without it, any, as long as all are alike.
+        type: str
+      fabric:
+        description: Whether the GPUs are connected by NVSwitches.
+        type: bool
+      nvlinks:
+        description: Active NVLinks of each GPU.
+        type: int
+      mig:
+        description: Whether GPUs may be split by MIG. Otherwise one that is split is a finding.
+        type: bool
+      persistence:
+        description: Whether persistence is on.
+        type: bool
+      ecc:
+        description: Whether ECC is on.
+        type: bool
+      volatile_uncorrectable:
+        description: Most uncorrectable memory errors since the driver was loaded.
+        type: int
+      remapped_rows:
+        description: Most remapped rows of memory.
+        type: int
+      pcie_width:
+        description: Lanes of each GPU's PCIe link.
+        type: int
+      pcie_gts:
+        description: GT/s of a lane; V(0) for the most that both ends can.
+        type: float
+      xids:
+        description: Numbers of driver errors (XID) after which a GPU is not to be used.
+        type: list
+        elements: int
+  hardware_root:
+    description:
+      - Directory below which C(sys) and C(proc) are read. Another one than C(/) is a simulation,
+        and the result says so.
+    type: path
+    default: /
+  nvml_bindings:
+    description:
+      - C(pynvml.py) as the lookup P(baremetal.mpi_roce.nvml_bindings#lookup) packs it, installed as
+        C(/usr/local/libexec/baremetal-mpi-roce/pynvml.py).
+      - Without it, the file that is there stays. It is left out of results for its size.
+    type: str
+    default: ''
+"""
+
+EXAMPLES = r"""
+- name: The GPU stack of the cluster's set
+  baremetal.mpi_roce.nvidia_gpu:
+    software: "{{ cluster_software }}"
+    keys: "{{ lookup('baremetal.mpi_roce.repository_keys', 'gpu', software=cluster_software,
+      directory=inventory_dir) }}"
+    gpus: "{{ cluster_gpus }}"
+    rails: "{{ cluster_rails }}"
+    nvml_bindings: "{{ lookup('baremetal.mpi_roce.nvml_bindings') }}"
+  become: true
+
+- name: With thresholds of one's own
+  baremetal.mpi_roce.nvidia_gpu:
+    software: "{{ cluster_software }}"
+    gpus: "{{ cluster_gpus }}"
+    rails: "{{ cluster_rails }}"
+    health:
+      product: NVIDIA B300 SXM6 AC
+      remapped_rows: 64
+  become: true
+"""
+
+RETURN = r"""
+layer:
+  description: Tag of the layer.
+  returned: always
+  type: str
+  sample: gpu
+checks:
+  description: What was promised and what was read back.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Name of the promise.
+      type: str
+      sample: dkms
+    subject:
+      description: What it is about; empty for the node as a whole.
+      type: str
+      sample: nvidia 580.95.05
+    wanted:
+      description: The wanted value.
+      type: raw
+      sample: installed
+    found:
+      description: The value read back.
+      type: raw
+      sample: added
+    status:
+      description: One of C(ok), C(failed), C(not_applicable), C(pending), C(reboot).
+      type: str
+      sample: failed
+    reason:
+      description: Why it is not C(ok), and what to do.
+      type: str
+      sample: for kernel 6.8.0-79-generic; look into /var/lib/dkms/nvidia/580.95.05/build/make.log
+simulated:
+  description: What of it was not this machine's own, one line each.
+  returned: always
+  type: list
+  elements: str
+  sample: []
+container:
+  description: The container engine the node runs under, or null on a machine of its own.
+  returned: success
+  type: str
+  sample: podman
+reboot_required:
+  description: Whether something waits for a reboot.
+  returned: success
+  type: bool
+  sample: true
+reboot_reasons:
+  description: What waits for a reboot, as recorded on the node.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    subject:
+      description: What waits.
+      type: str
+      sample: NVIDIA driver
+    wanted:
+      description: The value configured for the next boot.
+      type: str
+      sample: 580.105.08
+    running:
+      description: The value that runs now.
+      type: str
+      sample: 580.95.05
+    reason:
+      description: Why it takes a reboot.
+      type: str
+      sample: the kernel goes on with the module that it loaded
+    boot_id:
+      description: The boot in which this was first recorded.
+      type: str
+      sample: 2c4e3f0e-7a0e-4c8e-a3c8-5d0a8f6f8f10
+"""
+
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import machine, reboots
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ending import end
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack import request, stack
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack.kernel import Kernel
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack.packages import (
+    EngineInstaller,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node, PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.system import (
+    distribution,
+    manager_of,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (
+    PackageError,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import (
+    NotInCatalog,
+    UnsupportedDistribution,
+    gpu_packages,
+)
+
+LAYER = "gpu"
+SLOWEST_COMMAND_S = 1800.0
+"""DKMS compiles the modules; the start of the fabric manager trains every NVLink."""
+LOOK_S = 60.0
+"""What only looks: a driver that hangs is a finding soon, and not after half an hour."""
+REMEDY = "Correct what the lines name, then run again with --tags gpu; nothing else is needed."
+HEALTH = {
+    "product": {"type": "str"},
+    "vbios": {"type": "str"},
+    "fabric": {"type": "bool"},
+    "nvlinks": {"type": "int"},
+    "mig": {"type": "bool"},
+    "persistence": {"type": "bool"},
+    "ecc": {"type": "bool"},
+    "volatile_uncorrectable": {"type": "int"},
+    "remapped_rows": {"type": "int"},
+    "pcie_width": {"type": "int"},
+    "pcie_gts": {"type": "float"},
+    "xids": {"type": "list", "elements": "int"},
+}
+
+
+def this_node(check_mode: bool) -> Node:
+    return Node(
+        layer=LAYER,
+        root=Path("/"),
+        run=partial(run, timeout_s=SLOWEST_COMMAND_S),
+        looks=partial(run, timeout_s=LOOK_S),
+        container=machine.container(),
+        boot_id=machine.boot_id(),
+        check_mode=check_mode,
+        rebooted_for=tuple(reboots.recorded(LAYER)),
+    )
+
+
+def converge(node: Node, options: dict[str, Any]) -> stack.Result:
+    """Raises PlanError, before anything is changed."""
+    wanted = request.from_options(options)
+    excused = stack.excused(wanted, node)
+    if excused:
+        return stack.nothing(node, excused)
+    found = distribution()
+    release = Kernel(wanted.hardware_root).release
+    refused, doubtful = stack.judged(wanted.software, found, release)
+    if refused:
+        raise PlanError("\n".join(refused))
+    packages = gpu_packages(wanted.software, found, release, wanted.keys)
+    with manager_of(found, packages, LAYER) as manager:
+        installer = EngineInstaller(packages, manager, LAYER, wanted.allow_downgrade)
+        result = stack.converge(wanted, node, installer)
+    return replace(result, warnings=doubtful)
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "software": {"type": "dict", "default": {}},
+            "keys": {"type": "dict", "default": {}, "no_log": False},
+            "gpus": {"type": "list", "elements": "dict", "default": []},
+            "rails": {"type": "list", "elements": "dict", "default": []},
+            "allow_downgrade": {"type": "bool", "default": False},
+            "change_under_jobs": {"type": "bool", "default": False},
+            "reload_driver": {"type": "bool", "default": False},
+            "gpudirect": {
+                "type": "str",
+                "choices": ["auto", "dmabuf", "peermem", "none"],
+                "default": "auto",
+            },
+            "fabric_wait": {"type": "int", "default": 300},
+            "health": {"type": "dict", "default": {}, "options": HEALTH},
+            "hardware_root": {"type": "path", "default": "/"},
+            # No secret: this keeps 70 kB out of every result.
+            "nvml_bindings": {"type": "str", "default": "", "no_log": True},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        node = this_node(module.check_mode)
+        result = converge(node, module.params)
+    except (PlanError, NotInCatalog, UnsupportedDistribution, reboots.RecordError) as error:
+        module.fail_json(
+            msg=f"gpu: nothing was changed:\n{error}", layer=LAYER, checks=[], simulated=[]
+        )
+    except (PackageError, CommandError, OSError) as error:
+        module.fail_json(msg=f"gpu: {error}", layer=LAYER, checks=[], simulated=[])
+
+    for line in result.warnings:
+        module.warn(line)
+    outcome = result.outcome
+    end(
+        module,
+        LAYER,
+        outcome.checks,
+        REMEDY,
+        errors=outcome.errors,
+        changed=outcome.changed,
+        diff=outcome.diff,
+        simulated=result.simulated,
+        container=node.container,
+        reboot_required=bool(outcome.reasons),
+        reboot_reasons=[asdict(reason) for reason in outcome.reasons],
+    )
+
+
+if __name__ == "__main__":
+    main()

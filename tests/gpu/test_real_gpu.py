@@ -1,0 +1,87 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Discovery, NVML and parsing on a real GPU, where there is one. Reads only."""
+
+from __future__ import annotations
+
+import importlib.util
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import commands
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import STATUSES
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import (
+    Gpus,
+    Wanted,
+    judge,
+    nvml,
+    read,
+    smi,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.judging import NAMES
+
+DEVICE = Path("/dev/nvidiactl")
+WELL = (
+    *("product_name", "uuid", "vbios_version", "persistence_mode", "performance_state"),
+    *("pci/pci_bus_id", "pci/pci_gpu_link_info/pcie_gen/current_link_gen"),
+    *("pci/pci_gpu_link_info/link_widths/current_link_width", "ecc_mode/current_ecc"),
+    *("ecc_errors/volatile/dram_uncorrectable", "ecc_errors/aggregate/dram_uncorrectable"),
+    *("clocks_event_reasons", "fabric/state", "fabric/status"),
+)
+"""Elements that every data-centre GPU has, whatever is in them. A renamed one is to fail here."""
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not DEVICE.exists(), reason=f"no NVIDIA GPU here: there is no {DEVICE}"),
+]
+
+
+def pynvml() -> Path:
+    found = importlib.util.find_spec("pynvml")
+    assert found is not None and found.origin is not None
+    return Path(found.origin)
+
+
+@pytest.fixture(scope="module")
+def seen() -> Gpus:
+    return read(commands.run, Path("/"), pynvml())
+
+
+def test_the_driver_answers_for_every_gpu(seen: Gpus) -> None:
+    assert (seen.error, seen.hung, seen.mismatch) == ("", False, False)
+    assert seen.gpus and seen.simulated == ()
+    for gpu in seen.gpus:
+        assert gpu.pci and gpu.product and gpu.uuid.startswith("GPU-") and gpu.vbios
+        assert gpu.lost == ""
+        assert gpu.memory.ecc is not None
+        assert gpu.pcie_gen and gpu.pcie_width and gpu.performance_state
+
+
+def test_the_bus_has_what_the_driver_sees(seen: Gpus) -> None:
+    assert {gpu.pci for gpu in seen.gpus} <= {function.pci for function in seen.machine.gpus}
+
+
+def test_nvml_answers_for_the_same_gpus(seen: Gpus) -> None:
+    answer = nvml.ask(commands.run, pynvml())
+    assert answer.error == ""
+    assert {*answer.links, *answer.errors} == {gpu.pci for gpu in seen.gpus}
+
+
+def test_kernel_module_and_library_are_of_one_version(seen: Gpus) -> None:
+    assert seen.driver.module
+    assert seen.nvml.library == seen.driver.module
+
+
+def test_no_element_was_renamed() -> None:
+    text = commands.run(smi.COMMAND).stdout
+    log = ET.fromstring(text[text.index("<?xml") :])
+    for gpu in log.findall("gpu"):
+        assert [path for path in WELL if gpu.find(path) is None] == []
+
+
+def test_it_is_judged_by_every_check(seen: Gpus) -> None:
+    model = [{"index": gpu.index, "pci": gpu.pci, "numa": None} for gpu in seen.gpus]
+    wanted = Wanted(seen.driver.module, model, fabric=False, nvlinks=0, pcie_gts=0)
+    checks = judge(seen, wanted).checks
+    assert {check.name for check in checks} == set(NAMES)
+    assert {check.status for check in checks} <= set(STATUSES)

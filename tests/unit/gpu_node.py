@@ -1,0 +1,497 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A node on which the programs of the GPU stack have their real effect, in a directory.
+
+`GpuNode.run` plays systemctl, dkms, modprobe, mokutil, ldconfig, nvcc, nvidia-smi and what makes an
+initramfs; `Installer` plays the engine of packages. As on a node, a fabric manager of another
+version than the running driver does not start, a module in use is not unloaded, and the driver
+that runs changes by a reboot. What the GPUs say is short: whether driver and fabric manager run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Optional
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import gpu, machine, reboots
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
+    FAILED,
+    OK,
+    PENDING,
+    REBOOT,
+    Check,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+    CommandError,
+    Result,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack import (
+    health,
+    request,
+    stack,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack.bindings import packed
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import engine
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (
+    PackageError,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
+    INSTALL,
+    UPGRADE,
+    Change,
+)
+
+KERNEL = "6.8.0-79-generic"
+OLD, NEW = "580.95.05", "580.105.08"
+PERSISTENCED = "nvidia-persistenced.service"
+FABRIC_MANAGER = "nvidia-fabricmanager.service"
+DCGM = "nvidia-dcgm.service"
+UNITS = {
+    PERSISTENCED: "nvidia-persistenced",
+    FABRIC_MANAGER: "nvidia-fabricmanager",
+    DCGM: "datacenter-gpu-manager-4-cuda13",
+}
+"""Each with the package that brings it."""
+DRIVER = ("nvidia-open-580", "nvidia-persistenced", "nvidia-fabricmanager")
+LOOKING = {("systemctl", "show"), ("dkms", "status"), ("mokutil", "--sb-state"), ("ldconfig", "-p")}
+
+
+def software(driver: str = OLD, **more: Any) -> dict[str, Any]:
+    return {
+        "driver": {"version": driver},
+        "cuda": "13.0",
+        "dcgm": "4.4.1",
+        "gdrcopy": "2.5.1",
+        "repositories": {"cuda": {"key": "cuda.asc", "key_sha256": "0" * 64}},
+        **more,
+    }
+
+
+OPTIONS: dict[str, Any] = {
+    "keys": {},
+    "gpus": [{"index": index, "pci": None, "numa": None} for index in range(8)],
+    "rails": [],
+    "allow_downgrade": False,
+    "change_under_jobs": False,
+    "reload_driver": False,
+    "gpudirect": "auto",
+    "fabric_wait": 0,
+    "health": {},
+    "nvml_bindings": packed("# pynvml\n"),
+}
+
+
+@dataclass
+class Installer:
+    """The engine of packages on a node, for one set."""
+
+    node: GpuNode
+    wanted: Mapping[str, str]
+    fails: str = ""
+    """`before`: no package changed yet; `between`: driver libraries new, the rest old."""
+
+    def plan(self) -> engine.Plan:
+        changes = [
+            Change(
+                UPGRADE if name in self.node.installed else INSTALL,
+                name,
+                self.node.installed.get(name, ""),
+                version,
+            )
+            for name, version in self.wanted.items()
+            if self.node.installed.get(name) != version
+        ]
+        refused = [f"{name}: nobody has it" for name in self.node.unavailable & set(self.wanted)]
+        return engine.Plan(
+            repairs=self.node.interrupted,
+            stages=[("all", changes)] if changes else [],
+            refused=refused,
+        )
+
+    def act(self, planned: engine.Plan) -> None:
+        self.node.spend()
+        self.node.calls.append(["packages"])
+        if self.fails == "before":
+            raise PackageError("the repository does not answer")
+        self.node.interrupted = ""
+        for name, version in self.wanted.items():
+            if self.node.installed.get(name) == version:
+                continue
+            self.node.interrupted = f"{name} is half installed"
+            self.node.spend()
+            self.node.install(name, version)
+            self.node.interrupted = ""
+            if self.fails == "between":
+                raise PackageError("no space left on device")
+
+    def verify(self, check_mode: bool) -> list[Check]:
+        return [
+            Check(
+                "package",
+                version,
+                self.node.installed.get(name, "absent"),
+                OK
+                if self.node.installed.get(name) == version
+                else (PENDING if check_mode else FAILED),
+                name,
+            )
+            for name, version in self.wanted.items()
+        ]
+
+    def installed(self) -> Mapping[str, str]:
+        return {"dpkg": "1.22.6", **self.node.installed}
+
+
+@dataclass
+class GpuNode:
+    """One node. `steps_left`: so many changes, and then it is killed."""
+
+    root: Path
+    gpus: int = 8
+    boot: int = 1
+    installed: dict[str, str] = field(default_factory=dict)
+    unavailable: set[str] = field(default_factory=set)
+    interrupted: str = ""
+    dkms: dict[tuple[str, str], str] = field(default_factory=dict)
+    dkms_name: str = "nvidia"
+    dkms_builds: bool = True
+    """Whether installing the package builds the module."""
+    dkms_breaks: bool = False
+    secure_boot: bool = False
+    enrolled: bool = False
+    units: dict[str, list[str]] = field(default_factory=dict)
+    calls: list[list[str]] = field(default_factory=list)
+    linker: set[str] = field(default_factory=set)
+    persistence: bool = False
+    fabric: list[str] = field(default_factory=list)
+    """What the fabric says at each look; the last one stays."""
+    steps_left: Optional[int] = None
+
+    def __post_init__(self) -> None:
+        self.write("proc/sys/kernel/osrelease", f"{KERNEL}\n")
+        self.write("sys/module/.keep", "")
+        self.write("boot/initrd.img-" + KERNEL, "old")
+        self.write("usr/sbin/update-initramfs", "")
+        for index in range(self.gpus):
+            device = f"sys/bus/pci/devices/0000:{0x14 + index:02x}:00.0"
+            self.write(f"{device}/vendor", "0x10de\n")
+            self.write(f"{device}/class", "0x030200\n")
+        self.write("sys/bus/pci/devices/0000:40:00.0/vendor", "0x10de\n")
+        self.write("sys/bus/pci/devices/0000:40:00.0/class", "0x068000\n")
+
+    # What the tests do.
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def read(self, name: str) -> str:
+        return (self.root / name).read_text()
+
+    def process(self, pid: int, comm: str, *, opens: str = "", environment: str = "") -> None:
+        self.write(f"proc/{pid}/comm", f"{comm}\n")
+        self.write(f"proc/{pid}/stat", f"{pid} ({comm}) S 1 0")
+        self.write(f"proc/{pid}/cmdline", f"{comm}\0")
+        self.write(f"proc/{pid}/environ", environment)
+        (self.root / f"proc/{pid}/fd").mkdir()
+        if opens:
+            (self.root / f"proc/{pid}/fd/3").symlink_to(opens)
+
+    def load(self, module: str, version: str = "") -> None:
+        self.write(f"sys/module/{module}/version", f"{version}\n")
+
+    @property
+    def driver(self) -> str:
+        path = self.root / "sys/module/nvidia/version"
+        return path.read_text().strip() if path.exists() else ""
+
+    def active(self) -> set[str]:
+        return {unit for unit, (_boot, state) in self.units.items() if state == "active"}
+
+    def reboot(self) -> None:
+        """The next boot loads what DKMS built, the modules of modules-load.d, and the services."""
+        self.boot += 1
+        for module in ("nvidia", "nvidia_uvm", "gdrdrv", "nouveau"):
+            self._unload(module)
+        if (self.root / "etc/modprobe.d/90-baremetal-mpi-roce-nouveau.conf").exists():
+            self._modprobe(["modprobe", "nvidia"])
+        else:
+            self.load("nouveau")
+        extra = self.root / "etc/modules-load.d/90-baremetal-mpi-roce-gpu.conf"
+        for line in extra.read_text().splitlines() if extra.exists() else []:
+            if not line.startswith("#"):
+                self._modprobe(["modprobe", line])
+        for unit, (at_boot, _state) in self.units.items():
+            self.units[unit][1] = "inactive"
+            if at_boot == "enabled":
+                self._systemctl_start(["systemctl", "start", unit])
+
+    def snapshot(self) -> dict[str, Any]:
+        files = {
+            str(path.relative_to(self.root)): path.read_text()
+            for path in sorted(self.root.rglob("*"))
+            if path.is_file() and not path.is_symlink()
+        }
+        return {
+            **files,
+            "installed": dict(self.installed),
+            "units": {unit: list(state) for unit, state in self.units.items()},
+            "dkms": dict(self.dkms),
+            "linker": sorted(self.linker),
+        }
+
+    def node(self, check_mode: bool = False) -> Node:
+        return Node(
+            layer="gpu",
+            root=self.root,
+            run=self.run,
+            container=machine.container(self.root),
+            boot_id=f"boot-{self.boot}",
+            check_mode=check_mode,
+            uid=os.getuid(),
+            gid=os.getgid(),
+            rebooted_for=tuple(reboots.recorded("gpu", self.root)),
+        )
+
+    def converge(
+        self,
+        driver: str = OLD,
+        *,
+        check_mode: bool = False,
+        fails: str = "",
+        dcgm: str = "4.4.1",
+        extra: Optional[dict[str, Any]] = None,
+        **options: Any,
+    ) -> stack.Result:
+        given = {
+            **OPTIONS,
+            "hardware_root": str(self.root),
+            "software": {**software(driver, dcgm=dcgm), **(extra or {})} if driver else {},
+            **options,
+        }
+        asked = request.from_options(given)
+        node = self.node(check_mode)
+        excused = stack.excused(asked, node)
+        if excused:
+            return stack.nothing(node, excused)
+        wanted = dict.fromkeys(DRIVER, f"{driver}-0ubuntu1")
+        wanted |= {"cuda-toolkit-13-0": "13.0.2-1", "gdrdrv-dkms": "2.5.1-1"}
+        if dcgm:
+            wanted[UNITS[DCGM]] = f"1:{dcgm}"
+        return stack.converge(asked, node, Installer(self, wanted, fails))
+
+    # The node.
+
+    def spend(self) -> None:
+        """One change; the one after the last is never made."""
+        if self.steps_left is None:
+            return
+        if self.steps_left == 0:
+            raise KeyboardInterrupt
+        self.steps_left -= 1
+
+    def install(self, name: str, version: str) -> None:
+        self.installed[name] = version
+        upstream = version.partition("-")[0]
+        if name == DRIVER[0]:
+            self._known(self.dkms_name, upstream)
+        if name == "gdrdrv-dkms":
+            self._known("gdrdrv", upstream)
+        for unit, package in UNITS.items():
+            if package == name:
+                self.units.setdefault(unit, ["disabled", "inactive"])
+        if name.startswith("cuda-toolkit"):
+            (self.root / "usr/local/cuda-13.0/bin").mkdir(parents=True, exist_ok=True)
+            link = self.root / "usr/local/cuda"
+            if not link.is_symlink():
+                link.symlink_to("/etc/alternatives/cuda")
+                self._update_alternatives(["", "--set", "cuda", "/usr/local/cuda-13.0"])
+
+    def _known(self, name: str, version: str) -> None:
+        built = self.dkms_builds and not self.dkms_breaks
+        for other in [key for key in self.dkms if key[0] == name and key[1] != version]:
+            del self.dkms[other]
+        self.dkms[(name, version)] = "installed" if built else "added"
+
+    def run(
+        self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
+    ) -> Result:
+        words = list(argv)
+        if tuple(words[:2]) not in LOOKING and "nvcc" not in words[0]:
+            self.spend()
+            self.calls.append(words)
+        name = Path(words[0]).name.replace("-", "_")
+        if words[0] == "systemctl":
+            name = f"systemctl_{words[1].replace('-', '_')}"
+        try:
+            rc, stdout = getattr(self, f"_{name}")(words)
+        except FileNotFoundError as error:
+            raise CommandError(f"{words[0]}: not installed") from error
+        if check and rc:
+            raise CommandError(f"{' '.join(words)}: exit status {rc}: {stdout}")
+        return Result(tuple(words), rc, stdout, "")
+
+    def _systemctl_show(self, words: list[str]) -> tuple[int, str]:
+        keys = [word for before, word in zip(words, words[1:]) if before == "-p"]
+        at_boot, state = self.units.get(words[2], ["", "inactive"])
+        values = {"UnitFileState": at_boot, "ActiveState": state, "NeedDaemonReload": "no"}
+        return 0, "".join(f"{key}={values[key]}\n" for key in keys)
+
+    def _systemctl_daemon_reload(self, words: list[str]) -> tuple[int, str]:
+        return 0, ""
+
+    def _systemctl_enable(self, words: list[str]) -> tuple[int, str]:
+        if words[2] not in self.units:
+            return 1, f"Unit {words[2]} does not exist"
+        self.units[words[2]][0] = "enabled"
+        return 0, ""
+
+    def _systemctl_start(self, words: list[str]) -> tuple[int, str]:
+        unit = words[2]
+        if unit not in self.units:
+            return 5, f"Unit {unit} not found"
+        version = self.installed.get(DRIVER[2], "").partition("-")[0]
+        if not self.driver or version != self.driver:
+            self.units[unit][1] = "failed"
+            return 1, f"{unit}: the driver is {self.driver or 'not loaded'}, and this is {version}"
+        self.units[unit][1] = "active"
+        return 0, ""
+
+    def _systemctl_stop(self, words: list[str]) -> tuple[int, str]:
+        self.units[words[2]][1] = "inactive"
+        return 0, ""
+
+    def _dkms(self, words: list[str]) -> tuple[int, str]:
+        if not self.dkms:
+            raise FileNotFoundError
+        if words[1] == "status":
+            lines = [
+                f"{name}/{version}, {KERNEL}, x86_64: {state}"
+                if state == "installed"
+                else f"{name}/{version}: {state}"
+                for (name, version), state in self.dkms.items()
+            ]
+            return 0, "".join(f"{line}\n" for line in lines)
+        name, version = words[3], words[5]
+        if self.dkms_breaks:
+            self.write(f"var/lib/dkms/{name}/{version}/build/make.log", "cc: error: no headers\n")
+            return 10, "Bad return status for module build"
+        self.dkms[(name, version)] = "installed"
+        return 0, ""
+
+    def _modprobe(self, words: list[str]) -> tuple[int, str]:
+        if words[1] == "-r":
+            self._unload(words[2])
+            return 0, ""
+        module = words[1]
+        owner = "nvidia" if module.startswith("nvidia") else module
+        names = {"nvidia", "nvidia-open"} if owner == "nvidia" else {owner}
+        built = [v for (n, v), state in self.dkms.items() if n in names and state == "installed"]
+        if not built:
+            return 1, f"FATAL: Module {module} not found"
+        if owner == "nvidia" and not self.driver:
+            self.load("nvidia", built[0])
+        if module != "nvidia":
+            self.load(module)
+        return 0, ""
+
+    def _unload(self, module: str) -> None:
+        path = self.root / "sys/module" / module
+        (path / "version").unlink(missing_ok=True)
+        if path.is_dir():
+            path.rmdir()
+
+    def _mokutil(self, words: list[str]) -> tuple[int, str]:
+        if words[1] == "--sb-state":
+            return 0, f"SecureBoot {'enabled' if self.secure_boot else 'disabled'}\n"
+        return 0, f"{words[2]} is {'already' if self.enrolled else 'not'} enrolled\n"
+
+    def _ldconfig(self, words: list[str]) -> tuple[int, str]:
+        if words[1:] == ["-p"]:
+            return 0, "".join(f"\t{name} (libc6,x86-64) => /x/{name}\n" for name in self.linker)
+        if (self.root / "usr/local/cuda-13.0").is_dir():
+            self.linker.add("libcudart.so.13")
+        return 0, ""
+
+    def _nvcc(self, words: list[str]) -> tuple[int, str]:
+        link = self.root / "etc/alternatives/cuda"
+        if not link.is_symlink():
+            raise FileNotFoundError
+        version = str(link.readlink()).rpartition("-")[2]
+        return 0, f"Cuda compilation tools, release {version}, V{version}.48\n"
+
+    def _update_alternatives(self, words: list[str]) -> tuple[int, str]:
+        link = self.root / "etc/alternatives/cuda"
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(words[3])
+        return 0, ""
+
+    def _update_initramfs(self, words: list[str]) -> tuple[int, str]:
+        blacklist = self.root / "etc/modprobe.d/90-baremetal-mpi-roce-nouveau.conf"
+        image = self.write(f"boot/initrd.img-{KERNEL}", blacklist.read_text())
+        later = blacklist.stat().st_mtime_ns + 10**9
+        os.utime(image, ns=(later, later))
+        return 0, ""
+
+    def _nvidia_smi(self, words: list[str]) -> tuple[int, str]:
+        self.persistence = True
+        return 0, ""
+
+    # The GPUs.
+
+    def look(self, *_args: Any) -> SimpleNamespace:
+        if len(self.fabric) > 1:
+            self.fabric.pop(0)
+        each = gpu.Gpu(0, "0000:14:00.0", persistence=self.persistence)
+        return SimpleNamespace(gpus=[each], simulated=["GPU hardware is played"])
+
+    def judge(self, _found: Any, wanted: gpu.Wanted, check_mode: bool, *_more: Any) -> FakeVerdict:
+        """Driver first: where that is another one, nothing else can be judged."""
+        bad = PENDING if check_mode else FAILED
+        on_disk = {version for (name, version) in self.dkms if name == self.dkms_name}
+        if self.driver and self.driver != wanted.driver and wanted.driver not in on_disk:
+            return FakeVerdict([Check("gpu_driver", wanted.driver, self.driver, bad)])
+        if self.driver and self.driver != wanted.driver:
+            why = "the kernel goes on with the module that it loaded"
+            reason = reboots.Reason("NVIDIA driver", wanted.driver, self.driver, why)
+            check = Check("gpu_driver", wanted.driver, self.driver, REBOOT, reason=why)
+            return FakeVerdict([check], [reason])
+        if not self.driver:
+            if (self.root / "sys/module/nouveau").exists():
+                why = "nouveau has the GPUs"
+                reason = reboots.Reason("kernel module", "nvidia", "nouveau", why)
+                check = Check("gpu_driver", "nvidia", "nouveau", REBOOT, reason=why)
+                return FakeVerdict([check], [reason])
+            return FakeVerdict([Check("gpu_driver", wanted.driver, "not loaded", bad)])
+        fabric = "active" if FABRIC_MANAGER in self.active() else "stopped"
+        settling = fabric == "active" and bool(self.fabric) and self.fabric[0] == "In Progress"
+        good = fabric == "active" and not settling
+        state = "In Progress" if settling else fabric
+        checks = [Check("gpu_fabric", "active", state, OK if good else bad)]
+        return FakeVerdict(checks, [], settling)
+
+
+@dataclass
+class FakeVerdict:
+    checks: Sequence[Check]
+    reasons: Sequence[reboots.Reason] = ()
+    settling: bool = False
+
+
+def play(node: GpuNode, monkeypatch: Any) -> GpuNode:
+    """Let the package `gpu` see this node's GPUs."""
+
+    class Played:
+        Wanted, Gpus, Verdict, GPUDIRECT = gpu.Wanted, gpu.Gpus, gpu.Verdict, gpu.GPUDIRECT
+        read = staticmethod(node.look)
+        judge = staticmethod(node.judge)
+
+    monkeypatch.setattr(health, "gpu", Played)
+    return node

@@ -1,0 +1,373 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The whole GPU stack on a played node: installed, upgraded, interrupted, and left alone."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import files, reboots
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack import nouveau
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import systemd
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
+    Plan,
+    PlanError,
+    Step,
+)
+
+from tests.unit.gpu_node import (
+    DCGM,
+    DRIVER,
+    FABRIC_MANAGER,
+    NEW,
+    OLD,
+    PERSISTENCED,
+    GpuNode,
+    play,
+)
+
+
+@pytest.fixture
+def node(tmp_path, monkeypatch):
+    return play(GpuNode(tmp_path / "node"), monkeypatch)
+
+
+def found(result, name):
+    """Subject -> status, of the checks called `name`."""
+    return {check.subject: check.status for check in result.outcome.checks if check.name == name}
+
+
+def failed(result):
+    return [check.line() for check in result.outcome.checks if check.status == "failed"]
+
+
+def statuses(result):
+    return {check.status for check in result.outcome.checks}
+
+
+def changes(node):
+    """What was run, by its first words."""
+    return [" ".join(call[:3]) for call in node.calls]
+
+
+# Installing.
+
+
+def test_a_fresh_node_is_installed_and_verified(node):
+    result = node.converge()
+    assert result.outcome.changed
+    assert result.outcome.errors == []
+    assert failed(result) == []
+    assert statuses(result) == {"ok"}
+    assert node.driver == OLD
+    assert node.active() == {PERSISTENCED, FABRIC_MANAGER, DCGM}
+    assert {state[0] for state in node.units.values()} == {"enabled"}
+    assert result.simulated == ["GPU hardware is played"]
+
+
+def test_fabric_manager_starts_after_the_module_and_before_dcgm(node):
+    node.converge()
+    order = [
+        "packages",
+        "modprobe nvidia",
+        f"systemctl start {PERSISTENCED}",
+        f"systemctl start {FABRIC_MANAGER}",
+        f"systemctl start {DCGM}",
+    ]
+    ran = changes(node)
+    assert [ran.index(each) for each in order] == sorted(ran.index(each) for each in order)
+
+
+def test_a_second_run_changes_nothing_and_calls_nothing(node):
+    node.converge()
+    before = node.snapshot()
+    node.calls.clear()
+    result = node.converge()
+    assert not result.outcome.changed, result.outcome.diff
+    assert node.calls == []
+    assert node.snapshot() == before
+
+
+def test_check_mode_on_a_fresh_node_tells_all_and_does_nothing(node):
+    before = node.snapshot()
+    told = node.converge(check_mode=True)
+    assert node.snapshot() == before
+    assert node.calls == []
+    assert told.outcome.changed
+    assert failed(told) == []
+    done = node.converge()
+    assert [each["before_header"] for each in told.outcome.diff] == [
+        each["before_header"] for each in done.outcome.diff
+    ]
+
+
+def test_check_mode_on_a_converged_node_is_silent(node):
+    node.converge()
+    result = node.converge(check_mode=True)
+    assert not result.outcome.changed, result.outcome.diff
+    assert statuses(result) == {"ok"}
+
+
+@pytest.mark.parametrize("options", [{"gpus": []}, {"driver": ""}])
+def test_without_gpus_or_driver_there_is_one_check_and_no_change(node, options):
+    before = node.snapshot()
+    result = node.converge(**options)
+    assert [check.status for check in result.outcome.checks] == ["not_applicable"]
+    assert not result.outcome.changed
+    assert node.snapshot() == before
+
+
+def test_a_container_has_no_driver_of_its_own_unless_a_tree_stands_in(tmp_path, monkeypatch):
+    node = play(GpuNode(tmp_path / "node"), monkeypatch)
+    node.write("run/systemd/container", "podman\n")
+    result = node.converge()
+    assert [check.name for check in result.outcome.checks] == ["gpu_stack"]
+    assert "container (podman)" in result.outcome.checks[0].reason
+    elsewhere = GpuNode(tmp_path / "tree")
+    with pytest.raises(PlanError, match="no GPU"):
+        GpuNode(tmp_path / "tree2", gpus=0)
+        node.converge(hardware_root=str(tmp_path / "tree2"))
+    assert elsewhere.gpus == 8
+
+
+# Upgrading.
+
+
+def test_an_upgrade_stops_services_waits_for_the_reboot_and_is_whole_after_it(node):
+    node.converge()
+    node.calls.clear()
+    result = node.converge(NEW)
+    ran = changes(node)
+    assert ran[:3] == [f"systemctl stop {DCGM}", f"systemctl stop {FABRIC_MANAGER}", "packages"]
+    assert not any(each.startswith(("modprobe", "systemctl start")) for each in ran)
+    assert failed(result) == []
+    assert node.driver == OLD
+    assert found(result, "service") == {DCGM: "not_applicable"}
+    recorded = reboots.recorded("gpu", node.root)
+    assert [(each.wanted, each.running) for each in recorded] == [(NEW, OLD)]
+
+    node.calls.clear()
+    again = node.converge(NEW)
+    assert not again.outcome.changed, again.outcome.diff
+    assert node.calls == []
+
+    node.reboot()
+    after = node.converge(NEW)
+    assert statuses(after) == {"ok"}
+    assert node.driver == NEW
+    assert node.active() == {PERSISTENCED, FABRIC_MANAGER, DCGM}
+    assert reboots.required(node.root) == {}
+    assert not node.converge(NEW).outcome.changed
+
+
+def test_only_dcgm_is_stopped_for_its_own_upgrade_and_started_again(node):
+    node.converge()
+    node.calls.clear()
+    result = node.converge(dcgm="4.5.0")
+    assert changes(node) == [f"systemctl stop {DCGM}", "packages", f"systemctl start {DCGM}"]
+    assert statuses(result) == {"ok"}
+
+
+def test_a_changed_module_is_exchanged_at_once_where_that_is_asked_for(node):
+    node.converge()
+    node.load("nvidia_uvm")
+    node.calls.clear()
+    result = node.converge(NEW, reload_driver=True)
+    assert statuses(result) == {"ok"}
+    assert result.outcome.reasons == []
+    assert node.driver == NEW
+    assert node.active() == {PERSISTENCED, FABRIC_MANAGER, DCGM}
+    ran = changes(node)
+    assert ran.index("modprobe gdrdrv") > ran.index("modprobe nvidia")
+    unloaded = [each for each in ran if each.startswith("modprobe -r")]
+    assert unloaded == ["modprobe -r gdrdrv", "modprobe -r nvidia_uvm", "modprobe -r nvidia"]
+    assert ran.index(f"systemctl stop {PERSISTENCED}") < ran.index(unloaded[0])
+    assert not node.converge(NEW, reload_driver=True).outcome.changed
+
+
+def test_a_module_in_use_is_never_taken_out(node):
+    node.converge()
+    node.process(4242, "python3", opens="/dev/nvidia-uvm")
+    result = node.converge(NEW, reload_driver=True, change_under_jobs=True)
+    assert not any("-r" in call for call in node.calls)
+    assert node.driver == OLD
+    assert [each.wanted for each in result.outcome.reasons] == [NEW]
+    assert not node.converge(NEW, reload_driver=True).outcome.changed
+
+
+# Jobs.
+
+JOBS = [
+    ("python3", {"opens": "/dev/nvidia3"}),
+    ("dcgm-exporter", {"opens": "/dev/nvidiactl"}),
+    ("prted", {}),
+    ("solver", {"environment": "HOME=/root\0OMPI_COMM_WORLD_RANK=3\0"}),
+]
+
+
+@pytest.mark.parametrize(("name", "how"), JOBS)
+def test_the_driver_is_not_changed_under_a_job_which_is_named(node, name, how):
+    node.converge()
+    node.process(4242, name, **how)
+    before = node.snapshot()
+    with pytest.raises(PlanError) as caught:
+        node.converge(NEW)
+    for word in (name, "4242", OLD, NEW, "nvidia_gpu_change_under_jobs"):
+        assert word in str(caught.value)
+    assert node.snapshot() == before
+    with pytest.raises(PlanError):
+        node.converge(NEW, check_mode=True)
+    assert failed(node.converge(NEW, change_under_jobs=True)) == []
+
+
+@pytest.mark.parametrize("after", ["the plan", "the services"])
+def test_a_job_that_comes_after_the_plan_keeps_its_driver(node, monkeypatch, after):
+    """Looked for again directly before services stop, and before packages change."""
+    node.converge()
+    node.calls.clear()
+
+    def came():
+        if not (node.root / "proc/4242").exists():
+            node.process(4242, "python3", opens="/dev/nvidia-uvm")
+
+    if after == "the plan":
+        monkeypatch.setattr(nouveau.Nouveau, "plan", lambda self, on: Plan(steps=[come]))
+        come = Step("a job", "none", "one", came)
+    else:
+        stop = systemd.stop
+
+        def stopped(on, unit):
+            stop(on, unit)
+            if unit == FABRIC_MANAGER:  # the last one, so that only the packages are to come
+                came()
+
+        monkeypatch.setattr(systemd, "stop", stopped)
+    result = node.converge(NEW)
+    [error] = result.outcome.errors
+    assert "a job came meanwhile" in error and "python3 (PID 4242" in error
+    assert "packages" not in changes(node)
+    if after == "the plan":
+        assert not any(call[1] == "stop" for call in node.calls)
+    assert node.active() == {PERSISTENCED, FABRIC_MANAGER, DCGM}
+    assert failed(node.converge(OLD)) == []
+
+
+@pytest.mark.parametrize("name", ["nvidia-persiste", "nv-fabricmanage", "nv-hostengine", "nvlsm"])
+def test_the_services_of_the_set_are_no_job(node, name):
+    node.converge()
+    node.process(4242, name, opens="/dev/nvidia3")
+    assert failed(node.converge(NEW)) == []
+
+
+def test_what_does_not_concern_the_driver_is_changed_beside_a_job(node):
+    node.converge()
+    node.process(4242, "python3", opens="/dev/nvidia-uvm")
+    assert statuses(node.converge(dcgm="4.5.0")) == {"ok"}
+
+
+def test_an_interrupted_installation_is_not_finished_under_a_job(node):
+    node.converge()
+    node.interrupted = "nvidia-open-580 is half installed"
+    node.process(4242, "python3", opens="/dev/nvidia-uvm")
+    with pytest.raises(PlanError, match=r"half installed.*python3"):
+        node.converge()
+
+
+# Interruptions and failures.
+
+
+@pytest.mark.parametrize("start", ["fresh", "upgrade"])
+def test_a_run_killed_before_any_change_is_made_up_for(tmp_path, monkeypatch, start):
+    """Stopped before the first, second, ... file, program or package, it is reached again."""
+
+    def prepared(name):
+        node = play(GpuNode(tmp_path / name), monkeypatch)
+        if start == "upgrade":
+            node.converge()
+        return node
+
+    wanted = NEW if start == "upgrade" else OLD
+    whole = prepared("whole")
+    whole.converge(wanted)
+    goal = whole.snapshot()
+    write = files.write_atomically
+    for point in range(80):
+        half = prepared(f"killed-{point}")
+
+        def stopping_write(*args, half=half):
+            half.spend()
+            write(*args)
+
+        half.steps_left = point
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "write_atomically", stopping_write)
+            try:
+                half.converge(wanted)
+                killed = False
+            except KeyboardInterrupt:
+                killed = True
+        half.steps_left = None
+        half.converge(wanted)
+        assert half.snapshot() == goal, point
+        assert not half.converge(wanted).outcome.changed
+        if not killed:
+            assert point > 6
+            return
+    pytest.fail("never ran to its end")
+
+
+def test_services_run_again_when_the_packages_could_not_be_had(node):
+    node.converge()
+    result = node.converge(NEW, fails="before")
+    assert any("repository does not answer" in error for error in result.outcome.errors)
+    assert node.active() == {PERSISTENCED, FABRIC_MANAGER, DCGM}
+    assert node.converge(OLD).outcome.changed is False
+
+
+def test_half_a_transaction_starts_nothing_that_does_not_fit(node):
+    node.converge()
+    node.unavailable.clear()
+    node.installed[DRIVER[2]] = f"{NEW}-0ubuntu1"
+    result = node.converge(NEW, fails="between")
+    assert any("no space left" in error for error in result.outcome.errors)
+    assert FABRIC_MANAGER not in node.active()
+    assert failed(node.converge(NEW)) == []
+
+
+def test_after_packages_failed_no_module_is_built_or_loaded(node):
+    result = node.converge(fails="before")
+    assert len(result.outcome.errors) == 1
+    assert {check.name for check in result.outcome.checks if check.status == "failed"} == {
+        "package"
+    }
+    assert changes(node)[-1] == "packages"
+
+
+def test_a_full_disk_in_the_middle_leaves_services_running_and_the_reboot_recorded(
+    node, monkeypatch
+):
+    node.converge()
+    write = files.write_atomically
+    (node.root / "etc/profile.d/baremetal-mpi-roce-cuda.sh").unlink()
+
+    def full(path, *more):
+        if path.name == "baremetal-mpi-roce-cuda.sh":
+            raise OSError(28, "No space left on device", str(path))
+        write(path, *more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "write_atomically", full)
+        result = node.converge(NEW)
+        assert [each.wanted for each in reboots.recorded("gpu", node.root)] == [NEW]
+        same = node.converge(NEW, dcgm="4.5.0")
+    for each in (result, same):
+        [error] = each.outcome.errors
+        assert "No space left" in error and "cuda.sh" in error
+        assert found(each, "file")["/etc/profile.d/baremetal-mpi-roce-cuda.sh"] == "failed"
+    assert failed(node.converge(NEW)) == []
+
+
+def test_what_no_repository_has_is_refused_untouched(node):
+    node.unavailable = {DRIVER[0]}
+    before = node.snapshot()
+    with pytest.raises(PlanError, match="nobody has it"):
+        node.converge()
+    assert node.snapshot() == before

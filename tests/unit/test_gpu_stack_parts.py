@@ -1,0 +1,435 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Each refusal, and each part of the GPU stack by itself."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import reboots
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+    CommandError,
+    NoAnswerError,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack import (
+    boot,
+    health,
+    request,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack.cause import Cause
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack.driver import Module
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack.health import Health
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack.kernel import Kernel
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack.packages import fitting
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.modules import nvidia_gpu
+
+from tests.unit.gpu_node import (
+    FABRIC_MANAGER,
+    KERNEL,
+    NEW,
+    OLD,
+    OPTIONS,
+    GpuNode,
+    play,
+    software,
+)
+from tests.unit.test_gpu_stack import changes, failed, found, statuses
+
+
+@pytest.fixture
+def node(tmp_path, monkeypatch):
+    return play(GpuNode(tmp_path / "node"), monkeypatch)
+
+
+def refusal(node, **options):
+    """Why the node is refused, with nothing touched, in check mode as well."""
+    before = node.snapshot()
+    with pytest.raises(PlanError) as caught:
+        node.converge(**options)
+    with pytest.raises(PlanError):
+        node.converge(check_mode=True, **options)
+    assert node.snapshot() == before
+    assert [call for call in node.calls if call[0] != "mokutil"] == []
+    return str(caught.value)
+
+
+# Machines that are refused.
+
+
+def test_secure_boot_without_an_enrolled_key_is_refused_with_the_way_to_enrol(node):
+    node.secure_boot = True
+    assert "update-secureboot-policy" in refusal(node)
+    node.write("var/lib/shim-signed/mok/MOK.der", "key")
+    assert "mokutil --import /var/lib/shim-signed/mok/MOK.der" in refusal(node)
+    node.enrolled = True
+    assert failed(node.converge()) == []
+
+
+def test_without_mokutil_the_firmware_says_whether_secure_boot_is_on(node, monkeypatch):
+    monkeypatch.delattr(GpuNode, "_mokutil")
+
+    def missing(self, words):
+        raise FileNotFoundError
+
+    monkeypatch.setattr(GpuNode, "_mokutil", missing, raising=False)
+    name = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+    path = node.write(name, "")
+    path.write_bytes(b"\x06\0\0\0\1")
+    assert "Secure Boot is on" in refusal(node)
+    key = node.write("var/lib/dkms/mok.pub", "key")
+    node.write("usr/bin/nvidia-uninstall", "")
+    told = refusal(node)
+    assert "mokutil is not installed" in told  # nobody else knows which keys are enrolled
+    assert "Run nvidia-uninstall" in told
+    key.unlink()
+    (node.root / "usr/bin/nvidia-uninstall").unlink()
+    path.write_bytes(b"\x06\0\0\0\0")
+    assert failed(node.converge()) == []
+
+
+def test_a_bus_without_gpus_is_refused(tmp_path, monkeypatch):
+    node = play(GpuNode(tmp_path / "bare", gpus=0), monkeypatch)
+    told = refusal(node)
+    assert "no GPU of NVIDIA on the PCI bus" in told
+    assert "the model has 8" in told
+
+
+def test_a_driver_of_the_run_installer_is_refused(node):
+    node.write("usr/bin/nvidia-uninstall", "")
+    assert "Run nvidia-uninstall" in refusal(node)
+
+
+@pytest.mark.parametrize(
+    ("package", "source"),
+    [
+        ("linux-modules-nvidia-580-server-open-6.8.0-79-generic", "Ubuntu built"),
+        ("nvidia-driver-580-server-open", "server branch of Ubuntu"),
+        ("libnvidia-compute-580-server", "server branch of Ubuntu"),
+        ("akmod-nvidia", "RPM Fusion"),
+        ("kmod-nvidia", "ELRepo"),
+    ],
+)
+def test_a_driver_of_another_source_is_refused(node, package, source):
+    node.installed[package] = "580.65.06-0ubuntu1"
+    told = refusal(node)
+    assert source in told
+    assert f"apt-get purge {package}" in told
+
+
+@pytest.mark.parametrize(
+    "package", ["nvidia-dkms-580", "nvidia-kernel-source-570", "kmod-nvidia-latest-dkms"]
+)
+def test_proprietary_modules_are_refused(node, package):
+    node.installed[package] = f"{OLD}-1"
+    told = refusal(node)
+    assert "proprietary" in told
+    assert package in told
+
+
+@pytest.mark.parametrize("package", ["nvidia-dkms-580-open", "nvidia-driver-580-open", "kmod"])
+def test_packages_of_the_set_are_no_foreign_ones(node, package):
+    node.installed[package] = f"{OLD}-0ubuntu1"
+    assert failed(node.converge()) == []
+
+
+def test_another_kernel_than_the_sets_is_refused(node):
+    told = refusal(node, extra={"kernel": "6.8.0-90-generic"})
+    assert "6.8.0-90-generic" in told
+    assert KERNEL in told
+    assert failed(node.converge(extra={"kernel": KERNEL})) == []
+
+
+def test_every_reason_is_told_at_once(node):
+    node.secure_boot = True
+    node.installed["akmod-nvidia"] = "1"
+    node.write("usr/bin/nvidia-uninstall", "")
+    told = refusal(node)
+    for word in ("Secure Boot", "akmod-nvidia", "nvidia-uninstall"):
+        assert word in told
+
+
+# Options.
+
+
+def test_mistakes_in_the_options_are_named_together():
+    with pytest.raises(PlanError) as caught:
+        request.from_options(
+            {
+                **OPTIONS,
+                "software": {"driver": {"version": "newest"}},
+                "keys": {"cuda": "%%"},
+                "hardware_root": "/no/such/place",
+                "gpudirect": "magic",
+                "fabric_wait": -1,
+                "nvml_bindings": "AAAA",
+            }
+        )
+    for word in ("newest", "keys.cuda", "/no/such/place", "magic", "fabric_wait", "nvml_bindings"):
+        assert word in str(caught.value)
+
+
+def test_thresholds_that_nobody_gave_are_the_published_ones(tmp_path):
+    given = {**OPTIONS, "software": software(), "hardware_root": str(tmp_path)}
+    default = request.from_options(given).wanted()
+    given["health"] = {"remapped_rows": 64, "product": None, "xids": [79]}
+    changed = request.from_options(given).wanted()
+    assert (default.remapped_rows, changed.remapped_rows) == (512, 64)
+    assert changed.product == default.product == ""
+    assert changed.xids == {79}
+
+
+# DKMS.
+
+MODULE = Module(("nvidia", "nvidia-open"), OLD)
+
+
+@pytest.mark.parametrize(
+    ("text", "state"),
+    [
+        (f"nvidia/{OLD}, {KERNEL}, x86_64: installed", "installed"),
+        (f"nvidia-open/{OLD}, {KERNEL}, x86_64: installed", "installed"),
+        (f"nvidia, {OLD}, {KERNEL}, x86_64: installed", "installed"),
+        (f"nvidia/{OLD}, {KERNEL}, x86_64: built", "built"),
+        (f"nvidia/{OLD}, 6.8.0-1-generic, x86_64: installed", "not built for this kernel"),
+        (f"nvidia/{OLD}: added", "not built for this kernel"),
+        (f"nvidia/{NEW}, {KERNEL}, x86_64: installed", "not known to DKMS"),
+        (f"nvidia-fs/{OLD}, {KERNEL}, x86_64: installed", "not known to DKMS"),
+        (f"nvidia/{OLD}, {KERNEL}, x86_64: installed (Original modules exist)", "installed"),
+        ("", "not known to DKMS"),
+    ],
+)
+def test_dkms_is_asked_for_this_version_and_this_kernel(node, monkeypatch, text, state):
+    other = "mlnx-ofed-kernel/25.10.OFED, 6.8.0-1-generic, x86_64: installed"
+    monkeypatch.setattr(GpuNode, "_dkms", lambda self, words: (0, f"{other}\n{text}\n"))
+    assert MODULE.status(node.node(), KERNEL)[0] == state
+
+
+def test_what_the_package_did_not_build_is_built(node):
+    node.dkms_builds = False
+    assert statuses(node.converge()) == {"ok"}
+    assert f"dkms install -m nvidia -v {OLD} -k {KERNEL}" in [" ".join(c) for c in node.calls]
+
+
+def test_el_calls_the_open_modules_otherwise(node):
+    node.dkms_name, node.dkms_builds = "nvidia-open", False
+    assert statuses(node.converge()) == {"ok"}
+    assert f"dkms install -m nvidia-open -v {OLD} -k {KERNEL}" in [" ".join(c) for c in node.calls]
+
+
+def test_a_build_that_fails_is_told_with_the_end_of_its_log(node):
+    node.dkms_breaks = True
+    result = node.converge()
+    assert any("cc: error: no headers" in error for error in result.outcome.errors)
+    assert found(result, "dkms") == {f"nvidia {OLD}": "failed", "gdrdrv 2.5.1": "failed"}
+    assert {check.name for check in result.outcome.checks if check.status == "failed"} == {"dkms"}
+    hidden = next(check for check in result.outcome.checks if check.name == "gpus")
+    assert hidden.reason == f"not read: see dkms nvidia {OLD}"
+    node.dkms_breaks = False
+    assert failed(node.converge()) == []
+
+
+# nouveau.
+
+
+def test_nouveau_goes_by_a_reboot_and_never_by_force(node):
+    node.load("nouveau")
+    result = node.converge()
+    assert found(result, "gpu_driver") == {"": "reboot"}
+    assert not any(call[0] == "modprobe" for call in node.calls)
+    assert [each.running for each in reboots.recorded("gpu", node.root)] == ["nouveau"]
+    assert failed(result) == []
+    node.reboot()
+    assert statuses(node.converge()) == {"ok"}
+    assert reboots.required(node.root) == {}
+
+
+def test_the_blacklist_is_in_the_initramfs_also_after_an_interruption(node):
+    node.converge()
+    assert "blacklist nouveau" in node.read(f"boot/initrd.img-{KERNEL}")
+    node.write(f"boot/initrd.img-{KERNEL}", "old")
+    path = node.root / "etc/modprobe.d/90-baremetal-mpi-roce-nouveau.conf"
+    later = (node.root / f"boot/initrd.img-{KERNEL}").stat().st_mtime + 10
+    os.utime(path, (later, later))
+    node.calls.clear()
+    node.converge()
+    assert ["update-initramfs", "-u", "-k", KERNEL] in node.calls
+
+
+# Modules at boot.
+
+
+@pytest.mark.parametrize(
+    ("release", "choice", "is_open", "needed"),
+    [
+        ("5.15.0-1-generic", "auto", True, False),
+        ("5.14.0-570.el9.x86_64", "auto", True, False),
+        ("5.11.0-1-generic", "auto", True, True),
+        ("6.8.0-79-generic", "auto", False, True),
+        ("6.8.0-79-generic", "peermem", True, True),
+        ("5.11.0-1-generic", "dmabuf", True, False),
+        ("5.11.0-1-generic", "none", True, False),
+    ],
+)
+def test_nvidia_peermem_is_the_fallback_of_dma_buf(tmp_path, release, choice, is_open, needed):
+    path = tmp_path / "proc/sys/kernel/osrelease"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"{release}\n")
+    assert boot.needs_peermem(Kernel(tmp_path, tmp_path), choice, is_open) is needed
+
+
+def test_peermem_that_is_asked_for_is_loaded_now_and_at_every_boot(node):
+    result = node.converge(gpudirect="peermem")
+    assert found(result, "kernel_module") == {"gdrdrv": "ok", "nvidia_peermem": "ok"}
+    file = node.read("etc/modules-load.d/90-baremetal-mpi-roce-gpu.conf")
+    assert file.splitlines()[1:] == ["gdrdrv", "nvidia_peermem"]
+    node.converge()
+    file = node.read("etc/modules-load.d/90-baremetal-mpi-roce-gpu.conf")
+    assert file.splitlines()[1:] == ["gdrdrv"]
+
+
+# CUDA.
+
+
+def test_cuda_is_there_for_logins_and_the_linker(node):
+    node.converge()
+    profile = node.read("etc/profile.d/baremetal-mpi-roce-cuda.sh")
+    assert "PATH=/usr/local/cuda/bin:$PATH" in profile
+    linker = node.read("etc/ld.so.conf.d/90-baremetal-mpi-roce-cuda.conf")
+    assert linker.splitlines()[1:] == ["/usr/local/cuda/lib64"]
+    assert node.linker == {"libcudart.so.13"}
+
+
+def test_a_link_to_another_toolkit_is_set_right(node):
+    node.converge()
+    node._update_alternatives(["", "--set", "cuda", "/usr/local/cuda-12.9"])
+    (node.root / "usr/local/cuda-12.9").mkdir()
+    seen = node.converge(check_mode=True)
+    assert found(seen, "cuda_toolkit") == {"": "pending"}
+    assert statuses(node.converge()) == {"ok"}
+
+
+def test_a_linker_that_forgot_the_toolkit_is_told_again(node):
+    node.converge()
+    node.linker.clear()
+    node.calls.clear()
+    assert statuses(node.converge()) == {"ok"}
+    assert changes(node) == ["ldconfig"]
+
+
+# The GPUs.
+
+
+def test_the_bindings_of_nvml_come_from_the_controller_and_stay_the_same(node):
+    name = "usr/local/libexec/baremetal-mpi-roce/pynvml.py"
+    result = node.converge()
+    assert node.read(name) == "# pynvml\n"
+    assert all("# pynvml" not in str(each) for each in result.outcome.diff)
+    node.write(name, "# older\n")
+    assert node.converge(check_mode=True).outcome.changed
+    node.converge()
+    assert node.read(name) == "# pynvml\n"
+
+
+def test_persistence_that_was_switched_off_is_switched_on(node):
+    node.converge()
+    node.persistence = False
+    node.calls.clear()
+    assert node.converge().outcome.changed
+    assert node.persistence
+    assert changes(node) == ["nvidia-smi --persistence-mode=1"]
+
+
+def _health(node, wait_s, slept=None):
+    slept = [] if slept is None else slept
+    given = {**OPTIONS, "software": software(), "hardware_root": str(node.root)}
+    return Health(
+        Kernel(node.root, node.root),
+        request.from_options(given).wanted(),
+        node.root / "pynvml.py",
+        Cause(),
+        wait_s=wait_s,
+        clock=lambda: sum(slept),
+        sleep=slept.append,
+    )
+
+
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_the_fabric_gets_its_time_and_no_more(node, check_mode):
+    """In check mode too: so a node is verified that has just booted."""
+    node.converge()
+    slept = []
+    waiting = _health(node, 30.0, slept)
+    on = node.node(check_mode)
+    node.fabric = ["In Progress", "In Progress", "In Progress", "Completed"]
+    assert [check.status for check in waiting.verify(on).checks] == ["ok"]
+    assert slept == [5.0, 5.0]
+    slept.clear()
+    node.fabric = ["In Progress"]
+    [late] = waiting.verify(on).checks
+    assert late.status == ("pending" if check_mode else "failed")
+    assert sum(slept) == 30.0
+
+
+@pytest.mark.parametrize("check_mode", [False, True])
+def test_a_hung_look_takes_a_minute_once_in_a_run(node, monkeypatch, check_mode):
+    """Not the half hour that DKMS may take, and not once more to verify."""
+    node.converge()
+    asked = []
+
+    def looks(argv, *, check=True, stdin=None):
+        if argv[0] in ("systemctl", "dkms"):
+            return node.run(argv, check=check, stdin=stdin)
+        asked.append(argv[0])
+        raise NoAnswerError(" ".join(argv), 60.0)
+
+    def read(run, root, pynvml):
+        with suppress(CommandError):
+            run(["nvidia-smi", "-q", "-x"])
+        return node.look()
+
+    monkeypatch.setattr(health.gpu, "read", read)
+    node.fabric = ["In Progress"]  # would be looked at again, if it had answered
+    seen = _health(node, 0.0)
+    on = replace(node.node(check_mode), looks=looks)
+    seen.plan(on)
+    seen.verify(on)
+    assert asked == ["nvidia-smi"]
+
+
+def test_the_module_gives_a_look_a_minute_and_dkms_its_half_hour(monkeypatch):
+    asked = {}
+    monkeypatch.setattr(nvidia_gpu, "run", lambda argv, timeout_s: asked.update({argv: timeout_s}))
+    here = nvidia_gpu.this_node(check_mode=True)
+    here.look("nvidia-smi")
+    here.run("dkms")
+    assert asked == {"nvidia-smi": 60.0, "dkms": 1800.0}
+
+
+def test_a_look_that_answered_is_made_again_to_verify(node):
+    node.converge()
+    seen = _health(node, 0.0)
+    seen.plan(node.node())
+    node.calls.clear()
+    assert [check.status for check in seen.verify(node.node()).checks] == ["ok"]
+    node.units[FABRIC_MANAGER][1] = "inactive"
+    assert [check.status for check in seen.verify(node.node()).checks] == ["failed"]
+
+
+@pytest.mark.parametrize(
+    ("installed", "fits"),
+    [
+        ({"nvidia-fabricmanager": "580.95.05-1"}, True),
+        ({"nvidia-fabric-manager": "3:580.95.05-1.el9"}, True),
+        ({"nvidia-fabricmanager-575": "580.95.05-1"}, True),
+        ({"nvidia-fabricmanager": "1580.95.05-1"}, False),
+        ({"nvidia-fabricmanager": "580.95.051-1"}, False),
+        ({"nvidia-fabricmanager": "580.105.08-1"}, False),
+        ({"nvidia-fabricmanager-dev": "580.95.05-1"}, False),
+        ({}, False),
+    ],
+)
+def test_services_start_with_the_driver_they_fit(installed, fits):
+    assert fitting(installed, OLD) is fits
