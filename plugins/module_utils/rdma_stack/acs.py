@@ -1,0 +1,166 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""PCIe ACS between GPUs and NICs: whether bridges send their traffic the long way round.
+
+With redirection on, a packet from NIC to GPU goes up to the root complex instead of across the
+switch that both hang off. The kernel turns it on at every boot when it uses an IOMMU. This clears
+request redirection, completion redirection and egress control, as the kernel's own
+`pci=disable_acs_redir` does, on the bridges between a GPU and a NIC, and no other bit.
+
+This file needs nothing but Python: it is also the program that runs at boot.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import struct
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+REDIRECTING = 0x04 | 0x08 | 0x20
+"""P2P Request Redirect, P2P Completion Redirect, P2P Egress Control."""
+_EXTENDED = 0x100
+_ACS = 0x000D
+_CONTROL = 6
+_NVIDIA, _MELLANOX = "0x10de", "0x15b3"
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+HOLDS, REDIRECTS, UNKNOWN = 0, 1, 2
+LOCKED = (
+    "the kernel is locked down, as it is with Secure Boot, and lets nobody write to configuration "
+    "spaces of PCI. Turn ACS off in the BIOS setup, or add pci=disable_acs_redir={pci} to the "
+    "kernel's arguments (pci:VENDOR:DEVICE of lspci -n for several alike), or turn Secure Boot off"
+)
+
+
+@dataclass(frozen=True)
+class Bridge:
+    """A bridge between a GPU and a NIC. `control` is None where it has no ACS."""
+
+    pci: str
+    control: Optional[int]
+
+    @property
+    def redirects(self) -> bool:
+        return bool(self.control is not None and self.control & REDIRECTING)
+
+
+class HiddenError(Exception):
+    """Only the header of a configuration space could be read: this takes root."""
+
+
+class LockedDownError(OSError):
+    """The kernel does not let even root write there; the text has the ways out."""
+
+
+def locked_down(root: Path) -> bool:
+    """Whether the kernel says that it is; one without lockdown says nothing."""
+    try:
+        text = _text(root / "sys/kernel/security/lockdown")
+    except OSError:
+        return False
+    return "[integrity]" in text or "[confidentiality]" in text
+
+
+def bridges(root: Path) -> list[Bridge]:
+    """Those between any GPU and any NIC that share a switch, in order. Raises OSError."""
+    devices = root / "sys/bus/pci/devices"
+    gpus, nics = [], []
+    for entry in sorted(devices.iterdir()) if devices.is_dir() else []:
+        kind, vendor = _text(entry / "class"), _text(entry / "vendor")
+        if vendor == _NVIDIA and kind.startswith("0x03"):
+            gpus.append(_way(entry))
+        elif vendor == _MELLANOX and kind.startswith("0x02"):
+            nics.append(_way(entry))
+    between = {pci for gpu in gpus for nic in nics for pci in _between(gpu, nic)}
+    return [Bridge(pci, control(devices / pci / "config")) for pci in sorted(between)]
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="ascii").strip() if path.exists() else ""
+
+
+def _way(entry: Path) -> list[str]:
+    """The bridges above a function, the root port first."""
+    return [part for part in entry.resolve().parent.parts if _ADDRESS.fullmatch(part)]
+
+
+def _between(one: Sequence[str], other: Sequence[str]) -> list[str]:
+    """Where both ways have parted: nothing, if they have no bridge in common."""
+    common = 0
+    while common < min(len(one), len(other)) and one[common] == other[common]:
+        common += 1
+    return [*one[common:], *other[common:]] if common else []
+
+
+def control(config: Path) -> Optional[int]:
+    """The ACS control register, or None of a bridge without ACS. Raises HiddenError, OSError."""
+    with config.open("rb") as stream:
+        data = stream.read(4096)
+    place = _register(data, config)
+    return None if place is None else struct.unpack_from("<H", data, place)[0]
+
+
+def _register(data: bytes, config: Path) -> Optional[int]:
+    if len(data) <= 64:
+        raise HiddenError(f"{config}: only its header can be read; run this as root")
+    place, seen = _EXTENDED, set()
+    while place >= _EXTENDED and place + 8 <= len(data) and place not in seen:
+        seen.add(place)
+        (header,) = struct.unpack_from("<I", data, place)
+        if header & 0xFFFF == _ACS:
+            return place + _CONTROL
+        place = header >> 20 & ~3
+    return None
+
+
+def clear(pci: str, root: Path) -> None:
+    """Turn redirection off on one bridge. Raises HiddenError, OSError (LockedDownError)."""
+    config = root / "sys/bus/pci/devices" / pci / "config"
+    file = os.open(config, os.O_RDWR)
+    try:
+        data = os.pread(file, 4096, 0)
+        place = _register(data, config)
+        if place is not None:
+            (value,) = struct.unpack_from("<H", data, place)
+            _write(file, struct.pack("<H", value & ~REDIRECTING), place, pci)
+    finally:
+        os.close(file)
+
+
+def _write(file: int, data: bytes, place: int, pci: str) -> None:
+    try:
+        os.pwrite(file, data, place)
+    except PermissionError as error:
+        raise LockedDownError(f"bridge {pci}: {LOCKED.format(pci=pci)} ({error})") from error
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="acs", description="PCIe ACS redirection on the bridges between GPUs and NICs."
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--check", action="store_true", help="show, change nothing (the default)")
+    what.add_argument("--apply", action="store_true", help="turn redirection off")
+    parser.add_argument("--root", default="/", help="directory to take for the root of the host")
+    given = parser.parse_args(arguments)
+    root = Path(given.root)
+    try:
+        found = bridges(root)
+        if given.apply:
+            for bridge in found:
+                if bridge.redirects:
+                    clear(bridge.pci, root)
+            found = bridges(root)
+    except (HiddenError, OSError) as error:
+        sys.stderr.write(f"acs: {error}\n")
+        return UNKNOWN
+    for bridge in found:
+        register = "no ACS" if bridge.control is None else f"ACSCtl {bridge.control:#06x}"
+        sys.stdout.write(f"{bridge.pci} {register}{' REDIRECTS' if bridge.redirects else ''}\n")
+    wrong = sum(bridge.redirects for bridge in found)
+    sys.stdout.write(f"{len(found)} bridges between GPUs and NICs, {wrong} redirect\n")
+    return REDIRECTS if wrong else HOLDS

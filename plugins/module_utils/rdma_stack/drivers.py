@@ -1,0 +1,241 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Whether the drivers that run are those that are installed, and whose they are.
+
+A new driver package changes files. The kernel goes on with what it loaded, until the drivers are
+loaded again, which takes every RDMA device away for a moment, or until the next boot.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
+    FAILED,
+    OK,
+    PENDING,
+    REBOOT,
+    Check,
+    not_applicable,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import tree as sysfs
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
+    Node,
+    Plan,
+    Step,
+    StepError,
+    Verdict,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.reboots import Reason, outlived
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.software_set import DOCA
+
+from . import in_use
+from .hardware import Hardware
+
+DRIVERS = (
+    "mlx5_core",
+    "mlx5_ib",
+    "ib_core",
+    "ib_uverbs",
+    "ib_umad",
+    "rdma_cm",
+    "rdma_ucm",
+)
+"""Those of a RoCE node, the NIC's first: DOCA-OFED brings all of them, and so does the kernel."""
+RUNNING, ORIGIN = "rdma_driver_running", "rdma_driver_origin"
+SERVICE = "openibd"
+"""Loads and unloads the drivers of DOCA-OFED in their order."""
+SUBJECT = "RDMA drivers"
+_OUT_OF_TREE = re.compile(r"/lib/modules/[^/]+/(updates|extra|weak-updates)/")
+
+
+@dataclass(frozen=True)
+class Module:
+    """One kernel module, installed or loaded. What it does not say is empty."""
+
+    name: str
+    version: str = ""
+    source: str = ""
+    """srcversion: a checksum of what it was built from."""
+    path: str = ""
+
+    def same(self, other: Module) -> bool:
+        if self.source and other.source:
+            return self.source == other.source
+        return self.version == other.version
+
+    def shown(self) -> str:
+        what = self.version or (f"srcversion {self.source}" if self.source else "unknown")
+        return f"{self.name} {what}"
+
+    def told_from(self, other: Module) -> str:
+        """The same, with what tells it from one of the same version."""
+        if self.version == other.version and self.source:
+            return f"{self.name} srcversion {self.source}"
+        return self.shown()
+
+
+def loaded(hardware: Hardware) -> dict[str, Module]:
+    """What runs. Modules that are built into the kernel have no state, and cannot be others."""
+    directory = hardware.root / "sys/module"
+    return {
+        name: Module(
+            name,
+            sysfs.text(directory / name / "version"),
+            sysfs.text(directory / name / "srcversion"),
+        )
+        for name in DRIVERS
+        if (directory / name / "initstate").exists()
+    }
+
+
+def installed(node: Node, names: list[str]) -> dict[str, Module]:
+    """What modprobe would load now, for the kernel that runs."""
+    if not names:
+        return {}
+    text = node.run(["modinfo", *names], check=False).stdout
+    found: dict[str, Module] = {}
+    for block in re.split(r"^(?=filename:)", text, flags=re.MULTILINE):
+        values = _fields(block)
+        path = values.get("filename", "")
+        name = values.get("name") or re.sub(r"\.ko(\..*)?$", "", path.rpartition("/")[2])
+        if path.startswith("/"):
+            name = name.replace("-", "_")
+            found[name] = Module(
+                name, values.get("version", ""), values.get("srcversion", ""), path
+            )
+    return found
+
+
+def _fields(block: str) -> Mapping[str, str]:
+    """The first value of each field; aliases and dependencies repeat."""
+    values: dict[str, str] = {}
+    for line in block.splitlines():
+        key, colon, value = line.partition(":")
+        if colon:
+            values.setdefault(key.strip(), value.strip())
+    return values
+
+
+@dataclass(frozen=True)
+class Drivers:
+    """`restart`: load changed drivers again at once, where nothing uses RDMA."""
+
+    source: str
+    restart: bool = False
+    changing: Callable[[], bool] = lambda: False
+    """Whether packages of drivers are about to change."""
+    hardware: Hardware = field(default_factory=Hardware)
+
+    def plan(self, node: Node) -> Plan:
+        if not self.restart or not self.hardware.changeable(node):
+            return Plan()
+        stale = self._stale(node)
+        if not stale and not self.changing():
+            return Plan()
+        before = ", ".join(each.shown() for each, _new in stale) or "as they are now"
+        return Plan([], [Step(SUBJECT, before, "as installed", lambda: self._load(node))])
+
+    def verify(self, node: Node) -> Verdict:
+        missing = self.hardware.missing(node, "drivers are the host's")
+        if missing:
+            return Verdict([not_applicable(RUNNING, "as installed", missing)])
+        running = loaded(self.hardware)
+        if not running:
+            # Devices that are missing for it are named one by one elsewhere.
+            why = "no RDMA driver is loaded as a module"
+            return Verdict([not_applicable(RUNNING, "as installed", why)])
+        there = installed(node, list(running))
+        verdict = Verdict(self._origins(node, running, there))
+        self._judge(node, running, there, verdict)
+        return verdict
+
+    def _stale(self, node: Node) -> list[tuple[Module, Module]]:
+        running = loaded(self.hardware)
+        return _differing(running, installed(node, list(running)))
+
+    def _load(self, node: Node) -> None:
+        if not self._stale(node):
+            return
+        users = in_use.users(node.root)
+        if users:
+            raise StepError(
+                f"drivers were not loaded again, for RDMA is in use by {in_use.shown(users)}: they "
+                "wait for the reboot"
+            )
+        node.run(["systemctl", "restart", SERVICE])
+
+    def _judge(
+        self,
+        node: Node,
+        running: Mapping[str, Module],
+        there: Mapping[str, Module],
+        verdict: Verdict,
+    ) -> None:
+        differing = _differing(running, there)
+        if not differing:
+            first = next(iter(running.values())).shown()
+            verdict.checks.append(Check(RUNNING, first, first, OK))
+            return
+        old, new = differing[0]
+        more = f" and {len(differing) - 1} more" if len(differing) > 1 else ""
+        reason = Reason(
+            subject=SUBJECT,
+            wanted=new.told_from(old),
+            running=old.told_from(new),
+            reason=f"{old.name}{more} changed on disk, and the kernel goes on with what it loaded",
+        )
+        verdict.reasons.append(reason)
+        earlier = outlived(reason, node.rebooted_for, node.boot_id)
+        status, why = REBOOT, reason.reason
+        if earlier is not None:
+            status = FAILED
+            why = (
+                f"still the old one although the node was rebooted for it (boot {earlier}): its "
+                "initramfs has the old drivers; update it (update-initramfs -u, dracut -f), reboot"
+            )
+        verdict.checks.append(Check(RUNNING, reason.wanted, reason.running, status, "", why))
+
+    def _origins(
+        self, node: Node, running: Mapping[str, Module], there: Mapping[str, Module]
+    ) -> list[Check]:
+        """Whether what is installed for the running kernel is of the source that is wanted."""
+        checks = []
+        wrong = PENDING if node.check_mode and self.changing() else FAILED
+        for name in ("mlx5_core", "ib_core"):
+            if name not in running:
+                continue
+            if name not in there and self.hardware.simulated and self.source != DOCA:
+                why = "the machine is recorded, and its kernel's modules are not on this disk"
+                checks.append(not_applicable(ORIGIN, self.source, why, subject=name))
+                continue
+            if name not in there:
+                reason = "the module is not on disk any more: is its package half removed?"
+                checks.append(Check(ORIGIN, self.source, "none", wrong, name, reason))
+                continue
+            path = there[name].path
+            found = DOCA if _OUT_OF_TREE.search(path) else "inbox"
+            if found == self.source:
+                checks.append(Check(ORIGIN, self.source, found, OK, name))
+            else:
+                checks.append(Check(ORIGIN, self.source, path, wrong, name, _WHY[self.source]))
+        return checks
+
+
+_WHY = {
+    DOCA: "the drivers of DOCA-OFED are not built for this kernel: see dkms status (Ubuntu), "
+    "rpm -q kmod-mlnx-ofa_kernel (RHEL), and that headers of the running kernel are installed",
+    "inbox": "drivers of another package take the place of the kernel's: dpkg -S or rpm -qf names "
+    "it; remove it, or write software.rdma.source: doca",
+}
+
+
+def _differing(
+    running: Mapping[str, Module], there: Mapping[str, Module]
+) -> list[tuple[Module, Module]]:
+    return [
+        (module, there[name])
+        for name, module in running.items()
+        if name in there and not module.same(there[name])
+    ]

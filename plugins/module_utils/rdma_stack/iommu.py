@@ -1,0 +1,138 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The IOMMU: asked for on the kernel command line, and read back where the kernel puts devices.
+
+`pt` lets devices of the host reach memory directly, which is what GPUDirect RDMA wants, and leaves
+interrupt remapping on. Which arguments say so depends on the processor.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Optional
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
+    FAILED,
+    Check,
+    compare,
+    not_applicable,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import tree as sysfs
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
+    Node,
+    Plan,
+    Verdict,
+)
+
+from .hardware import Hardware
+
+PASS_THROUGH, TRANSLATED, OFF, KEEP = "pt", "on", "off", ""
+CHOICES = (PASS_THROUGH, TRANSLATED, OFF, KEEP)
+INTEL, AMD = "GenuineIntel", "AuthenticAMD"
+
+_ARGUMENTS: Mapping[str, Mapping[str, Sequence[str]]] = MappingProxyType(
+    {
+        PASS_THROUGH: {INTEL: ("intel_iommu=on", "iommu=pt"), "": ("iommu=pt",)},
+        TRANSLATED: {INTEL: ("intel_iommu=on", "iommu=nopt"), "": ("iommu=nopt",)},
+        OFF: {
+            INTEL: ("intel_iommu=off", "iommu=off"),
+            AMD: ("amd_iommu=off", "iommu=off"),
+            "": ("iommu=off",),
+        },
+        KEEP: {"": ()},
+    }
+)
+_TYPES = {PASS_THROUGH: ("identity",), TRANSLATED: ("DMA", "DMA-FQ")}
+"""Types of a group, as the kernel calls them."""
+TABLES = ("DMAR", "IVRS")
+"""How the firmware of Intel and AMD machines describes an IOMMU that is turned on."""
+CHECK = "iommu_group"
+
+
+def arguments(setting: str, root: Path = Path("/")) -> list[str]:
+    """Arguments of the kernel command line for `setting` on this machine's processor."""
+    by_vendor = _ARGUMENTS[setting]
+    return list(by_vendor.get(_vendor(root), by_vendor[""]))
+
+
+def _vendor(root: Path) -> str:
+    match = re.search(r"^vendor_id\s*:\s*(\S+)", sysfs.text(root / "proc/cpuinfo"), re.MULTILINE)
+    return match[1] if match else ""
+
+
+@dataclass(frozen=True)
+class IommuGroups:
+    """What became of the arguments: how the kernel treats the DMA of each rail's NIC and GPU."""
+
+    setting: str
+    rails: Sequence[Mapping[str, Any]] = ()
+    gpus: Sequence[Mapping[str, Any]] = ()
+    hardware: Hardware = field(default_factory=Hardware)
+
+    def plan(self, node: Node) -> Plan:
+        return Plan()
+
+    def verify(self, node: Node) -> Verdict:
+        types = _TYPES.get(self.setting)
+        wanted = types[0] if types else "no IOMMU"
+        if self.setting == KEEP:
+            return Verdict()
+        missing = self.hardware.missing(node, "the IOMMU is the host's")
+        if missing:
+            return Verdict([not_applicable(CHECK, wanted, missing)])
+        if not self.hardware.simulated and not self._running(node):
+            # The arguments wait for a reboot, which is said there.
+            return Verdict()
+        if types is None:
+            return Verdict([compare(CHECK, wanted, self._without(), reason=_LEFT)])
+        return Verdict(self._groups(wanted, types))
+
+    def _running(self, node: Node) -> bool:
+        running = (node.read("proc/cmdline") or "").split()
+        return all(each in running for each in arguments(self.setting, node.root))
+
+    def _without(self) -> str:
+        names = sysfs.names(self.hardware.root / "sys/kernel/iommu_groups")
+        return f"{len(names)} groups" if names else "no IOMMU"
+
+    def _groups(self, wanted: str, types: Sequence[str]) -> list[Check]:
+        sys = self.hardware.root / "sys"
+        if not sysfs.names(sys / "kernel/iommu_groups"):
+            tables = [name for name in TABLES if (sys / "firmware/acpi/tables" / name).exists()]
+            if tables:
+                reason = (
+                    f"the firmware describes one ({tables[0]}), and the kernel does not use it: "
+                    "look for DMAR or AMD-Vi in dmesg"
+                )
+                return [Check(CHECK, wanted, "no IOMMU", FAILED, reason=reason)]
+            why = "the firmware describes no IOMMU: this is a virtual machine, or it is off there"
+            return [not_applicable(CHECK, wanted, why)]
+        return [self._group(pci, wanted, types) for pci in self._functions()]
+
+    def _functions(self) -> list[str]:
+        given = [each.get("pci") for each in (*self.rails, *self.gpus)]
+        there = self.hardware.machine.functions
+        return sorted({str(pci) for pci in given if pci and pci in there})
+
+    def _group(self, pci: str, wanted: str, types: Sequence[str]) -> Check:
+        found = self._type(pci)
+        if found in types:
+            return compare(CHECK, found, found, subject=pci)
+        reason = (
+            "something else chose it: /sys/kernel/iommu_groups, a kernel built with another "
+            "default, or a device that the kernel does not trust"
+        )
+        return Check(CHECK, wanted, found or "none", FAILED, pci, reason)
+
+    def _type(self, pci: str) -> Optional[str]:
+        group = self.hardware.root / "sys/bus/pci/devices" / pci / "iommu_group"
+        number = sysfs.target(group)
+        if not number:
+            return None
+        return sysfs.text(self.hardware.root / "sys/kernel/iommu_groups" / number / "type")
+
+
+_LEFT = "it is still on: see in dmesg what turned it on (DMAR, AMD-Vi)"

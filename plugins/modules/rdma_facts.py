@@ -1,0 +1,265 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Tell what NICs, RDMA devices and GPUs a machine has, and which NIC belongs to which GPU."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: rdma_facts
+short_description: Tells what NICs, RDMA devices and GPUs a machine has
+version_added: "0.1.0"
+author:
+  - Baremetal MPI RoCE founders (@baremetal)
+description:
+  - Reads NICs, RDMA devices and GPUs, their PCI addresses, NUMA nodes, links, firmware, virtual
+    functions and GIDs from sysfs. It starts no program and changes nothing.
+  - Tells the rails from what looks like them. Bridges to the NVSwitches appear as RDMA devices as
+    well and are known by their vital product data, which only root may read; Data Direct functions
+    and BlueField DPUs are known by their device IDs; storage NICs by having no GPU behind the same
+    switch. No name is relied on.
+  - RV(ansible_facts.rdma_hardware.model) is what the cluster model would say of this machine.
+options:
+  root:
+    description:
+      - The directory that is read in place of C(/sys), as C(tools/record_hardware.py) builds it
+        from the recording of another machine.
+    type: path
+    default: /sys
+attributes:
+  check_mode:
+    description: Reads alone, and so does the same.
+    support: full
+  diff_mode:
+    description: Changes nothing.
+    support: none
+  facts:
+    description: Returns facts of this host.
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Look at the NICs and GPUs of this machine
+  become: true
+  baremetal.mpi_roce.rdma_facts:
+
+- name: Show which interface is behind which RDMA device
+  ansible.builtin.debug:
+    msg: "{{ item.interface }} is {{ item.device }} at {{ item.pci }}, beside GPU {{ item.gpus }}"
+  loop: "{{ rdma_hardware.nics | selectattr('kind', 'eq', 'rail') }}"
+  loop_control:
+    label: "{{ item.pci }}"
+
+- name: Show what the cluster model would say of this machine
+  ansible.builtin.debug:
+    var: rdma_hardware.model
+"""
+
+RETURN = r"""
+ansible_facts:
+  description: Facts that are added to this host.
+  returned: success
+  type: dict
+  contains:
+    rdma_hardware:
+      description: What this machine has for RDMA.
+      returned: success
+      type: dict
+      contains:
+        nics:
+          description:
+            - Every RDMA port and every network function, ordered by PCI address; what has no
+              function of its own comes last.
+          returned: success
+          type: list
+          elements: dict
+          contains:
+            kind:
+              description:
+                - V(rail), an Ethernet function beside a GPU; V(nvswitch_bridge); V(data_direct);
+                  V(bluefield); V(virtual), a virtual function, sub-function or representor;
+                  V(software), such as Soft-RoCE; V(other), such as storage and management.
+              returned: success
+              type: str
+              sample: rail
+            device:
+              description: RDMA device, empty where there is none.
+              returned: success
+              type: str
+              sample: mlx5_4
+            port:
+              description: Port of that device, from 1.
+              returned: success
+              type: int
+              sample: 1
+            interface:
+              description: Network interface, empty where there is none.
+              returned: success
+              type: str
+              sample: rail3
+            up:
+              description: Whether the interface is set up, with a link or without.
+              returned: success
+              type: bool
+              sample: true
+            pci:
+              description: PCI address, null where there is no function of its own.
+              returned: success
+              type: str
+              sample: "0000:5d:00.0"
+            numa:
+              description: NUMA node, null where the machine has none.
+              returned: success
+              type: int
+              sample: 0
+            vendor:
+              description: PCI vendor, hexadecimal.
+              returned: success
+              type: str
+              sample: 15b3
+            device_id:
+              description: PCI device ID, hexadecimal.
+              returned: success
+              type: str
+              sample: "1023"
+            driver:
+              description: Kernel driver, empty where none is bound.
+              returned: success
+              type: str
+              sample: mlx5_core
+            firmware:
+              description: Firmware version.
+              returned: success
+              type: str
+              sample: 40.45.1020
+            board_id:
+              description: Board ID (PSID), which firmware files are made for.
+              returned: success
+              type: str
+              sample: MT_0000001222
+            state:
+              description: State of the RDMA port.
+              returned: success
+              type: str
+              sample: ACTIVE
+            link_layer:
+              description: V(Ethernet) or V(InfiniBand).
+              returned: success
+              type: str
+              sample: Ethernet
+            speed_gbps:
+              description: Rate of the port in Gb/s, null while its link is down.
+              returned: success
+              type: float
+              sample: 800.0
+            pcie:
+              description: PCIe link, now and at best; GT/s of a lane, and lanes.
+              returned: success
+              type: dict
+              sample: {speed_gts: 64.0, width: 16, max_speed_gts: 64.0, max_width: 16}
+            gpus:
+              description: PCI addresses of the GPUs behind the nearest switch it shares with one.
+              returned: success
+              type: list
+              elements: str
+              sample: ["0000:60:00.0"]
+            sriov_totalvfs:
+              description: Virtual functions that it could have, null where firmware has SR-IOV off.
+              returned: success
+              type: int
+              sample: null
+            sriov_numvfs:
+              description: Virtual functions that it has.
+              returned: success
+              type: int
+              sample: 0
+            vfs:
+              description: Its virtual functions; C(in_use) says why one should not be removed.
+              returned: success
+              type: list
+              elements: dict
+              sample:
+                - pci: "0000:2f:00.1"
+                  driver: mlx5_core
+                  netdev: rail1v0
+                  device: mlx5_15
+                  in_use: its interface rail1v0 is up
+            physfn:
+              description: PCI address of the physical function that a virtual one belongs to.
+              returned: success
+              type: str
+              sample: null
+            gids:
+              description: The used entries of its GID table.
+              returned: success
+              type: list
+              elements: dict
+              sample:
+                - index: 3
+                  address: ::ffff:10.100.3.11
+                  type: RoCE v2
+                  netdev: rail3
+        gpus:
+          description: NVIDIA GPUs in the order of their PCI addresses.
+          returned: success
+          type: list
+          elements: dict
+          sample:
+            - index: 3
+              pci: "0000:60:00.0"
+              numa: 0
+              device_id: "3182"
+              driver: nvidia
+              pcie: {speed_gts: 64.0, width: 16, max_speed_gts: 64.0, max_width: 16}
+        modules:
+          description: Kernel modules for RDMA that are loaded.
+          returned: success
+          type: list
+          elements: str
+          sample: [ib_core, ib_uverbs, mlx5_core, mlx5_ib, rdma_cm]
+        slots:
+          description: Names of physical slots by the PCI address, without function, of what is in.
+          returned: success
+          type: dict
+          sample: {"0000:5d:00": "4"}
+        model:
+          description:
+            - The keys C(gpus) and C(rails) that the model of a cluster of such machines has.
+            - Empty where the NICs and GPUs do not pair.
+          returned: success
+          type: dict
+          sample:
+            gpus:
+              count: 2
+              numa: [0, 1]
+              pci: ["0000:14:00.0", "0000:8e:00.0"]
+            rails:
+              count: 2
+              planes: 1
+              speed_gbps: 800.0
+              pci: ["0000:11:00.0", "0000:8b:00.0"]
+"""
+
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.facts import as_facts
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.survey import (
+    SurveyError,
+    survey,
+)
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={"root": {"type": "path", "default": "/sys"}},
+        supports_check_mode=True,
+    )
+    try:
+        machine = survey(Path(module.params["root"]))
+    except SurveyError as error:
+        module.fail_json(msg=f"rdma_facts: {error}")
+    module.exit_json(changed=False, ansible_facts={"rdma_hardware": as_facts(machine)})
+
+
+if __name__ == "__main__":
+    main()

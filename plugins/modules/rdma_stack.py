@@ -1,0 +1,326 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The RDMA stack of a node, in one call."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: rdma_stack
+short_description: Installs and verifies the RDMA drivers and tools of a node
+version_added: "0.1.0"
+description:
+  - Brings the RDMA drivers and tools of one node to the cluster's set in one call, DOCA-OFED or
+    those of the distribution, loads the kernel modules that nothing else loads, sets the IOMMU and
+    PCIe ACS, and reads all of it back, with the RDMA device and the firmware of every rail.
+  - Everything is validated and planned before anything is changed. Run again, it repairs what an
+    interrupted run left.
+  - A change of drivers is refused while something uses RDMA, unless O(change_in_use).
+  - Never reboots. What only a reboot can bring into effect is recorded under
+    C(/var/lib/baremetal-mpi-roce/reboot-required.d/rdma.json) and returned in RV(reboot_reasons).
+  - In a container, what belongs to the host's kernel is C(not_applicable), with the reason.
+author:
+  - Baremetal MPI RoCE founders (@baremetal)
+attributes:
+  check_mode:
+    support: full
+    description: Computes the same plan and writes nothing; differences are C(pending) checks.
+  diff_mode:
+    support: full
+    description: Shows each package, each file and each running value.
+options:
+  software:
+    description: The set of software, as the variable C(cluster_software).
+    type: dict
+    default: {}
+  keys:
+    description: Public keys of the repositories, by name, in base64.
+    type: dict
+    default: {}
+  allow_downgrade:
+    description: Whether a package of a newer version than the set's is replaced by the older one.
+    type: bool
+    default: false
+  change_in_use:
+    description: Whether drivers are changed although something has RDMA devices open.
+    type: bool
+    default: false
+  restart_driver:
+    description:
+      - Whether changed drivers are loaded at once, by C(openibd), where nothing uses RDMA.
+      - Otherwise they wait for the reboot that is recorded.
+    type: bool
+    default: false
+  modules:
+    description:
+      - Kernel modules that are loaded now and at every boot.
+      - C(mlx5_ib) is left out where no NIC is for it.
+    type: list
+    elements: str
+    default: [mlx5_ib, ib_umad, rdma_ucm]
+  iommu:
+    description:
+      - V(pt) lets devices reach memory directly, V(on) translates, V(off) turns it off.
+      - Empty leaves it as it is.
+    type: str
+    choices: ['pt', 'on', 'off', '']
+    default: pt
+  acs:
+    description:
+      - V(disable) turns redirection by PCIe ACS off between GPUs and NICs, now and at every boot.
+      - V(verify) fails where it is on, V(keep) does not look.
+    type: str
+    choices: [disable, verify, keep]
+    default: disable
+  firmware_minimum:
+    description: Oldest firmware that the rails' NICs may have; empty for any.
+    type: str
+    default: ''
+  rails:
+    description: The rails of this host, as the variable C(cluster_rails).
+    type: list
+    elements: dict
+    default: []
+  gpus:
+    description: The GPUs of this host, as the variable C(cluster_gpus).
+    type: list
+    elements: dict
+    default: []
+  hardware_root:
+    description:
+      - Directory below which C(sys) is read. Another one than C(/) is a simulation, and the result
+        says so.
+    type: path
+    default: /
+"""
+
+EXAMPLES = r"""
+- name: The distribution's RDMA stack
+  baremetal.mpi_roce.rdma_stack:
+    rails: "{{ cluster_rails }}"
+    gpus: "{{ cluster_gpus }}"
+  become: true
+
+- name: The RDMA stack of the cluster's set
+  baremetal.mpi_roce.rdma_stack:
+    software: "{{ cluster_software }}"
+    keys: "{{ lookup('baremetal.mpi_roce.repository_keys', 'rdma', software=cluster_software,
+      directory=inventory_dir) }}"
+    rails: "{{ cluster_rails }}"
+    gpus: "{{ cluster_gpus }}"
+    firmware_minimum: 40.47.1026
+  become: true
+"""
+
+RETURN = r"""
+layer:
+  description: Tag of the layer.
+  returned: always
+  type: str
+  sample: rdma
+checks:
+  description: What was promised and what was read back.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Name of the promise.
+      type: str
+      sample: rdma_firmware
+    subject:
+      description: What it is about; empty for the node as a whole.
+      type: str
+      sample: rail3
+    wanted:
+      description: The wanted value.
+      type: raw
+      sample: 40.47.1026
+    found:
+      description: The value read back.
+      type: raw
+      sample: 40.45.1020
+    status:
+      description: One of C(ok), C(failed), C(not_applicable), C(pending), C(reboot).
+      type: str
+      sample: failed
+    reason:
+      description: Why it is not C(ok).
+      type: str
+      sample: the other rails have 40.47.1026
+simulated:
+  description: What of it was not this machine's own, one line each.
+  returned: always
+  type: list
+  elements: str
+  sample: []
+source:
+  description: Whose RDMA stack is wanted, C(doca), C(inbox) or C(none).
+  returned: success
+  type: str
+  sample: doca
+container:
+  description: The container engine the node runs under, or null on a machine of its own.
+  returned: success
+  type: str
+  sample: podman
+reboot_required:
+  description: Whether something waits for a reboot.
+  returned: success
+  type: bool
+  sample: true
+reboot_reasons:
+  description: What waits for a reboot, as recorded on the node.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    subject:
+      description: What waits.
+      type: str
+      sample: RDMA drivers
+    wanted:
+      description: The value configured for the next boot.
+      type: str
+      sample: mlx5_core 25.10-1.2.8
+    running:
+      description: The value that runs now.
+      type: str
+      sample: mlx5_core 25.07-0.9.7
+    reason:
+      description: Why it takes a reboot.
+      type: str
+      sample: mlx5_core changed on disk, and the kernel goes on with what it loaded
+    boot_id:
+      description: The boot in which this was first recorded.
+      type: str
+      sample: 2c4e3f0e-7a0e-4c8e-a3c8-5d0a8f6f8f10
+"""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import machine, reboots
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ending import end
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import SurveyError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node, PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.system import (
+    distribution,
+    manager_of,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (
+    PackageError,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma_stack import acs_part, iommu
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma_stack.hardware import (
+    THIS,
+    Hardware,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma_stack.kernel import running
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma_stack.options import stack
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import (
+    NotInCatalog,
+    SoftwareError,
+    UnsupportedDistribution,
+    rdma_packages,
+    read_software,
+)
+
+LAYER = "rdma"
+SLOWEST_COMMAND_S = 600.0
+"""update-grub probes every disk; openibd waits for every device."""
+REMEDY = "Correct what the lines name, then run again with --tags rdma; nothing else is needed."
+
+
+def decoded(keys: Mapping[str, Any]) -> dict[str, bytes]:
+    """Raises PlanError; the content of a key is in no message."""
+    found = {}
+    for name, text in keys.items():
+        try:
+            found[name] = base64.b64decode(str(text), validate=True)
+        except binascii.Error as error:
+            raise PlanError(f"keys.{name}: not in base64 ({error})") from error
+    return found
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "software": {"type": "dict", "default": {}},
+            "keys": {"type": "dict", "default": {}, "no_log": False},
+            "allow_downgrade": {"type": "bool", "default": False},
+            "change_in_use": {"type": "bool", "default": False},
+            "restart_driver": {"type": "bool", "default": False},
+            "modules": {
+                "type": "list",
+                "elements": "str",
+                "default": ["mlx5_ib", "ib_umad", "rdma_ucm"],
+            },
+            "iommu": {"type": "str", "choices": list(iommu.CHOICES), "default": "pt"},
+            "acs": {"type": "str", "choices": list(acs_part.CHOICES), "default": "disable"},
+            "firmware_minimum": {"type": "str", "default": ""},
+            "rails": {"type": "list", "elements": "dict", "default": []},
+            "gpus": {"type": "list", "elements": "dict", "default": []},
+            "hardware_root": {"type": "path", "default": "/"},
+        },
+        supports_check_mode=True,
+    )
+    given: dict[str, Any] = module.params
+    root = Path(given["hardware_root"])
+    hardware = Hardware(root, simulated=root != THIS)
+    try:
+        node = Node(
+            layer=LAYER,
+            root=THIS,
+            run=partial(run, timeout_s=SLOWEST_COMMAND_S),
+            container=machine.container(),
+            boot_id=machine.boot_id(),
+            check_mode=module.check_mode,
+            rebooted_for=tuple(reboots.recorded(LAYER)),
+        )
+        software = read_software(given["software"])
+        found = distribution()
+        release = software.kernel or running(hardware, node)
+        wanted = rdma_packages(software, found, decoded(given["keys"]), release)
+        with manager_of(found, wanted, LAYER) as manager:
+            it = stack(given, node, software, wanted, manager, hardware, found.family)
+            outcome = settle(it.parts, node)
+    except (
+        PlanError,
+        SoftwareError,
+        NotInCatalog,
+        UnsupportedDistribution,
+        SurveyError,
+        reboots.RecordError,
+    ) as error:
+        module.fail_json(
+            msg=f"rdma: nothing was changed:\n{error}", layer=LAYER, checks=[], simulated=[]
+        )
+    except (PackageError, CommandError, OSError) as error:
+        module.fail_json(msg=f"rdma: {error}", layer=LAYER, checks=[], simulated=[])
+
+    end(
+        module,
+        LAYER,
+        outcome.checks,
+        REMEDY,
+        errors=outcome.errors,
+        changed=outcome.changed,
+        diff=outcome.diff,
+        simulated=it.simulated,
+        source=software.rdma.source,
+        container=node.container,
+        reboot_required=bool(outcome.reasons),
+        reboot_reasons=[asdict(reason) for reason in outcome.reasons],
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,451 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What the RDMA stack finds: each fault by its own check, once, with what to do."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import reboots
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma_stack import (
+    acs,
+    acs_part,
+    iommu,
+    packages,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.rdma_node import DOCA_SET, RdmaNode, found, wrong
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RdmaNode:
+    """An Ubuntu node with DOCA-OFED, rebooted, everything well."""
+    node = RdmaNode("ubuntu", tmp_path)
+    for name in ("plan", "act", "verify"):
+        monkeypatch.setattr(packages.engine, name, getattr(node.store, name))
+    node.install_doca_drivers()
+    node.settle(DOCA_SET)
+    node.reboot()
+    assert wrong(node.settle(DOCA_SET)) == []
+    return node
+
+
+def nic(node: RdmaNode, rail: int) -> Path:
+    return node.sys("bus/pci/devices") / ("0000:11:00.0", "0000:2f:00.0")[rail]
+
+
+def firmware(node: RdmaNode, rail: int, version: str) -> None:
+    (file,) = (nic(node, rail) / "infiniband").glob("*/fw_ver")
+    file.write_text(f"{version}\n")
+
+
+def without_rdma(node: RdmaNode, rail: int) -> None:
+    (device,) = (nic(node, rail) / "infiniband").iterdir()
+    (node.sys("class/infiniband") / device.name).unlink()
+    shutil.rmtree(nic(node, rail) / "infiniband")
+    node.seen = [name for name in ("mlx5_0", "mlx5_1", "mlx5_2") if name != device.name]
+
+
+def infiniband(node: RdmaNode, rail: int) -> None:
+    (file,) = (nic(node, rail) / "infiniband").glob("*/ports/1/link_layer")
+    file.write_text("InfiniBand\n")
+
+
+def another_driver(node: RdmaNode, rail: int) -> None:
+    link = nic(node, rail) / "driver"
+    link.unlink()
+    link.symlink_to("../../../bus/pci/drivers/other")
+
+
+FAULTS: dict[str, tuple[Callable[[RdmaNode], None], str, str, str]] = {
+    "no RDMA device": (
+        lambda node: without_rdma(node, 1),
+        "rdma_device",
+        "rail1",
+        "enable_roce",
+    ),
+    "InfiniBand": (lambda node: infiniband(node, 1), "rdma_device", "rail1", "LINK_TYPE_P1=2"),
+    "another driver": (
+        lambda node: another_driver(node, 0),
+        "rdma_device",
+        "rail0",
+        "not a ConnectX",
+    ),
+    "older firmware": (
+        lambda node: firmware(node, 1, "40.44.1000"),
+        "rdma_firmware",
+        "rail1",
+        "mlxfwmanager -d 0000:2f:00.0",
+    ),
+    "tool missing": (
+        lambda node: node.unable.add("ib_write_bw"),
+        "rdma_tool",
+        "ib_write_bw",
+        "not installed",
+    ),
+    "tool fails": (
+        lambda node: node.answers.update(mlxconfig=(127, "libfoo.so: cannot open")),
+        "rdma_tool",
+        "mlxconfig",
+        "libfoo.so",
+    ),
+    "no RDMA in the kernel": (
+        lambda node: node.answers.update(
+            ibv_devinfo=(255, "Failed to get IB devices list: Function not implemented\n")
+        ),
+        "rdma_devices_seen",
+        "",
+        "ib_uverbs",
+    ),
+    "no provider library": (
+        lambda node: setattr(node, "seen", ["mlx5_0"]),
+        "rdma_devices_seen",
+        "",
+        "ibverbs-providers",
+    ),
+    "ofed_info of another release": (
+        lambda node: node.answers.update(ofed_info=(0, "OFED-internal-24.10-0.7.0:\n")),
+        "rdma_ofed",
+        "",
+        "earlier OFED",
+    ),
+    "mft of CUDA's repository": (
+        lambda node: node.answers.update(
+            {
+                "apt-cache": (
+                    0,
+                    "mft:\n  Version table:\n *** 4.34.0-145 500\n"
+                    "        500 https://example.org/cuda ./ Packages\n"
+                    "        100 /var/lib/dpkg/status\n"
+                    "     4.30.0 500\n        500 file:/srv/doca ./ Packages\n",
+                )
+            }
+        ),
+        "rdma_mft",
+        "",
+        "another source",
+    ),
+    "drivers of the kernel": (
+        lambda node: node.modinfo.update(
+            mlx5_core=("25.10-1.2.8", "25.10-1.2.8-mlx5_core", "kernel/mlx5_core.ko")
+        ),
+        "rdma_driver_origin",
+        "mlx5_core",
+        "dkms status",
+    ),
+    "IOMMU translates a NIC": (
+        lambda node: node.group("0000:2f:00.0", "DMA-FQ"),
+        "iommu_group",
+        "0000:2f:00.0",
+        "something else",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_one_check_with_what_to_do(node: RdmaNode, fault: str) -> None:
+    make, name, subject, told = FAULTS[fault]
+    make(node)
+    for check_mode in (True, False):
+        outcome = node.settle(DOCA_SET, check_mode=check_mode)
+        assert len(wrong(outcome)) == 1, wrong(outcome)
+        check = found(outcome, name)[subject]
+        assert check.status == "failed"
+        assert told in check.reason
+        assert not outcome.changed
+
+
+def test_a_nic_that_is_gone_is_said_once(node: RdmaNode) -> None:
+    rails = [{"interface": "rail7", "rail": 7, "plane": 0, "pci": "0000:99:00.0"}]
+    outcome = node.settle(DOCA_SET, rails=rails)
+    assert len(wrong(outcome)) == 1
+    assert "0000:99:00.0" in found(outcome, "rdma_device")["rail7"].reason
+
+
+def test_firmware_below_the_minimum_fails_on_each_rail_that_has_it(node: RdmaNode) -> None:
+    outcome = node.settle(DOCA_SET, firmware_minimum="40.47.1026")
+    assert {name: each.status for name, each in found(outcome, "rdma_firmware").items()} == {
+        "rail0": "failed",
+        "rail1": "failed",
+    }
+    assert wrong(node.settle(DOCA_SET, firmware_minimum="40.45.1020")) == []
+
+
+@pytest.mark.parametrize("text", ["latest", "40.", "40.47-1"])
+def test_a_minimum_that_is_no_version_is_refused(node: RdmaNode, text: str) -> None:
+    with pytest.raises(PlanError, match="firmware_minimum"):
+        node.settle(DOCA_SET, firmware_minimum=text)
+
+
+def test_a_tool_answers_whatever_its_exit_status(node: RdmaNode) -> None:
+    node.answers["ib_write_bw"] = (1, "Version: 6.06\n")
+    assert wrong(node.settle(DOCA_SET)) == []
+
+
+# Drivers
+
+
+def test_drivers_that_changed_on_disk_wait_for_the_reboot_once(node: RdmaNode) -> None:
+    node.install_doca_drivers("26.01-1.0.0")
+    outcome = node.settle(DOCA_SET)
+    (reason,) = outcome.reasons
+    assert (reason.subject, reason.wanted) == ("RDMA drivers", "mlx5_core 26.01-1.0.0")
+    assert len(wrong(outcome)) == 1
+    assert not node.settle(DOCA_SET).changed
+    node.reboot()
+    assert wrong(node.settle(DOCA_SET)) == []
+    assert reboots.recorded("rdma", node.tree.root) == []
+
+
+def test_a_rebuild_of_one_version_is_seen_by_its_source(node: RdmaNode) -> None:
+    version, _source, path = node.modinfo["mlx5_ib"]
+    node.modinfo["mlx5_ib"] = (version, "REBUILT", path)
+    (reason,) = node.settle(DOCA_SET).reasons
+    assert reason.wanted == "mlx5_ib srcversion REBUILT"
+
+
+def test_a_reboot_that_did_not_bring_the_drivers_is_a_failure(node: RdmaNode) -> None:
+    node.install_doca_drivers("26.01-1.0.0")
+    node.settle(DOCA_SET)
+    node.tree.reboot()
+    check = found(node.settle(DOCA_SET), "rdma_driver_running")[""]
+    assert check.status == "failed"
+    assert "initramfs" in check.reason
+
+
+def test_drivers_are_loaded_again_where_asked_and_nothing_uses_them(node: RdmaNode) -> None:
+    node.install_doca_drivers("26.01-1.0.0")
+    assert node.settle(DOCA_SET, restart_driver=True, check_mode=True).changed
+    assert not node.tree.ran("systemctl", "restart")
+    node.settle(DOCA_SET, restart_driver=True)
+    assert node.tree.ran("systemctl", "restart", "openibd")
+
+
+def test_drivers_in_use_are_not_loaded_again(node: RdmaNode) -> None:
+    node.install_doca_drivers("26.01-1.0.0")
+    node.open_device(77, "xhpl")
+    outcome = node.settle(DOCA_SET, restart_driver=True)
+    assert not node.tree.ran("systemctl", "restart")
+    assert "xhpl (77)" in outcome.errors[0]
+    assert found(outcome, "rdma_driver_running")[""].status == "reboot"
+
+
+def test_a_leftover_of_doca_is_no_inbox_driver(node: RdmaNode) -> None:
+    node.store.packages = {"rdma-core": "50.0-2", "libibverbs1": "50.0-2", "perftest": "24.01.0-1"}
+    outcome = node.settle()
+    names = {line.split()[1] for line in wrong(outcome)}
+    assert names == {"rdma_driver_origin"}
+
+
+# Kernel
+
+
+def test_the_kernel_of_the_set_has_to_run(node: RdmaNode) -> None:
+    node.write("proc/sys/kernel/osrelease", "6.8.0-49-generic\n")
+    assert wrong(node.settle({**DOCA_SET, "kernel": "6.8.0-49-generic"})) == []
+    software = {**DOCA_SET, "kernel": "6.8.0-60-generic"}
+    check = found(node.settle(software), "kernel_release")[""]
+    assert (check.status, check.found) == ("failed", "6.8.0-49-generic")
+    assert "not installed" in check.reason
+    (node.tree.root / "lib/modules/6.8.0-60-generic").mkdir(parents=True)
+    outcome = node.settle(software)
+    assert found(outcome, "kernel_release")[""].status == "reboot"
+    assert [each.wanted for each in outcome.reasons] == ["6.8.0-60-generic"]
+    node.reboot()
+    assert found(node.settle(software), "kernel_release")[""].status == "failed"
+
+
+# IOMMU
+
+
+def test_arguments_follow_the_processor(tmp_path: Path) -> None:
+    cpuinfo = tmp_path / "proc/cpuinfo"
+    cpuinfo.parent.mkdir()
+    table = {
+        "GenuineIntel": {
+            "pt": ["intel_iommu=on", "iommu=pt"],
+            "on": ["intel_iommu=on", "iommu=nopt"],
+            "off": ["intel_iommu=off", "iommu=off"],
+            "": [],
+        },
+        "AuthenticAMD": {
+            "pt": ["iommu=pt"],
+            "on": ["iommu=nopt"],
+            "off": ["amd_iommu=off", "iommu=off"],
+            "": [],
+        },
+    }
+    for vendor, settings in table.items():
+        cpuinfo.write_text(f"processor\t: 0\nvendor_id\t: {vendor}\n")
+        assert {each: iommu.arguments(each, tmp_path) for each in iommu.CHOICES} == settings
+
+
+def test_groups_are_not_asked_for_before_the_reboot(node: RdmaNode) -> None:
+    outcome = node.settle(DOCA_SET, iommu="on")
+    assert found(outcome, "iommu_group") == {}
+    assert {each.subject for each in outcome.reasons} == {
+        "kernel argument iommu",
+        "kernel argument iommu=pt",
+    }
+    node.reboot()
+    failed = found(node.settle(DOCA_SET, iommu="on"), "iommu_group")
+    assert {each.status for each in failed.values()} == {"failed"}
+    for pci in failed:
+        node.group(pci, "DMA-FQ")
+    assert wrong(node.settle(DOCA_SET, iommu="on")) == []
+
+
+def test_off_is_no_group_at_all(node: RdmaNode) -> None:
+    node.settle(DOCA_SET, iommu="off")
+    node.reboot()
+    check = found(node.settle(DOCA_SET, iommu="off"), "iommu_group")[""]
+    assert (check.status, check.found) == ("failed", "4 groups")
+    shutil.rmtree(node.sys("kernel/iommu_groups"))
+    assert wrong(node.settle(DOCA_SET, iommu="off")) == []
+
+
+def test_a_machine_without_iommu_is_told_from_one_that_does_not_use_it(node: RdmaNode) -> None:
+    shutil.rmtree(node.sys("kernel/iommu_groups"))
+    check = found(node.settle(DOCA_SET), "iommu_group")[""]
+    assert check.status == "not_applicable"
+    table = node.sys("firmware/acpi/tables/DMAR")
+    table.parent.mkdir(parents=True)
+    table.write_bytes(b"DMAR")
+    check = found(node.settle(DOCA_SET), "iommu_group")[""]
+    assert check.status == "failed"
+    assert "DMAR" in check.reason
+
+
+# ACS
+
+
+def test_redirection_is_turned_off_below_the_common_bridge_and_no_other_bit(
+    node: RdmaNode,
+) -> None:
+    for bridge in node.bridges():
+        node.configuration(bridge, 0x7F)
+    outcome = node.settle(DOCA_SET)
+    assert wrong(outcome) == []
+    between = set(found(outcome, "acs_redirect"))
+    assert between
+    for bridge in node.bridges():
+        assert node.control(bridge) == (0x7F & ~0x2C if bridge in between else 0x7F)
+    # The root port and what both have in common pass everything on.
+    assert "0000:07:01.0" not in between
+    assert {"0000:10:00.0", "0000:10:01.0"} <= between
+
+
+def test_a_bridge_that_redirects_is_pending_in_check_mode_and_failed_for_verify(
+    node: RdmaNode,
+) -> None:
+    node.configuration("0000:10:00.0", 0x04)
+    outcome = node.settle(DOCA_SET, check_mode=True)
+    assert [line.split()[0] for line in wrong(outcome)] == ["pending"]
+    assert node.control("0000:10:00.0") == 0x04
+    outcome = node.settle(DOCA_SET, acs="verify")
+    assert found(outcome, "acs_redirect")["0000:10:00.0"].status == "failed"
+    assert "BIOS" in found(outcome, "acs_redirect")["0000:10:00.0"].reason
+    assert node.control("0000:10:00.0") == 0x04
+
+
+def test_a_kernel_that_is_locked_down_is_not_written_to_and_the_check_says_why(
+    node: RdmaNode,
+) -> None:
+    (node.sys("kernel/security")).mkdir(parents=True)
+    lockdown = node.sys("kernel/security/lockdown")
+    node.configuration("0000:10:00.0", 0x1D)
+    lockdown.write_text("none [integrity] confidentiality\n")
+    for check_mode in (True, False):
+        outcome = node.settle(DOCA_SET, check_mode=check_mode)
+        assert (outcome.errors, outcome.changed) == ([], False)
+        check = found(outcome, "acs_redirect")["0000:10:00.0"]
+        assert check.status == "failed"
+        assert "locked down" in check.reason
+        assert "pci=disable_acs_redir=0000:10:00.0" in check.reason
+    assert node.control("0000:10:00.0") == 0x1D
+    lockdown.write_text("[none] integrity confidentiality\n")
+    assert wrong(node.settle(DOCA_SET)) == []
+
+
+def test_a_write_that_even_root_may_not_do_says_why(
+    node: RdmaNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_arguments: object) -> int:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(acs.os, "pwrite", refused)
+    node.configuration("0000:10:00.0", 0x1D)
+    (error,) = node.settle(DOCA_SET).errors
+    assert "0000:10:00.0" in error
+    assert "Secure Boot" in error
+    assert "BIOS" in error
+
+
+def test_what_is_not_disabled_any_more_leaves_no_unit(node: RdmaNode) -> None:
+    assert (node.tree.root / acs_part.PROGRAM).exists()
+    node.settle(DOCA_SET, acs="verify")
+    for path in (acs_part.PROGRAM, acs_part.UNIT_FILE, acs_part.ENABLED):
+        assert not (node.tree.root / path).exists()
+        assert not (node.tree.root / path).is_symlink()
+    assert not node.settle(DOCA_SET, acs="verify").changed
+    assert found(node.settle(DOCA_SET, acs="keep"), "acs_redirect") == {}
+
+
+def test_the_program_does_at_boot_what_the_module_did(node: RdmaNode) -> None:
+    program = node.tree.root / acs_part.PROGRAM
+    assert program.stat().st_mode & 0o777 == 0o755
+    node.configuration("0000:10:01.0", 0x1D)
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-IS", str(program), *words, "--root", str(node.hw)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    checked = run("--check")
+    assert checked.returncode == 1
+    assert "0000:10:01.0 ACSCtl 0x001d REDIRECTS" in checked.stdout
+    assert node.control("0000:10:01.0") == 0x1D
+    assert run("--apply").returncode == 0
+    assert node.control("0000:10:01.0") == 0x11
+    assert run().returncode == 0
+    (node.sys("bus/pci/devices") / "0000:10:01.0/config").write_bytes(bytes(64))
+    hidden = run()
+    assert hidden.returncode == 2
+    assert "root" in hidden.stderr
+
+
+def test_the_unit_comes_before_jobs(node: RdmaNode) -> None:
+    unit = node.tree.read(acs_part.UNIT_FILE)
+    assert f"ExecStart=/{acs_part.PROGRAM} --apply" in unit
+    assert re.search(r"^Before=.*slurmd.service", unit, re.M)
+
+
+def test_a_bridge_without_acs_redirects_nothing(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    for size in (256, 4096):
+        config.write_bytes(bytes(size))
+        assert acs.control(config) is None
+
+
+@given(st.binary(min_size=256, max_size=4096))
+def test_no_configuration_space_keeps_the_reader_going_round(data: bytes) -> None:
+    place = acs._register(data, Path("config"))
+    assert place is None or 0x100 <= place <= len(data) - 2
+
+
+# Kernel arguments are those of this layer
+
+
+def test_the_reboot_for_the_iommu_is_recorded_under_this_layer(node: RdmaNode) -> None:
+    node.settle(DOCA_SET, iommu="on")
+    record = json.loads(node.tree.read("var/lib/baremetal-mpi-roce/kernel-arguments.json"))
+    assert set(record["owned"]) == {"rdma"}
+    assert reboots.recorded("os", node.tree.root) == []
