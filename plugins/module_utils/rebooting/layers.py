@@ -1,0 +1,34 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Which role verifies the layer that recorded a reason. playbooks/verify.yml says so, alone.
+
+A record is named after its layer, or after the layer and what of it: `os`, `rails-firmware`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Optional
+
+
+def roles(plays: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Layer -> role, of the plays that run one role in check mode."""
+    found: dict[str, str] = {}
+    for play in plays:
+        named = [_name(role) for role in play.get("roles") or []]
+        tags = play.get("tags") or []
+        if play.get("check_mode") is True and len(named) == 1 and len(tags) == 1:
+            found[str(tags[0])] = named[0]
+    return found
+
+
+def layer_of(record: str, known: Iterable[str]) -> Optional[str]:
+    """The layer that wrote a record, or None when nobody here verifies it."""
+    layers = set(known)
+    if record in layers:
+        return record
+    first = record.partition("-")[0]
+    return first if first in layers else None
+
+
+def _name(role: Any) -> str:
+    return str(role.get("role") or role.get("name")) if isinstance(role, Mapping) else str(role)

@@ -1,0 +1,187 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: cluster_reboot
+short_description: Reboots the hosts that recorded a reason, in batches, none with a job on it
+version_added: "0.1.0"
+author:
+  - Baremetal MPI RoCE founders (@baremetal)
+description:
+  - The steps of the role cluster_reboot, in the order of O(step). The role calls it; by itself it
+    is of little use.
+  - A host is rebooted when a layer recorded a reason in the boot that runs, and for nothing else.
+  - An action plugin of the same name does on the controller what only the controller can do.
+options:
+  step:
+    description:
+      - V(read) says why a host waits for a reboot, what runs on it and when it booted.
+      - V(plan) decides on the controller who is rebooted, in which batch, and who is left and why.
+      - V(turn) sees that exactly the hosts of the next batch play, and that those before came back.
+      - V(reboot) drains the host, reboots it, and waits until it is up in another boot.
+      - V(finish) gives it back to Slurm, and strikes off the reasons that a verification disproved.
+      - V(failed) notes why a host did not come back right.
+      - V(verdict) says what came of each host, and fails those that still wait for a reboot.
+      - V(leave) and V(arrive) are the parts of V(reboot) that run on the host.
+    type: str
+    choices: [read, plan, turn, reboot, finish, failed, verdict, leave, arrive]
+    required: true
+  batch:
+    description: Compute nodes rebooted at once; a number, or a share of those that wait (V(25%)).
+    type: str
+    default: "1"
+  storage:
+    description: Whether storage hosts are rebooted, last, or never.
+    type: str
+    choices: [last, never]
+    default: never
+  wait_s:
+    description: Seconds for which a host's jobs are waited for; 0 leaves a host on which one runs.
+    type: float
+    default: 0
+  min_hours:
+    description: Hours in which no host is rebooted twice; 0 for no limit.
+    type: float
+    default: 12
+  max_per_day:
+    description: Reboots in 24 hours after which a host is refused; 0 for no limit.
+    type: int
+    default: 3
+  timeout_s:
+    description: Seconds within which a host has to be back, from when it leaves for its reboot.
+    type: float
+    default: 1800
+  commands:
+    description: Names of further programs that keep a host from its reboot while they run.
+    type: list
+    elements: str
+    default: []
+  state_directory:
+    description: Directory on the controller for the lock of this cluster.
+    type: path
+  boot_id:
+    description: The boot that ends, or for V(finish) the one that was verified.
+    type: str
+    default: ""
+  reasons:
+    description: Why the host is rebooted.
+    type: list
+    elements: str
+    default: []
+  records:
+    description: Names of the records whose layers were verified.
+    type: list
+    elements: str
+    default: []
+  task:
+    description: Name of the task that failed.
+    type: str
+    default: ""
+  failure:
+    description: What that task said.
+    type: str
+    default: ""
+attributes:
+  check_mode:
+    description: In check mode V(read), V(plan) and V(verdict) are the whole of it.
+    support: full
+  diff_mode:
+    description: A reboot has no diff.
+    support: none
+"""
+
+EXAMPLES = r"""
+- name: Read why this host waits for a reboot, and what runs on it
+  baremetal.mpi_roce.cluster_reboot:
+    step: read
+  register: found
+"""
+
+RETURN = r"""
+found:
+  description: What the host says of itself.
+  returned: by V(read)
+  type: dict
+reboot_plan:
+  description: Batches, hosts that are left, and hosts without a reason.
+  returned: by V(plan)
+  type: dict
+reboot_outcome:
+  description: What came of this host.
+  returned: by V(finish), V(failed) and, for a host that is left at its turn, by V(reboot)
+  type: dict
+layer:
+  description: V(reboot).
+  returned: by V(verdict)
+  type: str
+checks:
+  description: One check, whether this host waits for a reboot.
+  returned: by V(verdict)
+  type: list
+  elements: dict
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rebooting import node
+
+REMOTE = ("read", "leave", "arrive", "finish")
+
+
+def main() -> None:
+    text = {"type": "str", "default": ""}
+    texts = {"type": "list", "elements": "str", "default": []}
+    module = AnsibleModule(
+        argument_spec={
+            "step": {
+                "type": "str",
+                "required": True,
+                "choices": [
+                    *("read", "plan", "turn", "reboot", "finish", "failed", "verdict"),
+                    *("leave", "arrive"),
+                ],
+            },
+            "batch": {"type": "str", "default": "1"},
+            "storage": {"type": "str", "choices": ["last", "never"], "default": "never"},
+            "wait_s": {"type": "float", "default": 0},
+            "min_hours": {"type": "float", "default": 12},
+            "max_per_day": {"type": "int", "default": 3},
+            "timeout_s": {"type": "float", "default": 1800},
+            "commands": texts,
+            "state_directory": {"type": "path"},
+            "boot_id": text,
+            "reasons": texts,
+            "records": texts,
+            "task": text,
+            "failure": text,
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    step = params["step"]
+    if step not in REMOTE:
+        module.fail_json(msg=f"step {step} runs on the controller, in the action plugin")
+    here = node.Here(run=run)
+    try:
+        if step == "read":
+            module.exit_json(changed=False, found=node.read(here, params["commands"]))
+        if module.check_mode:
+            module.exit_json(changed=True)
+        if step == "leave":
+            node.leave(
+                here, params["boot_id"], params["reasons"], params["wait_s"], params["commands"]
+            )
+            module.exit_json(changed=True)
+        if step == "arrive":
+            module.exit_json(changed=False, **node.arrive(here, params["timeout_s"]))
+        done = node.finish(here, params["records"], params["boot_id"])
+        module.exit_json(changed=bool(done["struck"] or done["resumed"]), **done)
+    except node.LeaveError as error:
+        module.fail_json(msg=str(error), refused=True)
+    except (CommandError, OSError, ValueError) as error:
+        module.fail_json(msg=f"{step}: {error}")
+
+
+if __name__ == "__main__":
+    main()

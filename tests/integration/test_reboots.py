@@ -1,0 +1,228 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Rolling reboots of real nodes: in batches, past a job, stopped by one that does not come back.
+
+The nodes are an instance of their own. The layer that asks is `names`, the quickest one to verify;
+the reasons are written as reboots.py writes them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import reboots
+
+from tests.instances import describe
+from tests.nodes import TOP, Nodes, Run
+
+pytestmark = pytest.mark.nodes
+
+MODEL = """\
+plugin: baremetal.mpi_roce.cluster
+name: vnreboots
+management: {subnet: 10.238.0.0/24, interface: mgmt0}
+nodes: {count: 4, name: "node{:02d}", management_first: 10.238.0.11, slots: 1}
+gpus: {count: 1}
+rails: {count: 1, speed_gbps: 10}
+addresses: {pool: 10.138.0.0/16, prefix: 24}
+leaves: {count: 1, management_first: 10.238.0.101, ports: 64}
+launcher: {name: launcher01, management: 10.238.0.10}
+"""
+PLAYBOOK = "playbooks/reboot.yml"
+COMPUTE = ["node01", "node02", "node03", "node04"]
+LAYER = "names"
+RECORD = f"/{reboots.DIRECTORY}/{LAYER}.json"
+WHY = "a test wants it"
+JOB = "hold-the-node"
+DEADLINE_S = 600
+"""For what is polled: never reached, however busy the machine is."""
+OFTEN = ["--extra-vars", "cluster_reboot_min_hours=0 cluster_reboot_max_per_day=0"]
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    folder = tmp_path_factory.mktemp("reboots") / "inventory"
+    nodes = describe(folder, MODEL)
+    variables = folder / "group_vars/all.yml"
+    only = f"virtual_nodes_names: [{', '.join(COMPUTE)}]\n"  # the launcher is not needed
+    variables.write_text(variables.read_text() + only)
+    nodes.state(present=False)
+    nodes.state(present=True)
+    nodes.play("playbooks/names.yml", "--limit=compute")
+    yield nodes
+    if not os.environ.get("KEEP_NODES"):
+        nodes.state(present=False)
+
+
+def boot_id(nodes: Nodes, name: str) -> str:
+    return nodes.on(name).check_output("cat /proc/sys/kernel/random/boot_id").strip()
+
+
+def boot_ids(nodes: Nodes) -> dict[str, str]:
+    return {name: boot_id(nodes, name) for name in COMPUTE}
+
+
+def ask(nodes: Nodes, *names: str, boot: str = "") -> None:
+    """Have hosts wait for a reboot, as a layer does that configured something for the next boot."""
+    for name in names:
+        reason = {"subject": "test", "wanted": "1", "running": "0", "reason": WHY}
+        reasons = [{**reason, "boot_id": boot or boot_id(nodes, name)}]
+        folder, text = RECORD.rpartition("/")[0], json.dumps({"layer": LAYER, "reasons": reasons})
+        nodes.on(name).check_output("mkdir -p %s && echo %s > %s", folder, text, RECORD)
+
+
+def waiting(nodes: Nodes, *names: str) -> list[str]:
+    return [name for name in names or COMPUTE if nodes.on(name).file(RECORD).exists]
+
+
+def reboot(nodes: Nodes, *words: str, limit: str = "compute") -> Run:
+    return nodes.play(PLAYBOOK, f"--limit={limit}", *words, expect=None)
+
+
+def rows(run: Run) -> dict[str, str]:
+    """The table at the end of a run: by host, the whole row."""
+    table = run.output.partition("SUMMARY")[2]
+    return {line.split()[0]: line for line in table.splitlines() if line.startswith("node")}
+
+
+@contextlib.contextmanager
+def in_background(nodes: Nodes, until: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """A run that has begun and said `until`."""
+    process = subprocess.Popen(
+        nodes.command(PLAYBOOK, *words),
+        cwd=TOP,
+        env=nodes.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    said = []
+    for line in process.stdout:
+        said.append(line)
+        if line.startswith(until):
+            break
+    try:
+        yield process
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+    rest = process.stdout.read()
+    assert process.wait() == 0, "".join(said) + rest
+
+
+def poll(condition: Callable[[], bool], what: str) -> None:
+    until = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < until, what
+        time.sleep(0.5)
+
+
+def answers(nodes: Nodes, name: str) -> bool:
+    with contextlib.suppress(OSError):
+        socket.create_connection((nodes.of(name)["ansible_host"], 22), timeout=5).close()
+        return True
+    return False
+
+
+def test_two_batches_with_a_job_on_one_node(nodes: Nodes) -> None:
+    ask(nodes, *COMPUTE)
+    before = boot_ids(nodes)
+    # A script called mpirun, as Intel's is one.
+    nodes.on("node03").check_output(
+        "printf '#!/bin/sh\\nsleep 3600\\n:\\n' >/usr/local/bin/mpirun && "
+        "chmod +x /usr/local/bin/mpirun && "
+        "systemd-run --uid=nobody --unit=%s /usr/local/bin/mpirun",
+        JOB,
+    )
+    pid = nodes.on("node03").check_output("systemctl show -P MainPID %s", JOB)
+    job = f"MPI runs on it: /bin/sh /usr/local/bin/mpirun (pid {pid}, user nobody)"
+
+    shown = reboot(nodes, "--check", "--extra-vars", "cluster_reboot_batch=2")
+    assert "batch 1: reboot node01, node02\nbatch 2: reboot node04\n" in shown.output
+    assert job in rows(shown)["node03"] and f"names: {WHY}" in rows(shown)["node01"]
+    assert boot_ids(nodes) == before and waiting(nodes) == COMPUTE
+    assert shown.total("changed") == 0
+
+    run = reboot(nodes, "--extra-vars", "cluster_reboot_batch=2")
+    table, after = rows(run), boot_ids(nodes)
+    rebooted = ["node01", "node02", "node04"]
+    assert [name for name in COMPUTE if after[name] != before[name]] == rebooted, run.output
+    assert waiting(nodes) == ["node03"] and job in table["node03"]
+    assert all("verified: names" in table[name] for name in rebooted)
+    assert run.rc != 0 and run.hosts_with("failed") == {"node03"}
+    assert run.report["rebooted"]["node01"]["status"] == "verified"
+
+
+def test_a_job_is_waited_for_by_one_run_at_a_time(nodes: Nodes) -> None:
+    wait = ("--limit=node03", "--extra-vars", f"cluster_reboot_wait_s={DEADLINE_S}")
+    with in_background(nodes, "batch 1: reboot node03", *wait):
+        second = reboot(nodes, limit="node03")
+        assert "nothing was rebooted: another run reboots hosts of this cluster" in second.output
+        nodes.on("node03").check_output("systemctl stop %s", JOB)
+    assert waiting(nodes) == []
+
+
+def test_a_node_that_does_not_come_back_stops_the_rest(nodes: Nodes) -> None:
+    """The other one of its batch is seen to its end. node04 is the machine that runs Ansible."""
+    own = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    before = boot_ids(nodes)
+    nodes.on("node04").check_output("echo %s > /run/virtual-node/boot_id", own)
+    ask(nodes, *COMPUTE)
+    for unit in ("ssh.service", "sshd.service", "ssh.socket"):
+        nodes.on("node02").run("systemctl disable %s", unit)
+    # node02 never comes back; the others have all the time that a busy machine takes.
+    limit_s = f"{{{{ 15 if inventory_hostname == 'node02' else {DEADLINE_S} }}}}"
+    limits = {"cluster_reboot_timeout_s": limit_s, "cluster_reboot_batch": 2}
+    run = reboot(nodes, *OFTEN, "--extra-vars", json.dumps(limits))
+    nodes.on("node04").check_output("echo %s > /run/virtual-node/boot_id", before["node04"])
+    table = rows(run)
+    assert "verified: names" in table["node01"], run.output
+    assert "it did not come back within 15 s" in table["node02"]
+    assert "not rebooted: batch 1 did not come back right (node02)" in table["node03"]
+    assert "it is the machine that runs Ansible" in table["node04"]
+    assert {name: boot_id(nodes, name) for name in ("node03", "node04")} == {
+        name: before[name] for name in ("node03", "node04")
+    }
+    assert run.hosts_with("failed") == {"node02", "node03"}
+
+
+def test_a_reboot_that_was_not_seen_to_its_end_is_verified_and_not_done_again(
+    nodes: Nodes,
+) -> None:
+    """As after a run that was killed: the reason is of an earlier boot. node02 is still away."""
+    poll(lambda: not answers(nodes, "node02"), "node02 does not go")
+    ask(nodes, "node03", boot="an-earlier-one")
+    ask(nodes, "node04")
+    before = {name: boot_id(nodes, name) for name in ("node03", "node04")}
+    nodes.on("node03").check_output("cp /etc/hosts /root/hosts && sed -i /node01/d /etc/hosts")
+    run = reboot(nodes, *OFTEN)
+    table = rows(run)
+    assert "FAILED at" in table["node03"] and "/etc/hosts" in table["node03"], run.output
+    assert "not rebooted: batch 1 did not come back right (node03)" in table["node04"]
+    assert "it was not reached" in table["node02"]
+    nodes.on("node03").check_output("cp /root/hosts /etc/hosts")
+
+    # A whole batch that is lost while it is verified ends all plays, and the table is there.
+    lost = {"ansible_port": "{{ 1 if cluster_reboot_rebooted is defined else 22 }}"}
+    run = reboot(nodes, "--extra-vars", json.dumps(lost), limit="node03")
+    assert run.hosts_with("unreachable") == {"node03"} and run.rc != 0
+    assert "lost while its batch ran" in rows(run)["node03"], run.output
+    assert waiting(nodes, "node03") == ["node03"]
+
+    # node04 waits for a reboot, and has had one just now.
+    run = reboot(nodes, limit="node03,node04")
+    table = rows(run)
+    assert "had rebooted, verified: names" in table["node03"], run.output
+    assert "no host is rebooted twice within 12 h" in table["node04"]
+    assert run.hosts_with("failed") == {"node04"} and waiting(nodes, *before) == ["node04"]
+    assert {name: boot_id(nodes, name) for name in before} == before

@@ -1,0 +1,365 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The controller's side of a rolling reboot: whose turn it is, what a lost connection means."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import signal
+import subprocess
+from typing import Any, Optional
+
+import pytest
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible_collections.baremetal.mpi_roce.plugins.action import cluster_reboot as action
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rebooting import (
+    lock,
+    planning,
+    table,
+)
+
+
+class Task:
+    def __init__(self, arguments: dict[str, Any], check_mode: bool) -> None:
+        self.args, self.check_mode = arguments, check_mode
+
+
+class Connection:
+    transport = "ssh"
+
+    def set_option(self, name: str, value: Any) -> None:
+        pass
+
+    def reset(self) -> None:
+        pass
+
+
+class Action(action.ActionModule):  # type: ignore[misc]
+    """Without Ansible's machinery: `boots` are what is seen of the host, look after look."""
+
+    def __init__(
+        self,
+        steps: Optional[dict[str, Any]] = None,
+        boots: tuple[Any, ...] = (),
+        check_mode: bool = False,
+        **arguments: Any,
+    ) -> None:
+        self._task = Task(arguments, check_mode)
+        self._connection = Connection()
+        self._steps = steps or {}
+        self._boots = itertools.chain(boots, itertools.repeat(boots[-1] if boots else ""))
+
+    def _execute_module(self, _name: str, module_args: Any = None, task_vars: Any = None) -> Any:
+        found = self._steps[module_args["step"]]
+        if isinstance(found, list):
+            found = found.pop(0)
+        if callable(found):
+            found = found()
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _low_level_execute_command(self, _command: str, sudoable: bool = True) -> Any:
+        found = next(self._boots)
+        if isinstance(found, Exception):
+            raise found
+        if callable(found):
+            found()
+        return {"rc": 0, "stdout": f"{found}\n", "stderr": ""}
+
+
+LOST = AnsibleConnectionFailure("Connection refused")
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time goes by only while somebody waits."""
+    now = [1000.0]
+    monkeypatch.setattr(action.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(action.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(action.display, "display", lambda *_words: None)
+
+
+def turn(name: str, what: str = planning.REBOOT) -> planning.Turn:
+    return planning.Turn(name, "compute", what, ("os",), ("os",), ("os: x",), "before")
+
+
+def play(*batches: list[str], here: str = "", outcomes: Any = (), left: Any = ()) -> Any:
+    plan = planning.Plan(
+        tuple(
+            planning.Batch(planning.REBOOT, tuple(turn(name) for name in names))
+            for names in batches
+        ),
+        tuple(left),
+        ("idle",),
+    )
+    names = ["idle", *(each.name for each in left), *itertools.chain(*batches)]
+    hostvars: Any = {name: {} for name in names}
+    for name, status in dict(outcomes).items():
+        said = {"host": name, "status": status, "said": status}
+        hostvars[name] = {action.OUTCOME: {"reboot_outcome": said}}
+    batch = next((names for names in batches if here in names), [])
+    return {
+        "inventory_hostname": here,
+        "ansible_play_batch": batch,
+        "ansible_play_hosts": names,
+        "hostvars": hostvars,
+        action.PLAN: {"reboot_plan": {**plan.as_dict(), "check_mode": False}},
+        "cluster_reboot_turn": {"turn": turn(here).__dict__},
+    }
+
+
+# Whose turn it is
+
+
+def test_a_batch_goes_on_after_one_that_came_back_or_was_left():
+    outcomes = {"a": table.VERIFIED, "b": table.LEFT}
+    found = Action()._turn(play(["a", "b"], ["c"], here="c", outcomes=outcomes))
+    assert found["stopped"] is False
+    assert found["roles"] == ["baremetal.mpi_roce.os_baseline"]
+
+
+@pytest.mark.parametrize("outcomes", [{"a": table.VERIFIED, "b": table.FAILED}, {"a": "verified"}])
+def test_a_batch_stops_after_one_that_failed_or_said_nothing(outcomes):
+    assert Action()._turn(play(["a", "b"], ["c"], here="c", outcomes=outcomes))["stopped"] is True
+
+
+@pytest.mark.parametrize("batch", [["a"], ["a", "b", "c"], ["b", "c"]])
+def test_another_batch_than_the_planned_one_is_not_begun(batch):
+    variables = play(["a", "b"], ["c"], here="b")
+    variables["ansible_play_batch"] = batch
+    with pytest.raises(AnsibleActionFail, match="batch 1 was to be a, b"):
+        Action()._turn(variables)
+
+
+# A reboot
+
+
+def test_a_host_is_back_when_its_boot_is_another():
+    arrived = {"boot_id": "after", "system": "running"}
+    steps = {"leave": {"changed": True}, "arrive": arrived}
+    run = Action(steps, ("before", LOST, LOST, "after"), timeout_s=100)
+    found = run._reboot(play(["a"], here="a"))
+    assert found["boot_id"] == "after" and found["seconds"] == 4 and found["changed"]
+
+
+def test_a_connection_lost_on_leaving_is_decided_by_the_boot():
+    steps = {"leave": LOST, "arrive": {"boot_id": "after", "system": "running"}}
+    assert Action(steps, ("after",))._reboot(play(["a"], here="a"))["boot_id"] == "after"
+    found = Action(steps, ("before",), timeout_s=10)._reboot(play(["a"], here="a"))
+    assert found["failed"] and "it answers, and did not reboot" in found["msg"]
+
+
+def test_a_host_that_stays_away_has_failed_with_what_was_said_last():
+    found = Action({"leave": {}}, (LOST,), timeout_s=10)._reboot(play(["a"], here="a"))
+    assert found["failed"] and found["changed"]
+    assert found["msg"] == "it did not come back within 10 s: Connection refused"
+
+
+def test_the_time_to_come_back_begins_when_the_job_has_ended():
+    def leave():
+        action.time.sleep(3000)
+        return {"changed": True}
+
+    steps = {"leave": leave, "arrive": {"boot_id": "after", "system": "running"}}
+    run = Action(steps, ("before", LOST, "after"), wait_s=3600, timeout_s=1800)
+    found = run._reboot(play(["a"], here="a"))
+    assert not found.get("failed") and found["boot_id"] == "after" and found["seconds"] == 2
+
+
+def test_a_connection_that_breaks_while_the_host_boots_is_tried_again():
+    arrived = {"boot_id": "after", "system": "running"}
+    steps = {"leave": {}, "arrive": [LOST, LOST, arrived]}
+    found = Action(steps, ("after",), timeout_s=100)._reboot(play(["a"], here="a"))
+    assert not found.get("failed") and found["boot_id"] == "after"
+    steps = {"leave": {}, "arrive": LOST}
+    found = Action(steps, ("after",), timeout_s=100)._reboot(play(["a"], here="a"))
+    assert found["failed"] and found["msg"] == "Connection refused"
+
+
+# A host that takes the login, and then hangs
+
+
+class Hung:
+    """As a connection to it: a program that does not end, begun once more by what begins it."""
+
+    def __init__(self) -> None:
+        self.begun: list[subprocess.Popen[bytes]] = []
+
+    def __call__(self) -> Any:
+        for _try in range(3):
+            with contextlib.suppress(Exception):  # as the retries of the ssh connection do
+                self.begun.append(subprocess.Popen(["sleep", "30"]))
+                self.begun[-1].wait()
+        raise AssertionError("it was waited for")
+
+    def ended(self) -> bool:
+        return len(self.begun) == 1 and self.begun[0].wait() == -signal.SIGTERM
+
+
+def test_a_host_that_hangs_at_a_look_has_not_come_back(monkeypatch):
+    monkeypatch.setattr(action, "LOOK_S", 0.2)
+    hung = Hung()
+    run = Action({"leave": {}}, (hung, LOST, LOST), timeout_s=2)
+    found = run._reboot(play(["a"], here="a"))
+    assert found["failed"] and "did not come back" in found["msg"] and hung.ended()
+    hung = Hung()
+    assert "no answer within 0.2 s" in Action(boots=(hung,))._boot_id()[1] and hung.ended()
+
+
+@pytest.mark.parametrize("step", ["read", "arrive", "finish"])
+def test_a_host_that_hangs_in_a_step_is_lost(monkeypatch, step):
+    monkeypatch.setattr(action, "STEP_S", 0.2)
+    hung = Hung()
+    done = Action({step: hung})._on_host({}, action.STEP_S, step=step)
+    assert done["failed"] and done["lost"] and "no answer within" in done["msg"] and hung.ended()
+
+
+def test_every_step_on_the_host_is_bounded(monkeypatch):
+    limits: list[float] = []
+
+    @contextlib.contextmanager
+    def bounded(seconds):
+        limits.append(seconds)
+        yield
+
+    monkeypatch.setattr(action.bounded, "bounded", bounded)
+    arrived = {"boot_id": "after", "system": "running"}
+    steps = {"read": LOST, "leave": {}, "arrive": arrived, "finish": LOST}
+    run = Action(steps, ("after",), wait_s=3600, timeout_s=1800)
+    run._read({})
+    run._reboot(play(["a"], here="a"))
+    run._finish({**play(["a"], here="a"), "cluster_reboot_rebooted": arrived})
+    step = action.STEP_S
+    assert limits == [step, 3600 + 2 * step, action.LOOK_S, 1800 + step, step]
+
+
+def test_an_alarm_of_ansible_that_comes_first_stays():
+    def rings(_number, _frame):
+        raise TimeoutError("the task's own")
+
+    former = signal.signal(signal.SIGALRM, rings)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(TimeoutError), action.bounded.bounded(3600):
+            subprocess.run(["sleep", "30"], check=False)
+        signal.setitimer(signal.ITIMER_REAL, 3600)
+        with pytest.raises(action.bounded.NoAnswerError), action.bounded.bounded(0.1):
+            subprocess.run(["sleep", "30"], check=False)
+        assert 3000 < signal.getitimer(signal.ITIMER_REAL)[0] < 3600
+        assert signal.getsignal(signal.SIGALRM) is rings
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, former)
+
+
+def test_a_host_that_reboots_again_by_itself_has_failed():
+    steps = {"leave": {}, "arrive": {"boot_id": "third", "system": "running"}}
+    assert "again by itself" in Action(steps, ("after",))._reboot(play(["a"], here="a"))["msg"]
+
+
+def test_a_host_that_refuses_at_its_turn_is_left():
+    steps = {"leave": {"failed": True, "refused": True, "msg": "MPI runs on it"}}
+    found = Action(steps)._reboot(play(["a"], here="a"))
+    assert not found.get("failed") and found["left"]
+    assert found["reboot_outcome"]["status"] == table.LEFT
+    done = Action()._finish({**play(["a"], here="a"), "cluster_reboot_rebooted": found})
+    assert done["reboot_outcome"] == found["reboot_outcome"]
+
+
+def test_a_host_that_asks_again_right_away_has_failed():
+    steps = {"finish": {"changed": True, "left": {"os": ["still"]}}}
+    rebooted = {"boot_id": "after", "changed": True}
+    found = Action(steps)._finish(
+        {**play(["a"], here="a"), "cluster_reboot_rebooted": rebooted},
+    )
+    assert found["failed"] and "asks for a reboot again right after one" in found["msg"]
+
+
+# Reading and planning
+
+
+def test_a_host_that_is_not_reached_is_no_reason_to_stop():
+    assert Action({"read": LOST})._read({})["found"]["lost"] == "Connection refused"
+
+
+def test_the_plan_is_of_every_host_and_has_the_lock(tmp_path, monkeypatch):
+    names = ["node01", "node02", "storage01", "login01"]
+    found = {
+        "boot_id": "now",
+        "machine_id": "",
+        "host_name": "x",
+        "reasons": {"os": [{"subject": "x", "reason": "why", "boot_id": "now"}]},
+        "boots": [0.0],
+        "now": 100.0,
+        "processes": [],
+        "slurm": None,
+        "problems": [],
+    }
+    variables = {
+        "ansible_play_hosts_all": names,
+        "groups": {"compute": names[:2], "storage": ["storage01"], "launcher": ["login01"]},
+        "hostvars": {name: {action.FOUND: {"found": dict(found)}} for name in names},
+    }
+    variables["hostvars"]["node02"] = {}  # it dropped out of the play
+    arguments = {"state_directory": str(tmp_path / "state"), "batch": "50%"}
+    shown = Action(check_mode=True, **arguments)._plan(variables)
+    assert shown["hosts"] == [] and not (tmp_path / "state").exists()
+    done = Action(**arguments)._plan(variables)
+    assert (done["hosts"], done["sizes"]) == (["node01", "login01"], [1, 1])
+    assert [left["name"] for left in done["reboot_plan"]["left"]] == ["node02", "storage01"]
+
+    monkeypatch.setattr(lock, "started", lambda pid, root: "1")
+    (tmp_path / "state" / lock.NAME).write_text('[1, "1"]')
+    with pytest.raises(AnsibleActionFail, match="nothing was rebooted: another run"):
+        Action(**arguments)._plan(variables)
+
+
+# What is said of each at the end
+
+
+def verdict(here: str, **more: Any) -> dict[str, Any]:
+    left = [
+        planning.Left("busy", "MPI runs on it", ("os: x",)),
+        planning.Left("disk", "it is storage", ("os: x",), policy=True),
+        planning.Left("gone", "it was not reached"),
+    ]
+    outcomes = {"a": table.VERIFIED, "b": table.FAILED}
+    variables = play(["a"], ["b"], ["c"], here=here, outcomes=outcomes, left=left)
+    variables[action.PLAN]["reboot_plan"].update(more)
+    return Action()._verdict(variables)
+
+
+@pytest.mark.parametrize(
+    ("host", "fails", "status"),
+    [
+        ("idle", False, "ok"),
+        ("a", False, "ok"),
+        ("b", True, "failed"),
+        ("c", True, "failed"),
+        ("busy", True, "failed"),
+        ("disk", False, "reboot"),
+        ("gone", True, "failed"),
+    ],
+)
+def test_who_still_waits_for_a_reboot_fails(host, fails, status):
+    found = verdict(host)
+    assert bool(found.get("failed")) is fails
+    assert found["checks"][0]["status"] == status
+
+
+def test_the_table_is_shown_once_where_no_callback_does(monkeypatch):
+    said: list[str] = []
+    monkeypatch.setattr(action.display, "display", said.append)
+    monkeypatch.setattr(action.C, "CALLBACKS_ENABLED", [])
+    for host in ("idle", "a", "b", "c", "busy", "disk", "gone"):
+        verdict(host)
+    assert sum(line.startswith("host ") for line in said) == 1 and len(said) == 1 + 6
+    monkeypatch.setattr(action.C, "CALLBACKS_ENABLED", [action.SUMMARY])
+    verdict("idle")
+    assert len(said) == 1 + 6
+
+
+@pytest.mark.parametrize(("host", "fails"), [("a", False), ("busy", False), ("gone", True)])
+def test_a_plan_fails_only_where_nothing_is_known(host, fails):
+    assert bool(verdict(host, check_mode=True).get("failed")) is fails

@@ -1,0 +1,514 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What a node says of itself, how it leaves for its reboot, and what is struck off afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import checks, reboots
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Result
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rebooting import (
+    busy,
+    history,
+    lock,
+    node,
+    slurm,
+)
+
+BOOT, BEFORE = "1" * 8 + "-0000-0000-0000-" + "1" * 12, "boot-before"
+ME = pwd.getpwuid(os.getuid()).pw_name
+NOW = 2_000_000.0
+# Recorded: scontrol of Slurm 23.11, one line a node; the middle of it is left out.
+SHOWN = (
+    "NodeName=node01 Arch=x86_64 CoresPerSocket=56 CPUAlloc=0 RealMemory=2000000 Sockets=2 "
+    "State={state} ThreadsPerCore=2 Owner=N/A MCS_label=N/A Partitions=gpu "
+    "BootTime=2026-01-05T10:00:00 SlurmdStartTime=2026-01-05T10:01:00 CfgTRES=cpu=224 AllocTRES= "
+    "CurrentWatts=0 AveWatts=0{reason}\n"
+)
+
+
+def process(
+    root: Path, pid: int, comm: str, *argv: str, state: str = "S", **environment: str
+) -> None:
+    folder = root / f"proc/{pid}"
+    folder.mkdir(parents=True)
+    (folder / "comm").write_text(f"{comm[:15]}\n")
+    (folder / "cmdline").write_text("".join(f"{word}\0" for word in argv))
+    (folder / "environ").write_text("".join(f"{k}={v}\0" for k, v in environment.items()))
+    start = "0 " * 18 + "400"
+    (folder / "stat").write_text(f"{pid} ({comm}) {state} {start} 0\n")
+
+
+# MPI processes
+
+
+def test_no_process_of_mpi_is_missed_and_no_other_is_taken_for_one(tmp_path):
+    process(tmp_path, 10, "orted", "/opt/bin/orted", "-mca", "ess", "env")
+    process(tmp_path, 11, "mpirun", "/bin/sh", "/opt/intel/mpirun", "-np", "4")
+    process(tmp_path, 12, "python3", "/usr/bin/python3", "/usr/bin/mpiexec")
+    process(tmp_path, 13, "solver", "./solver", "in.dat", OMPI_COMM_WORLD_RANK="3")
+    process(tmp_path, 14, "bash", "bash", SLURM_JOB_ID="77")
+    process(tmp_path, 15, "hydra_pmi_proxy", "/x/hydra_pmi_proxy")
+    process(tmp_path, 16, "hydra_bstrap_proxy", "/x/hydra_bstrap_proxy")
+    process(tmp_path, 17, "slurmstepd", "slurmstepd: [77.0]")
+    process(tmp_path, 18, "python3", "python3", "-u", "-W", "ignore", "/opt/x/mpirun")
+    process(tmp_path, 20, "bash", "-bash", OMPI_MCA_btl="tcp", UCX_TLS="rc")
+    process(tmp_path, 21, "vi", "vi", "mpirun")
+    process(tmp_path, 22, "orted", state="Z")
+    process(tmp_path, 23, "kworker/0:1")
+    process(tmp_path, 25, "bash", "bash", "watch.sh", "mpirun")
+    process(tmp_path, 26, "python3", "python3", "-m", "pydoc", "mpirun")
+    process(tmp_path, 27, "python3", "python3", "-")
+    process(tmp_path, 28, "mpirun_status", "/usr/bin/mpirun_status")
+    (tmp_path / "proc/24").mkdir()  # ended while it was looked at
+    (tmp_path / "proc/sys").mkdir()
+    found = busy.processes(tmp_path)
+    assert [each.pid for each in found] == [10, 11, 12, 13, 14, 15, 16, 17, 18]
+    assert found[0].text() == f"/opt/bin/orted -mca ess env (pid 10, user {ME})"
+    assert found[3].why == "has OMPI_COMM_WORLD_RANK in its environment"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("mpirun.openmpi", "mpiexec.openmpi", "mpirun.mpich", "mpiexec.mpich", "mpiexec.hydra"),
+        *("mpirun_rsh", "mpispawn"),
+    ],
+)
+def test_a_launcher_is_known_with_the_suffix_of_its_implementation(tmp_path, name):
+    process(tmp_path, 10, name, f"/usr/bin/{name}", "a.out")
+    process(tmp_path, 11, name, "renamed")
+    process(tmp_path, 12, "python3", "/usr/bin/python3", "-u", f"/usr/bin/{name}")
+    assert [each.pid for each in busy.processes(tmp_path)] == [10, 11, 12]
+
+
+@pytest.mark.parametrize("name", ["MV2_COMM_WORLD_RANK", "MVP_COMM_WORLD_RANK", "MPIRUN_RANK"])
+def test_a_rank_of_mvapich_is_known(tmp_path, name):
+    process(tmp_path, 10, "a.out", "./a.out", **{name: "0"})
+    assert [each.pid for each in busy.processes(tmp_path)] == [10]
+
+
+def test_further_names_are_a_sites_own(tmp_path):
+    process(tmp_path, 10, "trainer", "/opt/trainer")
+    assert busy.processes(tmp_path) == []
+    assert [each.pid for each in busy.processes(tmp_path, ["trainer"])] == [10]
+
+
+def test_long_commands_and_many_processes_are_cut(tmp_path):
+    for pid in range(100, 108):
+        process(tmp_path, pid, "orted", "orted", "x" * 300)
+    told = busy.told(busy.processes(tmp_path))
+    assert told.endswith("and 3 more") and len(told) < 700
+
+
+# Slurm
+
+
+@pytest.mark.parametrize(
+    ("state", "busy_", "drained"),
+    [
+        ("IDLE", False, False),
+        ("IDLE+DRAIN", False, True),
+        ("MIXED+DRAIN", True, True),
+        ("ALLOCATED", True, False),
+        ("IDLE+COMPLETING+DRAIN", True, True),
+        ("DOWN*+DRAIN", False, True),
+        ("IDLE*", False, False),
+        ("UNKNOWN", True, False),
+    ],
+)
+def test_the_states_of_slurm(state, busy_, drained):
+    found = slurm.parse("node01", SHOWN.format(state=state, reason=""))
+    assert (found.busy, found.drained, found.ours) == (busy_, drained, False)
+
+
+@pytest.mark.parametrize(
+    ("reason", "ours"),
+    [(f"{slurm.REASON}: os", True), ("bad DIMM", False)],
+)
+def test_who_drained_is_told_by_the_reason(reason, ours):
+    text = SHOWN.format(state="IDLE+DRAIN", reason=f" Reason={reason} [root@2026-01-05T10:00:00]")
+    found = slurm.parse("node01", text)
+    assert found.reason == reason and found.ours is ours
+    back = slurm.parse("node01", text.replace("+DRAIN", ""))
+    assert not back.ours, "somebody has resumed it"
+
+
+def test_a_node_that_slurm_calls_otherwise_is_found_by_its_host():
+    def scontrol(argv, *, check=True, stdin=None):
+        if argv[-1] == "node01":
+            return Result(tuple(argv), 1, "", "Node node01 not found")
+        lines = [
+            f"NodeName=gpu-{number} NodeHostName=node{number:02d} State={state} Reason=x y [a@b]\n"
+            for number, state in ((1, "IDLE+DRAIN"), (2, "IDLE"))
+        ]
+        return Result(tuple(argv), 0, "".join(lines), "")
+
+    assert slurm.read(scontrol, "node01", "scontrol") == slurm.Node("gpu-1", "IDLE+DRAIN", "x y")
+
+
+GONE = "slurm_load_node error: Unable to contact slurm controller (connect failure)"
+
+
+@pytest.mark.parametrize(("rc", "stdout", "stderr"), [(1, "", GONE), (0, "", GONE), (0, "", "")])
+def test_a_controller_that_goes_in_between_is_an_error(rc, stdout, stderr):
+    """Not a host without Slurm: that one would be rebooted undrained."""
+
+    def scontrol(argv, *, check=True, stdin=None):
+        if argv[-1] == "node01":
+            return Result(tuple(argv), 1, "", "Node node01 not found")
+        return Result(tuple(argv), rc, stdout, stderr)
+
+    with pytest.raises(slurm.SlurmError, match="scontrol show node: exit status"):
+        slurm.read(scontrol, "node01", "scontrol")
+
+
+@pytest.mark.parametrize(
+    "said", ["scontrol: error: slurm.conf: not found", "resolve: host node01 not found"]
+)
+def test_another_thing_that_is_not_found_is_an_error(said):
+    def scontrol(argv, *, check=True, stdin=None):
+        return Result(tuple(argv), 1, "", said)
+
+    with pytest.raises(slurm.SlurmError, match="not found"):
+        slurm.read(scontrol, "node01", "scontrol")
+
+
+def test_a_cluster_without_nodes_has_not_this_one():
+    def scontrol(argv, *, check=True, stdin=None):
+        said = "Node node01 not found" if argv[-1] == "node01" else "No nodes in the system"
+        return Result(tuple(argv), 0, f"{said}\n", "")
+
+    assert slurm.read(scontrol, "node01", "scontrol") is None
+
+
+def test_what_slurm_does_not_say_is_an_error():
+    with pytest.raises(slurm.SlurmError, match="no State="):
+        slurm.parse("node01", "slurm is not itself today\n")
+
+
+# History and guard
+
+
+JOURNAL = """\
+ -1 6f9ab4a1f2c14b1d9d8f3b4f0a1b2c3d Mon 2026-01-05 10:00:00 UTC—Mon 2026-01-05 11:00:00 UTC
+  0 0a1b2c3d6f9ab4a1f2c14b1d9d8f3b4f Mon 2026-01-05 11:05:00 UTC—Mon 2026-01-05 12:00:00 UTC
+"""
+TABLE = """\
+IDX BOOT ID                          FIRST ENTRY                 LAST ENTRY
+ -1 6f9ab4a1f2c14b1d9d8f3b4f0a1b2c3d Mon 2026-01-05 10:00:00 UTC Mon 2026-01-05 11:00:00 UTC
+  0 0a1b2c3d6f9ab4a1f2c14b1d9d8f3b4f Mon 2026-01-05 11:05:00 UTC Mon 2026-01-05 12:00:00 UTC
+"""
+LAST = """\
+reboot   system boot  6.8.0-49-generic 2026-01-05T11:05:12+00:00   still running
+reboot   system boot  6.8.0-49-generic 2026-01-05T12:00:05+02:00 - 2026-01-05T13:00:00+02:00
+
+wtmp begins 2026-01-05T09:00:00+00:00
+"""
+
+
+@pytest.mark.parametrize("text", [JOURNAL, TABLE])
+def test_the_journals_boots(text):
+    found = history.journal(text)
+    assert list(found) == [
+        "6f9ab4a1-f2c1-4b1d-9d8f-3b4f0a1b2c3d",
+        "0a1b2c3d-6f9a-b4a1-f2c1-4b1d9d8f3b4f",
+    ]
+    assert [int(when) for when in found.values()] == [1767607200, 1767611100]
+
+
+def test_a_boot_that_two_remember_is_one():
+    known = {key: [when] for key, when in history.journal(JOURNAL).items()}
+    assert len(history.boots(known, history.wtmp(LAST))) == 2
+    assert len(history.boots({}, history.wtmp(LAST))) == 2
+
+
+@dataclass
+class Sources:
+    """The journal and wtmp: their dates are those of the clock before it was set."""
+
+    journal: str = ""
+    wtmp: list[float] = field(default_factory=list)
+
+    def __call__(self, argv, *, check=True, stdin=None):
+        lines = [
+            f"reboot   system boot  6.8.0 {datetime.fromtimestamp(when, timezone.utc).isoformat()}"
+            for when in self.wtmp
+        ]
+        said = "\n".join(lines) if argv[0] == "last" else self.journal
+        return Result(tuple(argv), 0, said, "")
+
+
+@pytest.mark.parametrize("step_h", [-2, 0, 2])
+def test_a_clock_that_was_set_after_boot_makes_no_second_boot(root, step_h):
+    """The first boot ever, and then one reboot of ours, with a clock that is wrong each time."""
+    began = history.began(root)
+    sources = Sources(wtmp=[began + step_h * 3600])
+    assert len(history.read(sources, BOOT, None, root)) == 1
+
+    (root / "run/systemd/container").unlink()
+    node._note(node.Here(run=sources, root=root, uid=os.getuid(), gid=os.getgid()), BOOT)
+    (root / "proc/stat").write_text(f"btime {int(NOW) + 5000}\n")
+    sources.wtmp.insert(0, history.began(root) + step_h * 3600)
+    found = history.read(sources, "boot-after", None, root)
+    assert found == [pytest.approx(began, abs=2), history.began(root)]
+    assert history.too_often(found, NOW + 5060, 12, 3).startswith("it rebooted 1 min ago")
+
+
+def test_the_journals_date_of_this_boot_is_not_another_boot(root):
+    when = datetime.fromtimestamp(history.began(root) + 7200, timezone.utc)
+    line = f" 0 {BOOT.replace('-', '')} {when:%a %Y-%m-%d %H:%M:%S} UTC {when:%a %Y} UTC\n"
+    assert len(history.read(Sources(line), BOOT, None, root)) == 1
+
+
+def test_the_date_in_the_record_goes_before_the_journals(root):
+    """The record's is of a clock that was set, the journal's of one that was not."""
+    former = BOOT.replace("1", "2")
+    me = {"root": root, "uid": os.getuid(), "gid": os.getgid()}
+    history.record(former, [NOW - 9000], NOW, **me).apply()
+    when = datetime.fromtimestamp(NOW - 9000 + 3600, timezone.utc)
+    line = f" -1 {former.replace('-', '')} {when:%a %Y-%m-%d %H:%M:%S} UTC {when:%a %Y} UTC\n"
+    found = history.read(Sources(line, [NOW, NOW - 9000 + 3600]), BOOT, None, root)
+    assert found == [NOW - 9000, history.began(root)]
+
+
+def test_no_boot_began_after_the_one_that_runs():
+    found = history.boots({"now": [NOW], "before": [NOW - 9999]}, [NOW + 99999], "now")
+    assert found == [NOW - 9999, NOW, NOW]
+    assert "0 min ago" in history.too_often(found, NOW - 60, 12, 3)
+
+
+@pytest.mark.parametrize(
+    ("ago_h", "refused"),
+    [
+        ([], ""),
+        ([1], ""),  # the first boot that anybody remembers is no reboot
+        ([100, 13], ""),
+        ([100, 11], "twice within 12 h"),
+        ([100, 23, 20, 13], "3 times in 24 h"),
+        ([100, 25, 20, 13], ""),
+    ],
+)
+def test_the_guard(ago_h, refused):
+    said = history.too_often([NOW - hours * 3600 for hours in ago_h], NOW, 12, 3)
+    assert refused in said if refused else said == ""
+
+
+def test_no_limit_is_no_limit():
+    assert history.too_often([NOW - 9, NOW - 8, NOW - 7, NOW - 6, NOW - 5], NOW, 0, 0) == ""
+
+
+def test_the_record_forgets_what_is_old_and_says_when_it_is_broken(tmp_path):
+    me = {"root": tmp_path, "uid": os.getuid(), "gid": os.getgid()}
+    history.record("old", [NOW - 8 * 86400], NOW - 8 * 86400, **me).apply()
+    history.record("new", [NOW - 60, NOW + 7200], NOW, **me).apply()
+    assert history.own(tmp_path) == {"new": [NOW - 60, NOW + 7200]}
+    (tmp_path / history.RECORD).write_text('{"boots": [{"boot_id": "a", "began": 7}]}')
+    assert history.own(tmp_path) == {"a": [7.0]}
+    (tmp_path / history.RECORD).write_text("[]")
+    with pytest.raises(history.HistoryError, match="remove it"):
+        history.own(tmp_path)
+
+
+# The steps on the node
+
+
+@dataclass
+class Programs:
+    """Slurm and systemd, as far as they are asked here."""
+
+    state: str = ""
+    reason: str = ""
+    said: list[str] = field(default_factory=list)
+    systems: list[str] = field(default_factory=lambda: ["running"])
+    broken: str = ""
+
+    def __call__(self, argv, *, check=True, stdin=None):
+        line = " ".join(argv)
+        self.said.append(line)
+        if "show node" in line:
+            if self.broken and not ("not found" in self.broken and argv[-1] == "node"):
+                return Result(tuple(argv), 1, "", self.broken)
+            why = f" Reason={self.reason} [root@2026-01-05T10:00:00]" if self.reason else ""
+            return Result(tuple(argv), 0, SHOWN.format(state=self.state, reason=why), "")
+        if "state=drain" in line:
+            self.state += "+DRAIN"
+            self.reason = argv[-1].partition("=")[2]
+        if "state=resume" in line:
+            self.state, self.reason = self.state.partition("+")[0], ""
+        if "is-system-running" in line:
+            return Result(tuple(argv), 1, self.systems.pop(0) + "\n", "")
+        return Result(tuple(argv), 0, "", "")
+
+    def did(self, word: str) -> bool:
+        return any(word in line for line in self.said)
+
+
+@pytest.fixture
+def root(tmp_path):
+    for path, text in {
+        "proc/sys/kernel/random/boot_id": f"{BOOT}\n",
+        "proc/stat": f"cpu 1 2\nbtime {int(NOW) - 5000}\n",
+        "etc/machine-id": "abc\n",
+        "run/systemd/container": "podman\n",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    process(tmp_path, 1, "systemd", "/sbin/init")
+    asks(tmp_path, "os", BOOT)
+    return tmp_path
+
+
+def asks(root: Path, record: str, boot_id: str) -> None:
+    me = {"root": root, "uid": os.getuid(), "gid": os.getgid()}
+    reboots.plan(record, [reboots.Reason("x", "1", "0", "why")], boot_id, **me).apply()
+
+
+def here(root: Path, programs: Programs, slurm_there: bool = True) -> node.Here:
+    clock = iter(range(int(NOW), int(NOW) + 10_000))
+    return node.Here(
+        run=programs,
+        root=root,
+        uid=os.getuid(),
+        gid=os.getgid(),
+        find=lambda name: name if slurm_there else None,
+        sleep=lambda seconds: None,
+        clock=lambda: float(next(clock)),
+        name="node01.example",
+    )
+
+
+def test_a_node_says_everything_at_once_and_nothing_changes(root):
+    process(root, 50, "orted", "orted")
+    before = sorted(root.rglob("*"))
+    found = node.read(here(root, Programs("IDLE")))
+    assert sorted(root.rglob("*")) == before
+    assert found["reasons"]["os"][0]["boot_id"] == BOOT
+    assert found["boots"] == [pytest.approx(NOW - 5000 + 4, abs=300)]
+    assert found["processes"][0]["pid"] == 50
+    assert found["slurm"]["state"] == "IDLE" and found["problems"] == []
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_what_cannot_be_read_is_said(root):
+    (root / reboots.DIRECTORY / "os.json").write_text("{")
+    (root / history.RECORD).write_text("{")
+    found = node.read(here(root, Programs(broken="Unable to contact slurm controller")))
+    told = "\n".join(found["problems"])
+    assert "os.json: not a record" in told and "reboots.json: not a record" in told
+    assert "Unable to contact slurm controller" in told
+
+
+def test_a_host_that_slurm_does_not_know_is_without_slurm(root):
+    found = node.read(here(root, Programs(broken="Node node01 not found")))
+    assert found["slurm"] is None and found["problems"] == []
+
+
+def test_it_drains_looks_again_notes_the_boot_and_reboots(root):
+    programs = Programs("IDLE")
+    node.leave(here(root, programs), BOOT, ["os: iommu=pt"], 0)
+    assert programs.state == "IDLE+DRAIN" and programs.reason.startswith(slurm.REASON)
+    assert programs.said[-1].endswith("systemctl reboot")
+    assert list(history.own(root)) == [BOOT]
+
+
+@pytest.mark.parametrize("state", ["IDLE", f"IDLE+DRAIN ({slurm.REASON})"])
+def test_a_job_that_does_not_end_keeps_the_host_and_gives_it_back(root, state):
+    process(root, 50, "orted", "orted")
+    state, _, reason = state.partition(" ")
+    programs = Programs(state, reason.strip("()"))
+    with pytest.raises(node.LeaveError, match="MPI runs on it: orted"):
+        node.leave(here(root, programs), BOOT, ["os"], 5)
+    assert programs.state == "IDLE" and not programs.did("systemctl reboot")
+    assert history.own(root) == {}
+
+
+def test_a_drain_of_somebody_else_is_theirs(root):
+    programs = Programs("IDLE+DRAIN", "bad DIMM")
+    node.leave(here(root, programs), BOOT, ["os"], 0)
+    assert not programs.did("state=drain") and programs.did("systemctl reboot")
+    done = node.finish(here(root, programs), ["os"], BOOT)
+    assert not done["resumed"] and programs.state == "IDLE+DRAIN"
+
+
+def test_it_waits_for_the_jobs_of_slurm(root):
+    programs = Programs("ALLOCATED")
+    with pytest.raises(node.LeaveError, match="Slurm has it as ALLOCATED"):
+        node.leave(here(root, programs), BOOT, ["os"], 5)
+    assert programs.state == "ALLOCATED" and not programs.did("systemctl reboot")
+
+
+def test_it_does_not_reboot_for_what_is_gone(root):
+    programs = Programs("IDLE")
+    with pytest.raises(node.LeaveError, match="since the plan"):
+        node.leave(here(root, programs), BEFORE, ["os"], 0)
+    (root / reboots.DIRECTORY / "os.json").unlink()
+    with pytest.raises(node.LeaveError, match="are gone"):
+        node.leave(here(root, programs), BOOT, ["os"], 0)
+    assert not programs.did("systemctl reboot") and not programs.did("state=drain")
+
+
+def test_two_runs_do_not_leave_at_once(root):
+    programs = Programs("IDLE")
+    with node._alone(here(root, programs)), pytest.raises(node.LeaveError, match="another run"):
+        node.leave(here(root, programs), BOOT, ["os"], 0)
+    assert not programs.did("systemctl reboot")
+
+
+def test_it_arrives_when_the_system_is_up(root):
+    programs = Programs("", systems=["initializing", "starting", "degraded"])
+    assert node.arrive(here(root, programs), 60) == {"boot_id": BOOT, "system": "degraded"}
+
+
+def test_reasons_are_struck_off_and_slurm_has_its_node_again(root):
+    asks(root, "rails", BEFORE)
+    (root / reboots.DIRECTORY / "os.json").unlink()
+    asks(root, "os", BEFORE)
+    programs = Programs("IDLE+DRAIN", slurm.REASON)
+    done = node.finish(here(root, programs), ["os", "rails"], BOOT)
+    assert done == {"resumed": True, "struck": ["os", "rails"], "left": {}}
+    assert reboots.required(root) == {} and programs.state == "IDLE"
+
+
+def test_a_reason_of_this_boot_is_not_struck_off(root):
+    done = node.finish(here(root, Programs("IDLE")), ["os"], BOOT)
+    assert done["left"] == {"os": ["why"]} and done["struck"] == []
+
+
+def test_a_node_that_slurm_does_not_take_back_keeps_its_reasons(root):
+    with pytest.raises(node.LeaveError, match="does not take it back"):
+        node.finish(here(root, Programs(broken="Unable to contact")), ["os"], BOOT)
+    assert reboots.required(root)
+
+
+def test_what_waits_for_a_reboot_right_after_one_has_failed(monkeypatch):
+    monkeypatch.setenv(checks.REBOOTED, "1")
+    assert checks.Check("x", 1, 0, checks.REBOOT).status == checks.FAILED
+    monkeypatch.delenv(checks.REBOOTED)
+    assert checks.Check("x", 1, 0, checks.REBOOT).status == checks.REBOOT
+
+
+# The lock on the controller
+
+
+def test_the_lock_is_of_a_process_that_lives(tmp_path):
+    process(tmp_path, 70, "ansible", "ansible-playbook")
+    process(tmp_path, 71, "ansible", "ansible-playbook")
+    state = tmp_path / "state"
+    lock.take(state, 70, tmp_path)
+    lock.take(state, 70, tmp_path)
+    with pytest.raises(lock.LockedError, match="process 70"):
+        lock.take(state, 71, tmp_path)
+    stat = tmp_path / "proc/70/stat"
+    stat.write_text(stat.read_text().replace(" 400 ", " 900 "))  # another, of the same id
+    lock.take(state, 71, tmp_path)
+    (tmp_path / "proc/71/stat").unlink()  # killed
+    lock.take(state, 70, tmp_path)
+    (state / lock.NAME).write_text("[7")  # killed while it wrote
+    lock.take(state, 70, tmp_path)
