@@ -1,0 +1,137 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The archive that makes a virtual node a B300 node as far as files can: one for each family.
+
+It holds the repositories, the states of the GPUs, and tools of the system that a stand-in has to
+stand in front of. `prepare.yml` unpacks it and runs the script `begin` in it.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+
+from tests.hardware import gpu_states
+from tests.hardware.trees import scratch
+from tools.record_hardware import Directory, build
+
+from .table import tool
+from .versions import FIRST, KERNELS
+
+HOME = "var/lib/gpu-stand-in"
+CONTENT = Path(__file__).parent / "content"
+SIMULATED = f"{gpu_states.PRODUCT} (simulated)"
+LEFT_OUT = ("no-gpudirect", "mismatch", "not-loaded", "fabric-manager-stopped", "persistence-off")
+"""States that come about by themselves on a node: by an upgrade, by a service that is stopped."""
+IN_FRONT = ("modinfo", "modprobe", "mokutil", "update-initramfs", "dracut")
+"""Programs of the system that a stand-in answers instead of, for what is the stand-ins'."""
+
+BOOT_UNIT = """\
+[Unit]
+Description=Load the kernel modules of a simulated GPU node (stand-in for tests)
+After=virtual-node.service
+Before=nvidia-persistenced.service nvidia-fabricmanager.service nvidia-dcgm.service
+Before=ssh.service sshd.service
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/usr/local/sbin/gpu-stand-in boot
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+BEGIN = {
+    "ubuntu": """\
+#!/bin/sh
+# Once on a node of tests: its distribution's packages, its state, and what a boot does.
+set -eu
+ln -sfn /srv/stand-ins/{edition} /srv/stand-ins/now
+cat >/etc/apt/sources.list.d/stand-in-distribution.list <<END
+deb [signed-by=/srv/stand-ins/distribution.asc] file:/srv/stand-ins/distribution /
+END
+apt-get -q -o Acquire::Languages=none update
+""",
+    "el": """\
+#!/bin/sh
+# Once on a node of tests: its distribution's packages, its state, and what a boot does.
+set -eu
+ln -sfn /srv/stand-ins/{edition} /srv/stand-ins/now
+cat >/etc/yum.repos.d/stand-in-distribution.repo <<END
+[stand-in-distribution]
+name=What a distribution has besides (stand-ins for tests)
+baseurl=file:///srv/stand-ins/distribution
+enabled=1
+gpgcheck=1
+repo_gpgcheck=0
+gpgkey=file:///srv/stand-ins/distribution.asc
+END
+# Where libraries of EL are, and the linker of nodes that play EL does not look.
+echo /usr/lib64 >/etc/ld.so.conf.d/stand-in-lib64.conf
+rpm --import /srv/stand-ins/distribution.asc
+rpm -q stand-in-shell >/dev/null 2>&1 || rpm -i /srv/stand-ins/distribution/stand-in-shell-*.rpm
+""",
+}
+END = """\
+/usr/local/sbin/gpu-stand-in state healthy
+systemctl daemon-reload
+systemctl enable -q gpu-stand-in.service
+"""
+
+
+def own_files(family: str, edition: str) -> dict[str, tuple[bytes, int]]:
+    """Path to content and mode."""
+    script = BEGIN[family].format(edition=edition) + END
+    files = {
+        f"{HOME}/lib/stand_in.py": ((CONTENT / "stand_in.py").read_bytes(), 0o644),
+        f"{HOME}/kernel": (f"{KERNELS[family]}\n".encode(), 0o644),
+        f"{HOME}/begin": (script.encode(), 0o755),
+        "etc/systemd/system/gpu-stand-in.service": (BOOT_UNIT.encode(), 0o644),
+    }
+    for name in ("gpu-stand-in", *IN_FRONT):
+        file = tool(name, "")
+        files[f"usr/local/sbin/{name}"] = (file.content, file.mode)
+    return files
+
+
+def states(folder: Path) -> None:
+    """Every state below `folder`/states: what tools answer, and which of the trees is its sys.
+
+    Most have the same tree, and to make one takes half a second: each is made once.
+    """
+    trees: list[Directory] = []
+    for name in gpu_states.STATES:
+        if name in LEFT_OUT:
+            continue
+        found = gpu_states.state(name, version=FIRST.version, product=SIMULATED)
+        tree, found.sys = found.sys, Directory()
+        if tree not in trees:
+            trees.append(tree)
+        target = gpu_states.save(found, folder / "states" / name)
+        (target / "tree").write_text(f"{trees.index(tree)}\n")
+        # What a boot loads and this state has not, such as the ib_umad that nobody loaded.
+        (target / "lacks").write_text("\n".join(sorted({"ib_umad"} - {*tree.at("module")})) + "\n")
+    (folder / "trees").mkdir()
+    for number, tree in enumerate(trees):
+        with scratch() as work, tarfile.open(folder / f"trees/{number}.tar.gz", "w:gz") as tar:
+            build(tree, work / "sys")
+            tar.add(work / "sys", "sys")
+
+
+def archive(family: str, edition: str, tree: Path, target: Path) -> None:
+    """`tree` as it lies below / on a node, and the files of a node's own."""
+    with tarfile.open(target, "w:gz", compresslevel=1) as tar:
+        tar.add(tree, ".", filter=_roots)
+        for path, (content, mode) in own_files(family, edition).items():
+            member = tarfile.TarInfo(f"./{path}")
+            member.size, member.mode = len(content), mode
+            tar.addfile(member, io.BytesIO(content))
+
+
+def _roots(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = 0
+    member.uname = member.gname = "root"
+    if member.isdir():
+        member.mode = 0o755
+    return member

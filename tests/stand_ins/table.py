@@ -1,0 +1,677 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The packages of the stand-in repositories, with the names and relations of the vendors'.
+
+Relations are as loose as the vendor's where those are known: `nvlink5-580` takes any fabric manager
+from 580 on, and a solver that is left alone takes the newest.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from .package import File, Package
+from .versions import DOCAS, DRIVERS, FLOATING, KERNELS, NVCC, Doca, Driver
+
+CONTENT = Path(__file__).parent / "content"
+LIBRARIES = {"ubuntu": "/usr/lib/x86_64-linux-gnu", "el": "/usr/lib64"}
+UNITS = "/usr/lib/systemd/system"
+Y, EL = "ubuntu", "el"
+SUFFIXED = "580"
+"""The last branch that is in the names of packages on Ubuntu."""
+
+RELOAD = "if [ -d /run/systemd/system ]; then systemctl daemon-reload || true; fi"
+FAULT = """if [ -e /var/lib/gpu-stand-in/kill-package-manager ]; then
+    rm -f /var/lib/gpu-stand-in/kill-package-manager
+    # Once: the package manager that runs this script, as a power cut would end it.
+    kill -9 $(ps -o pid= -C apt-get,dnf,dpkg,rpm) $PPID
+    sleep 5
+fi"""
+"""In the script of a package in the middle of a transaction: lets a test interrupt it there."""
+
+
+def tool(name: str, version: str) -> File:
+    """A program that answers as the tool of this package does."""
+    return File(
+        f"""#!/usr/bin/python3
+# Stand-in for tests: a simulation that answers from /var/lib/gpu-stand-in.
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, "/var/lib/gpu-stand-in/lib")
+try:
+    import stand_in
+except ImportError:
+    sys.exit("{name}: stand-in for tests (simulated), and this machine has no state for it")
+sys.exit(stand_in.main("{name}", "{version}"))
+""".encode(),
+        0o755,
+    )
+
+
+def unit(description: str, command: str, *lines: str) -> File:
+    extra = "".join(f"{line}\n" for line in lines)
+    return File(
+        f"""[Unit]
+Description={description} (simulated: stand-in for tests)
+{extra}
+[Service]
+# Nothing has to stay: what a simulation serves is in files.
+Type=oneshot
+RemainAfterExit=yes
+ExecStart={command}
+
+[Install]
+WantedBy=multi-user.target
+""".encode()
+    )
+
+
+@functools.cache
+def nvml(version: str) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        built = Path(folder, "library")
+        command = [
+            *("gcc", "-shared", "-fPIC", "-O1", "-s", "-std=gnu11", "-Wall", "-Wextra", "-Werror"),
+            *(f'-DVERSION="{version}"', f'-DNVML_VERSION="13.{version}"'),
+            *("-Wl,-soname,libnvidia-ml.so.1", "-o", str(built), str(CONTENT / "libnvidia-ml.c")),
+        ]
+        subprocess.run(command, check=True, capture_output=True)
+        return built.read_bytes()
+
+
+def nvml_files(family: str, version: str) -> dict[str, File]:
+    folder = LIBRARIES[family]
+    return {
+        f"{folder}/libnvidia-ml.so.{version}": File(nvml(version)),
+        f"{folder}/libnvidia-ml.so.1": File(link=f"libnvidia-ml.so.{version}"),
+    }
+
+
+@functools.cache
+def shared_object(soname: str) -> bytes:
+    """What the linker takes for a library of this name; it has nothing in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, built = Path(folder, "library.c"), Path(folder, "library")
+        source.write_text('const char stand_in[] = "simulated: stand-in for tests";\n')
+        command = ("gcc", "-shared", "-fPIC", "-s", "-nostdlib", f"-Wl,-soname,{soname}", "-o")
+        subprocess.run([*command, built, source], check=True, capture_output=True)
+        return built.read_bytes()
+
+
+def library(family: str, name: str, version: str, number: str = "1") -> dict[str, File]:
+    folder, soname = LIBRARIES[family], f"{name}.so.{number}"
+    return {
+        f"{folder}/{name}.so.{version}": File(shared_object(soname)),
+        f"{folder}/{soname}": File(link=f"{name}.so.{version}"),
+    }
+
+
+def document(name: str, version: str) -> dict[str, File]:
+    """A package needs a file to be seen by its file."""
+    return {f"/usr/share/doc/{name}/stand-in": File(f"stand-in for {name} {version}\n".encode())}
+
+
+def dkms_source(name: str, version: str) -> dict[str, File]:
+    text = f'PACKAGE_NAME="{name}"\nPACKAGE_VERSION="{version}"\n# simulated: stand-in for tests\n'
+    return {f"/usr/src/{name}-{version}/dkms.conf": File(text.encode())}
+
+
+def dkms_scripts(name: str, version: str) -> dict[str, str]:
+    return {
+        "after": f"dkms install -m {name} -v {version} -k"
+        f" $(cat /var/lib/gpu-stand-in/root/proc/sys/kernel/osrelease) || true",
+        "gone": f"dkms remove -m {name} -v {version} --all >/dev/null 2>&1 || true",
+    }
+
+
+def fabric_files(version: str) -> dict[str, File]:
+    return {
+        "/usr/bin/nv-fabricmanager": tool("nv-fabricmanager", version),
+        "/usr/share/nvidia/nvswitch/fabricmanager.cfg": File(b"# stand-in\nFABRIC_MODE=0\n"),
+        f"{UNITS}/nvidia-fabricmanager.service": unit(
+            "NVIDIA fabric manager service", "/usr/bin/nv-fabricmanager -c /dev/null"
+        ),
+    }
+
+
+def persistence_files(version: str) -> dict[str, File]:
+    return {
+        "/usr/bin/nvidia-persistenced": tool("nvidia-persistenced", version),
+        f"{UNITS}/nvidia-persistenced.service": unit(
+            "NVIDIA Persistence Daemon", "/usr/bin/nvidia-persistenced --verbose"
+        ),
+    }
+
+
+def smi_files(version: str) -> dict[str, File]:
+    return {"/usr/bin/nvidia-smi": tool("nvidia-smi", version)}
+
+
+# The repository of CUDA.
+
+
+def ubuntu_driver(driver: Driver) -> list[Package]:
+    """On Ubuntu names have the branch up to 580; only one branch can be installed."""
+    upstream, suffix = driver.version, driver.suffix
+    full = f"{upstream}-1ubuntu1"
+    plain = f"{upstream}-1"
+
+    def named(name: str, end: str = "") -> str:
+        return f"{name}{suffix}{end}"
+
+    def same(name: str, end: str = "") -> str:
+        return f"{named(name, end)} (= {full})"
+
+    def piece(name: str, end: str = "", **more: object) -> Package:
+        """One of those whose place only one branch can take: newer ones push older ones out."""
+        older = () if suffix else (f"{name}-{SUFFIXED}{end}",)
+        return Package(
+            named(name, end),
+            full,
+            provides=(f"{name}{end}",) if suffix else (),
+            conflicts=older,
+            replaces=older,
+            **{"files": document(named(name, end), full), **more},  # type: ignore[arg-type]
+        )
+
+    kernel_part = f"nvidia-dkms{suffix}-open"
+    return [
+        Package(
+            named("nvidia-open"),
+            full,
+            requires=(same("nvidia-driver", "-open"),),
+            conflicts=(named("cuda-drivers"), named("nvidia-driver")),
+            files=document(named("nvidia-open"), full),
+        ),
+        piece(
+            "nvidia-driver",
+            "-open",
+            requires=(
+                same("nvidia-dkms", "-open"),
+                same("nvidia-kernel-common"),
+                same("libnvidia-compute"),
+                same("nvidia-utils"),
+                same("libnvidia-cfg1"),
+                f"nvidia-persistenced (>= {upstream})",
+                f"nvidia-modprobe (>= {upstream})",
+            ),
+        ),
+        piece(
+            "nvidia-dkms",
+            "-open",
+            requires=("dkms", same("nvidia-kernel-common"), same("nvidia-kernel-source", "-open")),
+            **dkms_scripts("nvidia", upstream),
+        ),
+        piece("nvidia-kernel-source", "-open", files=dkms_source("nvidia", upstream)),
+        piece(
+            "nvidia-kernel-common",
+            before=FAULT,
+            files={
+                "/usr/lib/modprobe.d/nvidia-graphics-drivers.conf": File(
+                    b"# stand-in\nblacklist nouveau\noptions nouveau modeset=0\n"
+                )
+            },
+        ),
+        piece(
+            "libnvidia-compute",
+            files={**nvml_files(Y, upstream), **library(Y, "libcuda", upstream)},
+        ),
+        piece("nvidia-utils", requires=(same("libnvidia-compute"),), files=smi_files(upstream)),
+        piece("libnvidia-cfg1", files=library(Y, "libnvidia-cfg", upstream)),
+        Package(
+            "nvidia-persistenced",
+            full,
+            files=persistence_files(upstream),
+            after=RELOAD,
+            conflicts=("nvidia-compute-utils-575",),
+        ),
+        Package("nvidia-modprobe", full, files=document("nvidia-modprobe", full)),
+        # The proprietary modules, which Blackwell does not work with.
+        Package(
+            named("cuda-drivers"),
+            full,
+            requires=(same("nvidia-driver"),),
+            conflicts=(named("nvidia-open"),),
+            files=document(named("cuda-drivers"), full),
+        ),
+        Package(
+            named("nvidia-driver"),
+            full,
+            requires=(same("libnvidia-compute"), same("nvidia-utils")),
+            conflicts=(kernel_part,),
+            files=document(named("nvidia-driver"), full),
+        ),
+        Package(
+            f"nvidia-driver-pinning-{driver.branch}",
+            plain,
+            provides=("nvidia-driver-pinning",),
+            conflicts=("nvidia-driver-pinning",),
+            replaces=("nvidia-driver-pinning",),
+            files={
+                f"/etc/apt/preferences.d/nvidia-driver-pinning-{driver.branch}": File(
+                    f"Package: src:*nvidia*:any\nPin: version {driver.branch}.*\n"
+                    "Pin-Priority: 1000\n".encode()
+                )
+            },
+        ),
+        Package(
+            "nvidia-fabricmanager",
+            plain,
+            files=fabric_files(upstream),
+            after=RELOAD,
+            conflicts=("nvidia-fabricmanager-575", "nvidia-fabricmanager-570"),
+        ),
+        Package("libnvidia-nscq", plain, files=library(Y, "libnvidia-nscq", upstream)),
+        Package("libnvsdm", plain, files=library(Y, "libnvsdm", upstream)),
+        Package("nvidia-imex", plain, files=document("nvidia-imex", plain)),
+        Package(
+            f"nvlink5{suffix}",
+            plain,
+            provides=("nvlink5-branch",),
+            requires=(
+                *(
+                    f"{name} (>= {driver.branch})"
+                    for name in (
+                        "libnvidia-nscq",
+                        "libnvsdm",
+                        "nvidia-fabricmanager",
+                        "nvidia-imex",
+                    )
+                ),
+                f"{kernel_part} | nvidia-kernel-open-dkms (>= {driver.branch})",
+                f"libnvidia-compute{suffix} | nvidia-driver-cuda (>= {driver.branch})",
+                "collectx-bringup (>= 1.22.1)",
+                "mft (>= 4.33.0)",
+                "nvlsm (>= 2025.06.11)",
+            ),
+            files=document(f"nvlink5{suffix}", plain),
+        ),
+    ]
+
+
+def el_driver(driver: Driver) -> list[Package]:
+    """On EL the names are those of every branch, and streams of a module tell them apart."""
+    upstream = driver.version
+    full, plain = f"3:{upstream}-1.el9", f"{upstream}-1"
+    streams = (f"nvidia-driver:{driver.branch}-open",)
+    if driver.branch == DRIVERS[-1].branch:
+        streams += ("nvidia-driver:open-dkms",)
+
+    def same(name: str) -> str:
+        return f"{name} = {full}"
+
+    def piece(name: str, **more: object) -> Package:
+        return Package(
+            name,
+            full,
+            modular=streams,
+            **{"files": document(name, full), **more},  # type: ignore[arg-type]
+        )
+
+    return [
+        piece(
+            "nvidia-open",
+            requires=(
+                same("nvidia-driver"),
+                same("nvidia-driver-cuda"),
+                same("kmod-nvidia-open-dkms"),
+            ),
+            conflicts=("cuda-drivers",),
+        ),
+        piece("nvidia-driver", requires=(same("nvidia-kmod-common"), same("nvidia-driver-libs"))),
+        piece("nvidia-driver-libs", files=library(EL, "libnvidia-glcore", upstream)),
+        piece(
+            "nvidia-driver-cuda",
+            requires=(
+                same("nvidia-kmod-common"),
+                same("nvidia-driver-cuda-libs"),
+                same("nvidia-persistenced"),
+            ),
+            files=smi_files(upstream),
+        ),
+        piece(
+            "nvidia-driver-cuda-libs",
+            requires=(same("libnvidia-ml"), same("libnvidia-cfg")),
+            files=library(EL, "libcuda", upstream),
+        ),
+        piece("libnvidia-ml", files=nvml_files(EL, upstream)),
+        piece("libnvidia-cfg", files=library(EL, "libnvidia-cfg", upstream)),
+        piece(
+            "nvidia-kmod-common",
+            before=FAULT,
+            requires=(same("nvidia-modprobe"),),
+            files={
+                "/usr/lib/modprobe.d/nvidia.conf": File(
+                    b"# stand-in\nblacklist nouveau\noptions nouveau modeset=0\n"
+                )
+            },
+        ),
+        piece(
+            "kmod-nvidia-open-dkms",
+            requires=("dkms", same("nvidia-kmod-common")),
+            provides=(f"nvidia-kmod = {full}",),
+            conflicts=("kmod-nvidia-latest-dkms",),
+            files=dkms_source("nvidia-open", upstream),
+            **dkms_scripts("nvidia-open", upstream),
+        ),
+        piece("nvidia-modprobe"),
+        piece("nvidia-persistenced", files=persistence_files(upstream), after=RELOAD),
+        Package(
+            "nvidia-fabricmanager",
+            plain,
+            modular=streams,
+            files=fabric_files(upstream),
+            after=RELOAD,
+            conflicts=("nvidia-fabric-manager",),
+        ),
+        Package(
+            "libnvidia-nscq", plain, modular=streams, files=library(EL, "libnvidia-nscq", upstream)
+        ),
+        Package("libnvsdm", plain, modular=streams, files=library(EL, "libnvsdm", upstream)),
+        Package("nvidia-imex", plain, files=document("nvidia-imex", plain)),
+        *(
+            Package(
+                name,
+                plain,
+                requires=(
+                    *(
+                        f"{part} >= {driver.branch}"
+                        for part in (
+                            *("libnvidia-nscq", "libnvsdm", "nvidia-fabricmanager", "nvidia-imex"),
+                        )
+                    ),
+                    "collectx-bringup >= 1.22.1",
+                    "mft >= 4.33.0",
+                    "nvlsm >= 2025.06.11",
+                ),
+                files=document(name, plain),
+            )
+            for name in {f"nvlink5{driver.suffix}": 0, "nvlink5": 0}
+        ),
+    ]
+
+
+def toolkit(family: str, version: str) -> list[Package]:
+    major, minor = version.split(".")[:2]
+    tail = f"{major}-{minor}"
+    full = f"{version}-1"
+    nvcc = NVCC[version]
+    place = f"/usr/local/cuda-{major}.{minor}"
+    exact = "(= {})" if family == Y else "= {}"
+
+    def same(name: str) -> str:
+        return f"{name} {exact.format(full)}"
+
+    return [
+        Package(
+            f"cuda-toolkit-{tail}",
+            full,
+            requires=(
+                f"cuda-nvcc-{tail} {exact.format(f'{nvcc}-1')}",
+                same(f"cuda-libraries-{tail}"),
+                same(f"cuda-toolkit-{tail}-config-common"),
+            ),
+            files={
+                f"{place}/version.json": File(
+                    json.dumps(
+                        {"cuda": {"name": "CUDA SDK (simulated)", "version": version}}
+                    ).encode()
+                )
+            },
+        ),
+        Package(f"cuda-nvcc-{tail}", f"{nvcc}-1", files={f"{place}/bin/nvcc": tool("nvcc", nvcc)}),
+        Package(
+            f"cuda-libraries-{tail}",
+            full,
+            files={
+                f"{place}/lib64/libcudart.so.{major}": File(shared_object(f"libcudart.so.{major}"))
+            },
+        ),
+        Package(
+            f"cuda-toolkit-{tail}-config-common",
+            full,
+            requires=("cuda-toolkit-config-common",),
+            files={f"{place}/stand-in": File(b"simulated: stand-in for tests\n")},
+            # On EL the name of a link to alternatives; nodes that play EL have no other.
+            after=f"update-alternatives --install /usr/local/cuda cuda {place} 1{major}{minor}",
+        ),
+        Package(
+            "cuda-toolkit-config-common",
+            full,
+            files={
+                "/etc/ld.so.conf.d/000_cuda.conf": File(b"/usr/local/cuda/lib64\n"),
+            },
+        ),
+    ]
+
+
+def floating(family: str, versions: dict[str, str], cudas: Iterable[str]) -> list[Package]:
+    """What has versions of its own, and no branch."""
+    exact = "(= {})" if family == Y else "= {}"
+    end = "" if family == Y else ".el9"
+    found = []
+    dcgm = versions["dcgm"]
+    epoch = f"1:{dcgm}-1"
+    found += [
+        Package(
+            "datacenter-gpu-manager-4-core",
+            epoch,
+            files={
+                "/usr/bin/dcgmi": tool("dcgmi", dcgm),
+                "/usr/bin/nv-hostengine": tool("nv-hostengine", dcgm),
+                f"{UNITS}/nvidia-dcgm.service": unit(
+                    "NVIDIA DCGM service", "/usr/bin/nv-hostengine -n --service-account nvidia-dcgm"
+                ),
+            },
+            after=RELOAD,
+        ),
+        Package(
+            "datacenter-gpu-manager-4-cuda13",
+            epoch,
+            requires=(f"datacenter-gpu-manager-4-core {exact.format(epoch)}",),
+            files=document("datacenter-gpu-manager-4-cuda13", epoch),
+        ),
+    ]
+    gdr = versions["gdrcopy"]
+    plain = f"{gdr}-1{end}"
+    module = "gdrdrv-dkms" if family == Y else "gdrcopy-kmod"
+    api, devel = ("libgdrapi", "") if family == Y else ("gdrcopy", "gdrcopy-devel")
+    found.append(
+        Package(
+            module,
+            plain,
+            requires=("dkms",),
+            files=dkms_source("gdrdrv", gdr),
+            **dkms_scripts("gdrdrv", gdr),  # type: ignore[arg-type]
+        )
+    )
+    found.append(Package(api, plain, files=library(family, "libgdrapi", gdr, "2")))
+    if family == Y:
+        found.append(
+            Package(
+                "gdrcopy",
+                plain,
+                requires=(f"{api} {exact.format(plain)}",),
+                files=document("gdrcopy", gdr),
+            )
+        )
+    else:
+        found.append(
+            Package(
+                devel, plain, requires=(f"{api} {exact.format(plain)}",), files=document(devel, gdr)
+            )
+        )
+    nccl, nccl_devel = ("libnccl2", "libnccl-dev") if family == Y else ("libnccl", "libnccl-devel")
+    for cuda in ("12.9", *sorted({".".join(one.split(".")[:2]) for one in cudas})):
+        full = f"{versions['nccl']}-1+cuda{cuda}"
+        found += [
+            Package(nccl, full, files=library(family, "libnccl", versions["nccl"], "2")),
+            Package(
+                nccl_devel,
+                full,
+                requires=(f"{nccl} {exact.format(full)}",),
+                files=document(nccl_devel, full),
+            ),
+        ]
+    found += mft(versions["mft"], "cuda")
+    found += [
+        Package(
+            "nvlsm",
+            f"{versions['nvlsm']}-1",
+            requires=(("libibumad3" if family == Y else "libibumad"), "infiniband-diags"),
+            files={"/opt/nvidia/nvlsm/sbin/nvlsm": tool("nvlsm", versions["nvlsm"])},
+        ),
+        Package(
+            "collectx-bringup",
+            f"{versions['collectx']}-1",
+            files=document("collectx-bringup", versions["collectx"]),
+        ),
+    ]
+    return found
+
+
+def mft(version: str, origin: str) -> list[Package]:
+    """Both the repository of CUDA and that of DOCA have it, in different versions."""
+    upstream, _dot, build = version.rpartition(".")
+    full = f"{upstream}-{build}"
+    files = {
+        f"/usr/bin/{name}": tool(name, f"{full} of {origin}")
+        for name in ("mlxconfig", "mlxfwmanager", "mst", "flint")
+    }
+    return [Package("mft", full, files=files)]
+
+
+def cuda(family: str, edition: str) -> list[Package]:
+    """The repository of CUDA: `first` as it is in the beginning, `all` with what came later."""
+    drivers = DRIVERS[:1] if edition == "first" else DRIVERS
+    make = ubuntu_driver if family == Y else el_driver
+    found = [package for driver in drivers for package in make(driver)]
+    cudas = list(dict.fromkeys(driver.cuda for driver in drivers))
+    found += [package for version in cudas for package in toolkit(family, version)]
+    for name in ("first",) if edition == "first" else ("first", "all"):
+        found += floating(family, FLOATING[name], cudas)
+    return found
+
+
+# The repository of DOCA, one for each release.
+
+
+def doca(family: str, release: Doca) -> list[Package]:
+    ubuntu = family == Y
+    exact = "(= {})" if ubuntu else "= {}"
+    full = (
+        f"{release.version}-{release.build}" if ubuntu else f"{release.version}-{release.build}.el9"
+    )
+    core = f"{release.rdma_core}-1" if ubuntu else f"{release.rdma_core}-1.el9"
+    tests = f"{release.perftest}-1" if ubuntu else f"{release.perftest}-1.el9"
+    ofed = release.ofed.replace("-", ".")
+    kernel = "mlnx-ofed-kernel-dkms" if ubuntu else "mlnx-ofa_kernel-dkms"
+    verbs = "ibverbs-utils" if ubuntu else "libibverbs-utils"
+    cm = "rdmacm-utils" if ubuntu else "librdmacm-utils"
+    umad = "libibumad3" if ubuntu else "libibumad"
+    parts = (
+        f"{kernel} {exact.format(f'{ofed}-1')}",
+        f"rdma-core {exact.format(core)}",
+        f"{verbs} {exact.format(core)}",
+        f"perftest {exact.format(tests)}",
+        f"{umad} {exact.format(core)}",
+        *("ofed-scripts", "mlnx-tools", "mft", "infiniband-diags", cm),
+        *(() if ubuntu else ("libibverbs", "mlnx-ofa_kernel")),
+        *("doca-openmpi", "doca-ucx"),
+    )
+    found = [
+        Package(name, full, requires=parts, files=document(name, full))
+        for name in ("doca-ofed", "doca-roce", "doca-all")
+    ]
+    found += [
+        Package(
+            kernel,
+            f"{ofed}-1",
+            requires=("dkms",),
+            files=dkms_source("mlnx-ofed-kernel", ofed),
+            before=FAULT,
+            **dkms_scripts("mlnx-ofed-kernel", ofed),  # type: ignore[arg-type]
+        ),
+        Package(
+            "rdma-core", core, files={"/usr/lib/udev/rules.d/60-stand-in-rdma.rules": File(b"\n")}
+        ),
+        Package(
+            verbs,
+            core,
+            files={
+                "/usr/bin/ibv_devinfo": tool("ibv_devinfo", release.rdma_core),
+                "/usr/bin/ibv_devices": tool("ibv_devices", release.rdma_core),
+            },
+        ),
+        Package(
+            "perftest", tests, files={"/usr/bin/ib_write_bw": tool("ib_write_bw", release.perftest)}
+        ),
+        Package(cm, core, files=document(cm, core)),
+        Package(umad, core, files=document(umad, core)),
+        Package("infiniband-diags", core, files=document("infiniband-diags", core)),
+        Package(
+            "ofed-scripts",
+            f"{ofed}-1",
+            files={"/usr/bin/ofed_info": tool("ofed_info", release.ofed)},
+        ),
+        Package("mlnx-tools", f"{ofed}-1", files=document("mlnx-tools", ofed)),
+        Package("doca-ucx", f"{release.ucx}-1", files=document("doca-ucx", release.ucx)),
+        Package("doca-openmpi", "4.1.9-1", files=document("doca-openmpi", "4.1.9")),
+        *mft(release.mft, "doca"),
+    ]
+    if not ubuntu:
+        found.append(Package("doca-extra", full, files=document("doca-extra", full)))
+        found.append(Package("libibverbs", core, files=document("libibverbs", core)))
+        found.append(Package("mlnx-ofa_kernel", f"{ofed}-1", files=document("mlnx-ofa", ofed)))
+    return found
+
+
+# What a distribution has of its own, as far as the layers need it and the nodes lack it.
+
+
+def distribution(family: str) -> list[Package]:
+    kernel = KERNELS[family]
+    if family == Y:
+        return [
+            Package("dkms", "3.0.11-1ubuntu13", files={"/usr/sbin/dkms": tool("dkms", "3.0.11")}),
+            Package(
+                f"linux-headers-{kernel}",
+                f"{kernel.rpartition('-')[0]}.63",
+                files={f"/usr/src/linux-headers-{kernel}/Makefile": File(b"# stand-in\n")},
+            ),
+            Package(
+                "infiniband-diags", "50.0-2ubuntu0.2", files=document("infiniband-diags", "50")
+            ),
+        ]
+    version = kernel.removesuffix(".x86_64")
+    return [
+        # What the scripts of packages run under: nodes that play EL have it from elsewhere.
+        Package("stand-in-shell", "1-1", provides=("/bin/sh",), files=document("shell", "1")),
+        Package("dkms", "3.2.2-1.el9", files={"/usr/sbin/dkms": tool("dkms", "3.2.2")}),
+        Package(
+            "kernel-devel",
+            version,
+            files={f"/usr/src/kernels/{kernel}/Makefile": File(b"# stand-in\n")},
+        ),
+        Package("kernel-headers", version, files=document("kernel-headers", version)),
+        Package("infiniband-diags", "54.0-2.el9_6", files=document("infiniband-diags", "54")),
+    ]
+
+
+def repositories(family: str) -> dict[str, dict[str, list[Package]]]:
+    """Edition to repository to packages. `first` is what there is in the beginning."""
+    docas = {f"doca/{release.version}": doca(family, release) for release in DOCAS}
+    first = f"doca/{DOCAS[0].version}"
+    return {
+        "first": {
+            "cuda": cuda(family, "first"),
+            "distribution": distribution(family),
+            first: docas[first],
+        },
+        "all": {"cuda": cuda(family, "all"), "distribution": distribution(family), **docas},
+    }
