@@ -22,10 +22,10 @@ if __name__ == "__main__":
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model import (  # noqa: E402
     ModelError,
     compile_model,
-    kinds,
     read,
     schema,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema import kinds  # noqa: E402
 
 HEAD = """\
 <!-- Written by docs/generate_cluster_model.py from the schema. Edit that, and run it. -->
@@ -68,8 +68,14 @@ Besides unknown keys, wrong types and values out of range, a model is refused fo
 - a management address outside its subnet; rails that overlap the management subnet;
 - a pool or subnet with too few addresses;
 - a rail without a leaf; more nodes than leaf ports; more uplinks than spine ports;
-- lists that do not have one entry per rail, plane or GPU;
+- lists that do not have one entry per rail, plane, GPU or switch;
+- a chip that nobody knows, or that has no port of that speed; SONiC ports whose lanes nobody knows;
+- a storage link to a port that is not there or not free;
 - drained nodes and overrides that name no node;
+- a QoS contract that cannot be kept, or that the rails' MTU does not allow
+  ([qos-contract.md](qos-contract.md));
+- a software set with keys that need or exclude each other, or with versions that are known not to
+  go together ([software-set.md](software-set.md));
 - variables for a group that is not there, or with a name that the model itself sets.
 
 ## Ports of leaves and spines
@@ -78,18 +84,48 @@ Besides unknown keys, wrong types and values out of range, a model is refused fo
 
 | | |
 |---|---|
-| `kind` | `host` (to a node), `uplink` (to a spine) or `downlink` (to a leaf) |
+| `kind` | `host` (to a node), `storage` (to a storage host), `uplink` (to a spine), `downlink` |
 | `peer_interface` | the interface at the other end of every cable of the group |
 | `peers` | port to peer |
-| `speed_gbps`, `mtu` | as on the other end |
-| `rail`, `plane` | which one the ports carry; null between switches |
+| `speed_gbps`, `mtu` | as on the other end; towards a storage host `rails.mtu` |
+| `rail`, `plane` | which one the ports carry; null on the others |
 | `prefix`, `address` | with `subnet_per_rail`, the gateway that the ports share |
 | `addresses` | with `point_to_point`, port to its own address |
 
-## Room for what is to come
+Written by hand, `rail` of a group of kind `host` has to be there; what a group cannot be is
+refused by host and key, with everything else that is wrong in the inventory, before any host is
+touched.
 
-Keys for the fabric layer (the system of each leaf, cable lengths) will stand under `leaves` and
-`spines`, and those for storage networks under `storage`.
+## Systems and port names
+
+A port is called what the switch's own system calls it. With `system: [sonic, nvue, eos]` the first
+port of each leaf is `Ethernet0`, `swp1` and `Ethernet1/1`, in `cluster_ports`, in the rails'
+`leaf_port` and as `peer_interface` at the other end of a link. `port`, `port_start` and `port_step`
+come before that, for all leaves or all spines.
+
+SONiC counts lanes: with eight of them, ports are `Ethernet0`, `Ethernet8`, ... How many a port has
+follows from `asic` and `ports` (`spectrum4` with 64 ports: 8, with 128: 4), or from 800G, which has
+eight; where neither is known, `port_step` has to be written.
+
+The headroom of ports is computed for `spectrum4`. Other chips take it from `asics`:
+
+```yaml
+asics:
+  tomahawk5:
+    headroom:
+      - {speed_gbps: 800, cable_metres: 50, size_bytes: ..., xon_bytes: ..., xoff_bytes: ...}
+```
+
+A storage host's cables are said with their port on the leaf, which may be any that is free: nodes
+have the first ports, spines the last.
+
+```yaml
+storage:
+  - name: storage01
+    management: 10.0.0.21
+    links:
+      - {leaf: leaf01, port: Ethernet64, interface: ens1f0np0, speed_gbps: 400}
+```
 """
 
 SMALLEST = """\

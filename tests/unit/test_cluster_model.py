@@ -118,7 +118,7 @@ def test_hosts_have_the_variables_of_the_contract_and_no_others() -> None:
     inventory = inventory_of(reference())
     rows = re.findall(r"^\| `(\w+)` \| ([\w, ]+) \|", contract, re.M)
     assert len(rows) > 8
-    everywhere = re.findall(r"`(cluster_\w+)` \(", contract)
+    everywhere = re.findall(r"`((?:cluster|roce)_\w+)` \(", contract)
     for name, role in (
         ("node01", "compute"),
         ("launcher01", "launcher"),
@@ -285,7 +285,7 @@ def shaped(shape: dict[str, Any], nodes: int) -> Cluster:
     )
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(shapes)
 def test_another_node_changes_nothing_of_the_others(shape: dict[str, Any]) -> None:
     before, after = shaped(shape, shape["nodes"]), shaped(shape, shape["nodes"] + 1)
@@ -298,7 +298,7 @@ def test_another_node_changes_nothing_of_the_others(shape: dict[str, Any]) -> No
             assert one.peers.items() <= same[0].peers.items()
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(shapes)
 def test_both_ends_of_every_cable_agree_and_no_port_is_used_twice(shape: dict[str, Any]) -> None:
     cluster = shaped(shape, shape["nodes"])
@@ -316,7 +316,7 @@ def test_both_ends_of_every_cable_agree_and_no_port_is_used_twice(shape: dict[st
     assert len(ends) == 2 * len(cluster.leaves) * len(cluster.spines) * 2
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(shapes)
 def test_no_address_of_a_cluster_is_there_twice(shape: dict[str, Any]) -> None:
     cluster = shaped(shape, shape["nodes"])

@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from ..schema.findings import Finding
 from .addresses import NETADDR_MISSING
 from .cluster import Cluster
 from .compiler import compile_model
-from .findings import Finding, ModelError
+from .errors import ModelError
 from .schema import PLUGIN
 from .source import YAML_MISSING, Source, read
 from .variables import Inventory, inventory_of

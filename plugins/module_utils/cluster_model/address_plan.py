@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Optional, Union
 
+from ..schema.findings import counted
 from .addresses import Network
-from .findings import counted
 
 
 class Owner(NamedTuple):

@@ -6,12 +6,15 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any, Optional
 
+from ..qos import Contract
+from ..software.software_set import SoftwareSet
 from .address_plan import AddressPlan
 from .addresses import Network, text
 from .cluster import Cluster, Gpu, Host, Management, Node, PortGroup, Rail, Switch
-from .layout import interface_name, ports_of
+from .layout import interface_name
 from .nodes import NodeSpec
 from .schema import SUBNET_PER_RAIL
+from .switches import SwitchKind, port_names
 from .topology import Lane, Topology
 
 
@@ -21,6 +24,9 @@ def build(
     topology: Topology,
     plan: AddressPlan,
     switches: dict[str, list[str]],
+    kinds: dict[str, list[SwitchKind]],
+    contract: Contract,
+    software: SoftwareSet,
 ) -> Cluster:
     subnet: Network = model["management"]["subnet"]
     interface = model["management"]["interface"]
@@ -31,13 +37,20 @@ def build(
     def host(entry: dict[str, Any], role: str) -> Host:
         return Host(entry["name"], role, management(entry["management"]), entry["vars"])
 
-    def switch(kind: str, role: str) -> list[Switch]:
+    def switch(section: str, role: str) -> list[Switch]:
         return [
-            Switch(name, role, management(model[kind]["management_first"] + index))
-            for index, name in enumerate(switches[kind])
+            Switch(
+                name,
+                role,
+                management(model[section]["management_first"] + index),
+                system=kind.system,
+                asic=kind.asic,
+            )
+            for index, (name, kind) in enumerate(zip(switches[section], kinds[section]))
         ]
 
     leaves, spines = switch("leaves", "leaf"), switch("spines", "spine")
+    leaf_ports, spine_ports = port_names(kinds["leaves"]), port_names(kinds["spines"])
     gpus = model["gpus"]
     common_gpus = _gpus(gpus, gpus["pci"])
     nodes = [
@@ -54,9 +67,10 @@ def build(
         )
         for spec in specs
     ]
-    _plug_nodes(model, specs, nodes, leaves, topology, plan)
+    _plug_nodes(model, specs, nodes, leaves, leaf_ports, topology, plan)
     if model["spines"]:
-        _plug_spines(model, leaves, spines, topology)
+        _plug_spines(model, leaves, leaf_ports, spines, spine_ports, topology)
+    _plug_storage(model, leaves)
     return Cluster(
         name=model["name"],
         domain=model["domain"],
@@ -66,6 +80,8 @@ def build(
         rail_networks=[str(model["addresses"]["pool"])]
         if model["addresses"]["plan"] == "point_to_point"
         else [],
+        roce_qos=contract,
+        software=software,
         slots=model["nodes"]["slots"] or gpus["count"],
         gpus=common_gpus,
         nodes=nodes,
@@ -73,6 +89,7 @@ def build(
         storage=[host(entry, "storage") for entry in model["storage"]],
         leaves=leaves,
         spines=spines,
+        asics=model["asics"],
         group_vars=model["vars"],
     )
 
@@ -89,13 +106,13 @@ def _plug_nodes(
     specs: list[NodeSpec],
     nodes: list[Node],
     leaves: list[Switch],
+    leaf_ports: list[list[str]],
     topology: Topology,
     plan: AddressPlan,
 ) -> None:
     """Give every lane of every node its address, and both ends of its cable their port."""
     rails = model["rails"]
     mtu, speed, prefix = rails["mtu"], rails["speed_gbps"], plan.prefix
-    ports = [topology.leaf_ports.name(index) for index in range(topology.leaf_ports.count)]
     shared_gateway = model["addresses"]["plan"] == SUBNET_PER_RAIL
     sets = [
         (leaf_set, list(members))
@@ -109,7 +126,8 @@ def _plug_nodes(
         lanes_here = topology.lanes_on(lane.leaf)
         for leaf_set, members in sets:
             first = leaf_set * topology.nodes_per_set
-            leaf = leaves[leaf_set * topology.leaves_per_set + lane.leaf]
+            place = leaf_set * topology.leaves_per_set + lane.leaf
+            leaf, ports = leaves[place], leaf_ports[place]
             group = PortGroup("host", interface, speed, mtu, lane.rail, lane.plane, prefix)
             leaf.ports.append(group)
             network = str(plan.network(first, number))
@@ -156,23 +174,45 @@ def _locality(
 
 
 def _plug_spines(
-    model: dict[str, Any], leaves: list[Switch], spines: list[Switch], topology: Topology
+    model: dict[str, Any],
+    leaves: list[Switch],
+    leaf_ports: list[list[str]],
+    spines: list[Switch],
+    spine_ports: list[list[str]],
+    topology: Topology,
 ) -> None:
-    """A link has the same port on every spine, and to one spine the same port on every leaf."""
-    spine_ports = ports_of(model["spines"])
+    """A link has the same place on every spine, and to one spine the same place on every leaf.
+
+    Where all spines have one system and all leaves have one, that is also the same name.
+    """
     speed = model["spines"]["speed_gbps"] or model["rails"]["speed_gbps"]
     mtu = model["rails"]["mtu"]
+
+    def group(switch: Switch, kind: str, peer_port: str, known: dict[Any, PortGroup]) -> PortGroup:
+        key = (switch.name, peer_port)
+        if key not in known:
+            known[key] = PortGroup(kind, peer_port, speed, mtu)
+            switch.ports.append(known[key])
+        return known[key]
+
     for link in range(topology.links_per_leaf):
-        ups = [
-            topology.leaf_ports.name(topology.uplink_port(spine, link))
-            for spine in range(topology.spines)
-        ]
-        downs = [
-            spine_ports.name(topology.spine_port(leaf, link)) for leaf in range(topology.leaves)
-        ]
-        for leaf, down in zip(leaves, downs):
-            peers = {up: spine.name for up, spine in zip(ups, spines)}
-            leaf.ports.append(PortGroup("uplink", down, speed, mtu, peers=peers))
-        for spine, up in zip(spines, ups):
-            peers = {down: leaf.name for down, leaf in zip(downs, leaves)}
-            spine.ports.append(PortGroup("downlink", up, speed, mtu, peers=peers))
+        groups: dict[Any, PortGroup] = {}
+        for number, leaf in enumerate(leaves):
+            place = topology.spine_port(number, link)
+            for index, spine in enumerate(spines):
+                up = leaf_ports[number][topology.uplink_port(index, link)]
+                down = spine_ports[index][place]
+                group(leaf, "uplink", down, groups).peers[up] = spine.name
+                group(spine, "downlink", up, groups).peers[down] = leaf.name
+
+
+def _plug_storage(model: dict[str, Any], leaves: list[Switch]) -> None:
+    """Cables to storage hosts. Only the switches' ends of them are known to the model."""
+    rails = model["rails"]
+    by_name = {leaf.name: leaf for leaf in leaves}
+    for host in model["storage"]:
+        for link in host["links"]:
+            speed = link["speed_gbps"] or rails["speed_gbps"]
+            group = PortGroup("storage", link["interface"], speed, rails["mtu"])
+            group.peers[link["port"]] = host["name"]
+            by_name[link["leaf"]].ports.append(group)

@@ -10,6 +10,9 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
+from ..qos import Contract
+from ..software.software_set import SoftwareSet
+
 
 @dataclass
 class Management:
@@ -54,7 +57,7 @@ class PortGroup:
     """
 
     kind: str
-    """`host` to a node, `uplink` to a spine, `downlink` to a leaf."""
+    """`host` to a node, `storage` to a storage host, `uplink` to a spine, `downlink` to a leaf."""
     peer_interface: str
     speed_gbps: int
     mtu: int
@@ -89,6 +92,10 @@ class Node(Host):
 
 @dataclass
 class Switch(Host):
+    system: str = ""
+    """`sonic`, `nvue` or `eos`; empty where nobody says."""
+    asic: str = ""
+    """Likewise."""
     ports: list[PortGroup] = field(default_factory=list)
 
 
@@ -101,6 +108,8 @@ class Cluster:
     addressing: str
     rail_networks: list[str]
     """Networks that hold every rail, where a rail's own does not: links of two addresses."""
+    roce_qos: Contract
+    software: SoftwareSet
     slots: int
     """Of a node that says nothing else."""
     gpus: list[Gpu]
@@ -110,6 +119,8 @@ class Cluster:
     storage: list[Host]
     leaves: list[Switch]
     spines: list[Switch]
+    asics: dict[str, dict[str, Any]]
+    """By chip, as the model says it."""
     group_vars: dict[str, dict[str, Any]]
 
 

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from ..rails.plan import INTERFACE
+from ..schema.findings import Findings, Path, nearest, some
 from .addresses import Network, number
-from .findings import Findings, Path, nearest, some
 from .kinds import is_system_account
 
 ROLES = ("compute", "launcher", "storage")
@@ -319,23 +320,45 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
+def _is_interface(value: Any) -> bool:
+    return isinstance(value, str) and INTERFACE.fullmatch(value) is not None
+
+
+def _is_speed(value: Any) -> bool:
+    return _is_int(value) and value > 0
+
+
 _RAIL: dict[str, tuple[Callable[[Any], bool], str]] = {
     "rail": (_is_int, "a whole number"),
     "plane": (_is_int, "a whole number"),
-    "interface": (_is_text, "an interface name"),
+    "interface": (
+        _is_interface,
+        "an interface name (a letter, then letters, digits, - or _, 15 characters at most)",
+    ),
     "pci": (_or_null(_is_text), "a PCI address or null"),
     "address": (_is_address, "an IPv4 address"),
     "prefix": (_is_int, "a prefix length"),
     "network": (_is_network, "an IPv4 network such as 10.0.0.0/24"),
     "gateway": (_or_null(_is_address), "an IPv4 address or null"),
     "mtu": (_is_int, "a whole number of bytes"),
-    "speed_gbps": (_is_int, "a whole number of Gb/s"),
+    "speed_gbps": (_is_speed, "a whole number of Gb/s from 1 on"),
     "leaf": (_is_text, "the name of a leaf"),
     "leaf_port": (_is_text, "the name of a port"),
     "gpu": (_or_null(_is_int), "the number of a GPU, or null"),
     "numa": (_or_null(_is_int), "the number of a NUMA node, or null"),
 }
-_SHOWN = ("rail", "plane", "interface", "address", "prefix", "network", "leaf", "gpu", "numa")
+_SHOWN = (
+    "rail",
+    "plane",
+    "interface",
+    "address",
+    "prefix",
+    "network",
+    "speed_gbps",
+    "leaf",
+    "gpu",
+    "numa",
+)
 
 
 class _Uses:

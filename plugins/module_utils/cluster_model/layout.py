@@ -6,12 +6,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Optional
 
+from ..schema.findings import Findings, counted
 from .address_plan import AddressPlan, Exhausted, PointToPoint, SubnetPerRail
 from .addresses import Network
-from .findings import Findings, counted
 from .nodes import NodeSpec
 from .schema import SUBNET_PER_RAIL
-from .topology import Ports, Topology, lay_lanes
+from .topology import Topology, lay_lanes
 
 
 def lay_out(
@@ -69,7 +69,7 @@ def lay_out(
         lanes=lay_lanes(rails["count"], rails["planes"], mapping),
         leaves=leaves["count"],
         leaves_per_set=per_set,
-        leaf_ports=ports_of(leaves),
+        leaf_ports=leaves["ports"],
         nodes_per_set=1,
         spines=spines["count"] if spines else 0,
         links_per_leaf=spines["links_per_leaf"] if spines else 0,
@@ -128,10 +128,6 @@ def _with_room(
 def _lane_name(number: int, planes: int) -> str:
     rail, plane = divmod(number, planes)
     return f"rail {rail}" if planes == 1 else f"rail {rail} plane {plane}"
-
-
-def ports_of(switch: dict[str, Any]) -> Ports:
-    return Ports(switch["ports"], switch["port"], switch["port_start"], switch["port_step"])
 
 
 def interface_name(rails: dict[str, Any], rail: int, plane: int) -> str:

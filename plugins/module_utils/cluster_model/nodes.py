@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from .findings import Findings, Path, nearest
+from ..schema.findings import Findings, Path, nearest
 
 
 @dataclass

@@ -7,9 +7,16 @@ import re
 from collections.abc import Iterable
 from typing import Any, Optional
 
+from ..qos import Contract
+from ..qos.reading import finish
+from ..qos.rules import check_rail
+from ..schema.findings import Findings, Path, counted, nearest, some
+from ..software.keys import KEY as SOFTWARE
+from ..software.reading import finish as finish_software
+from ..software.reading import refuse
+from ..software.software_set import SoftwareSet
 from .addresses import Network, text
 from .cluster import rack_group
-from .findings import Findings, Path, counted, nearest, some
 from .kinds import HOST_NAME, INTERFACE
 from .layout import interface_name
 from .nodes import NodeSpec
@@ -268,3 +275,22 @@ def check_group_vars(
     for group in model["vars"]:
         if group not in known:
             findings.add(("vars", group), f"there is no group {group!r}", nearest(group, known))
+
+
+def read_roce_qos(model: dict[str, Any], findings: Findings) -> Optional[Contract]:
+    """The QoS contract, kept by the rails; a path MTU that nobody wrote is what they carry."""
+    path = ("roce_qos",)
+    mtu = model["rails"]["mtu"] if findings.clean(("rails", "mtu")) else None
+    contract = finish(model["roce_qos"], findings, path, mtu)
+    if contract is not None and mtu is not None:
+        check_rail(contract, mtu, findings, ("rails", "mtu"), path)
+    return contract
+
+
+def read_software(model: dict[str, Any], findings: Findings) -> Optional[SoftwareSet]:
+    """The set, without versions that are known not to go together."""
+    path = (SOFTWARE,)
+    software = finish_software(model[SOFTWARE], findings, path)
+    if software is not None:
+        refuse(software, findings, path)
+    return software

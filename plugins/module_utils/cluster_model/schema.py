@@ -3,14 +3,11 @@
 
 from __future__ import annotations
 
-from .kinds import (
-    CLUSTER_NAME,
-    DOMAIN,
-    HOST_NAME,
-    INTERFACE,
-    RACK,
-    USER,
-    Address,
+from ..fabric.intent import SYSTEMS
+from ..fabric.keys import ASICS, CHIP_NAME
+from ..qos.keys import CONTRACT
+from ..qos.path_mtu import IP_MTU_LIMITS
+from ..schema.kinds import (
     Boolean,
     Integer,
     Key,
@@ -18,11 +15,24 @@ from .kinds import (
     OneOf,
     OneOrList,
     OrNull,
+    Section,
+    Table,
+)
+from ..software.keys import KEY as SOFTWARE_KEY
+from ..software.keys import SOFTWARE
+from .kinds import (
+    CLUSTER_NAME,
+    DOMAIN,
+    HOST_NAME,
+    INTERFACE,
+    PORT,
+    PORT_INTERFACE,
+    RACK,
+    USER,
+    Address,
     Pattern,
     Pci,
-    Section,
     Subnet,
-    Table,
     Variables,
 )
 
@@ -34,7 +44,7 @@ _PCI_LIST = ListOf(
     OneOrList(Pci(), Pci()), "PCI addresses, one per rail (a list of them per plane)"
 )
 _GPU_PCI_LIST = ListOf(Pci(), "PCI addresses, one per GPU")
-_MTU = Integer(1280, 9216, "bytes, layer 3")
+_MTU = Integer(*IP_MTU_LIMITS, "bytes, layer 3")
 _SPEED = Integer(1, 3200, "Gb/s")
 _PORTS = Integer(1, 4096, "ports")
 
@@ -226,13 +236,35 @@ def _switch_names(example: str) -> tuple[Key, ...]:
             required=True,
         ),
         Key("ports", _PORTS, "Ports of each.", required=True),
-        Key("port", Pattern(example="Ethernet{}"), "Names of ports.", default="Ethernet{}"),
-        Key("port_start", Integer(0, 1000), "The number of the first port.", default=0),
+        Key(
+            "system",
+            OneOrList(OneOf(SYSTEMS), OneOf(SYSTEMS)),
+            "What they are configured in: one for all, or one for each. Left out, the fabric layer "
+            "leaves them alone.",
+        ),
+        Key(
+            "asic",
+            OneOrList(CHIP_NAME, CHIP_NAME),
+            "Their chip, which the headroom of ports depends on: one for all, or one for each.",
+        ),
+        Key(
+            "port",
+            Pattern(example="Ethernet{}"),
+            "Names of ports.",
+            default_text="as the system has them: `Ethernet{}`, `swp{}` with nvue, `Ethernet{}/1` "
+            "with eos",
+        ),
+        Key(
+            "port_start",
+            Integer(0, 1000),
+            "The number of the first port.",
+            default_text="`0`; with nvue and eos `1`",
+        ),
         Key(
             "port_step",
             Integer(1, 16),
             "From one port's number to the next: 8 where a port has eight lanes.",
-            default=1,
+            default_text="`1`; with sonic the lanes of a port, as far as the chip says them",
         ),
     )
 
@@ -275,7 +307,22 @@ _HOST = (
     Key("vars", Variables(), "Variables of this host alone.", default={}),
 )
 LAUNCHER = Section("launcher", "The host that mpirun is started on. It has no rails.", _HOST)
-STORAGE = Section("storage", "One storage host.", _HOST)
+
+STORAGE_LINK = Section(
+    "storage.links",
+    "One cable from a storage host to a leaf, for what switches do on its port.",
+    (
+        Key("leaf", HOST_NAME, "The leaf it is plugged into.", required=True),
+        Key("port", PORT, "The port there: one that no node and no spine has.", required=True),
+        Key("interface", PORT_INTERFACE, "The interface of the host.", required=True),
+        Key("speed_gbps", _SPEED, "Line rate.", default_text="`rails.speed_gbps`"),
+    ),
+)
+STORAGE = Section(
+    "storage",
+    "One storage host.",
+    (*_HOST, Key("links", ListOf(STORAGE_LINK), "Its cables to leaves.", default=[])),
+)
 
 MODEL = Section(
     "model",
@@ -292,6 +339,14 @@ MODEL = Section(
         Key("addresses", ADDRESSES, "Addresses of the rails.", required=True),
         Key("leaves", LEAVES, "The leaf switches.", required=True),
         Key("spines", SPINES, "The spine switches."),
+        Key("asics", ASICS, "What is to be known of further switch chips.", default={}),
+        Key("roce_qos", CONTRACT, "The QoS contract.", default=CONTRACT.defaults()),
+        Key(
+            SOFTWARE_KEY,
+            SOFTWARE,
+            "Versions of kernel, RDMA and GPU software.",
+            default=SOFTWARE.defaults(),
+        ),
         Key("launcher", LAUNCHER, "The host that starts jobs.", required=True),
         Key("storage", ListOf(STORAGE), "Storage hosts.", default=[]),
         Key(

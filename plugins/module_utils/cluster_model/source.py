@@ -17,7 +17,8 @@ except ImportError as error:  # the controller has it: Ansible itself needs it
 else:
     YAML_MISSING = None
 
-from .findings import Finding, Findings, ModelError, Path
+from ..schema.findings import Finding, Findings, Path
+from .errors import ModelError
 
 _PLAIN = "tag:yaml.org,2002:"
 

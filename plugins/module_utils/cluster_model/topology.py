@@ -30,13 +30,17 @@ class Ports:
     def name(self, index: int) -> str:
         return self.pattern.format(self.start + index * self.step)
 
+    def names(self) -> list[str]:
+        return [self.name(index) for index in range(self.count)]
+
 
 @dataclass(frozen=True)
 class Topology:
     lanes: tuple[Lane, ...]
     leaves: int
     leaves_per_set: int
-    leaf_ports: Ports
+    leaf_ports: int
+    """Of each leaf."""
     nodes_per_set: int
     spines: int = 0
     links_per_leaf: int = 0
@@ -61,7 +65,7 @@ class Topology:
 
     def uplink_port(self, spine: int, link: int) -> int:
         """The port of every leaf that carries this link to this spine."""
-        return self.leaf_ports.count - self.uplinks + spine * self.links_per_leaf + link
+        return self.leaf_ports - self.uplinks + spine * self.links_per_leaf + link
 
     def spine_port(self, leaf: int, link: int) -> int:
         """The port of every spine that carries this link to this leaf."""

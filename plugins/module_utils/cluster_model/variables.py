@@ -38,6 +38,9 @@ def inventory_of(cluster: Cluster) -> Inventory:
             "cluster_mpi_user": cluster.mpi_user,
             "cluster_mpi_uid": cluster.mpi_uid,
             "cluster_addressing": cluster.addressing,
+            "cluster_asics": cluster.asics,
+            "roce_qos": cluster.roce_qos.as_variable(),
+            "cluster_software": cluster.software.as_variable(),
         },
         "compute": {
             "cluster_role": "compute",
@@ -87,7 +90,12 @@ def _of_node(node: Node, cluster: Cluster) -> dict[str, Any]:
 
 
 def _of_switch(switch: Switch) -> dict[str, Any]:
-    return {**_of_host(switch), "cluster_ports": _plain(switch.ports)}
+    return {
+        **_of_host(switch),
+        "cluster_system": switch.system,
+        "cluster_asic": switch.asic,
+        "cluster_ports": _plain(switch.ports),
+    }
 
 
 def _plain(records: Iterable[Any]) -> list[dict[str, Any]]:
