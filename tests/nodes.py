@@ -21,6 +21,8 @@ TOP = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
 INVENTORY = TOP / os.environ.get("NODES_INVENTORY", "inventories/virtual-mixed")
 """The nodes tests use. Another inventory is an instance of one's own, beside the usual one."""
+MACHINES = TOP / os.environ.get("MACHINES_INVENTORY", "inventories/virtual-rdma")
+"""The same of nodes with a kernel of their own."""
 
 RECAP = re.compile(r"^(\S+)\s+: ((?:\w+=\d+\s*)+)$", re.MULTILINE)
 REPORT = re.compile(r"^report: (.+\.json)$", re.MULTILINE)

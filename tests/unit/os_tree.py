@@ -21,13 +21,14 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import
     CommandError,
     Result,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.options import parts
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.part import LAYER, Node
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.settle import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import (
     Outcome,
     settle,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.options import parts
 
+LAYER = "os"
 DATA = Path(__file__).parent / "data/os_baseline"
 
 DEFAULTS: dict[str, Any] = {
@@ -95,6 +96,7 @@ class Tree:
 
     def node(self, check_mode: bool = False) -> Node:
         return Node(
+            layer=LAYER,
             root=self.root,
             run=self.run,
             container=machine.container(self.root),

@@ -20,7 +20,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model.a
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-quick = settings(deadline=None, max_examples=60)
+quick = settings(max_examples=60)
 
 
 @st.composite

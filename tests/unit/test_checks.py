@@ -66,11 +66,18 @@ def test_a_program_that_fails_hangs_or_is_missing_says_so():
 
 def test_a_program_that_hangs_takes_what_it_started_with_it(tmp_path):
     child = tmp_path / "child"
-    with pytest.raises(CommandError, match=r"no answer within 0\.5 s"):
-        run(["sh", "-c", f"sleep 60 & echo $! > {child}; wait"], timeout_s=0.5)
+    with pytest.raises(CommandError, match=r"no answer within 3 s"):
+        run(["sh", "-c", f"sleep 60 & echo $! > {child}; wait"], timeout_s=3)
     stat = Path(f"/proc/{child.read_text().strip()}/stat")
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     # Killed, it may stay a moment as a zombie until it is reaped.
-    while stat.exists() and stat.read_text().split()[2] != "Z" and time.monotonic() < deadline:
+    while runs(stat):
+        assert time.monotonic() < deadline
         time.sleep(0.05)
-    assert not stat.exists() or stat.read_text().split()[2] == "Z"
+
+
+def runs(stat):
+    try:
+        return stat.read_text().split()[2] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -24,7 +24,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model.d
     Record,
     build,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model.findings import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import (
     Findings,
 )
 
@@ -91,6 +91,7 @@ def test_an_entry_has_the_keys_of_the_contract() -> None:
                 "address": "10.100.0.11",
                 "prefix": 24,
                 "network": "10.100.0.0/24",
+                "speed_gbps": 800,
                 "gpu": 0,
                 "leaf": "leaf01",
                 "numa": 0,
@@ -309,6 +310,30 @@ WRONG: list[tuple[str, Change, list[str]]] = [
         ],
     ),
     (
+        "names that no interface can have",
+        lambda r: [
+            rail(r, "node02", place).update(interface=name)
+            for place, name in enumerate(("rail/0", "", "a-rail-of-16-char", "0rail", "rail 4"))
+        ],
+        [
+            f"node02.cluster_rails[{place}].interface: {name!r} is not an interface name (a "
+            "letter, then letters, digits, - or _, 15 characters at most). Correct it."
+            for place, name in enumerate(("rail/0", "", "a-rail-of-16-char", "0rail", "rail 4"))
+        ],
+    ),
+    (
+        "speeds that no link has",
+        lambda r: [
+            rail(r, "node02", place).update(speed_gbps=speed)
+            for place, speed in enumerate((0, -400))
+        ],
+        [
+            f"node02.cluster_rails[{place}].speed_gbps: {speed} is not a whole number of Gb/s from "
+            "1 on. Correct it."
+            for place, speed in enumerate((0, -400))
+        ],
+    ),
+    (
         "another cluster's name",
         lambda r: changed(r, "node02").update(cluster_name="b200"),
         ["node02.cluster_name: 'b200', but 'b300' on node01. Set it once, for group all."],
@@ -407,12 +432,12 @@ def play(tmp_path: Path, inventory: Path, *options: str) -> tuple[int, str, Any]
 def test_ansible_gives_the_same_directory_and_limit_does_not_change_it(tmp_path: Path) -> None:
     wanted, _findings = told(reference())
     inventory = ROOT / "inventories/b300"
-    for options in ([], ["--limit", "node03"]):
-        status, output, result = play(tmp_path, inventory, *options)
-        assert status == 0, output
-        assert result["directory"] == wanted.entries
-        assert result["total_slots"] == 32
-        assert result["changed"] is False
+    # Without a limit: the inventory written by hand, below.
+    status, output, result = play(tmp_path, inventory, "--limit", "node03")
+    assert status == 0, output
+    assert result["directory"] == wanted.entries
+    assert result["total_slots"] == 32
+    assert result["changed"] is False
 
 
 def hand_written() -> Variables:
@@ -448,12 +473,14 @@ def test_a_wrong_hand_written_inventory_fails_with_a_line_for_each_finding(tmp_p
     del hosts["node02"]["cluster_slots"]
     hosts["node03"]["cluster_rails"][5]["address"] = "{{ nowhere }}"
     hosts["node04"]["cluster_drained"] = "maybe"
+    hosts["leaf01"] = {"number": 1, "cluster_ports": [{"kind": "{{ number }}"}]}
     status, output, _result = play(tmp_path, write_inventory(tmp_path / "hosts.yml", hosts))
     assert status != 0
-    assert "The inventory describes no possible cluster, 3 errors:" in output
+    assert "The inventory describes no possible cluster, 8 errors:" in output
     assert "node02.cluster_slots: is not set. Set it to a whole number from 1 on." in output
     assert "node03.cluster_rails: cannot be templated: 'nowhere' is undefined" in output
     assert "node04.cluster_drained: 'maybe' is not true or false. Correct it." in output
+    assert "leaf01.cluster_ports[0].kind: 1 is not a choice." in output
 
 
 @pytest.mark.parametrize("options", [[], ["--limit", "node01"]], ids=["all", "limit"])
@@ -465,7 +492,7 @@ def test_a_refused_model_ends_the_run_under_default_settings(
     model.write_text(text.replace("mtu: 9000", "mtu: 90000"), encoding="utf-8")
     status, output, _result = play(tmp_path, model, *options)
     assert status != 0
-    assert "rails.mtu: 90000 is out of range. Write one from 1280 to 9216" in output
+    assert "rails.mtu: 90000 is out of range. Write one from 1280 to 9978" in output
     assert output.count("rails.mtu: 90000") == 1
     assert output.rstrip().endswith("(bytes, layer 3)."), "the way out is what one reads last"
 

@@ -129,3 +129,19 @@ def test_bytes_that_are_not_ours_come_back_as_they_were(tmp_path):
     before = plan(path, None).before
     plan(path, files.replace_block(before, ["a"], "hosts")).apply()
     assert path.read_bytes().startswith(b"dos\r\nlatin \xe9\n# BEGIN")
+
+
+@pytest.mark.parametrize("umask", [0o077, 0o022, 0o002])
+def test_directories_that_are_made_can_be_entered_whatever_the_umask(tmp_path, umask):
+    (tmp_path / "there").mkdir(mode=0o700)
+    before = os.umask(umask)
+    try:
+        plan(tmp_path / "there/etc/own/mpi.env", "A=1\n").apply()
+        assert os.umask(umask) == umask, "and the umask is the caller's again"
+    finally:
+        os.umask(before)
+    modes = [
+        stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("there/etc", "there/etc/own")
+    ]
+    assert modes == [0o755, 0o755]
+    assert stat.S_IMODE((tmp_path / "there").stat().st_mode) == 0o700, "one that is there is left"

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline import clock
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.part import PlanError
 from hypothesis import given
 from hypothesis import strategies as st
 

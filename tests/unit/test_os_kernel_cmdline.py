@@ -101,7 +101,7 @@ def test_an_argument_given_up_before_it_ever_ran_leaves_nothing(tree):
 def test_what_the_operator_configured_is_never_removed(rocky):
     rocky.write("boot/entry", "ro crashkernel=1G-4G:192M iommu=pt")
     judged(rocky, "iommu=pt", "nosmt")
-    assert json.loads(rocky.read(OWNED)) == {"owned": ["nosmt"]}
+    assert json.loads(rocky.read(OWNED)) == {"owned": {"os": ["nosmt"]}}
     judged(rocky)
     assert configured(rocky) == "ro crashkernel=1G-4G:192M iommu=pt"
 

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+pytestmark = pytest.mark.playbooks
+
 ROOT = Path(__file__).resolve().parents[2]
 ROLE = ROOT / "roles/os_baseline"
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,9 @@ def test_failed_and_broken_tests_are_counted_one_by_one(runner, capsys, tmp_path
     status, out = run(runner, capsys, pytest_stage(runner, tmp_path, tests))
     assert status == 1
     assert out.splitlines()[-1] == "1 passed, 2 failed, 0 skipped"
+    told = [line.split(": ")[0] for line in out.splitlines() if "FAILED test_it::test_" in line]
+    assert [line.split()[-1] for line in told[:2]] == ["test_it::test_a", "test_it::test_b"]
+    assert told[2:]  # again below the table, where it is seen last
 
 
 @pytest.mark.parametrize("text", ["", "syntax error"], ids=["no tests", "not collected"])
@@ -86,11 +90,21 @@ def test_what_could_not_run_has_failed(runner, capsys):
 def test_a_stage_that_hangs_is_ended_with_all_it_started(runner, capsys, tmp_path):
     pid = tmp_path / "pid"
     script = f"sleep 300 & echo $! > {pid}; wait"
-    status, out = run(runner, capsys, runner.Stage("hangs", ["sh", "-c", script], minutes=0.005))
+    status, out = run(runner, capsys, runner.Stage("hangs", ["sh", "-c", script], minutes=0.1))
     assert status == 1
-    assert "Ended after its limit of 0.005 minutes" in out
+    assert "Ended after its limit of 0.1 minutes" in out
     state = Path(f"/proc/{pid.read_text().strip()}/stat")
-    assert not state.exists() or state.read_text().split()[2] == "Z"
+    until = time.monotonic() + 60
+    while alive(state):  # killed, but not gone at once
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def alive(state: Path) -> bool:
+    try:
+        return state.read_text().split()[2] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def test_stages_that_others_need_come_along(runner):
@@ -98,6 +112,19 @@ def test_stages_that_others_need_come_along(runner):
     nodes = runner.Stage("molecule x", ["true"], fast=False, needs="images")
     lint = runner.Stage("lint", ["true"])
     every = [lint, images, nodes]
-    words = argparse.Namespace(fast=False, only=["molecule"])
+    words = argparse.Namespace(fast=False, only=["molecule"], all=False)
     assert runner.chosen(every, words) == [images, nodes]
-    assert runner.chosen(every, argparse.Namespace(fast=True, only=None)) == [lint]
+    assert runner.chosen(every, argparse.Namespace(fast=True, only=None, all=False)) == [lint]
+
+
+def test_what_takes_long_runs_when_it_is_asked_for(runner):
+    images = runner.Stage("machine images", ["true"], long=True)
+    machines = runner.Stage("machine tests", ["true"], long=True, needs="machine images")
+    every = [runner.Stage("lint", ["true"]), images, machines]
+
+    def chosen(only=None, all=False):
+        return runner.chosen(every, argparse.Namespace(fast=False, only=only, all=all))
+
+    assert chosen() == every[:1]
+    assert chosen(all=True) == every
+    assert chosen(only=["machine tests"]) == [images, machines]

@@ -117,13 +117,14 @@ def test_in_check_mode_a_difference_is_pending() -> None:
 
 def test_so_many_at_a_time_and_in_order() -> None:
     running, most, lock = 0, 0, threading.Lock()
+    four = threading.Barrier(4, timeout=60)
 
     def one(target: probe.Target, account: Account, timeout_s: int) -> probe.Attempt:
         nonlocal running, most
         with lock:
             running += 1
             most = max(most, running)
-        time.sleep(0.02)
+        four.wait()
         with lock:
             running -= 1
         return probe.Attempt(target, "", "", 0.0)
@@ -144,7 +145,7 @@ def test_a_login_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyP
     began = time.monotonic()
     found = probe.attempt(probe.Target("n", "n"), ACCOUNT, 0)
     assert (found.why, found.told) == (probe.TIMEOUT, "ssh was ended")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 25
 
 
 def test_the_environment_is_the_user_s_and_clean(
@@ -156,4 +157,4 @@ def test_the_environment_is_the_user_s_and_clean(
     tmp_path.chmod(0o755)
     monkeypatch.setattr(probe, "argv", lambda target, timeout_s: [str(program)])
     monkeypatch.setenv("SSH_AUTH_SOCK", "/tmp/agent")
-    assert probe.attempt(probe.Target("n", "n"), ACCOUNT, 1).told == "/|mpi||C"
+    assert probe.attempt(probe.Target("n", "n"), ACCOUNT, 60).told == "/|mpi||C"

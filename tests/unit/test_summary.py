@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils import checks
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rebooting import planning
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.summary import RunSummary
 
 
@@ -116,3 +117,68 @@ def test_the_report_holds_every_check_and_the_figures():
         "most_on_a_compute_node": 3,
         "hosts": {"node01": 3},
     }
+
+
+def waiting(**fields) -> RunSummary:
+    run = summary(**fields)
+    run.add_result("node01", result("os", check(checks.REBOOT, "cmdline", reason="iommu=pt")))
+    run.add_result("node01", result("gpu", check(checks.REBOOT, "driver", reason="580.95.05")))
+    run.add_result("node02", result("os", check(checks.OK, "cmdline")))
+    return run
+
+
+def test_the_end_of_a_run_names_who_needs_a_reboot_why_and_how():
+    run = waiting(inventories=("inventories/b300", "a b"))
+    assert run.lines(1, 60)[-2:] == [
+        "reboot needed: node01 (os: iommu=pt; gpu: 580.95.05)",
+        "reboot them with: ansible-playbook playbooks/reboot.yml -i inventories/b300 -i 'a b' "
+        "(--check shows the plan, and every host that an earlier run left waiting)",
+    ]
+    assert not [line for line in summary().lines(1, 60) if "reboot.yml" in line]
+
+
+def test_what_was_simulated_is_said_aloud():
+    run = summary()
+    for host in ("node01", "node02", "node01"):
+        run.add_result(host, result("gpu", check(checks.OK), simulated=["nvidia-smi (stand-in)"]))
+    run.add_result("login01", result("gpu", check(checks.OK), simulated=[]))
+    assert "SIMULATED: nvidia-smi (stand-in): node01, node02" in run.lines(1, 60)
+    assert run.report("now", 1, 60, False)["simulated"] == {
+        "nvidia-smi (stand-in)": ["node01", "node02"]
+    }
+
+
+def rebooting(check_mode: bool) -> RunSummary:
+    run = waiting(playbook="reboot.yml")
+    turns = [
+        planning.Turn(name, "compute", planning.REBOOT, ("os",), ("os",), ("os: iommu=pt",))
+        for name in ("node01", "node02")
+    ]
+    batches = tuple(planning.Batch(planning.REBOOT, (turn,)) for turn in turns)
+    plan = planning.Plan(batches, (planning.Left("login01", "MPI runs on it", ("os: x",)),))
+    run.add_result("node01", {"reboot_plan": {**plan.as_dict(), "check_mode": check_mode}})
+    return run
+
+
+def test_after_reboots_the_table_says_what_came_of_each_host():
+    run = rebooting(check_mode=False)
+    run.unreachable["node01"] = "Verify"  # it says nothing any more
+    assert run.lines(1, 60)[-4:] == [
+        "host     reason        batch  seconds  outcome",
+        "node01   os: iommu=pt  1      -        lost while its batch ran",
+        "node02   os: iommu=pt  2      -        not rebooted: batch 1 did not come back right "
+        "(node01)",
+        "login01  os: x         -      -        left: MPI runs on it",
+    ]
+    run.add_result(
+        "node01",
+        {"reboot_outcome": {"status": "verified", "said": "verified: os", "seconds": 241.4}},
+    )
+    assert "node01   os: iommu=pt  1      241      verified: os" in run.lines(1, 60)
+    report = run.report("now", 1, 60, False)
+    assert report["rebooted"]["node01"]["seconds"] == 241.4
+
+
+def test_in_check_mode_the_table_is_the_plan():
+    told = "\n".join(rebooting(check_mode=True).lines(1, 60))
+    assert told.count("would be rebooted") == 2 and "reboot needed" not in told

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.playbooks
+
 HERE = Path(__file__).parent / "summary_run"
 TOP = HERE.parents[2]
 

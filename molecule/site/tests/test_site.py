@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-LAYERS = ["names", "os", "rails", "mpi", "hostfile", "ssh", "smoke"]
+LAYERS = [
+    *("names", "os", "rdma", "gpu", "rails", "fabric", "links"),
+    *("mpi", "hostfile", "ssh", "verbs", "smoke"),
+]
 
 
 def test_every_layer_is_verified_and_cheap(nodes, converge):
