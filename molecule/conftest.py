@@ -8,9 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.nodes import INVENTORY, Nodes
+from tests.nodes import INVENTORY, MACHINES, TOP, Nodes
 
-NODES = Nodes(INVENTORY)
+SCENARIO = Path(os.environ["MOLECULE_SCENARIO_DIRECTORY"])
+OWN = SCENARIO / "inventory"
+SHARED = MACHINES if SCENARIO.name == "site_rdma" else INVENTORY
+STAND_INS = ("nvidia_gpu", "rdma_stack")
+"""Scenarios on nodes that play GPU nodes: tests/stand_ins/README.md."""
+if SCENARIO.name in STAND_INS:
+    SHARED = TOP / "build/stand-ins/inventory"
+NODES = Nodes(OWN if OWN.exists() else SHARED)
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +28,7 @@ def nodes() -> Nodes:
 @pytest.fixture(scope="session")
 def converge() -> str:
     """The playbook of the scenario whose tests these are."""
-    return str(Path(os.environ["MOLECULE_SCENARIO_DIRECTORY"]) / "converge.yml")
+    return str(SCENARIO / "converge.yml")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -1,7 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The end of ./demo: what the newest report of site.yml says, in a few lines for a person.
 
-Usage: demo_summary.py CLUSTER TIMES, where TIMES has a line `STAGE<tab>SECONDS` for each stage.
+Usage: demo_summary.py CLUSTER TIMES COMMAND, where TIMES has a line `STAGE<tab>SECONDS` for each
+stage and COMMAND is how the demo was called.
 """
 
 from __future__ import annotations
@@ -68,9 +69,12 @@ def allreduce(figures: dict[str, Any]) -> Iterator[str]:
     yield f"line rate of a node {rate_text(figures['line_rate_gbytes_s'])}{nominal}"
 
 
-def rows(report: dict[str, Any], path: Path, times: str) -> Iterator[tuple[str, str]]:
+def rows(report: dict[str, Any], path: Path, times: str, command: str) -> Iterator[tuple[str, str]]:
     hosts = sorted({host for layer in report["layers"].values() for host in layer["hosts"]})
-    yield "nodes", ", ".join(hosts)
+    switches = set(report["layers"].get("fabric", {"hosts": {}})["hosts"])
+    yield "nodes", ", ".join(host for host in hosts if host not in switches)
+    if switches:
+        yield "switches", f"{', '.join(sorted(switches))} (simulated)"
     smoke = next(
         (
             host["measured"]
@@ -98,23 +102,23 @@ def rows(report: dict[str, Any], path: Path, times: str) -> Iterator[tuple[str, 
     )
     if report["changed"]:
         changed = sum(report["changed"].values())
-        yield "changed", f"{changed} tasks (run ./demo again: an unchanged run changes none)"
+        yield "changed", f"{changed} tasks (run {command} again: an unchanged run changes none)"
     else:
         yield "changed", "nothing"
     yield "time", times
     yield "report", str(path.relative_to(TOP))
-    yield "log in", "./demo login node01"
-    yield "take down", "./demo down"
+    yield "log in", f"{command} login node01"
+    yield "take down", f"{command} down"
 
 
 def main() -> None:
-    cluster, times_file = sys.argv[1:]
+    cluster, times_file, command = sys.argv[1:]
     path = newest_report(cluster)
     report = json.loads(path.read_text(encoding="utf-8"))
     stages = [line.split("\t") for line in Path(times_file).read_text("utf-8").splitlines()]
     times = ", ".join(f"{name} {seconds} s" for name, seconds in stages)
     print("\nThe virtual cluster is up and verified.\n")
-    for name, text in rows(report, path, times):
+    for name, text in rows(report, path, times, command):
         print(f"  {name:<11}{text}")
     print()
 

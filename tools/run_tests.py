@@ -25,7 +25,12 @@ LOGS = TOP / "build/test"
 LANES = 2
 """So many stages without nodes run at a time."""
 PROGRESS_S = 10 if sys.stdout.isatty() else 30
+COMPILED = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(TOP / "build/pycache")}
+"""Keeps what Python and pytest make of sources, whatever the caller's environment says: to prepare
+all test modules takes pytest seconds in each worker."""
+MACHINE_SCENARIOS = ("site_rdma",)
 TAIL_LINES = 60
+BAD_SHOWN = 10
 """So much of a failed stage's output is shown; its log has the rest."""
 
 
@@ -38,6 +43,8 @@ class Stage:
     pytest: bool = False
     """Its tests are counted one by one, from the report pytest writes."""
     minutes: float = 10
+    long: bool = False
+    """Runs with --all, or when its name is asked for."""
     needs: str = ""
     """The stage without which this one cannot run."""
 
@@ -57,6 +64,7 @@ class Outcome:
     skipped: int = 0
     seconds: float = 0.0
     remark: str = ""
+    bad_tests: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -99,9 +107,11 @@ def pytest(*words: str) -> list[str]:
 
 def stages(fast: bool = False) -> list[Stage]:
     """Every stage, the long ones of each kind first."""
+    unit = "not nodes and not gpu" + (" and not playbooks" if fast else "")
     lint = ["ansible-lint", "--nocolor", "-q", *(["roles", "playbooks"] if fast else [])]
     return [
-        Stage("unit", pytest("-n", "2", "-m", "not nodes and not gpu", "tests/unit"), pytest=True),
+        Stage("unit", pytest("-n", "2", "-m", unit, "tests/unit"), pytest=True, minutes=30),
+        Stage("gpu", pytest("-m", "gpu", "tests/gpu"), pytest=True),  # skipped where there is none
         Stage("ansible-lint", lint),  # the whole tree takes twice as long
         Stage("mypy", ["mypy"]),
         Stage("yamllint", ["yamllint", "--strict", *tracked("*.yml", "*.yaml")]),
@@ -118,20 +128,45 @@ def stages(fast: bool = False) -> list[Stage]:
             fast=False,
             nodes=True,
             pytest=True,
-            minutes=45,
+            minutes=60,
             needs="images",
         ),
         *(
-            Stage(
-                f"molecule {name}",
-                ["molecule", "test", "--no-command-borders", "--scenario-name", name],
-                fast=False,
-                nodes=True,
-                minutes=10,
-                needs="images",
-            )
+            molecule(name, minutes=20, needs="images")
             for name in sorted(Path(path).parts[1] for path in tracked("molecule/*/molecule.yml"))
+            if name not in MACHINE_SCENARIOS
         ),
+        *machine_stages(),
+    ]
+
+
+def molecule(name: str, *, minutes: float, needs: str) -> Stage:
+    argv = ["molecule", "test", "--no-command-borders", "--scenario-name", name]
+    return Stage(f"molecule {name}", argv, fast=False, nodes=True, minutes=minutes, needs=needs)
+
+
+def machine_stages() -> list[Stage]:
+    """What runs on nodes with kernels of their own."""
+    images = "machine images"
+    return [
+        Stage(
+            images,
+            ["tools/node_images.sh", "machines"],
+            fast=False,
+            nodes=True,
+            minutes=15,
+        ),
+        Stage(
+            "machine integration",
+            pytest("-m", "machines", "-vv", "tests/integration"),
+            fast=False,
+            nodes=True,
+            pytest=True,
+            minutes=45,
+            long=True,  # site_rdma is its shorter case
+            needs=images,
+        ),
+        *(molecule(name, minutes=30, needs=images) for name in MACHINE_SCENARIOS),
     ]
 
 
@@ -148,6 +183,7 @@ def start(stage: Stage) -> Running:
                 "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
                 "PYTHONUNBUFFERED": "1",
                 "NO_COLOR": "1",
+                **(COMPILED if stage.pytest and not stage.nodes else {}),
             },
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -167,6 +203,7 @@ def finish(running: Running) -> Outcome:
             outcome.failed += bad
             outcome.skipped += skipped
             outcome.passed += int(suite.get("tests", 0)) - bad - skipped
+            outcome.bad_tests += bad_tests(suite)
     else:
         outcome.passed = int(code == 0)
     if code != 0 and not outcome.failed:  # also when pytest died, or found no test
@@ -174,6 +211,8 @@ def finish(running: Running) -> Outcome:
     verdict = "ok  " if code == 0 else "FAIL"
     counts = f", {outcome.passed} passed, {outcome.skipped} skipped" if stage.pytest else ""
     say(f"{verdict}  {stage.name}: {outcome.seconds:.1f} s{counts}")
+    for line in outcome.bad_tests:
+        say(f"      FAILED {line}")
     for line in lines_of(stage):
         if line.startswith(("skipped: ", "SKIPPED ")):
             say(f"      {line}")
@@ -182,6 +221,16 @@ def finish(running: Running) -> Outcome:
         for line in lines_of(stage)[-TAIL_LINES:]:
             say(f"      | {line}")
     return outcome
+
+
+def bad_tests(suite: ElementTree.Element) -> list[str]:
+    """The tests of a suite that failed, each with the first line of why."""
+    found = []
+    for case in suite.iter("testcase"):
+        for why in (*case.iter("failure"), *case.iter("error")):
+            first = (why.get("message") or "").partition("\n")[0]
+            found.append(f"{case.get('classname')}::{case.get('name')}: {first}"[:300])
+    return found
 
 
 def lines_of(stage: Stage) -> list[str]:
@@ -244,6 +293,8 @@ def close(outcomes: dict[str, Outcome], seconds: float) -> int:
     for name, outcome in outcomes.items():
         verdict = "FAIL" if outcome.failed else "ok"
         say(f"{verdict:4}  {outcome.seconds:7.1f} s  {name}  {outcome.remark}".rstrip())
+        for line in outcome.bad_tests[:BAD_SHOWN]:
+            say(f"                 FAILED {line}")
     say(f"      {seconds:7.1f} s  in all")
     say("")
     total = {
@@ -262,12 +313,15 @@ def chosen(every: Iterable[Stage], words: argparse.Namespace) -> list[Stage]:
         wanted = [stage for stage in every if any(word in stage.name for word in words.only)]
         needed = {stage.needs for stage in wanted}
         every = [stage for stage in every if stage in wanted or stage.name in needed]
+    elif not words.all:
+        every = [stage for stage in every if not stage.long]
     return every
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./test")
     parser.add_argument("--fast", action="store_true", help="without virtual nodes")
+    parser.add_argument("--all", action="store_true", help="with what takes long")
     parser.add_argument("--only", nargs="+", metavar="WORD", help="stages with WORD in the name")
     parser.add_argument("--list", action="store_true", help="name the stages and end")
     words = parser.parse_args()
@@ -279,6 +333,10 @@ def main() -> int:
             say(stage.name)
         return 0
     LOGS.mkdir(parents=True, exist_ok=True)
+    if words.fast:
+        os.environ.setdefault("HYPOTHESIS_PROFILE", "fast")  # tests/unit/conftest.py
+        say("      fast: fewer random examples, no unit tests that start whole playbooks, lint of")
+        say("      roles and playbooks alone; ./test --only unit ansible-lint has all of them")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("Ended by SIGTERM."))
     began = time.monotonic()
     outcomes: dict[str, Outcome] = {}

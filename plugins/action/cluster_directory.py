@@ -9,10 +9,21 @@ from typing import Any
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils import cluster_model
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model import directory
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model.findings import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model import (
+    contracts,
+    directory,
+    software_sets,
+    switch_variables,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos.keys import (
+    VARIABLE as CONTRACT,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import (
     SHOWN,
     Findings,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.keys import (
+    VARIABLE as SOFTWARE,
 )
 
 _TEMPLATE = re.compile(r"\{[{%#]")
@@ -31,6 +42,11 @@ class ActionModule(ActionBase):
         findings = Findings()
         records = list(_records(task_vars, findings))
         built = directory.build(records, findings)
+        contracts.check_contracts(_holders(records, task_vars, findings), findings)
+        doubts = software_sets.check_sets(_sets(records), findings)
+        switch_variables.check_switches(_switches(task_vars, findings), findings)
+        for line in doubts:
+            self._display.warning(line)
         if findings:
             result.update(
                 failed=True,
@@ -45,6 +61,7 @@ class ActionModule(ActionBase):
             drained_hosts=built.drained_hosts,
             total_slots=built.total_slots,
             directory=built.entries,
+            software_doubts=doubts,
         )
         return result
 
@@ -60,15 +77,71 @@ def _records(task_vars: dict[str, Any], findings: Findings) -> Iterator[director
         # HostVars.raw_get merges a host's variables once and templates none of them.
         raw = hostvars.raw_get(name)
         unreadable = set()
-        variables = {key: raw[key] for key in directory.VARIABLES if key in raw}
-        for key, value in variables.items():
-            if _has_template(value):
-                try:
-                    variables[key] = _resolved(hostvars[name][key])
-                except AnsibleError as error:
-                    findings.add((name, key), f"cannot be templated: {error}", "Correct it")
-                    unreadable.add(key)
+        wanted = (*directory.VARIABLES, CONTRACT, SOFTWARE)
+        variables = {key: raw[key] for key in wanted if key in raw}
+        for key in variables:
+            if not _resolve(variables, key, name, hostvars, findings):
+                unreadable.add(key)
         yield directory.Record(name, tuple(of_host), variables, frozenset(unreadable))
+
+
+def _holders(
+    records: list[directory.Record], task_vars: dict[str, Any], findings: Findings
+) -> Iterator[contracts.Holder]:
+    """Everybody who keeps the QoS contract: the hosts of the directory, then the switches."""
+    for record in records:
+        if CONTRACT not in record.unreadable:
+            variables = record.variables
+            yield contracts.Holder(
+                record.name, variables.get(CONTRACT), variables.get("cluster_rails")
+            )
+    hostvars = task_vars["hostvars"]
+    for name in _switch_names(task_vars):
+        variables = {CONTRACT: hostvars.raw_get(name).get(CONTRACT)}
+        if _resolve(variables, CONTRACT, name, hostvars, findings):
+            yield contracts.Holder(name, variables[CONTRACT])
+
+
+def _sets(records: list[directory.Record]) -> Iterator[software_sets.Holder]:
+    for record in records:
+        if SOFTWARE not in record.unreadable:
+            value = record.variables.get(SOFTWARE)
+            yield software_sets.Holder(record.name, value, "compute" in record.roles)
+
+
+def _switches(
+    task_vars: dict[str, Any], findings: Findings
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    hostvars = task_vars["hostvars"]
+    for name in _switch_names(task_vars):
+        raw = hostvars.raw_get(name)
+        variables = {key: raw[key] for key in switch_variables.VARIABLES if key in raw}
+        yield (
+            name,
+            {
+                key: variables[key]
+                for key in list(variables)
+                if _resolve(variables, key, name, hostvars, findings)
+            },
+        )
+
+
+def _switch_names(task_vars: dict[str, Any]) -> list[str]:
+    groups = task_vars["groups"]
+    return list(dict.fromkeys((*groups.get("leaf", []), *groups.get("spine", []))))
+
+
+def _resolve(
+    variables: dict[str, Any], key: str, name: str, hostvars: Any, findings: Findings
+) -> bool:
+    """Template a variable where it has to be; False where that fails, which is then told."""
+    if _has_template(variables[key]):
+        try:
+            variables[key] = _resolved(hostvars[name][key])
+        except AnsibleError as error:
+            findings.add((name, key), f"cannot be templated: {error}", "Correct it")
+            return False
+    return True
 
 
 def _resolved(value: Any) -> Any:

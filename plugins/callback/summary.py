@@ -13,7 +13,8 @@ author:
 description:
   - Collects the C(checks) that the modules of this collection return and prints, layer by layer,
     how many hold, how many cannot apply to these machines and why, and how many do not hold.
-  - Names the hosts that failed, could not be reached, or need a reboot.
+  - Names the hosts that failed, could not be reached, or need a reboot, and what was simulated.
+  - After C(playbooks/reboot.yml) it shows what came of each host that had a reason.
   - Counts how often a module was executed on each host over its connection. Modules that run on the
     controller (connection V(local)) are not counted, a module run on a node by delegation counts
     for that node.
@@ -104,6 +105,12 @@ class ExecutionCount:
         return Counter(os.pread(number, size, 0).decode().split())
 
 
+def _shown(source):
+    """An inventory as a command may name it: Ansible has made the path of each an absolute one."""
+    path = Path(source)
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(source)
+
+
 class CallbackModule(CallbackBase):
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "aggregate"
@@ -119,6 +126,8 @@ class CallbackModule(CallbackBase):
 
     def v2_playbook_on_start(self, playbook):
         self._summary.playbook = Path(playbook._file_name).name
+        given = context.CLIARGS.get("inventory") or ()
+        self._summary.inventories = tuple(_shown(source) for source in given)
         self._count = ExecutionCount()
         self._count.install()
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Optional, Protocol
+
+SYSTEM = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+"""Where programs of the administrator are; the PATH of a plain login does not have them."""
+REAP_S = 5.0
+"""Seconds that a killed program has to go. One in uninterruptible sleep (a hung driver) may not."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,7 @@ def run(
     non-zero.
     """
     shown = " ".join(shlex.quote(word) for word in argv)
-    environment = {**os.environ, "LC_ALL": "C", **(env or {})}
+    environment = {**os.environ, "PATH": search_path(), "LC_ALL": "C", **(env or {})}
     try:
         process = subprocess.Popen(
             list(argv),
@@ -69,15 +75,15 @@ def run(
         )
     except FileNotFoundError as error:
         raise CommandError(f"{argv[0]}: not installed (wanted to run: {shown})") from error
-    with process:
-        try:
-            stdout, stderr = process.communicate(stdin, timeout=timeout_s)
-        except subprocess.TimeoutExpired as error:
-            _end(process)
-            raise NoAnswerError(shown, timeout_s) from error
-        except BaseException:
-            _end(process)
-            raise
+    # Not `with process`: that waits for its end without a limit.
+    try:
+        stdout, stderr = process.communicate(stdin, timeout=timeout_s)
+    except subprocess.TimeoutExpired as error:
+        _end(process)
+        raise NoAnswerError(shown, timeout_s) from error
+    except BaseException:
+        _end(process)
+        raise
     result = Result(tuple(argv), process.returncode, stdout, stderr)
     if check and result.rc != 0:
         told = (result.stderr.strip() or result.stdout.strip() or "it printed nothing")[-2000:]
@@ -85,8 +91,27 @@ def run(
     return result
 
 
+def search_path() -> str:
+    """PATH, followed by the directories of the administrator's programs that it lacks."""
+    there = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return os.pathsep.join([*there, *(one for one in SYSTEM if one not in there)])
+
+
+def find_program(name: str) -> Optional[str]:
+    """Where `run` finds a program, or None."""
+    return shutil.which(name, path=search_path())
+
+
 def _end(process: subprocess.Popen[str]) -> None:
-    """Kill a program and what it started: a killed ssh or runuser leaves its children running."""
+    """Kill a program and what it started: a killed ssh or runuser leaves its children running.
+
+    What does not go in time is left to the kernel, which ends it as soon as it wakes up.
+    """
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(REAP_S)
+    for stream in (process.stdin, process.stdout, process.stderr):
+        with suppress(OSError, ValueError):
+            if stream is not None:
+                stream.close()

@@ -94,7 +94,7 @@ def plan_file(
 def write_atomically(path: Path, text: str, mode: int, uid: int, gid: int) -> None:
     """Write beside the file, flush to disk, then rename over it. Missing directories are made."""
     target = path.resolve() if path.is_symlink() else path
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_directories(target.parent)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with open(handle, "w", encoding="utf-8", errors="surrogateescape", newline="") as stream:
@@ -116,6 +116,20 @@ def write_atomically(path: Path, text: str, mode: int, uid: int, gid: int) -> No
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def make_directories(path: Path, mode: int = 0o755) -> None:
+    """A directory, and those above it, of this mode whatever the umask; those there are left alone.
+
+    A file that everybody may read is of no use below a directory that only root may enter.
+    """
+    umask = os.umask(0o777 & ~mode)  # not chmod afterwards: killed in between, it would stay wrong
+    try:
+        for directory in reversed([path, *path.parents]):
+            with contextlib.suppress(FileExistsError):
+                directory.mkdir(mode)
+    finally:
+        os.umask(umask)
 
 
 def with_header(body: str, comment: str = "#") -> str:

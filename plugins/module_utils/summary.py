@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     REBOOT,
     STATUSES,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rebooting import table
 
 ROLES = ("compute", "launcher", "storage", "leaf", "spine")
 """The groups of the cluster model, in the order they are shown."""
@@ -30,7 +32,7 @@ HEADINGS = {
 BOOKKEEPING = frozenset(
     [
         *("changed", "checks", "diff", "failed", "invocation", "layer", "msg"),
-        *("deprecations", "exception", "warnings"),
+        *("deprecations", "exception", "simulated", "warnings"),
     ]
 )
 """Keys of a result that are no measurement."""
@@ -66,9 +68,17 @@ class RunSummary:
     changed: Counter[str] = field(default_factory=Counter)
     executions: Counter[str] = field(default_factory=Counter)
     """Modules executed on each host, over its connection."""
+    simulated: dict[str, list[str]] = field(default_factory=dict)
+    """What was not real, and the hosts that said so."""
+    reboot_plan: Optional[Mapping[str, Any]] = None
+    """What playbooks/reboot.yml set out to do, and below what came of each host."""
+    reboot_outcomes: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    inventories: tuple[str, ...] = ()
+    """As they were given on the command line."""
 
     def add_result(self, host: str, result: Mapping[str, Any]) -> None:
         """Take in a module's result if it speaks for a layer; any other is none of our business."""
+        self._add_reboot(host, result)
         layer, checks = result.get("layer"), result.get("checks")
         if not isinstance(layer, str) or not isinstance(checks, list):
             return
@@ -79,6 +89,10 @@ class RunSummary:
         ]
         entry = self.layers.setdefault(layer, {}).setdefault(host, LayerOnHost())
         entry.add(whole, measurement(result) if result.get("figures") else {})
+        for line in result.get("simulated") or []:
+            hosts = self.simulated.setdefault(str(line), [])
+            if host not in hosts:
+                hosts.append(host)
 
     def counts(self, layer: str) -> Counter[str]:
         """How many checks of a layer, over all hosts, have each status."""
@@ -102,6 +116,13 @@ class RunSummary:
             found.setdefault(host, []).append(f"{layer}: {why}")
         return found
 
+    def rebooted(self) -> dict[str, dict[str, Any]]:
+        """What came of every host that playbooks/reboot.yml had to do with."""
+        if self.reboot_plan is None:
+            return {}
+        check_mode = bool(self.reboot_plan.get("check_mode"))
+        return table.outcomes(self.reboot_plan, self.reboot_outcomes, check_mode)
+
     def busiest(self, role: str = "compute") -> Optional[tuple[str, int]]:
         """The host of a role on which most modules were executed, and how many."""
         counts = [(self.executions[host], host) for host in self.roles if self.roles[host] == role]
@@ -114,7 +135,7 @@ class RunSummary:
     @property
     def tells(self) -> bool:
         """Whether there is anything to say: a layer spoke, or a host did not."""
-        return bool(self.layers or self.failed or self.unreachable)
+        return bool(self.layers or self.failed or self.unreachable or self.reboot_plan)
 
     def lines(self, seconds: float, limit: int) -> list[str]:
         """The summary for a person, without the line that says where the report lies."""
@@ -129,10 +150,9 @@ class RunSummary:
             lines.append(f"failed: {_listed(f'{h} ({t})' for h, t in self.failed.items())}")
         if self.unreachable:
             lines.append(f"unreachable: {_listed(self.unreachable)}")
-        for host, reasons in list(self.reboots().items())[:NAMES_SHOWN]:
-            lines.append(f"reboot needed: {host} ({'; '.join(reasons)})")
-        if len(self.reboots()) > NAMES_SHOWN:
-            lines.append(f"reboot needed: {len(self.reboots()) - NAMES_SHOWN} more, see the report")
+        for line, hosts in self.simulated.items():
+            lines.append(f"SIMULATED: {line}: {_listed(hosts)}")
+        lines += self._reboot_lines()
         busiest = self.busiest()
         if busiest:
             host, count = busiest
@@ -157,6 +177,8 @@ class RunSummary:
             "failed": self.failed,
             "unreachable": self.unreachable,
             "reboots": self.reboots(),
+            **({"rebooted": self.rebooted()} if self.reboot_plan is not None else {}),
+            "simulated": self.simulated,
             "remote_module_executions": {
                 "limit_per_compute_node": limit,
                 "most_on_a_compute_node": busiest[1] if busiest else 0,
@@ -176,6 +198,40 @@ class RunSummary:
                 for layer, hosts in self.layers.items()
             },
         }
+
+    def _add_reboot(self, host: str, result: Mapping[str, Any]) -> None:
+        plan, outcome = result.get("reboot_plan"), result.get("reboot_outcome")
+        if isinstance(plan, Mapping):
+            self.reboot_plan = plan
+        if isinstance(outcome, Mapping):
+            self.reboot_outcomes[host] = outcome
+
+    def _reboot_lines(self) -> list[str]:
+        """After playbooks/reboot.yml its table; after any other run who needs one, and why.
+
+        Those are what the layers of this run found. What an earlier run recorded for a layer that
+        did not run now is on the nodes, where the command reads it.
+        """
+        if self.reboot_plan is not None:
+            found = self.rebooted()
+            return table.lines(found) if found else ["no host waits for a reboot"]
+        waiting = self.reboots()
+        if not waiting:
+            return []
+        lines = [
+            f"reboot needed: {host} ({'; '.join(reasons)})"
+            for host, reasons in list(waiting.items())[:NAMES_SHOWN]
+        ]
+        if len(waiting) > NAMES_SHOWN:
+            lines.append(f"reboot needed: {len(waiting) - NAMES_SHOWN} more, see the report")
+        words = ["ansible-playbook", "playbooks/reboot.yml"]
+        for inventory in self.inventories:
+            words += ["-i", shlex.quote(inventory)]
+        lines.append(
+            f"reboot them with: {' '.join(words)} (--check shows the plan, and every host that an "
+            "earlier run left waiting)"
+        )
+        return lines
 
     def _checks(self, status: str) -> Iterable[tuple[str, str, Mapping[str, Any]]]:
         for layer, hosts in self.layers.items():

@@ -13,6 +13,8 @@ description:
     list.
   - Fails, before any host is touched, on an inventory that describes no possible cluster, with one
     line per finding. An inventory written by hand is checked like a compiled one.
+  - Fails likewise on a QoS contract (the variable C(roce_qos)) that cannot be kept, that the rails'
+    MTU does not allow, or that hosts, leaves and spines do not share.
 notes:
   - Runs on the controller and opens no connection. Use C(run_once).
   - Also fails when the inventory is empty because a cluster model was refused and
@@ -67,6 +69,11 @@ total_slots:
   returned: success
   type: int
   sample: 32
+software_doubts:
+  description: What is doubtful or unknown of the software sets, a line each; warned of, too.
+  returned: success
+  type: list
+  elements: str
 directory:
   description: Compute hosts in order of C(cluster_index), then launcher, then storage hosts.
   returned: success
@@ -107,7 +114,7 @@ directory:
       elements: dict
       sample:
         - {rail: 0, plane: 0, interface: rail0, address: 10.100.0.11, prefix: 24,
-           network: 10.100.0.0/24, leaf: leaf01, gpu: 0, numa: 0}
+           network: 10.100.0.0/24, speed_gbps: 800, leaf: leaf01, gpu: 0, numa: 0}
 findings:
   description: Everything that is wrong, one line each.
   returned: failure

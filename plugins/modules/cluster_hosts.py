@@ -102,10 +102,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils import (
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     Check,
-    as_dicts,
     compare,
-    failure_message,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ending import end
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import (
     FilePlan,
     diffs,
@@ -156,29 +155,23 @@ def main() -> None:
             module.fail_json(msg=f"names: {error}", layer=LAYER)
 
     checks = read_back(name, plans, table, own, module.check_mode)
-    result = {
-        "changed": running != name or any(each.changed for each in plans),
-        "diff": [*diffs(plans), *name_diff(running, name)],
-        "layer": LAYER,
-        "checks": as_dicts(checks),
-        "names": sum(len(names) for _address, *names in table),
-        "removed": removed,
+    end(
+        module,
+        LAYER,
+        checks,
+        "Look at /etc/hosts and at the sources before it in the line hosts: of /etc/nsswitch.conf.",
+        changed=running != name or any(each.changed for each in plans),
+        diff=[*diffs(plans), *name_diff(running, name)],
+        names=sum(len(names) for _address, *names in table),
+        removed=removed,
         # Ansible would send the whole directory back as part of the arguments.
-        "invocation": {
+        invocation={
             "module_args": {
                 **module.params,
                 "directory": f"{len(module.params['directory'])} hosts",
             }
         },
-    }
-    message = failure_message(
-        LAYER,
-        checks,
-        "Look at /etc/hosts and at the sources before it in the line hosts: of /etc/nsswitch.conf.",
     )
-    if message:
-        module.fail_json(msg=message, **result)
-    module.exit_json(**result)
 
 
 def cluster_names(

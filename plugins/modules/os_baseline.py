@@ -224,18 +224,16 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils import machine, reboots
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    as_dicts,
-    failure_message,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.options import parts
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.part import (
-    LAYER,
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ending import end
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
     Node,
     PlanError,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.settle import settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.options import parts
+
+LAYER = "os"
 
 SLOWEST_COMMAND_S = 600.0
 """swapoff reads everything back into memory; update-grub probes every disk."""
@@ -277,6 +275,7 @@ def main() -> None:
     )
     try:
         node = Node(
+            layer=LAYER,
             root=Path("/"),
             run=partial(run, timeout_s=SLOWEST_COMMAND_S),
             container=machine.container(),
@@ -290,22 +289,18 @@ def main() -> None:
     except (CommandError, OSError) as error:
         module.fail_json(msg=f"os: {error}", layer=LAYER, checks=[])
 
-    result = {
-        "changed": outcome.changed,
-        "diff": outcome.diff,
-        "layer": LAYER,
-        "checks": as_dicts(outcome.checks),
-        "container": node.container,
-        "reboot_required": bool(outcome.reasons),
-        "reboot_reasons": [asdict(reason) for reason in outcome.reasons],
-    }
-    remedy = "Correct what the lines name, then run again with --tags os; nothing else is needed."
-    message = failure_message(LAYER, outcome.checks, remedy)
-    if outcome.errors:
-        message = "\n  ".join([message or "os: could not do everything:", *outcome.errors])
-    if message is not None:
-        module.fail_json(msg=message, **result)
-    module.exit_json(**result)
+    end(
+        module,
+        LAYER,
+        outcome.checks,
+        "Correct what the lines name, then run again with --tags os; nothing else is needed.",
+        errors=outcome.errors,
+        changed=outcome.changed,
+        diff=outcome.diff,
+        container=node.container,
+        reboot_required=bool(outcome.reasons),
+        reboot_reasons=[asdict(reason) for reason in outcome.reasons],
+    )
 
 
 if __name__ == "__main__":

@@ -127,8 +127,8 @@ import socket
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     as_dicts,
-    failure_message,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ending import end
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import account, probe
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.configs import Places
 
@@ -179,11 +179,12 @@ def main() -> None:
         here=here,
         check_mode=module.check_mode,
     )
-    result = {
-        "changed": False,
-        "layer": LAYER,
-        "checks": as_dicts(checks),
-        "attempts": [
+    end(
+        module,
+        LAYER,
+        checks,
+        f"{len(attempts)} logins were tried from {here}.",
+        attempts=[
             {
                 "host": each.target.host,
                 "target": each.target.target,
@@ -193,11 +194,7 @@ def main() -> None:
             }
             for each in attempts
         ],
-    }
-    message = failure_message(LAYER, checks, f"{len(attempts)} logins were tried from {here}.")
-    if message:
-        module.fail_json(msg=message, **result)
-    module.exit_json(**result)
+    )
 
 
 if __name__ == "__main__":

@@ -163,11 +163,8 @@ import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    as_dicts,
-    failure_message,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ending import end
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.account import (
     AccountError,
 )
@@ -215,19 +212,17 @@ def main() -> None:
     except OSError as error:
         what = error.filename or "this node"
         module.fail_json(msg=f"ssh: {what}: {error.strerror or error}", layer=LAYER, checks=[])
-    result: dict[str, Any] = {
-        "changed": outcome.changed,
-        "diff": outcome.diff,
-        "layer": LAYER,
-        "checks": as_dicts(outcome.checks),
-        "public_keys": outcome.public_keys,
-        "sign": outcome.sign,
-        "days_left": outcome.days_left,
-    }
-    message = failure_message(LAYER, outcome.checks, "Each line says what stands in the way.")
-    if message:
-        module.fail_json(msg=message, **result)
-    module.exit_json(**result)
+    end(
+        module,
+        LAYER,
+        outcome.checks,
+        "Each line says what stands in the way.",
+        changed=outcome.changed,
+        diff=outcome.diff,
+        public_keys=outcome.public_keys,
+        sign=outcome.sign,
+        days_left=outcome.days_left,
+    )
 
 
 def request_of(arguments: dict[str, Any]) -> Request:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Optional, Protocol
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.part import NAME, Node
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import NAME, Node
 
 GRUB_DROP_IN = f"etc/default/grub.d/90-{NAME}.cfg"
 GRUB_CONFIG = "boot/grub/grub.cfg"
@@ -25,7 +25,11 @@ class BootLoader(Protocol):
     def entries(self) -> list[list[str]]:
         """The arguments of each boot entry that is not a recovery one."""
 
-    def files(self, arguments: Sequence[str]) -> list[FilePlan]: ...
+    def holds(self, argument: str) -> bool:
+        """Whether it is among what this collection configured for the next boot."""
+
+    def files(self, arguments: Sequence[str]) -> list[FilePlan]:
+        """Files that hold exactly the arguments of all layers."""
 
     def stale(self) -> bool:
         """Whether what boots is older than what is configured."""
@@ -55,6 +59,9 @@ class Grub:
             elif words[:1] == ["linux"] and section.startswith(OWN_KERNELS) and "vmlinu" in line:
                 found.append(words[2:])
         return [words for words in found if not {"single", "recovery"} & set(words)]
+
+    def holds(self, argument: str) -> bool:
+        return argument in re.findall(r'[^\s"]+', self.node.read(GRUB_DROP_IN) or "")
 
     def files(self, arguments: Sequence[str]) -> list[FilePlan]:
         path = self.node.path(GRUB_DROP_IN)
@@ -86,6 +93,10 @@ class Grubby:
         text = self.node.run(["grubby", "--info=ALL"]).stdout
         found = re.findall(r'^args="(.*)"$', text, re.MULTILINE)
         return [line.split() for line in found]
+
+    def holds(self, argument: str) -> bool:
+        entries = self.entries()
+        return bool(entries) and all(argument in entry for entry in entries)
 
     def files(self, arguments: Sequence[str]) -> list[FilePlan]:
         return []

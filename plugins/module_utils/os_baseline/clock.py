@@ -19,8 +19,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import (
     FilePlan,
     replace_block,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline import systemd
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.part import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import systemd
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
     Node,
     Plan,
     PlanError,

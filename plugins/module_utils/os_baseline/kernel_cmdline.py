@@ -2,14 +2,15 @@
 """Arguments of the kernel command line: configured for the next boot, compared with this one.
 
 Nothing reboots here: an argument that is configured but not running yet is recorded as a reason to
-reboot. Only arguments that this layer added are ever removed again; it keeps a list of them.
+reboot. Several layers have arguments. Only those that a layer added are ever removed again, and
+only when no other layer has them too; one file says which layer owns which.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
@@ -21,21 +22,27 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     Check,
     not_applicable,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.boot_loader import (
-    BootLoader,
-    boot_loader,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.part import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
     Node,
     Plan,
     PlanError,
     Step,
     Verdict,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.boot_loader import (
+    BootLoader,
+    boot_loader,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.reboots import Reason, outlived
 
 OWNED = "var/lib/baremetal-mpi-roce/kernel-arguments.json"
 ABSENT = "absent"
+FIRST_OWNER = "os"
+"""The only layer with arguments when OWNED was a plain list."""
+IOMMU = {"iommu": "rdma", "intel_iommu": "rdma", "amd_iommu": "rdma"}
+"""Whose the arguments of that list are today, where it is not FIRST_OWNER."""
+SEVERAL = frozenset({"console", "earlycon", "hugepages", "hugepagesz"})
+"""Arguments that the kernel takes more than once; of any other, two layers need one value."""
 
 _ARGUMENT = re.compile(r"[A-Za-z0-9_.-]+(=[A-Za-z0-9_.,:/@+=-]*)?")
 
@@ -66,18 +73,25 @@ class KernelArguments:
     def plan(self, node: Node) -> Plan:
         if node.container is not None:
             return Plan()
-        owned = _owned(node)
+        owners = owned_by_layer(node)
+        owned = owners.get(node.layer, [])
         loader = boot_loader(node)
         if loader is None or not (self.arguments or owned):
             return Plan()
+        others = _others(owners, node.layer, loader)
+        self._agree(node.layer, others)
+        kept = {each for arguments in others.values() for each in arguments}
         entries = loader.entries()
         added = [
             each
             for each in self.arguments
-            if each in owned or not all(each in entry for entry in entries) or loader.exclusive
+            if each in owned
+            or each in kept
+            or not all(each in entry for entry in entries)
+            or loader.exclusive
         ]
-        dropped = [each for each in owned if each not in self.arguments]
-        files = loader.files(self.arguments)
+        dropped = [each for each in owned if each not in self.arguments and each not in kept]
+        files = loader.files(_line({**others, node.layer: self.arguments}))
         steps = []
         missing = [each for each in self.arguments if not all(each in entry for entry in entries)]
         left = [each for each in dropped if any(each in entry for entry in entries)]
@@ -88,6 +102,21 @@ class KernelArguments:
         if final != owned:
             steps.append(_remember(node, owned, final))
         return Plan(files, steps)
+
+    def _agree(self, layer: str, others: Mapping[str, Sequence[str]]) -> None:
+        """Raises PlanError where another layer has another value of a wanted argument."""
+        findings = [
+            f"kernel_arguments: {wanted} is wanted here, and the layer {other} has {theirs} on the "
+            f"kernel command line: leave it out of the variables of {other} or of {layer}, then "
+            "run that layer first"
+            for other, arguments in others.items()
+            for theirs in arguments
+            for wanted in self.arguments
+            if key_of(wanted) == key_of(theirs) and key_of(wanted) not in SEVERAL
+            if wanted != theirs and theirs not in self.arguments
+        ]
+        if findings:
+            raise PlanError("\n".join(findings))
 
     def verify(self, node: Node) -> Verdict:
         if node.container is not None:
@@ -101,8 +130,11 @@ class KernelArguments:
         loader = boot_loader(node)
         for argument in self.arguments:
             self._judge(node, loader, argument, verdict)
-        for argument in _owned(node):
-            if argument not in self.arguments and argument in running(node):
+        owners = owned_by_layer(node)
+        others = {} if loader is None else _others(owners, node.layer, loader)
+        kept = {each for arguments in others.values() for each in arguments}
+        for argument in owners.get(node.layer, []):
+            if argument not in {*self.arguments, *kept} and argument in running(node):
                 self._judge_dropped(node, argument, verdict)
         return verdict
 
@@ -168,19 +200,46 @@ def _await_reboot(
     return FAILED, f"not in effect although the node was rebooted for it (boot {earlier})"
 
 
-def _owned(node: Node) -> list[str]:
+def owned_by_layer(node: Node) -> dict[str, list[str]]:
+    """Layer to the arguments that it added. Raises PlanError for a file that cannot be read."""
     text = node.read(OWNED)
     if text is None:
-        return []
+        return {}
     try:
-        return [str(each) for each in json.loads(text)["owned"]]
-    except (ValueError, KeyError, TypeError) as error:
+        owned = json.loads(text)["owned"]
+        if isinstance(owned, list):  # as it was when one layer alone had arguments
+            layers: dict[str, list[str]] = {}
+            for each in owned:
+                layers.setdefault(IOMMU.get(key_of(each), FIRST_OWNER), []).append(each)
+            return layers
+        return {str(layer): [str(each) for each in owned[layer]] for layer in owned}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise PlanError(f"/{OWNED}: cannot be read ({error}); remove it") from error
 
 
+def _others(
+    owners: Mapping[str, Sequence[str]], layer: str, loader: BootLoader
+) -> dict[str, list[str]]:
+    """What other layers have on the command line of the next boot.
+
+    What they gave up, and only still runs, the boot loader has not any more.
+    """
+    return {
+        other: [each for each in arguments if loader.holds(each)]
+        for other, arguments in owners.items()
+        if other != layer
+    }
+
+
+def _line(layers: Mapping[str, Sequence[str]]) -> list[str]:
+    """The arguments of all layers, in an order that does not depend on which one runs."""
+    return [*dict.fromkeys(each for layer in sorted(layers) for each in layers[layer])]
+
+
 def _write_owned(node: Node, owned: Sequence[str]) -> None:
-    unique = [*dict.fromkeys(owned)]
-    text = json.dumps({"owned": unique}) + "\n" if unique else None
+    layers = {**owned_by_layer(node), node.layer: [*dict.fromkeys(owned)]}
+    kept = {layer: layers[layer] for layer in sorted(layers) if layers[layer]}
+    text = json.dumps({"owned": kept}) + "\n" if kept else None
     node.record(OWNED, text).apply()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.part import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
     Node,
     PlanError,
 )

@@ -6,6 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
+    Part,
+    PlanError,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline import limits
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.clock import Clock
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.governor import (
@@ -19,10 +23,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.irq
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.kernel_cmdline import (
     KernelArguments,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.part import (
-    Part,
-    PlanError,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.service_limits import (
     ServiceLimits,

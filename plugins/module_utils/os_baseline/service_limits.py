@@ -17,19 +17,19 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     compare,
     not_applicable,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline import systemd
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.limits import (
-    Limit,
-    excuse,
-    parse_proc,
-    shown,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.part import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import systemd
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
     NAME,
     Node,
     Plan,
     Step,
     Verdict,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.limits import (
+    Limit,
+    excuse,
+    parse_proc,
+    shown,
 )
 
 MANAGER_FILES = tuple(f"etc/systemd/{kind}.conf.d/90-{NAME}.conf" for kind in ("system", "user"))

@@ -13,18 +13,18 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     compare,
     not_applicable,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.limits import (
-    Limit,
-    excuse,
-    parse_proc,
-    shown,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.part import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
     NAME,
     Node,
     Plan,
     PlanError,
     Verdict,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.limits import (
+    Limit,
+    excuse,
+    parse_proc,
+    shown,
 )
 
 FILE = f"etc/security/limits.d/90-{NAME}.conf"

@@ -20,8 +20,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     Check,
     not_applicable,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline import systemd
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.part import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import systemd
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
     NAME,
     Node,
     Plan,

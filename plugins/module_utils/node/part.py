@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What every subject of the operating system has in common.
+"""What every subject of a layer has in common.
 
 A part holds what is wanted. `plan` reads the node and says which files and which running values
 have to change; `verify` reads the node again and judges. Nothing is written while planning.
@@ -7,7 +7,7 @@ have to change; `verify` reads the node again and judges. Nothing is written whi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional, Protocol
@@ -23,19 +23,22 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.machine import 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.reboots import Reason
 
 NAME = "baremetal-mpi-roce"
-"""Part of the name of every file and unit that belongs to this layer."""
-
-LAYER = "os"
+"""Part of the name of every file and unit that belongs to the collection."""
 
 
 class PlanError(Exception):
     """What is wanted cannot be: the text says what, where and the way out, one line per finding."""
 
 
+class StepError(Exception):
+    """A step could not be done; the text says what, why and the way out."""
+
+
 @dataclass(frozen=True)
 class Node:
     """The node as the parts see it: a root directory, a way to run programs, and what it is."""
 
+    layer: str
     root: Path
     run: Runner
     container: Optional[str]
@@ -45,6 +48,12 @@ class Node:
     gid: int = 0
     rebooted_for: tuple[Reason, ...] = ()
     """Reasons already recorded, to tell a reboot that is due from one that did not help."""
+    looks: Optional[Runner] = None
+    """Runs what only looks, where `run` has more time than that should take; else `run` does."""
+
+    @property
+    def look(self) -> Runner:
+        return self.looks or self.run
 
     def path(self, name: str) -> Path:
         return self.root / name.lstrip("/")
@@ -83,12 +92,24 @@ class Node:
 
 @dataclass(frozen=True)
 class Step:
-    """A change of the running system, shown as a diff of what runs and what will."""
+    """A change of the running system, shown as a diff of what runs and what will.
+
+    `shown` are the diffs of a step that changes many things, instead of `before` and `after`.
+    When one that is `essential` fails, or a file cannot be written, no later file or step of any
+    part is tried, except steps that `restore` what an earlier one took away (a service that was
+    stopped).
+    """
 
     what: str
     before: str
     after: str
     act: Callable[[], None]
+    essential: bool = False
+    restores: bool = False
+    shown: Sequence[Mapping[str, str]] = ()
+
+    def diffs(self) -> list[dict[str, str]]:
+        return [dict(each) for each in self.shown] or [self.diff()]
 
     def diff(self) -> dict[str, str]:
         header = f"{self.what} (running)"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.part import Node
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
 
 DIRECTORIES = ("etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system")
 
@@ -24,7 +24,7 @@ def installed(node: Node, units: Sequence[str]) -> Optional[str]:
 def show(node: Node, unit: Optional[str], keys: Sequence[str]) -> dict[str, str]:
     """Properties of a unit, or of the manager itself."""
     words = [word for key in keys for word in ("-p", key)]
-    text = node.run(["systemctl", "show", *([unit] if unit else []), *words]).stdout
+    text = node.look(["systemctl", "show", *([unit] if unit else []), *words]).stdout
     return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
 
@@ -36,3 +36,19 @@ def state(node: Node, unit: str) -> str:
     """Whether a service starts at boot and runs now: `enabled, active`."""
     found = show(node, unit, ["UnitFileState", "ActiveState"])
     return f"{found.get('UnitFileState') or 'unknown'}, {found.get('ActiveState') or 'unknown'}"
+
+
+def enable(node: Node, unit: str) -> None:
+    node.run(["systemctl", "enable", unit])
+
+
+def start(node: Node, unit: str) -> None:
+    node.run(["systemctl", "start", unit])
+
+
+def stop(node: Node, unit: str) -> None:
+    node.run(["systemctl", "stop", unit])
+
+
+def restart(node: Node, unit: str) -> None:
+    node.run(["systemctl", "restart", unit])

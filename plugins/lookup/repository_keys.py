@@ -1,0 +1,77 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: repository_keys
+short_description: Public keys of the package repositories of a software set
+version_added: "0.1.0"
+author: Baremetal MPI RoCE founders (@baremetal)
+description:
+  - Reads the keys that a layer needs of the set's repositories, files on the controller, and
+    compares each with its checksum.
+  - Fails with one line per key that is missing or another one, which says where to get it and how
+    to check it.
+  - The answer is one dictionary, of names of repositories to the keys in base64, as the modules of
+    the layers take them. It is empty where the layer needs no repository.
+options:
+  _terms:
+    description: The layer, V(rdma) or V(gpu).
+    required: true
+  software:
+    description: The set, variable C(cluster_software).
+    type: dict
+    required: true
+  directory:
+    description: Where relative names of files begin, variable C(inventory_dir).
+    type: str
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Install the RDMA stack
+  baremetal.mpi_roce.rdma_stack:
+    software: "{{ cluster_software }}"
+    keys: "{{ lookup('baremetal.mpi_roce.repository_keys', 'rdma', software=cluster_software,
+      directory=inventory_dir) }}"
+"""
+
+RETURN = r"""
+_list:
+  description: One dictionary, of names of repositories to keys in base64.
+  type: list
+  elements: dict
+"""
+
+import base64
+from pathlib import Path
+from typing import Any, Optional
+
+from ansible.errors import AnsibleError
+from ansible.plugins.lookup import LookupBase
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import (
+    SoftwareError,
+    read_software,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.key_files import (
+    KeyFileError,
+    read_keys,
+)
+
+LAYERS = ("rdma", "gpu")
+
+
+class LookupModule(LookupBase):
+    def run(
+        self, terms: list[Any], variables: Optional[dict[str, Any]] = None, **kwargs: Any
+    ) -> list[dict[str, str]]:
+        self.set_options(var_options=variables, direct=kwargs)
+        if len(terms) != 1 or terms[0] not in LAYERS:
+            raise AnsibleError(
+                f"repository_keys: {terms!r} is not one layer. Write one of {', '.join(LAYERS)}"
+            )
+        try:
+            software = read_software(self.get_option("software"))
+            keys = read_keys(software, terms[0], Path(self.get_option("directory")))
+        except (SoftwareError, KeyFileError) as error:
+            raise AnsibleError(str(error)) from error
+        return [{name: base64.b64encode(key).decode() for name, key in keys.items()}]
