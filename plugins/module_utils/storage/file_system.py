@@ -100,5 +100,10 @@ class FileSystem:
         return "/" + self.source.rpartition(":/")[2]
 
     def as_variable(self) -> dict[str, Any]:
-        """One entry of `cluster_filesystems`; reading it gives this file system again."""
-        return asdict(self)
+        """One entry of `cluster_filesystems`; reading it gives this file system again.
+
+        Of `nfs` and `lustre` only the one that it is: what is said of the other is a mistake.
+        """
+        value = asdict(self)
+        del value[LUSTRE if self.type == NFS else NFS]
+        return {**value, "hosts": list(self.hosts), "options": list(self.options)}
