@@ -30,11 +30,11 @@ class MountKind(Protocol):
     """Pure functions. A module with these names is one."""
 
     @property
-    def TYPE(self) -> str:  # noqa: N802  (a constant of a module)
+    def TYPE(self) -> str:
         """`Type=` of the mount unit."""
 
     @property
-    def TYPES(self) -> tuple[str, ...]:  # noqa: N802
+    def TYPES(self) -> tuple[str, ...]:
         """What mountinfo calls it: `nfs` is mounted and `nfs4` is there."""
 
     def source(self, fs: FileSystem) -> str:
