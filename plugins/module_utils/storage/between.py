@@ -100,7 +100,9 @@ def _served(entries: Placed, findings: Findings) -> None:
 def _mounted_and_served(mounts: Placed, served: Placed, findings: Findings) -> None:
     for at, entry in mounts:
         for other, before in served:
-            if overlap(entry["mount"], _directory(before)):
+            # The same path on the server and on its clients is fine, of the same file system.
+            same = at == other and entry["mount"] == _directory(before)
+            if overlap(entry["mount"], _directory(before)) and not same:
                 findings.add(
                     (*at, "mount"),
                     f"{entry['mount']!r} meets {_directory(before)!r}, which "

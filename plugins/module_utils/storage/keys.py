@@ -127,7 +127,7 @@ SERVE_KEYS = Section(
         ),
         Key(
             "format",
-            OneOf(("", "xfs", "ext4")),
+            Text(r"xfs|ext4", "xfs or ext4", "xfs", empty=True),
             "What the device gets where it has nothing on it at all; one that has anything on it "
             "is never formatted.",
             default=Serve.format,
@@ -178,7 +178,7 @@ FILE_SYSTEM = Section(
         Key("type", OneOf((NFS, LUSTRE)), "Its type.", required=True),
         Key(
             "source",
-            Text(r".+", "a source", "storage01:/srv/checkpoints", 500),
+            Text(r".+", "the source of a file system", "storage01:/srv/checkpoints", 500),
             "`server:/directory`; of Lustre `nid[,nid][:nid...]:/fsname[/directory]`, a nid as in "
             "`10.0.0.5@o2ib`. IPv6 addresses of NFS servers in brackets.",
             required=True,
