@@ -1,0 +1,64 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Exports that are not ours: what of them lets others have what we serve. Only looks."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import NAME, Node
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.paths import overlap
+
+from .exports_file import Export, parse_exports
+
+FILE = f"etc/exports.d/{NAME}.exports"
+EXPORTS = "etc/exports"
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """An export of the operator's, and where it stands."""
+
+    file: str
+    export: Export
+
+    @property
+    def place(self) -> str:
+        return f"/{self.file}:{self.export.line}"
+
+
+def read(node: Node) -> list[Foreign]:
+    """Of /etc/exports and every other file that exportfs reads beside it."""
+    directory = node.path("etc/exports.d")
+    more = sorted(f"etc/exports.d/{path.name}" for path in directory.glob("*.exports"))
+    found = []
+    for file in (EXPORTS, *more):
+        if file != FILE:
+            text = node.read(file) or ""
+            found += [Foreign(file, export) for export in parse_exports(text)]
+    return found
+
+
+def wider(foreign: Iterable[Foreign], path: str, addresses: Collection[str]) -> list[Foreign]:
+    """Those of the directory itself, and of one above or in it for others than our clients.
+
+    Who may have a directory above, or one in it, can reach all of the file system: with
+    `no_subtree_check`, the default, a guessed file handle is as good as one that was given.
+    """
+    return [
+        each
+        for each in foreign
+        if overlap(path, each.export.path)
+        and (each.export.path == path or not _narrow(each.export, addresses))
+    ]
+
+
+def _narrow(export: Export, addresses: Collection[str]) -> bool:
+    """To one of our clients, whose root is nobody."""
+    if "no_root_squash" in export.options:
+        return False
+    try:
+        return str(ipaddress.ip_address(export.client)) in addresses
+    except ValueError:
+        return False
