@@ -94,8 +94,9 @@ def test_it_holds_no_pipe_and_no_directory_of_its_parent(immortal: Any) -> None:
     assert os.read(reading, 1) == b""
     os.close(reading)
     pid = found[0].left_behind
-    assert os.readlink(f"/proc/{pid}/cwd") == "/"
-    assert {os.readlink(f"/proc/{pid}/fd/{n}") for n in (0, 1, 2)} == {"/dev/null"}
+    proc = Path(f"/proc/{pid}")
+    assert str((proc / "cwd").readlink()) == "/"
+    assert {str((proc / f"fd/{n}").readlink()) for n in (0, 1, 2)} == {"/dev/null"}
 
 
 def test_an_error_is_told_with_its_number() -> None:

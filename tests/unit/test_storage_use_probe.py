@@ -291,5 +291,3 @@ def test_the_smoke_test_has_a_file_of_its_own(tmp_path: Path) -> None:
     assert found["renamed"]
     names = {path.name for path in ours(tmp_path).iterdir()}
     assert {"node01.data", "node01.checkpoint", "node01.probe"} < names
-
-
