@@ -18,7 +18,7 @@ from .file_system import (
     Nfs,
     Serve,
 )
-from .kinds import Device, Mode, MountPoint, NfsVersion
+from .kinds import Device, Mode, MountOption, MountPoint, NfsVersion
 
 KEY = "filesystems"
 """The key of a cluster model."""
@@ -231,7 +231,7 @@ FILE_SYSTEM = Section(
         ),
         Key(
             "options",
-            ListOf(Text(r"[^\s,]+", "one mount option", "noatime", 300), "mount options"),
+            ListOf(MountOption(), "mount options"),
             "Further ones, each by itself.",
             default=[],
         ),

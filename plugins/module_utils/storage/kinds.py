@@ -32,7 +32,7 @@ class MountPoint(Kind):
         return value
 
     def describe(self) -> str:
-        return "absolute path"
+        return "an absolute path"
 
 
 @dataclass(frozen=True)
@@ -103,3 +103,25 @@ class NfsVersion(Kind):
 
     def describe(self) -> str:
         return " or ".join(f"`{version}`" for version in VERSIONS)
+
+
+@dataclass(frozen=True)
+class MountOption(Kind):
+    """One option. Of several in one only the names are told: a value may be a password."""
+
+    reads_text = True
+
+    def convert(self, value: Any) -> str:
+        if not isinstance(value, str) or not value:
+            raise Wrong(f"{shown(value)} is not a mount option", "Write one such as noatime")
+        names = [part.partition("=")[0] for part in re.split(r"[\s,]+", value)]
+        if len(names) > 1 or not names[0]:
+            raise Wrong(
+                f"{', '.join(filter(None, names))}: these stand in one entry, with commas or "
+                "blanks between them",
+                "Give each an entry of its own, without blanks",
+            )
+        return value
+
+    def describe(self) -> str:
+        return "mount option"

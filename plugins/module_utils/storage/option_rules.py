@@ -54,7 +54,7 @@ def _known(option: str, entry: Value, findings: Findings, at: Path, path: Path) 
             findings.add(
                 path,
                 f"{name!r} is no mount option of {_CALLED[type_]}",
-                nearest(name, sorted({*flags, *values})),
+                nearest(name, sorted({*flags, *values, *BY_KEY[type_]})),
             )
         return False
     if sign and name not in values:

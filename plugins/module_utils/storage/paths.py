@@ -61,7 +61,9 @@ def wrong_mount(path: str) -> Optional[Wrong]:
     if path == "/":
         return Wrong("'/' is the root file system of the host", instead)
     if path == "/opt":
-        return Wrong("'/opt' would hide what packages have installed there", "Mount it in /opt")
+        return Wrong(
+            "'/opt' would hide what packages have installed there", "Mount it below, at /opt/NAME"
+        )
     taken = of_the_system(path)
     if taken is not None:
         return Wrong(taken, instead)
@@ -77,6 +79,9 @@ def wrong_mount(path: str) -> Optional[Wrong]:
 
 def wrong_served(path: str) -> Optional[Wrong]:
     """Why nothing can be served from there."""
+    wrong = wrong_form(path)
+    if wrong is not None:
+        return wrong
     instead = "Serve a directory of its own, such as /srv/checkpoints"
     if path == "/":
         return Wrong("'/' would hand out the whole host", instead)
