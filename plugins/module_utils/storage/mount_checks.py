@@ -14,9 +14,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     compare,
     not_applicable,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import HEADER
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
 
-from . import connections, foreign, mounted, removal
+from . import connections, foreign, mounted, removal, units
 from .mounted import Mount
 from .running import ENABLED, NOT_MOUNTED, boot_unit, shown, state
 from .units import AUTOMOUNT, MOUNT
@@ -86,12 +87,18 @@ def gone(
             status = PENDING if node.check_mode else FAILED
             path = f"/{left[0].path.relative_to(node.root)}"
             found.append(Check(ABSENT, "absent", path, status, point, reason))
-        elif runs is not None:
+        elif runs is not None and not _of_another_part(node, point):
             reason = "it was not mounted by this collection, which leaves it alone"
             found.append(Check(ABSENT, "absent", shown(runs), FAILED, point, reason))
         else:
             found.append(Check(ABSENT, "absent", "absent", OK, point))
     return found
+
+
+def _of_another_part(node: Node, point: str) -> bool:
+    """A device below a directory that this host served: whoever mounted it speaks for it."""
+    text = node.read(units.path_of(units.unit_name(point, MOUNT)))
+    return text is not None and HEADER in text.split("\n", 1)[0]
 
 
 def leftovers(node: Node, known: set[str]) -> list[Check]:
