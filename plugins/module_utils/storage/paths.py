@@ -12,6 +12,7 @@ import re
 from typing import Optional
 
 from ..schema.kinds import Wrong
+from .units import unit_name
 
 FINE = "letters, digits, and . _ -"
 OF_THE_SYSTEM = (
@@ -29,7 +30,6 @@ SHARED_BY_MANY = ("/home", "/media", "/mnt", "/opt", "/srv")
 
 UNIT_NAME = 255
 """The longest name of a unit that systemd takes."""
-_ESCAPED = re.compile(r"[^A-Za-z0-9:_./]|^/\.")
 
 
 def wrong_form(path: str, further: str = "") -> Optional[Wrong]:
@@ -67,7 +67,7 @@ def wrong_mount(path: str) -> Optional[Wrong]:
     taken = of_the_system(path)
     if taken is not None:
         return Wrong(taken, instead)
-    length = len(path.strip("/")) + 3 * len(_ESCAPED.findall(path)) + len(".automount")
+    length = len(unit_name(path, "automount"))
     if length > UNIT_NAME:
         return Wrong(
             f"{path[:40]!r}... makes a unit name of {length} characters, and systemd takes "

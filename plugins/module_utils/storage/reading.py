@@ -34,7 +34,8 @@ def read_filesystems(
     they are written.
     """
     findings = Findings()
-    checked = check(FILE_SYSTEMS, [] if value is None else value, findings, (VARIABLE,))
+    entries = list(value or ()) if value is None or isinstance(value, tuple) else value
+    checked = check(FILE_SYSTEMS, entries, findings, (VARIABLE,))
     found = finish(checked, findings, (VARIABLE,), site)
     if found is None:
         raise StorageError([finding.text() for finding in findings.found])
