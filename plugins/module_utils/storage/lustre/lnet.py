@@ -80,16 +80,10 @@ class LnetPart:
     def verify(self, node: Node) -> Verdict:
         missing = self.kernel.missing(node)
         if missing:
-            return Verdict(
-                [not_applicable(name, w, missing, subject=s) for name, s, w in self._all()]
-            )
-        state = systemd.state(node, SERVICE)
-        checks = [
-            self._compare(
-                node, SERVICE_CHECK, READY, state, SERVICE, f"see systemctl status {SERVICE}"
-            )
-        ]
+            promises = [(SERVICE_CHECK, SERVICE, READY), *self._all()]
+            return Verdict([not_applicable(n, w, missing, subject=s) for n, s, w in promises])
         running = self._running()
+        checks = [self._service_check(node, running)]
         if running.problem or not running.loaded:
             why = running.problem or "LNet is not loaded"
             pending = node.check_mode and not running.problem
@@ -325,9 +319,9 @@ class LnetPart:
 
     def _other_checks(self, node: Node, running: Lnet) -> list[Check]:
         told = "unknown" if running.discovery is None else _on(running.discovery)
-        discovery = self._compare(
-            node, DISCOVERY, _on(self.settings.discovery), told, "", "see lnetctl global show"
-        )
+        wanted_discovery = _on(self.settings.discovery)
+        why = "see lnetctl global show"
+        discovery = self._compare(node, DISCOVERY, wanted_discovery, told, "", why, live=True)
         warned = "; ".join(warnings(self.settings))
         if warned and discovery.status == OK:
             discovery = Check(DISCOVERY, discovery.wanted, told, OK, reason=warned)
@@ -356,18 +350,36 @@ class LnetPart:
             why = f"{module} of this release has no such option, or does not tell it"
             return Check(OPTION, value, "not told", FAILED, subject, why)
         found = value if _same(value, now) else now
-        return self._compare(node, OPTION, value, found, subject, "it was loaded with another")
+        live = self._live(module, option, value) is not None
+        why = "it was loaded with another"
+        return self._compare(node, OPTION, value, found, subject, why, live=live)
+
+    def _service_check(self, node: Node, running: Lnet) -> Check:
+        state = systemd.state(node, SERVICE)
+        if state == "enabled, inactive" and running.loaded and self.kernel.mounts():
+            why = f"LNet was loaded without {SERVICE}, and stays so while Lustre is mounted"
+            return Check(SERVICE_CHECK, READY, state, OK, SERVICE, why)
+        why = f"see systemctl status {SERVICE}"
+        return compare(
+            SERVICE_CHECK, READY, state, subject=SERVICE, check_mode=node.check_mode, reason=why
+        )
 
     def _compare(
-        self, node: Node, name: str, wanted: Any, found: Any, subject: str, reason: str
+        self,
+        node: Node,
+        name: str,
+        wanted: Any,
+        found: Any,
+        subject: str,
+        reason: str,
+        *,
+        live: bool = False,
     ) -> Check:
-        if node.check_mode and wanted != found:
-            mounts = self.kernel.mounts()
-            if mounts:
-                points = ", ".join(mount.point for mount in mounts[:SHOWN])
-                reason = (
-                    f"a change waits until Lustre is unmounted ({points}), and is refused before"
-                )
+        """`live`: it can be changed under a mounted file system."""
+        if node.check_mode and wanted != found and not live:
+            points = ", ".join(mount.point for mount in self.kernel.mounts()[:SHOWN])
+            if points:
+                reason = f"refused until Lustre is unmounted, which is mounted at {points}"
         return compare(
             name, wanted, found, subject=subject, check_mode=node.check_mode, reason=reason
         )

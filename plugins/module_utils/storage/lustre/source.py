@@ -14,6 +14,7 @@ from .nid import Nid, NidError, read_nid
 
 EXAMPLE = "10.0.0.1@o2ib0:10.0.0.2@o2ib0:/lustre"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,8}")
+_VERSION_6 = re.compile(r"(?:^|[:,])((?:\[|[0-9A-Fa-f]*:[0-9A-Fa-f]*:)[^@]*@\w*)")
 _SPECIAL = re.compile(r"[\s\x00-\x1f,'\"\\]")
 
 
@@ -43,8 +44,9 @@ def read_source(text: str) -> Source:
     if not slash or not servers or not path:
         raise NidError(f"{text!r} is not a source of Lustre", f"Write one such as {EXAMPLE}")
     # An address of IPv6 has colons of its own: said as what it is, not as many empty servers.
-    if "[" in servers or "::" in servers:
-        read_nid(servers)
+    version_6 = _VERSION_6.search(servers)
+    if version_6 is not None:
+        read_nid(version_6[1])
     found = tuple(
         tuple(read_nid(nid) for nid in server.split(",")) for server in servers.split(":")
     )
