@@ -90,8 +90,7 @@ class Machine:
         words = [name, *argv]
         if any(words[: len(each.split())] == each.split() for each in self.state["hang"]):
             raise Hangs(" ".join(words))
-        handler = getattr(self, "_" + name.replace(".", "_").replace("-", "_"))
-        rc, out, err = handler(argv)
+        rc, out, err = getattr(self, method_of(name))(argv)
         return rc, out, f"{name}: {NOTICE}\n{err}"
 
     def _modprobe(self, argv: list[str]) -> tuple[int, str, str]:
@@ -452,6 +451,10 @@ class Machine:
 
 class Hangs(Exception):
     """The state wants this program never to end."""
+
+
+def method_of(program: str) -> str:
+    return "_" + program.replace(".", "_").replace("-", "_")
 
 
 def _down(what: str) -> str:
