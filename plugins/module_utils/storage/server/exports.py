@@ -95,7 +95,8 @@ class Exports:
         if not self.kernel:
             return []
         mounted = node.container is None
-        return [*(each.block(mounted=mounted) for each in self.served), *self.left(node)]
+        found = [*(each.block(mounted=mounted) for each in self.served), *self.left(node)]
+        return sorted(found, key=lambda block: block.path)
 
     def acts(self, node: Node) -> bool:
         return self.kernel and node.container is None

@@ -19,6 +19,7 @@ OPTIONS = ("rw", "sync", "no_subtree_check", "root_squash", "sec=sys")
 fails for files that are renamed while they are open. `root_squash`: root of a node is nobody."""
 MOUNTED = "mountpoint"
 """Exported only while the device is mounted: never the empty directory below it."""
+BLANKS = " \t\r\v\f"
 _HEADING = re.compile(r"# (\S+): mounted at (\S+)")
 _ENTRY = re.compile(r"([^()]*)(?:\((.*)\))?", re.DOTALL)
 
@@ -131,7 +132,7 @@ def _words(line: str) -> list[str]:
             quoted, started = not quoted, True
         elif character == "#" and not quoted:
             break
-        elif character.isspace() and not quoted:
+        elif character in BLANKS and not quoted:
             if started:
                 words.append(unescape(word))
             word, started = "", False

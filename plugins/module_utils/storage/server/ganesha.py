@@ -55,7 +55,8 @@ class Ganesha:
     def plan(self, node: Node) -> Plan:
         before = node.read(FILE)
         ours = before is not None and HEADER in before
-        exports = [*self._exports(), *self._left(node)]
+        left = self._left(node)
+        exports = sorted([*self._exports(left), *left], key=lambda each: each.path)
         if not exports:
             return self._end(node) if ours else Plan()
         self._possible()
@@ -99,9 +100,10 @@ class Ganesha:
             self.sleep(BETWEEN_S)
 
     def verify(self, node: Node) -> Verdict:
-        left = [_found_left(each) for each in self._left(node)]
+        left = self._left(node)
+        of_left = [_found_left(each) for each in left]
         if not self.served:
-            return Verdict(left)
+            return Verdict(of_left)
         pending = node.check_mode
         state = systemd.state(node, UNIT)
         checks = [
@@ -111,7 +113,7 @@ class Ganesha:
             )
         ]  # fmt: skip
         found = self._told(node)
-        for each in self._exports():
+        for each in self._exports(left):
             wanted = f"{len(each.addresses)} addresses"
             if isinstance(found, str):
                 status = PENDING if pending else FAILED
@@ -125,14 +127,15 @@ class Ganesha:
             status = PENDING if pending else FAILED
             reason = "the server refused it: see /var/log/ganesha/ganesha.log"
             checks.append(Check(EXPORTS, wanted, told, status, each.path, reason))
-        return Verdict([*checks, *left])
+        return Verdict([*checks, *of_left])
 
     @property
     def _wire(self) -> Wire:
         return wire(self.served)
 
-    def _exports(self) -> tuple[GaneshaExport, ...]:
-        numbers = identities(each.system.name for each in self.served)
+    def _exports(self, left: Sequence[GaneshaExport]) -> tuple[GaneshaExport, ...]:
+        taken = {each.identity for each in left}
+        numbers = identities((each.system.name for each in self.served), taken)
         return tuple(
             GaneshaExport(numbers[each.system.name], each.path, each.block().addresses)
             for each in self.served
@@ -142,7 +145,7 @@ class Ganesha:
         """Of file systems that were served here once, until they are said to be absent."""
         text = node.read(FILE) or ""
         gone = {*self.absent, *(each.path for each in self.served)}
-        return [each for each in parse(text) if HEADER in text and each.path not in gone]
+        return [each for each in parse(text) if each.path not in gone] if HEADER in text else []
 
     def _possible(self) -> None:
         over_rdma = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from .served import NFS_PORT, Wire
@@ -25,12 +25,12 @@ class GaneshaExport:
     addresses: tuple[str, ...]
 
 
-def identities(names: Iterable[str]) -> dict[str, int]:
+def identities(names: Iterable[str], taken: Collection[int] = ()) -> dict[str, int]:
     """A number for each file system that others do not change: it is in every file handle."""
     found: dict[str, int] = {}
     for name in sorted(names):
         number = int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) % MOST_IDS + 1
-        while number in found.values():
+        while number in taken or number in found.values():
             number = number % MOST_IDS + 1
         found[name] = number
     return found
@@ -90,10 +90,9 @@ def parse(text: str) -> tuple[GaneshaExport, ...]:
     found = []
     for block in _EXPORT.findall(text):
         settings = dict(reversed(_SETTING.findall(block)))  # the first of a name
-        clients = settings["Clients"]
-        found.append(
-            GaneshaExport(int(settings["Export_Id"]), settings["Path"], tuple(clients.split(", ")))
-        )
+        if settings.keys() >= {"Export_Id", "Path", "Clients"}:  # else somebody edited it
+            clients = tuple(settings["Clients"].split(", "))
+            found.append(GaneshaExport(int(settings["Export_Id"]), settings["Path"], clients))
     return tuple(found)
 
 
