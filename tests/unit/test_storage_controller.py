@@ -30,7 +30,12 @@ def host(name: str, last: int, rails: int = 0) -> dict[str, Any]:
     }
 
 
-DIRECTORY = [host("node01", 11, 2), host("node02", 12, 2), host("launcher01", 10), host("storage01", 9)]  # fmt: skip
+DIRECTORY = [
+    host("node01", 11, 2),
+    host("node02", 12, 2),
+    host("launcher01", 10),
+    host("storage01", 9),
+]
 
 
 def test_every_host_that_mounts_by_every_address_and_nobody_else():
