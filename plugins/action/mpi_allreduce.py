@@ -20,7 +20,10 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils import reports
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import table
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import (
+    checkpoint_table,
+    table,
+)
 
 display = Display()
 
@@ -71,7 +74,7 @@ class ActionModule(ActionBase):
         found = self._run_detached(arguments, task_vars)
         result.update(found)
         if found.get("figures"):
-            for line in table.lines(found):
+            for line in table.lines(found, checkpoint_table.lines(found["figures"])):
                 display.display(line)
             if directory:
                 self._report(Path(directory), found, result)
@@ -99,6 +102,8 @@ class ActionModule(ActionBase):
     def _run_detached(self, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:
         # Twice its time limit: it may first have to wait for another test to end.
         limit = 2 * _seconds(arguments, "time_limit_s", 300) + PATIENCE_S
+        # Writing, reading, and saving the result; and the same of the test that goes before.
+        limit += 6 * _seconds(arguments, "checkpoint_limit_s", 60)
         limit += _seconds(arguments, "bisect_runs", 24) * _seconds(arguments, "bisect_limit_s", 30)
         begin = time.monotonic()
         kept = self._task.async_val

@@ -19,6 +19,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     Check,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
+    Expectation,
     FileSystem,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use.figures import (
@@ -88,21 +89,28 @@ def lines(used: Used) -> list[str]:
     sizes = {int(found["wrote"]["bytes"]) for found in used.figures.values() if found.get("wrote")}
     count = f"{len(used.hosts)} node" + ("" if len(used.hosts) == 1 else "s")
     told = [f"storage: {fs.name}: {fs.source} on {fs.mount}, {count}{_sizes(sizes)}"]
+    rows = figure_lines(used.of("wrote"), used.of("read"), fs.expect, used.alone)
+    if not rows:
+        return [*told, "  nothing was measured"]
+    told += [f"  {line}" for line in rows]
+    told += [f"  {line}" for line in _notes(used)]
+    return told
+
+
+def figure_lines(
+    wrote: Optional[Figure], read: Optional[Figure], expect: Expectation, alone: bool = False
+) -> list[str]:
+    """Writing and reading beside what is expected; none where neither was measured."""
     rows: list[tuple[str, ...]] = [
         ("", "slowest", "", "median", "fastest", "", "together", "expected alone, together")
     ]
-    expect = fs.expect
-    for head, found, alone, together in (
-        ("write", used.of("wrote"), expect.write_gb_s, expect.together_write_gb_s),
-        ("read", used.of("read"), expect.read_gb_s, expect.together_read_gb_s),
+    for head, found, one, together in (
+        ("write", wrote, expect.write_gb_s, expect.together_write_gb_s),
+        ("read", read, expect.read_gb_s, expect.together_read_gb_s),
     ):
         if found is not None:
-            rows.append(_row(head, found, f"{_wanted(alone)}, {_wanted(together)}", used.alone))
-    if len(rows) == 1:
-        return [*told, "  nothing was measured"]
-    told += [f"  {line.rstrip()}" for line in columns(rows)]
-    told += [f"  {line}" for line in _notes(used)]
-    return told
+            rows.append(_row(head, found, f"{_wanted(one)}, {_wanted(together)}", alone))
+    return [line.rstrip() for line in columns(rows)] if len(rows) > 1 else []
 
 
 def _row(head: str, found: Figure, expected: str, alone: bool) -> tuple[str, ...]:
