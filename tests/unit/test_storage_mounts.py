@@ -83,6 +83,24 @@ def test_after_a_reboot_nothing_is_to_be_done_though_nobody_used_it_yet(node):
     assert node.running(POINT) is not None
 
 
+def test_check_mode_mounts_nothing_that_a_run_would_change(node):
+    node.settle(filesystem())
+    node.reboot()
+    outcome = node.settle(filesystem(source="storage02:/srv/new"), check_mode=True)
+    assert node.running(POINT) is None
+    assert found(outcome, "storage_mount")[POINT].status == PENDING
+
+
+def test_check_mode_mounts_nothing_where_somebody_stopped_the_automount_point(node):
+    node.settle(filesystem())
+    node.run(["systemctl", "stop", MOUNT])
+    node.run(["systemctl", "stop", AUTO])
+    outcome = node.settle(filesystem(), check_mode=True)
+    assert node.running(POINT) is None
+    assert found(outcome, "storage_automount")[POINT].status == PENDING
+    assert statuses(node.settle(filesystem())) == {OK}
+
+
 def test_no_mount_is_part_of_the_boot(node):
     """Only automount points are, which need no server."""
     node.settle(filesystem(), filesystem("datasets"))
