@@ -150,6 +150,12 @@ def test_the_refusal_names_the_ways_out(host: ServerHost) -> None:
     assert "take out `format`" in told and "docs/shared-storage-server.md" in told
 
 
+def test_our_label_on_another_file_system_is_somebodys(host: ServerHost) -> None:
+    host.disk()
+    host.blkid = (0, f"TYPE=ext4\nUUID=u\nLABEL={label('checkpoints')}\n")
+    assert "blkid finds" in refused(host, BLANK)
+
+
 def test_what_comes_on_it_between_the_plan_and_the_act_is_kept(host: ServerHost) -> None:
     disk = host.disk()
     parted: list[str] = []
