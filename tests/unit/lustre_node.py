@@ -191,8 +191,8 @@ class LustreNode:
         if verb == "enable":
             self.enabled = True
         elif verb == "stop":
-            self.active = False
-            return self.stand_in.run("lustre_rmmod", [])
+            ran, self.active = self.active, False  # ExecStop of what does not run is not run
+            return self.stand_in.run("lustre_rmmod", []) if ran else (0, "", "")
         elif verb == "start" and unit == "lnet.service":
             return self._start()
         elif verb == "start":

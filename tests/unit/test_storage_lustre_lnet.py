@@ -154,6 +154,7 @@ class TestConverging:
         assert node.stand_in.state["nets"] == {"o2ib": ["rail0", "rail1"]}
         second = node.settle(FULL_ON_NODE)
         assert (second.changed, wrong(second)) == (False, [])
+        assert set(found(second, "lustre_lnet_network")) == {"o2ib"}
         assert not [call for call in node.calls if call[0] == "lustre_rmmod"]
 
     def test_a_reboot_brings_the_same(self, node):

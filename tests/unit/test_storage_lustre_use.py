@@ -105,6 +105,11 @@ class TestStripes:
         assert (outcome.errors, wrong(outcome)) == ([], [])
         assert node.stand_in.state["layouts"]["/lustre"]["count"] == 4
 
+    def test_a_fresh_node_whose_file_system_has_them_sets_nothing(self, node):
+        fs = striped(count=1)
+        assert wrong(node.settle({}, [fs], mounts=[fs])) == []
+        assert calls(node, "lfs", "setstripe") == []
+
     def test_servers_that_squash_root_are_named(self, mounted):
         mounted.change(root_squash=True)
         outcome = mounted.settle({}, [striped(count=4)])
@@ -185,6 +190,8 @@ class TestTargets:
             "'Resource temporarily unavailable (11)' "
             f"({targets.REMEDIES['DISCONN']})"
         ]
+        assert calls(mounted, "lfs", "df") == []
+        assert found(outcome, "lustre_servers") == {}
 
     def test_two_mounts_of_one_file_system_tell_it_once(self, mounted):
         from dataclasses import replace
