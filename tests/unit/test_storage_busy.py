@@ -31,7 +31,9 @@ def holders(node: StorageNode) -> list[str]:
     ("how", "link"),
     [("cwd", "cwd"), ("root", "root"), ("exe", "exe"), ("file", "anything")],
 )
-@pytest.mark.parametrize("target", [POINT, f"{POINT}/deep/er", f"{POINT}/gone (deleted)"])
+@pytest.mark.parametrize(
+    "target", [POINT, f"{POINT}/deep/er", f"{POINT}/gone (deleted)", f"{POINT} (deleted)"]
+)
 def test_every_way_of_holding_it(node, how, link, target):
     node.process(7, "python3", **{link: target})
     assert holders(node) == [f"python3 (pid 7, alice, {how})"]

@@ -327,8 +327,9 @@ def test_a_unit_of_another_layer_is_foreign_as_well(node):
     assert MOUNT in refused(node, filesystem())
 
 
-def test_a_masked_unit_is_refused(node):
-    node.link(f"{UNITS}/{AUTO}", "/dev/null")
+@pytest.mark.parametrize("target", ["/dev/null", "/nowhere/x.automount"])
+def test_a_masked_or_linked_unit_is_refused(node, target):
+    node.link(f"{UNITS}/{AUTO}", target)
     assert AUTO in refused(node, filesystem())
 
 

@@ -111,6 +111,12 @@ def test_one_connection_is_told_by_no_word():
     assert wrong(["nconnect=1"], RDMA41) == []
 
 
+def test_older_kernels_have_one_connection_over_rdma_and_no_word_for_it():
+    assert wrong(["nconnect=8"], RDMA41) == []
+    told = RDMA41.replace("proto=rdma", "proto=rdma,nconnect=4")
+    assert wrong(["nconnect=8"], told) == ["nconnect=8 (runs: nconnect=4)"]
+
+
 def test_a_read_only_file_system_is_so_through_every_mount():
     assert wrong(["rw"], TCP42.replace("rw,", "ro,", 1)) == ["rw (runs: ro)"]
     assert wrong(["ro"], TCP42, "ro,relatime") == []

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from . import mount_flags
-from .file_system import FileSystem
+from .file_system import RDMA, FileSystem
 from .mount_flags import name_of
 from .mount_kind import Difference
 from .mounted import Mount
@@ -150,13 +150,18 @@ def _cache_times(word: str, told: Mapping[str, str]) -> list[Difference]:
 def _told(running: Mount) -> dict[str, str]:
     """Every option that runs, by its one name."""
     found = dict(_DEFAULTS)
+    seen = set()
     for word in running.options:
         name, _equals, value = _spelled(word).partition("=")
         found[name] = value
+        seen.add(name)
     found.setdefault("port", _PORT)
     # tcp6 and rdma6 are the same over IPv6.
     if found.get("proto", "").endswith("6"):
         found["proto"] = found["proto"][:-1]
+    if found.get("proto") == RDMA and "nconnect" not in seen:
+        # Kernels before 6.10 have one connection over RDMA, whatever is asked for.
+        del found["nconnect"]
     return found
 
 
