@@ -377,7 +377,7 @@ def _rate(book: Book, name: str, measured: Optional[Mapping[str, Any]], expected
         book.skip(
             name,
             f"measured while {book.target.seat.writers} nodes did the same; judged when each node "
-            "is alone (shared_storage_measure_alone)",
+            "is alone (shared_storage_use_alone)",
             shown,
         )
     elif rate >= expected:

@@ -152,7 +152,7 @@ def _notes(used: Used) -> list[str]:
             f"at most {found.at_once} of {len(used.hosts)} nodes at the same moment (forks, -f), "
             "by their own clocks"
         )
-        told.append("a node alone was not measured (shared_storage_measure_alone)")
+        told.append("a node alone was not measured (shared_storage_use_alone)")
     link = used.slowest_link()
     if link is None:
         rate = "line rate not known: no rail of the model leads to the server"
