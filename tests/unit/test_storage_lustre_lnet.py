@@ -14,6 +14,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     PENDING,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     FileSystem,
 )
@@ -22,6 +23,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre 
     lnet_file,
     lnet_state,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.kernel import Kernel
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.lnet import LnetPart
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.reading import (
     read_settings,
 )
@@ -300,6 +303,33 @@ class TestUnderMounts:
         assert node.enabled
         assert node.stand_in.state["mounts"]
         assert "stays so" in found(outcome, "lustre_lnet_service")["lnet.service"].reason
+
+
+class TestModules:
+    def test_newer_ones_on_disk_are_loaded(self, node):
+        node.settle()
+        node.change(installed="2.15.8", version="2.15.8")
+        changed = node.settle()
+        assert "modules: 2.15.7" in changed.diff[-1]["before"]
+        assert wrong(changed) == []
+        assert node.read("sys/module/lnet/version") == "2.15.8\n"
+        assert not node.settle().changed
+
+    def test_under_a_mount_they_are_not(self, node):
+        node.settle()
+        node.mount()
+        node.change(installed="2.15.8")
+        with pytest.raises(PlanError, match=r"modules from 2\.15\.7 to 2\.15\.8 was not begun"):
+            node.settle()
+
+    def test_modules_that_this_run_exchanges_are_loaded_by_it(self, node):
+        node.settle()
+        kernel = Kernel(node.root, node.run)
+        settings = read_settings({}, RAILS, [LUSTRE])
+        outcome = settle([LnetPart(settings, kernel, (), lambda: True)], node.node())
+        assert "modules: of the new packages" in outcome.diff[-1]["after"]
+        assert ["lustre_rmmod"] not in node.calls  # lnet.service does it
+        assert ["systemctl", "stop", "lnet.service"] in node.calls
 
 
 class TestRefused:

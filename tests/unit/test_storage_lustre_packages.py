@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -21,6 +23,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
     distribution_of,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.versions import matches
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import packages
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.kernel import Kernel
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.packages import (
@@ -32,6 +35,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.
     read_settings,
 )
 
+from tests.stand_ins import lustre, table
 from tests.unit.lustre_node import LUSTRE, RAILS, LustreNode, wrong
 
 UBUNTU, EL = distribution_of("ubuntu", "24.04"), distribution_of("rocky", "9.6")
@@ -243,3 +247,36 @@ class TestPart:
         with pytest.raises(PlanError, match="Lustre client: Secure Boot is on"):
             outcome(node, monkeypatch, Engine(FRESH))
         assert wrong(outcome(node, monkeypatch, Engine(FRESH), "prebuilt")) == []
+
+
+class TestStandIns:
+    @pytest.mark.parametrize(("family", "where"), [("ubuntu", UBUNTU), ("el", EL)])
+    @pytest.mark.parametrize("method", ["dkms", "prebuilt"])
+    def test_their_repository_has_what_is_asked_for(self, family, where, method):
+        there = table.repositories(family)["first"]
+        versions = {
+            package.name: package.upstream
+            for place in (lustre.PLACE, "distribution")
+            for package in there[place]
+        }
+        of = client_packages(settings(method, lustre.VERSION), where, KERNELS[where], b"key")
+        for stage in of.stages:
+            for package in stage.packages:
+                if package.name != "python3-dnf-plugin-versionlock":
+                    assert matches(versions[package.name], package.version), package.name
+
+    def test_their_programs_answer_and_say_what_they_are(self, tmp_path):
+        """As on a node: the program of the package, with the behaviour beside it."""
+        home = tmp_path / "home"
+        files = {path: file for path, file in lustre.tools().items() if "lib/lustre_st" in path}
+        (home / "lib").mkdir(parents=True)
+        for file in files.values():
+            text = file.content.decode().replace(lustre.HOME, str(home))
+            (home / "lib/lustre_stand_in.py").write_text(text)
+        text = lustre.program("lctl").content.decode().replace(lustre.HOME, str(home))
+        told = subprocess.run(
+            [sys.executable, "-c", text, "list_nids"], capture_output=True, text=True, check=False
+        )
+        assert told.returncode == 0, told.stderr
+        assert "SIMULATION" in told.stderr
+        assert (home / "root/proc/self/mountinfo").exists()

@@ -83,6 +83,19 @@ class Machine:
     def loaded(self, module: str) -> bool:
         return (self.root / "sys/module" / module).is_dir()
 
+    def appear(self, interfaces: Path = Path("/sys/class/net")) -> None:
+        """What a kernel tells before anything of Lustre is loaded: its interfaces are real, and
+        rails get an RDMA device, which a container does not show."""
+        self._table(self._lines())
+        net = self.root / "sys/class/net"
+        if not net.is_symlink():
+            net.parent.mkdir(parents=True, exist_ok=True)
+            net.symlink_to(interfaces)
+        for path in sorted(interfaces.glob("rail*")):
+            folder = self.root / f"sys/class/infiniband/{path.name}/ports/1/gid_attrs/ndevs"
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "0").write_text(f"{path.name}\n")
+
     # The programs
 
     def run(self, name: str, argv: list[str]) -> tuple[int, str, str]:
@@ -465,13 +478,13 @@ def _down(what: str) -> str:
 def main(name: str, argv: list[str]) -> int:
     """As a program on a node."""
     machine = Machine()
+    machine.appear()
     if name == "lustre-stand-in":
         for word in argv:
             key, _equals, value = word.partition("=")
             machine.change(**{key: json.loads(value)})
         sys.stdout.write(json.dumps(machine.state, indent=1) + "\n")
         return 0
-    machine._table(machine._lines())
     try:
         rc, out, err = machine.run(name, argv)
     except Hangs:

@@ -20,6 +20,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     compare,
     not_applicable,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import HEADER
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import systemd
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
@@ -43,7 +44,9 @@ READY = "enabled, active"
 NETWORK, DISCOVERY, ROUTE, PEER = (
     "lustre_lnet_network", "lustre_lnet_discovery", "lustre_lnet_route", "lustre_lnet_peer",
 )  # fmt: skip
-SERVICE_CHECK, OPTION = "lustre_lnet_service", "lustre_module_option"
+SERVICE_CHECK, OPTION, VERSION = (
+    "lustre_lnet_service", "lustre_module_option", "lustre_module_version",
+)  # fmt: skip
 _STATIC = re.compile(r"^\s*options\s+lnet\s+.*\b(networks|ip2nets|routes)=")
 _DISCOVERY_OPTION = ("lnet", "lnet_peer_discovery_disabled")
 """Has a step and a check of its own."""
@@ -61,11 +64,13 @@ class Difference:
 
 @dataclass
 class LnetPart:
-    """`after`: units that have to be through before LNet starts."""
+    """`after`: units that have to be through before LNet starts. `changing`: whether this run
+    exchanges the modules on disk, which an earlier part's plan knows."""
 
     settings: LustreSettings
     kernel: Kernel
     after: Sequence[str] = ()
+    changing: Callable[[], bool] = lambda: False
 
     def plan(self, node: Node) -> Plan:
         missing = self.kernel.missing(node)
@@ -192,6 +197,11 @@ class LnetPart:
 
     def differences(self, node: Node, running: Lnet) -> list[Difference]:
         found = []
+        loaded, installed = self._versions(node)
+        if self.changing():
+            found.append(Difference("modules", "of the new packages", loaded or "loaded"))
+        elif loaded and installed and loaded != installed:
+            found.append(Difference("modules", installed, loaded))
         wanted = self._wanted_networks()
         for net in sorted({*wanted, *running.networks}):
             mine = wanted.get(net, [])
@@ -221,6 +231,15 @@ class LnetPart:
                 live = self._live(module, option, value)
                 found.append(Difference(f"option {option} of {module}", value, now, live))
         return found
+
+    def _versions(self, node: Node) -> tuple[str, str]:
+        """Of the modules that are loaded, and of those on disk; empty where nobody tells."""
+        loaded = lnet_state.version(self.kernel.root) or ""
+        try:
+            told = node.look(["modinfo", "-F", "version", "lnet"], check=False)
+        except CommandError:
+            return loaded, ""
+        return loaded, told.stdout.strip() if told.rc == 0 else ""
 
     def _options(self) -> list[tuple[str, str, str]]:
         return [
@@ -326,6 +345,10 @@ class LnetPart:
         if warned and discovery.status == OK:
             discovery = Check(DISCOVERY, discovery.wanted, told, OK, reason=warned)
         checks = [discovery]
+        loaded, installed = self._versions(node)
+        if loaded and installed:
+            why = "the kernel goes on with the modules that it loaded before the packages changed"
+            checks.append(self._compare(node, VERSION, installed, loaded, "", why))
         for route in self.settings.routes:
             gateways = [gateway for net, gateway in running.routes if net == route.net]
             found = str(route.gateway) if str(route.gateway) in gateways else _list(gateways)

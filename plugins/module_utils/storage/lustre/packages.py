@@ -8,7 +8,7 @@ lustre-dkms.spec.in, debian/control): docs/lustre.md says which of them nobody h
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
@@ -17,7 +17,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     PENDING,
     Check,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import secure_boot
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
     Node,
@@ -91,8 +90,8 @@ def client_packages(
             f"the key of the Lustre repository ({packages.repository.key}) was not handed over"
         )
     url = packages.repository.url
-    for field, value in _fields(settings, distribution).items():
-        url = url.replace(f"{{{field}}}", value)
+    for name, value in _fields(settings, distribution).items():
+        url = url.replace(f"{{{name}}}", value)
     return PackageSet(
         repositories=(
             Repository(
@@ -172,6 +171,8 @@ class ClientPackages:
     kernel: Kernel
     wanted: PackageSet
     manager: Optional[Manager]
+    changing: bool = field(default=False, init=False)
+    """Whether the plan puts other modules in the place of those there; known once it is made."""
 
     def plan(self, node: Node) -> Plan:
         if self.settings.packages.method == PRESENT:
@@ -220,6 +221,7 @@ class ClientPackages:
             if refusal:
                 raise PlanError(f"Lustre client: {refusal}")
         disturbing = [each for each in plan.changes if each.kind != INSTALL]
+        self.changing = bool(disturbing)
         mounts = self.kernel.mounts() if disturbing and not self.kernel.missing(node) else ()
         if mounts and not node.check_mode:
             points = ", ".join(mount.point for mount in mounts)
@@ -253,11 +255,3 @@ class ClientPackages:
 def _there(node: Node, program: str) -> bool:
     places = ("usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin", "sbin", "bin")
     return any(node.path(f"{place}/{program}").exists() for place in places)
-
-
-def installed_version(node: Node) -> str:
-    """Of the modules on disk; empty where nobody tells."""
-    try:
-        return node.look(["modinfo", "-F", "version", "lnet"], check=False).stdout.strip()
-    except CommandError:
-        return ""

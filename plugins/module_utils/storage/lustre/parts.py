@@ -77,11 +77,9 @@ def lustre_parts(
     names = [str(rail["interface"]) for rail in rails]
     after = (UNIT,) if set(names) & set(settings.interfaces) else ()
     wanted = packages if packages is not None else PackageSet()
+    client = ClientPackages(settings, kernel, wanted, manager)
     return LustreParts(
-        before=[
-            ClientPackages(settings, kernel, wanted, manager),
-            LnetPart(settings, kernel, after),
-        ],
+        before=[client, LnetPart(settings, kernel, after, lambda: client.changing)],
         after=[
             StripesPart(wishes(mine, settings.stripes), [fs.mount for fs in mine], kernel),
             HealthPart(settings, mine, kernel, user),
