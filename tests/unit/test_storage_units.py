@@ -115,6 +115,12 @@ def test_an_automount_point_waits_for_nothing():
     assert "TimeoutIdleSec=0" in text and "WantedBy=remote-fs.target" in text
 
 
+def test_a_server_that_refuses_often_does_not_cost_the_automount_point():
+    """systemd ends it with `mount-start-limit-hit`, and what is under it is seen."""
+    for text in texts(unit("nfs_tcp")).values():
+        assert "\nStartLimitIntervalSec=0\n" in text.partition("[Mount]")[0].partition("[Auto")[0]
+
+
 def test_a_mount_comes_after_rails_and_network_and_is_no_part_of_the_boot():
     text = units.mount_text(unit("nfs_tcp"))
     after = next(line for line in text.splitlines() if line.startswith("After="))

@@ -20,6 +20,9 @@ MOUNT, AUTOMOUNT = "mount", "automount"
 DIRECTORY = "etc/systemd/system"
 MARK = "[X-Baremetal-MPI-RoCE]\nPart=client-mount"
 """A section that systemd ignores: by it the collection knows a unit of this kind for its own."""
+UNLIMITED = "StartLimitIntervalSec=0"
+"""A server that refuses five mounts within ten seconds would cost the automount point itself, and
+programs would find the empty directory under it."""
 _PLAIN = frozenset((string.ascii_letters + string.digits + ":_.").encode())
 
 
@@ -88,6 +91,7 @@ def mount_text(unit: MountUnit) -> str:
             f"Description=Shared file system {_literal(unit.name)}",
             # A container has the mounts that its host gives it.
             "ConditionVirtualization=!container",
+            UNLIMITED,
             *network,
             *([f"After={' '.join(after)}"] if after else []),
             "",
@@ -113,6 +117,7 @@ def automount_text(unit: MountUnit) -> str:
             "[Unit]",
             f"Description=Shared file system {_literal(unit.name)}, mounted at its first use",
             "ConditionVirtualization=!container",
+            UNLIMITED,
             "",
             "[Automount]",
             f"Where={_literal(unit.where)}",
