@@ -7,6 +7,7 @@ and tells the kernel's files, mkfs writes on a device (a file), mounting one nee
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import re
@@ -336,7 +337,7 @@ class ServerHost:
             rows = [[0, "/"], *([each["id"], each["path"]] for each in known)]
             return 0, json.dumps({"type": "(tt)a(qs)", "data": [[1, 2], rows]})
         (each,) = [each for each in self.told if str(each["id"]) == words[-1]]
-        clients = [[f"{one}/32", 0, 0, 0, 0, 0, 0, 0, 0, 0] for one in each["clients"]]
+        clients = [[_told(one), 0, 0, 255, 1, 65534, 65534, 0, 3, 7] for one in each["clients"]]
         data = [each["id"], each["path"], each["path"], "", clients]
         return 0, json.dumps({"type": "qsssa(siyyiuuuuu)", "data": data})
 
@@ -345,6 +346,11 @@ class ServerHost:
 
     def _rpm(self, words: list[str]) -> tuple[int, str]:
         raise CommandError("rpm: not installed (wanted to run: rpm)")
+
+
+def _told(client: str) -> str:
+    address = ipaddress.ip_address(client)
+    return f"{address.exploded}/{address.max_prefixlen}"
 
 
 def _table(path: str, client: str, options: Sequence[str]) -> str:

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import HEADER
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.clients import (
+    Client,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.ganesha_conf import (  # noqa: E501
     GaneshaExport,
     identities,
@@ -84,6 +87,25 @@ def test_a_fresh_container_serves_the_nodes_alone(host: ServerHost) -> None:
     assert host.units[UNIT] == "enabled, active"
     assert found(outcome, "nfs_exports")["/srv/checkpoints"].found == "4 addresses"
     assert not (host.root / OURS).exists() and host.ran("exportfs") == 0
+
+
+def test_addresses_of_both_versions_are_told_apart_from_nothing(host: ServerHost) -> None:
+    clients = [Client("six", ("fd00:1::11", "10.0.0.1"))]
+    assert wrong(host.settle(system(), clients=clients)) == []
+    assert not host.settle(system(), clients=clients).changed
+
+
+def test_a_network_that_has_access_is_found(host: ServerHost) -> None:
+    host.settle(system())
+    busctl = host._busctl
+
+    def wide(words: list[str]) -> tuple[int, str]:
+        rc, text = busctl(words)
+        return rc, text.replace("10.240.0.11/32", "10.240.0.0/24")
+
+    host._busctl = wide  # type: ignore[method-assign]
+    check = found(host.settle(system(), check_mode=True), "nfs_exports")["/srv/checkpoints"]
+    assert check.status == "pending" and "10.240.0.0/24" in check.found
 
 
 def test_a_second_run_changes_nothing(host: ServerHost) -> None:

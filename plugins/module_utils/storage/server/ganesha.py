@@ -7,6 +7,7 @@ place beside it from which the daemon would read more.
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -232,5 +233,14 @@ def _call(node: Node, method: str, *words: str) -> Any:
 
 def _export(data: Sequence[Any]) -> GaneshaExport:
     """Number, path, pseudo path, tag, clients: of each its address and length come first."""
-    addresses = tuple(str(client[0]).partition("/")[0] for client in data[4])
-    return GaneshaExport(int(data[0]), str(data[1]), addresses)
+    return GaneshaExport(int(data[0]), str(data[1]), tuple(_client(each[0]) for each in data[4]))
+
+
+def _client(text: str) -> str:
+    """`10.0.0.1/32` is one address; a network, or whatever else has access, stays what it is."""
+    try:
+        given = ipaddress.ip_interface(text)
+    except ValueError:
+        return text
+    single = given.network.prefixlen == given.max_prefixlen
+    return str(given.ip) if single else str(given)

@@ -12,6 +12,8 @@ from .served import NFS_PORT, Wire
 
 MOST_IDS = 65534
 """Of exports: 16 bits, and 0 is the root of the pseudo file system."""
+NOBODY = 65534
+"""Whom root of a node is taken for, by the kernel's server too."""
 _EXPORT = re.compile(r"^EXPORT \{\n(.*?)^\}\n", re.MULTILINE | re.DOTALL)
 _SETTING = re.compile(r"^\s*(\w+) = (.*);$", re.MULTILINE)
 
@@ -54,9 +56,13 @@ def core(wire: Wire) -> str:
         "    mount_path_pseudo = true;\n"
         "}\n\n"
         "NFSv4 {\n"
-        "    Minor_Versions = 1, 2;\n"
+        # 0 as well, as the kernel's server: libnfs, which reads without mounting, has no other.
+        "    Minor_Versions = 0, 1, 2;\n"
         # As the kernel's server has it: numbers, which are the same on every node.
         "    Only_Numeric_Owners = true;\n"
+        "}\n\n"
+        "NFS_KRB5 {\n"
+        "    Active_krb5 = false;\n"
         "}\n"
     )
 
@@ -76,7 +82,10 @@ def _export(wire: Wire, each: GaneshaExport) -> str:
         "    CLIENT {\n"
         f"        Clients = {', '.join(each.addresses)};\n"
         "        Access_Type = RW;\n"
+        f"        Protocols = {_protocols(wire)};\n"
         "        Squash = root_squash;\n"
+        f"        Anonymous_uid = {NOBODY};\n"
+        f"        Anonymous_gid = {NOBODY};\n"
         "    }\n"
         "    FSAL {\n"
         "        Name = VFS;\n"
