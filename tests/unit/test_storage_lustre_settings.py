@@ -98,6 +98,7 @@ BAD = {
         {"routes": [{"net": "tcp1", "gateway": "10.0.0.1"}]},
         ["names no LNet network"],
     ),
+    "peer without NIDs": ({"peers": [{"nids": []}]}, ["peers[0].nids: is empty"]),
     "IPv6": ({"peers": [{"nids": ["fe80::1@tcp"]}]}, ["is an address of IPv6"]),
     "gateway out of reach": (
         {"routes": [{"net": "tcp1", "gateway": "10.0.0.1@tcp"}]},

@@ -36,6 +36,9 @@ def check_values(value: dict[str, Any], findings: Findings, path: Path) -> None:
         if network is not None:
             _network(network, findings, (*path, "networks", number))
     _twice(value["networks"] or [], findings, (*path, "networks"))
+    for number, peer in enumerate(value["peers"]):
+        if not peer["nids"]:
+            findings.add((*path, "peers", number, "nids"), "is empty", "Name the server's NIDs")
     _packages(value["packages"], findings, (*path, "packages"))
     for module, options in (value["modprobe"] or {}).items():
         if module not in MODULES:
