@@ -337,6 +337,15 @@ def test_a_server_that_lies_while_writing(
     assert (check.name, check.found) == (name, "other bytes")
 
 
+def test_the_first_fault_is_the_one_that_is_told() -> None:
+    book = judging.Book(target())
+    book.ok("storage_space")
+    book.failed("storage_space", "full", "remove something")  # in the place of what seemed well
+    book.failed("storage_write", "EIO", "what would only fail for the same reason")
+    checks = book.close(judging.EVERY).in_order()
+    assert [check.name for check in checks if check.status == FAILED] == ["storage_space"]
+
+
 # ---- the second round
 
 
