@@ -59,7 +59,7 @@ OURS = "etc/exports.d/baremetal-mpi-roce.exports"
 
 def system(name: str = "checkpoints", **changed: Any) -> FileSystem:
     path = changed.pop("path", f"/srv/{name}")
-    serve = Serve(HOST, changed.pop("device", ""), changed.pop("format", ""))
+    serve = Serve(changed.pop("host", HOST), changed.pop("device", ""), changed.pop("format", ""))
     nfs = Nfs(
         version=changed.pop("version", "4.2"),
         transport=changed.pop("transport", "tcp"),
@@ -247,6 +247,7 @@ class ServerHost:
                 (self.root / where.group(1).lstrip("/")).mkdir(parents=True, exist_ok=True)
                 if f" {where.group(1)} " not in self.read("proc/self/mountinfo"):
                     self.mount(where.group(1))
+                    (self.root / where.group(1).lstrip("/")).chmod(0o755)  # of the device
             if unit == "nfs-ganesha.service":
                 self.take()
             self.units[unit] = f"{enabled}, active"

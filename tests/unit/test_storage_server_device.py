@@ -226,6 +226,23 @@ def test_one_that_cannot_be_used_as_it_is(
     assert part in refused(host, AS_IT_IS)
 
 
+@pytest.mark.parametrize(
+    ("put", "part"),
+    [
+        (mounted, "is mounted at /data, and is wanted at /srv/checkpoints"),
+        (holders, "cannot be served: it is part of dm-0"),
+        (partitions, "cannot be served: it has partitions: nvme1n1p1"),
+    ],
+)
+def test_one_that_somebody_uses_is_not_used(
+    host: ServerHost, put: Callable[[ServerHost, Path], None], part: str
+) -> None:
+    host.disk()
+    host.blkid = (0, "TYPE=xfs\nUUID=u\n")
+    put(host, host.root / "dev/nvme1n1")
+    assert part in refused(host, AS_IT_IS)
+
+
 def test_one_that_was_made_here_is_used_again(host: ServerHost, tmp_path: Path) -> None:
     disk = host.disk()
     host.settle(BLANK)

@@ -139,6 +139,8 @@ def test_names_and_numbers(host: ServerHost) -> None:
 
 def test_on_a_device_it_is_done_after_mounting(host: ServerHost) -> None:
     host.disk()
+    (host.root / "srv/checkpoints").mkdir()
+    (host.root / "srv/checkpoints").chmod(0o770)  # of what is below
     outcome = host.settle(system(device=DISK, format="xfs"))
     assert wrong(outcome) == [] and mode(host.root / "srv/checkpoints") == 0o770
     headers = [each["before_header"] for each in outcome.diff]

@@ -228,6 +228,7 @@ def test_somebody_who_was_let_in_by_hand_is_not_any_more(host: ServerHost) -> No
     [
         ("etc/exports", "/srv/checkpoints *(rw)", "exports it as well"),
         ("etc/exports", "/srv/checkpoints 10.240.0.11(rw)", "exports it as well"),
+        ("etc/exports", "/srv 10.9.9.9(rw)", "exports /srv, in which it lies"),
         ("etc/exports", "/srv 10.0.0.0/8(ro)", "exports /srv, in which it lies"),
         ("etc/exports.d/a.exports", "/ node*.example.org(ro)", "exports /, in which it lies"),
         ("etc/exports", "/srv 10.240.0.11(rw,no_root_squash)", "exports /srv, in which it lies"),
@@ -309,6 +310,11 @@ def test_in_a_container_the_file_is_written_and_nothing_more(tmp_path: Path) -> 
     check = found(outcome, "nfs_exports")["/srv/checkpoints"]
     assert check.status == "not_applicable" and "podman" in check.reason
     assert host.ran("exportfs") == 0 and "10.240.0.11" in host.read(OURS)
+
+
+def test_what_another_host_serves_is_not_served_here(host: ServerHost) -> None:
+    outcome = host.settle(system(host="storage02"))
+    assert not outcome.changed and outcome.checks == []
 
 
 def test_a_host_that_serves_nothing_is_left_alone(host: ServerHost) -> None:

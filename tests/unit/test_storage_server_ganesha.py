@@ -27,7 +27,7 @@ from tests.unit.storage_server import NODES, OURS, ServerHost, found, system, wr
 GOLDEN = Path(__file__).parent / "golden/storage"
 CONF = "etc/ganesha/ganesha.conf"
 UNIT = "nfs-ganesha.service"
-OWN = "EXPORT {\n    Export_Id = 7;\n    Path = /export/home;\n}\n"
+OWN = render(Wire(), [GaneshaExport(7, "/export/home", ("10.9.9.9",))])
 
 
 @pytest.fixture
@@ -61,6 +61,21 @@ def test_another_file_system_changes_no_number() -> None:
     before = identities(["checkpoints", "datasets"])
     after = identities(["a", "checkpoints", "datasets", "home"])
     assert {name: after[name] for name in before} == before
+
+
+def test_names_that_would_have_one_number_have_two() -> None:
+    seen: dict[int, str] = {}
+    for number in range(10_000):
+        name = f"fs{number}"
+        (identity,) = identities([name]).values()
+        if identity in seen:
+            break
+        seen[identity] = name
+    one, other = seen[identity], name
+    assert identities([one])[one] == identities([other])[other]
+    assert identities([one, other]) == identities([other, one])
+    assert len(set(identities([one, other]).values())) == 2
+    assert identities([one], {identity})[one] != identity
 
 
 def test_the_file_is_as_it_was(host: ServerHost) -> None:
@@ -161,6 +176,7 @@ def test_one_that_cannot_be_asked_is_found(host: ServerHost) -> None:
 
 def test_the_file_of_the_package_is_replaced(host: ServerHost) -> None:
     host.write(CONF, "## An example\n#EXPORT {\n#}\n\n")
+    host.verified = f"??5?????? c /{CONF}\n"
     assert wrong(host.settle(system())) == []
 
 

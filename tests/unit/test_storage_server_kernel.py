@@ -193,7 +193,10 @@ def test_version_3_goes_only_where_nobody_else_is_served(host: ServerHost) -> No
 
 def test_a_later_file_that_wins_is_named(host: ServerHost) -> None:
     host.write("etc/nfs.conf", "[nfsd]\nthreads=4\n")
-    host.write("etc/nfs.conf.d/local.conf", "[mountd]\nthreads=3\n# x\n[ nfsd ]\n threads = 8\n")
+    host.write(
+        "etc/nfs.conf.d/local.conf",
+        "[mountd]\nthreads=3\n# x\n[ nfsd ]\n threads = 8\n[lockd]\nthreads=64\n",
+    )
     outcome = host.settle(TCP)
     check = found(outcome, "nfs_conf")["threads"]
     assert check.status == "failed" and check.found == "8"
