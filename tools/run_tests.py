@@ -337,6 +337,8 @@ def main() -> int:
         os.environ.setdefault("HYPOTHESIS_PROFILE", "fast")  # tests/unit/conftest.py
         say("      fast: fewer random examples, no unit tests that start whole playbooks, lint of")
         say("      roles and playbooks alone; ./test --only unit ansible-lint has all of them")
+    if words.all:
+        os.environ.setdefault("HYPOTHESIS_PROFILE", "random")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("Ended by SIGTERM."))
     began = time.monotonic()
     outcomes: dict[str, Outcome] = {}

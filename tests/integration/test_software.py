@@ -324,10 +324,10 @@ def installed_order(nodes: Nodes, name: str) -> list[str]:
         lines = nodes.on(name).check_output("grep ' status installed ' /var/log/dpkg.log")
         words = [line.split()[4].split(":")[0] for line in lines.splitlines()]
     else:
-        lines = nodes.on(name).check_output(
-            "rpm -qa --qf '%{INSTALLTIME} %{INSTALLTID} %{NAME}\\n'"
-        )
-        words = [line.split()[2] for line in sorted(lines.splitlines())]
+        # Not by the time, which has whole seconds: by the record's number, which only grows.
+        lines = nodes.on(name).check_output("rpm -qa --qf '%{DBINSTANCE} %{NAME}\\n'")
+        numbered = sorted((int(line.split()[0]), line.split()[1]) for line in lines.splitlines())
+        words = [word for _number, word in numbered]
     last = {word: place for place, word in enumerate(words)}
     return sorted(last, key=lambda word: last[word])
 

@@ -108,7 +108,8 @@ def test_the_list_of_one_layer_is_read_as_what_it_means_today(tree: Tree) -> Non
         assert {"nosmt", "iommu=pt"} <= set(configured(tree))
         assert not run(tree, layer, argument).changed
     run(tree, "os")
-    assert owners(tree) == {"os": ["nosmt"], "rdma": ["iommu=pt"]}
+    assert owners(tree) == {"rdma": ["iommu=pt"]}
+    assert json.loads(tree.read(OWNED))["given_up"] == {"os": ["nosmt"]}
     assert "iommu=pt" in configured(tree)
     run(tree, "rdma")
     assert "iommu=pt" not in configured(tree)
@@ -119,6 +120,24 @@ def test_a_list_that_nobody_wrote_is_named(tree: Tree, text: str) -> None:
     tree.write(OWNED, text)
     with pytest.raises(PlanError, match=OWNED):
         run(tree, "rdma", "iommu=pt")
+
+
+def test_what_one_layer_gave_up_is_not_kept_for_it_when_another_adds_and_drops_it(
+    tree: Tree,
+) -> None:
+    before = configured(tree)
+    run(tree, "rdma", "nosmt")
+    tree.reboot()
+    outcome = run(tree, "rdma")
+    assert [reason.subject for reason in outcome.reasons] == ["kernel argument nosmt"]
+    run(tree, "os", "nosmt")
+    assert run(tree, "rdma").reasons == []
+    assert len(run(tree, "os").reasons) == 1
+    assert configured(tree) == before
+    tree.reboot()
+    for layer in ("rdma", "os"):
+        assert run(tree, layer).reasons == []
+    assert not (tree.root / OWNED).exists()
 
 
 WISHES = st.lists(

@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Optional
+from dataclasses import dataclass, field
+from typing import Any, Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     FAILED,
@@ -47,6 +47,26 @@ SEVERAL = frozenset({"console", "earlycon", "hugepages", "hugepagesz"})
 _ARGUMENT = re.compile(r"[A-Za-z0-9_.-]+(=[A-Za-z0-9_.,:/@+=-]*)?")
 
 
+Mine = tuple[Sequence[str], Sequence[str]]
+"""A layer's arguments: on the next command line, and what it gave up that still runs."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What OWNED says, by layer."""
+
+    owned: dict[str, list[str]] = field(default_factory=dict)
+    given_up: dict[str, list[str]] = field(default_factory=dict)
+    """Taken off the next command line, and still on this kernel's.
+
+    Apart from the others: where another layer puts the same argument back, the boot loader alone
+    cannot tell whose it is.
+    """
+
+    def of(self, layer: str) -> tuple[list[str], list[str]]:
+        return self.owned.get(layer, []), self.given_up.get(layer, [])
+
+
 def key_of(argument: str) -> str:
     return argument.split("=", 1)[0]
 
@@ -73,12 +93,12 @@ class KernelArguments:
     def plan(self, node: Node) -> Plan:
         if node.container is not None:
             return Plan()
-        owners = owned_by_layer(node)
-        owned = owners.get(node.layer, [])
+        record = read_record(node)
+        owned, given_up = record.of(node.layer)
         loader = boot_loader(node)
-        if loader is None or not (self.arguments or owned):
+        if loader is None or not (self.arguments or owned or given_up):
             return Plan()
-        others = _others(owners, node.layer, loader)
+        others = _others(record.owned, node.layer, loader)
         self._agree(node.layer, others)
         kept = {each for arguments in others.values() for each in arguments}
         entries = loader.entries()
@@ -96,11 +116,13 @@ class KernelArguments:
         missing = [each for each in self.arguments if not all(each in entry for entry in entries)]
         left = [each for each in dropped if any(each in entry for entry in entries)]
         if missing or left or loader.stale() or any(planned.changed for planned in files):
-            steps.append(self._configure(node, loader, missing, left, [*owned, *added]))
-        still_running = [each for each in dropped if each in running(node)]
-        final = [*dict.fromkeys([*added, *still_running])]
-        if final != owned:
-            steps.append(_remember(node, owned, final))
+            steps.append(self._configure(node, loader, missing, left, ([*owned, *added], given_up)))
+        gone = (set(self.arguments) | kept).__contains__
+        still_running = [
+            each for each in (*given_up, *dropped) if each in running(node) and not gone(each)
+        ]
+        if (added, still_running) != (owned, given_up):
+            steps.append(_remember(node, (owned, given_up), (added, still_running)))
         return Plan(files, steps)
 
     def _agree(self, layer: str, others: Mapping[str, Sequence[str]]) -> None:
@@ -130,10 +152,11 @@ class KernelArguments:
         loader = boot_loader(node)
         for argument in self.arguments:
             self._judge(node, loader, argument, verdict)
-        owners = owned_by_layer(node)
-        others = {} if loader is None else _others(owners, node.layer, loader)
+        record = read_record(node)
+        others = {} if loader is None else _others(record.owned, node.layer, loader)
         kept = {each for arguments in others.values() for each in arguments}
-        for argument in owners.get(node.layer, []):
+        owned, given_up = record.of(node.layer)
+        for argument in dict.fromkeys([*owned, *given_up]):
             if argument not in {*self.arguments, *kept} and argument in running(node):
                 self._judge_dropped(node, argument, verdict)
         return verdict
@@ -144,10 +167,10 @@ class KernelArguments:
         loader: BootLoader,
         missing: Sequence[str],
         left: Sequence[str],
-        owned: Sequence[str],
+        mine: Mine,
     ) -> Step:
         def act() -> None:
-            _write_owned(node, owned)  # before the change: an interrupted run must know its own
+            _write_record(node, mine)  # before the change: an interrupted run must know its own
             loader.configure(missing, left)
 
         before = " ".join(left) or "(without them)"
@@ -200,30 +223,32 @@ def _await_reboot(
     return FAILED, f"not in effect although the node was rebooted for it (boot {earlier})"
 
 
-def owned_by_layer(node: Node) -> dict[str, list[str]]:
-    """Layer to the arguments that it added. Raises PlanError for a file that cannot be read."""
+def read_record(node: Node) -> Record:
+    """Raises PlanError for a file that cannot be read."""
     text = node.read(OWNED)
     if text is None:
-        return {}
+        return Record()
     try:
-        owned = json.loads(text)["owned"]
+        found = json.loads(text)
+        owned = found["owned"]
         if isinstance(owned, list):  # as it was when one layer alone had arguments
             layers: dict[str, list[str]] = {}
             for each in owned:
                 layers.setdefault(IOMMU.get(key_of(each), FIRST_OWNER), []).append(each)
-            return layers
-        return {str(layer): [str(each) for each in owned[layer]] for layer in owned}
+            return Record(layers)
+        return Record(_layers(owned), _layers(found.get("given_up", {})))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise PlanError(f"/{OWNED}: cannot be read ({error}); remove it") from error
+
+
+def _layers(value: Any) -> dict[str, list[str]]:
+    return {str(layer): [str(each) for each in value[layer]] for layer in value}
 
 
 def _others(
     owners: Mapping[str, Sequence[str]], layer: str, loader: BootLoader
 ) -> dict[str, list[str]]:
-    """What other layers have on the command line of the next boot.
-
-    What they gave up, and only still runs, the boot loader has not any more.
-    """
+    """What other layers have on the command line of the next boot, and the boot loader has."""
     return {
         other: [each for each in arguments if loader.holds(each)]
         for other, arguments in owners.items()
@@ -236,17 +261,31 @@ def _line(layers: Mapping[str, Sequence[str]]) -> list[str]:
     return [*dict.fromkeys(each for layer in sorted(layers) for each in layers[layer])]
 
 
-def _write_owned(node: Node, owned: Sequence[str]) -> None:
-    layers = {**owned_by_layer(node), node.layer: [*dict.fromkeys(owned)]}
-    kept = {layer: layers[layer] for layer in sorted(layers) if layers[layer]}
-    text = json.dumps({"owned": kept}) + "\n" if kept else None
+def _write_record(node: Node, mine: Mine) -> None:
+    record = read_record(node)
+    value = {}
+    for key, layers, arguments in (
+        ("owned", record.owned, mine[0]),
+        ("given_up", record.given_up, mine[1]),
+    ):
+        layers = {**layers, node.layer: [*dict.fromkeys(arguments)]}
+        value[key] = {layer: layers[layer] for layer in sorted(layers) if layers[layer]}
+    if not value["given_up"]:
+        del value["given_up"]
+    text = json.dumps(value) + "\n" if any(value.values()) else None
     node.record(OWNED, text).apply()
 
 
-def _remember(node: Node, before: Sequence[str], after: Sequence[str]) -> Step:
+def _remember(node: Node, before: Mine, after: Mine) -> Step:
     return Step(
         "kernel arguments added by this layer",
-        " ".join(before) or "none",
-        " ".join(after) or "none",
-        lambda: _write_owned(node, after),
+        _shown(before),
+        _shown(after),
+        lambda: _write_record(node, after),
     )
+
+
+def _shown(mine: Mine) -> str:
+    owned, given_up = mine
+    text = " ".join(owned) or "none"
+    return f"{text} (until the next boot also {' '.join(given_up)})" if given_up else text
