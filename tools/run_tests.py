@@ -29,6 +29,12 @@ COMPILED = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(TOP / "bui
 """Keeps what Python and pytest make of sources, whatever the caller's environment says: to prepare
 all test modules takes pytest seconds in each worker."""
 MACHINE_SCENARIOS = ("site_rdma",)
+SHOWN_BY_SITE = (
+    *("cluster_hosts", "mpi_hostfile", "mpi_smoke", "mpi_stack"),
+    *("os_baseline", "roce_rails", "virtual_nodes"),
+)
+"""Scenarios of roles that the scenario `site` runs on the same nodes, check mode, second run and
+drift included: a minute or two each that a run without --all does not take."""
 TAIL_LINES = 60
 BAD_SHOWN = 10
 """So much of a failed stage's output is shown; its log has the rest."""
@@ -44,7 +50,7 @@ class Stage:
     """Its tests are counted one by one, from the report pytest writes."""
     minutes: float = 10
     long: bool = False
-    """Runs with --all, or when its name is asked for."""
+    """Runs with --all, or when a word of --only is in its name."""
     needs: str = ""
     """The stage without which this one cannot run."""
 
@@ -105,8 +111,9 @@ def pytest(*words: str) -> list[str]:
     return [str(BIN / "pytest"), "-q", "--color=no", *words]
 
 
-def stages(fast: bool = False) -> list[Stage]:
-    """Every stage, the long ones of each kind first."""
+def stages(fast: bool = False, whole: bool = False) -> list[Stage]:
+    """Every stage, the long ones of each kind first. `whole`: with tests marked `long`."""
+    on_nodes = "nodes" if whole else "nodes and not long"
     unit = "not nodes and not gpu" + (" and not playbooks" if fast else "")
     lint = ["ansible-lint", "--nocolor", "-q", *(["roles", "playbooks"] if fast else [])]
     return [
@@ -124,7 +131,7 @@ def stages(fast: bool = False) -> list[Stage]:
         Stage("images", ["tools/node_images.sh"], fast=False, nodes=True, minutes=15),
         Stage(
             "integration",
-            pytest("-m", "nodes", "-vv", "tests/integration"),  # so that progress names the test
+            pytest("-m", on_nodes, "-vv", "tests/integration"),  # so that progress names the test
             fast=False,
             nodes=True,
             pytest=True,
@@ -142,7 +149,15 @@ def stages(fast: bool = False) -> list[Stage]:
 
 def molecule(name: str, *, minutes: float, needs: str) -> Stage:
     argv = ["molecule", "test", "--no-command-borders", "--scenario-name", name]
-    return Stage(f"molecule {name}", argv, fast=False, nodes=True, minutes=minutes, needs=needs)
+    return Stage(
+        f"molecule {name}",
+        argv,
+        fast=False,
+        nodes=True,
+        minutes=minutes,
+        long=name in SHOWN_BY_SITE,
+        needs=needs,
+    )
 
 
 def machine_stages() -> list[Stage]:
@@ -325,7 +340,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", metavar="WORD", help="stages with WORD in the name")
     parser.add_argument("--list", action="store_true", help="name the stages and end")
     words = parser.parse_args()
-    queue = chosen(stages(words.fast), words)
+    queue = chosen(stages(words.fast, words.all), words)
     if not queue:
         parser.error("no such stage; ./test --list names them")
     if words.list:

@@ -47,6 +47,14 @@ KILLS = [
     Kill("ssh_trust", 1.5, workers=True),
     Kill("mpi_smoke", 4.0, workers=True),
 ]
+USUALLY = ("roce_rails", "mpi_stack", "ssh_trust")
+"""Files, packages, keys: a kill while each of them is written, in every run of the tests."""
+
+
+def case(kill: Kill) -> pytest.ParameterSet:
+    usual = kill == next(each for each in KILLS if each.role == kill.role) and kill.role in USUALLY
+    marks = () if usual else pytest.mark.long
+    return pytest.param(kill, marks=marks, id=f"{kill.role}-{kill.after_s:g}s")
 
 
 def kill_a_run(nodes: Nodes, kill: Kill) -> str:
@@ -205,7 +213,7 @@ def bare(fresh_nodes: Nodes) -> Nodes:
     return fresh_nodes
 
 
-@pytest.mark.parametrize("kill", KILLS, ids=lambda kill: f"{kill.role}-{kill.after_s:g}s")
+@pytest.mark.parametrize("kill", [case(kill) for kill in KILLS])
 def test_a_run_is_killed(bare: Nodes, kill: Kill) -> None:
     kill_a_run(bare, kill)
     for host in bare.group("compute", "launcher"):

@@ -12,7 +12,7 @@ import pytest
 
 from tests.nodes import Nodes
 
-pytestmark = pytest.mark.nodes
+pytestmark = [pytest.mark.nodes, pytest.mark.long]
 
 HOSTS = "/etc/hosts"
 HOSTFILE = "/etc/baremetal-mpi-roce/hostfile"

@@ -16,7 +16,7 @@ import pytest
 
 from tests.nodes import BIN, TOP, Nodes, Run
 
-pytestmark = pytest.mark.nodes
+pytestmark = [pytest.mark.nodes, pytest.mark.long]
 
 PLAYBOOK = "playbooks/rails.yml"
 CLAIMS = {

@@ -17,7 +17,7 @@ import pytest
 
 from tests.nodes import Nodes, Run
 
-pytestmark = pytest.mark.nodes
+pytestmark = [pytest.mark.nodes, pytest.mark.long]
 
 OWN = "/etc/baremetal-mpi-roce/ssh"
 DROP_IN = "/etc/ssh/sshd_config.d/10-baremetal-mpi-roce.conf"

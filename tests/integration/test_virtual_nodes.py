@@ -18,7 +18,7 @@ import pytest
 from tests.instances import describe, kill_after, output, reboot_playbook, traces
 from tests.nodes import TOP, Nodes
 
-pytestmark = pytest.mark.nodes
+pytestmark = [pytest.mark.nodes, pytest.mark.long]
 
 MODEL = """\
 plugin: baremetal.mpi_roce.cluster

@@ -128,3 +128,20 @@ def test_what_takes_long_runs_when_it_is_asked_for(runner):
     assert chosen() == every[:1]
     assert chosen(all=True) == every
     assert chosen(only=["machine tests"]) == [images, machines]
+
+
+def test_long_tests_and_scenarios_run_with_all(runner, monkeypatch):
+    monkeypatch.setattr(runner, "TOP", TOP)
+
+    def integration(whole: bool) -> str:
+        return next(
+            stage.argv[stage.argv.index("-m") + 1]
+            for stage in runner.stages(whole=whole)
+            if stage.name == "integration"
+        )
+
+    assert (integration(whole=False), integration(whole=True)) == ("nodes and not long", "nodes")
+    scenarios = {stage.name: stage.long for stage in runner.stages() if "molecule" in stage.name}
+    long = {f"molecule {name}" for name in runner.SHOWN_BY_SITE}
+    assert {name for name, is_long in scenarios.items() if is_long} == long
+    assert not scenarios["molecule site"], "it stands for them"
