@@ -212,11 +212,15 @@ class ServerHost:
             kept = [line for key, line in self._by_key().items() if key not in self._files()]
             self.etab = [*kept, *self._files().values()]
         elif words[1] == "-u":
-            host, _colon, path = words[2].rpartition(":")
-            key = (path, host.strip("[]"))
-            if key not in self._by_key():
-                return 1, f"exportfs: Could not find '{words[2]}' to unexport."
-            self.etab = [line for one, line in self._by_key().items() if one != key]
+            table = self._by_key()
+            unknown = []
+            for word in words[2:]:
+                host, _colon, path = word.rpartition(":")
+                if table.pop((path, host.strip("[]")), None) is None:
+                    unknown.append(word)
+            self.etab = list(table.values())
+            if unknown:
+                return 1, f"exportfs: Could not find '{unknown[0]}' to unexport."
         else:
             raise AssertionError(words)
         return 0, ""

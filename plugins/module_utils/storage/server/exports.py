@@ -8,7 +8,7 @@ gone: nodes may have it mounted, and would be told that their files are stale.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
@@ -41,6 +41,8 @@ COMPARED = frozenset(
 )
 """Options that are compared, besides `sec=`; exportfs tells defaults too, which vary by version."""
 SHOWN = 6
+AT_ONCE = 1000
+"""Words of one command: some 300 bytes each at most, of 2 MiB that the kernel takes."""
 
 
 @dataclass
@@ -125,17 +127,11 @@ class Exports:
         ours = {(each.path, each.client) for each in wanted}
         paths = {each.path for each in wanted}
         files = {(each.export.path, each.export.client) for each in others.read(node)}
-        stale = [
-            each
-            for each in parse_exports(node.look(["exportfs", "-s"]).stdout)
-            if (each.path, each.client) not in files | ours
-        ]
+        stale = beyond(parse_exports(node.look(["exportfs", "-s"]).stdout), files, ours)
         if all(each.path in paths for each in stale):
             node.run(["exportfs", "-ra"])
             return
-        for each in stale:
-            if each.path in paths:
-                withdraw(node, each.path, each.client)
+        withdraw(node, [each for each in stale if each.path in paths])
         node.run(["exportfs", "-a"])
 
     # What is found.
@@ -221,14 +217,25 @@ class Withdrawn:
 
     def _act(self, node: Node, paths: Collection[str]) -> None:
         files = {(each.export.path, each.export.client) for each in others.read(node)}
-        for each in parse_exports(node.look(["exportfs", "-s"]).stdout):
-            if each.path in paths and (each.path, each.client) not in files:
-                withdraw(node, each.path, each.client)
+        in_force = beyond(parse_exports(node.look(["exportfs", "-s"]).stdout), files)
+        withdraw(node, [each for each in in_force if each.path in paths])
 
 
-def withdraw(node: Node, path: str, client: str) -> None:
-    host = f"[{client}]" if ":" in client else client
-    node.run(["exportfs", "-u", f"{host}:{path}"])
+def beyond(in_force: Iterable[Export], *known: Set[tuple[str, str]]) -> list[Export]:
+    """Those that are in none of `known`, sets of directories with a client."""
+    return [
+        each for each in in_force if not any((each.path, each.client) in some for some in known)
+    ]
+
+
+def withdraw(node: Node, exports: Sequence[Export]) -> None:
+    """Many at a time: exportfs writes all of its table again each time that it is run."""
+    words = [
+        f"[{each.client}]:{each.path}" if ":" in each.client else f"{each.client}:{each.path}"
+        for each in exports
+    ]
+    for start in range(0, len(words), AT_ONCE):
+        node.run(["exportfs", "-u", *words[start : start + AT_ONCE]])
 
 
 def _wanted(blocks: Sequence[Block]) -> set[Export]:

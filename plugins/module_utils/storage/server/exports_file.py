@@ -21,6 +21,8 @@ MOUNTED = "mountpoint"
 """Exported only while the device is mounted: never the empty directory below it."""
 BLANKS = " \t\r\v\f"
 _HEADING = re.compile(r"# (\S+): mounted at (\S+)")
+_SPECIAL = re.compile(r"[^!$-\[\]-~ \t\r]")
+"""All but blanks and what stands for itself: most lines of a large cluster have none of it."""
 _ENTRY = re.compile(r"([^()]*)(?:\((.*)\))?", re.DOTALL)
 
 
@@ -66,26 +68,21 @@ def _lines(block: Block) -> Sequence[str]:
 
 def parse(text: str) -> tuple[Block, ...]:
     """What `render` wrote. Lines that it does not write are left out."""
-    blocks: list[Block] = []
+    found: list[tuple[tuple[str, str], Export, list[str]]] = []
     heading: Optional[tuple[str, str]] = None
     for line in text.split("\n"):
-        found = _HEADING.fullmatch(line)
-        if found:
-            heading = (found.group(1), found.group(2))
+        named = _HEADING.fullmatch(line)
+        if named:
+            heading = (named.group(1), named.group(2))
         elif heading and line and not line.startswith("#"):
             for entry in parse_exports(line):
-                last = blocks[-1] if blocks else None
-                if last and (last.name, last.mount, last.path) == (*heading, entry.path):
-                    blocks[-1] = Block(
-                        last.name,
-                        last.mount,
-                        last.path,
-                        (*last.addresses, entry.client),
-                        last.options,
-                    )
-                else:
-                    blocks.append(Block(*heading, entry.path, (entry.client,), entry.options))
-    return tuple(blocks)
+                if not found or (found[-1][0], found[-1][1].path) != (heading, entry.path):
+                    found.append((heading, entry, []))
+                found[-1][2].append(entry.client)
+    return tuple(
+        Block(name, mount, first.path, tuple(clients), first.options)
+        for (name, mount), first, clients in found
+    )
 
 
 def parse_exports(text: str) -> list[Export]:
@@ -126,6 +123,8 @@ def _line(line: str, number: int) -> list[Export]:
 
 
 def _words(line: str) -> list[str]:
+    if not _SPECIAL.search(line):
+        return line.split()
     words, word, quoted, started = [], "", False, False
     for character in line:
         if character == '"':
