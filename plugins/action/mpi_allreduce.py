@@ -24,6 +24,16 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce impor
     checkpoint_table,
     table,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.directories import (
+    of_purpose,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
+    CHECKPOINTS,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.reading import (
+    StorageError,
+    read_filesystems,
+)
 
 display = Display()
 
@@ -63,6 +73,8 @@ class ActionModule(ActionBase):
         arguments.setdefault("run_id", uuid.uuid4().hex[:12])
         arguments.setdefault("program_sha256", _program_sha256())
         arguments["nodes"] = [_needed(entry) for entry in arguments.get("nodes") or []]
+        arguments.setdefault("host", (task_vars or {}).get("inventory_hostname", ""))
+        _say_who_has_checkpoints(arguments, (task_vars or {}).get("groups") or {})
         directory = arguments.get("report_directory")
         if self._task.check_mode:
             found = self._execute_module(
@@ -160,6 +172,17 @@ def _needed(entry: dict[str, Any]) -> dict[str, Any]:
             for rail in entry.get("rails") or []
         ],
     }
+
+
+def _say_who_has_checkpoints(arguments: dict[str, Any], groups: dict[str, list[str]]) -> None:
+    """Of each node, whether it is of the groups that mount the file system for checkpoints."""
+    try:
+        fs = of_purpose(read_filesystems(arguments.get("filesystems") or []), CHECKPOINTS)
+    except StorageError:
+        return  # the module says what is wrong with it
+    having = {host for group in (fs.hosts if fs else ()) for host in groups.get(group, [])}
+    for node in arguments["nodes"]:
+        node["checkpoints"] = node["name"] in having
 
 
 def _program_sha256() -> str:

@@ -130,6 +130,11 @@ options:
     description: Checksum that the allreduce program has to have on every node; empty accepts any.
     type: str
     default: ''
+  host:
+    description:
+      - Set by the action plugin. Name of the launcher, which may serve the file system itself.
+    type: str
+    default: ''
   run_id:
     description: Name of this run, in the command line of each of its processes; empty makes one up.
     type: str
@@ -305,6 +310,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.as_us
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.directories import (
     CHECKPOINT_DIRECTORY,
     of_purpose,
+    plain_on,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     CHECKPOINTS,
@@ -350,6 +356,7 @@ def nodes_of(directory: list) -> tuple:
             tuple(float(rail.get("speed_gbps") or 0) for rail in entry.get("rails") or []),
             bound=bound_rails(entry),
             management=entry.get("management_address") or "",
+            checkpoints=bool(entry.get("checkpoints", True)),
         )
         for entry in directory
         if entry.get("role", "compute") == "compute" and not entry.get("drained")
@@ -406,12 +413,15 @@ def checkpoint_of(params: dict, fs: Optional[FileSystem]) -> Optional[plan.Check
     if fs is None or params["checkpoint_mib"] < 1:
         return None
     size = params["checkpoint_mib"] << 20
-    return plan.Checkpoint(params["cluster"], size, params["checkpoint_limit_s"])
+    return plan.Checkpoint(
+        params["cluster"], size, params["checkpoint_limit_s"], plain_on=plain_on(fs)
+    )
 
 
 def saved(params: dict, result: dict) -> dict:
     """The result, saved where the cluster has its checkpoints, with the check that says so."""
-    if checkpoints_of(params) is None:
+    fs = checkpoints_of(params)
+    if fs is None:
         check = not_applicable(saving.NAME, "saved", checkpoint.NONE)
     else:
         text = files.plan_file(Path(mpi_environment.ENVIRONMENT_FILE), None).before or ""
@@ -424,6 +434,7 @@ def saved(params: dict, result: dict) -> dict:
             params["checkpoint_limit_s"],
             become=(lambda: become(user)) if user is not None else None,
             container=machine.container(),
+            plain=bool(params["host"]) and plain_on(fs) == params["host"],
         )
     message = result["message"]
     if check.status == FAILED:
@@ -460,6 +471,7 @@ def main() -> None:
             "checkpoint_limit_s": {"type": "float", "default": 60},
             "program_sha256": {"type": "str", "default": ""},
             "run_id": {"type": "str", "default": ""},
+            "host": {"type": "str", "default": ""},
             "report_directory": {"type": "path"},
         },
         supports_check_mode=True,

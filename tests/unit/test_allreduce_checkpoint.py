@@ -36,15 +36,18 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     OK,
     Check,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import directories
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     Expectation,
     FileSystem,
+    Serve,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import bounded, probe
 
 PROGRAM = Path(__file__).parents[2] / "roles/mpi_stack/files/allreduce.py"
 HOSTS = ("node01", "node02", "node03")
 SIZE = 1 << 20
+UNDEFINED = -1
 LONG_S, SHORT_S = 60, 0.2
 MOUNT = "/mnt/checkpoints"
 FS = FileSystem("checkpoints", "nfs", "10.10.2.1:/export/a", MOUNT, "checkpoints")
@@ -62,6 +65,8 @@ class World:
         self.boxes = [queue.Queue() for _unused in range(count)]  # type: ignore[var-annotated]
         self.gathered: list[Any] = [None] * count
         self.count = count
+        self.lock = threading.Lock()
+        self.parts: dict[int, World] = {}
 
 
 class Comm:
@@ -74,8 +79,17 @@ class Comm:
     def Get_size(self) -> int:
         return self.world.count
 
-    def Split(self, color: Any, key: int) -> Comm:
-        return self
+    def Split(self, color: Any, key: int) -> Optional[Comm]:
+        """Those of a color by themselves; None, as the tests have it, for those of none."""
+        self.world.gathered[self.rank] = color
+        self.Barrier()
+        same = [rank for rank, of in enumerate(self.world.gathered) if of == color]
+        with self.world.lock:
+            if same[0] not in self.world.parts or len(same) != self.world.parts[same[0]].count:
+                self.world.parts[same[0]] = World(len(same))
+            part = self.world.parts[same[0]]
+        self.Barrier()
+        return None if color == UNDEFINED else Comm(part, same.index(self.rank))
 
     def Barrier(self) -> None:
         self.world.barrier.wait(LONG_S)
@@ -118,14 +132,17 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def ranks(program: ModuleType, hosts: tuple[str, ...], limit_s: float) -> list[dict[str, Any]]:
+def ranks(
+    program: ModuleType, hosts: tuple[str, ...], limit_s: float, plain_on: str = ""
+) -> list[dict[str, Any]]:
     world, report = World(len(hosts)), Report()
-    wanted = {"cluster": "c", "bytes": SIZE, "share": 0.5, "limit_s": limit_s}
+    wanted = {"cluster": "c", "bytes": SIZE, "share": 0.5, "limit_s": limit_s, "plain_on": plain_on}
 
     def one(rank: int) -> None:
         comm = Comm(world, rank)
         local = Comm(World(1), 0)
-        program.checkpoint({"checkpoint": wanted}, "run7", comm, local, None, -1, report)
+        given = {"checkpoint": wanted}
+        program.checkpoint(given, "run7", comm, local, None, UNDEFINED, report)
 
     threads = [
         threading.Thread(target=one, args=(rank,), name=host, daemon=True)
@@ -183,6 +200,63 @@ def test_a_node_whose_environment_says_nothing(
         one["container"] = False
     writing = checkpoint.judge(PLAN, found, FS, ended=True)[0]
     assert writing.status == FAILED and "--tags mpi" in writing.reason
+
+
+def test_a_node_without_storage_is_nobodys_neighbour(
+    program: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second of three is of no group that mounts it: the others read each other's."""
+    mount = str(tmp_path)
+    here = {"CLUSTER_CHECKPOINT_DIR": mount}
+    environ = SimpleNamespace(
+        get=lambda name, other: (
+            "" if threading.current_thread().name == HOSTS[1] else here.get(name, other)
+        )
+    )
+    monkeypatch.setattr(
+        program,
+        "os",
+        SimpleNamespace(**{**vars(program.os), "environ": environ}),
+    )
+    found = ranks(program, HOSTS, LONG_S)
+    neighbours = {one["name"]: one.get("neighbour") for one in found}
+    assert neighbours == {"node01": "node03", "node02": None, "node03": "node01"}
+    fs = replace(FS, mount=mount, hosts=("storing",))
+    nodes = tuple(replace(node, checkpoints=node.name != HOSTS[1]) for node in PLAN.nodes)
+    judged = checkpoint.judge(replace(PLAN, nodes=nodes), found, fs, ended=True)
+    assert [check.status for check in judged] == [OK, OK]
+    assert "each of 2 nodes" in judged[0].wanted
+    assert checkpoint.judge(PLAN, found, fs, ended=True)[0].status == FAILED
+    none = tuple(replace(node, checkpoints=False) for node in PLAN.nodes)
+    judged = checkpoint.judge(replace(PLAN, nodes=none), found, fs, ended=True)
+    assert {check.status for check in judged} == {NOT_APPLICABLE}
+    assert "hosts of checkpoints: storing" in judged[0].reason
+
+
+def test_a_node_that_serves_it_at_the_same_path_has_nothing_mounted(
+    program: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program.PROBE.write_text(Path(str(probe.__file__)).read_text())  # which looks for a mount
+    monkeypatch.setenv("CLUSTER_CHECKPOINT_DIR", str(tmp_path))
+    plain = replace(FS, source=f"{HOSTS[0]}:{tmp_path}", mount=str(tmp_path), serve=Serve(HOSTS[0]))
+    assert directories.plain_on(plain) == HOSTS[0]
+    found = ranks(program, HOSTS, LONG_S, directories.plain_on(plain))
+    told = {one["name"]: one for one in found}
+    assert told["node01"]["wrote"]["renamed"]
+    assert told["node02"]["wrote"]["refused"] and told["node03"]["wrote"]["refused"]
+    device = replace(plain, serve=Serve(HOSTS[0], device="/dev/disk/by-id/a"))
+    assert directories.plain_on(device) == ""  # its device has to be mounted there
+    assert directories.plain_on(replace(plain, mount="/mnt/a")) == ""
+    assert directories.plain_on(FS) == ""
+
+
+def test_containers_whose_server_is_one_of_them() -> None:
+    refused = {"answered": True, "step": "", "refused": True, "end": True}
+    others = [told(name, container=True, wrote=refused, read={}) for name in HOSTS[1:]]
+    every = [told(HOSTS[0], container=True), *others]
+    wanted = replace(PLAN.checkpoint, plain_on=HOSTS[0])  # type: ignore[type-var]
+    judged = checkpoint.judge(replace(PLAN, checkpoint=wanted), every, FS, ended=True)
+    assert {check.status for check in judged} == {NOT_APPLICABLE}
 
 
 def test_the_run_id_is_in_the_command_line_of_the_probe(
@@ -369,3 +443,11 @@ def test_a_result_that_could_not_be_saved() -> None:
     assert save(answer(error=full), container="podman").status == FAILED
     nowhere = saving.save({}, "", "c", LONG_S, within=answer())
     assert nowhere.status == NOT_APPLICABLE
+
+
+def test_a_launcher_that_serves_it_saves_where_nothing_is_mounted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounded, "LEFT_BEHIND", tmp_path / "records")
+    assert saving.save({}, str(tmp_path), "c", LONG_S).status == FAILED
+    assert saving.save({}, str(tmp_path), "c", LONG_S, plain=True).status == OK

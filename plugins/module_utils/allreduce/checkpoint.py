@@ -41,32 +41,38 @@ NONE = "no file system of cluster_filesystems has the purpose checkpoints"
 
 def judge(plan: Plan, records: Records, fs: Optional[FileSystem], *, ended: bool) -> list[Check]:
     """`ended`: the allreduce came to its end; before that no rank writes anything."""
-    wanted = _wanted(plan)
+    nodes = [node for node in plan.nodes if node.checkpoints]
+    wanted = _wanted(plan, len(nodes))
     if fs is None or plan.checkpoint is None:
         why = NONE if fs is None else "nothing is written (mpi_smoke_checkpoint_mib is 0)"
+        return [not_applicable(name, wanted, why) for name in (WRITE, READ)]
+    if not nodes:
+        why = f"{fs.mount} is on none of these nodes (hosts of {fs.name}: {', '.join(fs.hosts)})"
         return [not_applicable(name, wanted, why) for name in (WRITE, READ)]
     if not ended:
         why = "the allreduce did not come to its end"
         return [not_applicable(name, wanted, why) for name in (WRITE, READ)]
     told = by_node(plan, records)
-    if told and len(told) == len(plan.nodes) and all(_in_container(one) for one in told.values()):
+    # One that serves it at the same path has it, container or not.
+    clients = [told.get(node.name) for node in nodes if node.name != plan.checkpoint.plain_on]
+    if clients and all(one is not None and _in_container(one) for one in clients):
         why = f"{fs.mount} is not mounted: the nodes are containers, whose kernel mounts it not"
         return [not_applicable(name, wanted, why) for name in (WRITE, READ)]
     not_written = {
         node.name: problem
-        for node in plan.nodes
+        for node in nodes
         if (problem := _not_written(told.get(node.name), fs.mount))
     }
     writing = _check(WRITE, wanted, not_written)
     not_read: dict[str, str] = {}
     unread = 0
-    for node in plan.nodes:
+    for node in nodes:
         one = told.get(node.name)
         if one is None or node.name in not_written or not one["read"]:
             unread += 1
         elif problem := _problem(one["read"], "read_right"):
             not_read[node.name] = problem
-    if unread == len(plan.nodes):
+    if unread == len(nodes):
         why = f"not read: see {WRITE}"
         return [writing, Check(READ, wanted, None, NOT_APPLICABLE, "", why)]
     return [writing, _check(READ, wanted, not_read, unread)]
@@ -82,9 +88,9 @@ def by_node(plan: Plan, records: Records) -> dict[str, Mapping[str, Any]]:
     return found
 
 
-def _wanted(plan: Plan) -> str:
+def _wanted(plan: Plan, nodes: int) -> str:
     size = plan.checkpoint.bytes / (1 << 20) if plan.checkpoint is not None else 0
-    return f"{size:g} MiB on each of {len(plan.nodes)} nodes"
+    return f"{size:g} MiB on each of {nodes} nodes"
 
 
 def _check(name: str, wanted: str, wrong: Mapping[str, str], unread: int = 0) -> Check:

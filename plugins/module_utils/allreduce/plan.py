@@ -42,6 +42,8 @@ class Node:
     """RDMA device and port with an interface behind it, as the node says."""
     software: bool = False
     """Whether its RDMA devices are made of software, and so their speed is nominal."""
+    checkpoints: bool = True
+    """Whether it is one of the hosts that have the file system for checkpoints."""
 
     @property
     def line_rate_gbytes_s(self) -> float:
@@ -64,6 +66,8 @@ class Checkpoint:
     """For writing, and again for reading."""
     share: float = 0.05
     """Of what is free, all nodes together take at most this much."""
+    plain_on: str = ""
+    """The node that serves it at the same path, where nothing is mounted; empty for none."""
 
     @property
     def further_s(self) -> float:

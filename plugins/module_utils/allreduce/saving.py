@@ -30,14 +30,15 @@ def save(
     *,
     become: Optional[Callable[[], None]] = None,
     container: Optional[str] = None,
+    plain: bool = False,
     within: Within = bounded.within,
 ) -> Check:
-    """Save a result as the MPI user. `mount`: where this host has checkpoints; empty: nowhere."""
+    """Save a result as the MPI user. `mount`: where this host has checkpoints; empty: nowhere.
+    `plain`: it serves them from this very path, where nothing is mounted."""
     place = f"{mount}/{probe.DIRECTORY}/{cluster}/{FILE}"
     if not mount:
         return not_applicable(NAME, "saved", "this host mounts no file system for checkpoints")
-    task = {"do": "save", "mount": mount, "cluster": cluster, "name": FILE}
-    task["text"] = json.dumps(result, indent=1) + "\n"
+    task = _task(result, mount, cluster, plain)
     record = bounded.LEFT_BEHIND / "smoke-results.pid"
     answer = within(limit_s, lambda tell: probe.perform(task, tell), become=become, record=record)
     if answer.found.get("saved"):
@@ -47,6 +48,11 @@ def save(
         why = f"{mount} is not mounted: this host is a container"
         return not_applicable(NAME, place, why)
     return Check(NAME, place, "not saved", FAILED, "", _why(answer, mount))
+
+
+def _task(result: Mapping[str, Any], mount: str, cluster: str, plain: bool) -> dict[str, Any]:
+    task = {"do": "save", "mount": mount, "plain": plain, "cluster": cluster, "name": FILE}
+    return {**task, "text": json.dumps(result, indent=1) + "\n"}
 
 
 def _why(answer: bounded.Answer, mount: str) -> str:

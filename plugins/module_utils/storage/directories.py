@@ -9,6 +9,7 @@ from typing import Optional
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     CHECKPOINTS,
     DATASETS,
+    NFS,
     FileSystem,
 )
 
@@ -29,6 +30,14 @@ def of_purpose(
         ),
         None,
     )
+
+
+def plain_on(fs: FileSystem) -> str:
+    """The host where its mount point is a plain directory: it serves that very path. Empty where
+    there is none, and where the directory is a device's, which is mounted there."""
+    if fs.type != NFS or fs.serve is None or fs.serve.device or fs.path != fs.mount:
+        return ""
+    return fs.serve.host
 
 
 def environment(filesystems: Iterable[FileSystem], groups: Collection[str]) -> dict[str, str]:

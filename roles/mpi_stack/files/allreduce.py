@@ -381,35 +381,43 @@ def checkpoint(spec, run_id, world, local, comm_null, undefined, report):
     """
     leaders = world.Split(0 if local.Get_rank() == 0 else undefined, world.Get_rank())
     if leaders != comm_null:
-        wanted, host = spec["checkpoint"], host_name()
         mount = os.environ.get(CHECKPOINT_DIRECTORY, "")
-        mine = {"name": host, "directory": mount, "wrote": {}, "read": {}}
+        mine = {"name": host_name(), "directory": mount, "wrote": {}, "read": {}}
         mine["container"] = any(pathlib.Path(path).exists() for path in CONTAINER)
-        task = {
-            "do": "write",
-            "mount": mount,
-            "cluster": wanted["cluster"],
-            "name": host,
-            "token": run_id,
-            "kind": "checkpoint",
-            "bytes": wanted["bytes"],
-            "share": wanted["share"] / leaders.Get_size(),
-            "limit_s": wanted["limit_s"],
-        }
-        if mount:
-            mine["wrote"] = probe(task, run_id)
-        right = (leaders.Get_rank() + 1) % leaders.Get_size()
-        left = (leaders.Get_rank() - 1) % leaders.Get_size()
-        size = mine["wrote"].get("wrote", {}).get("bytes") if "end" in mine["wrote"] else None
-        neighbour, there = leaders.sendrecv((host, size), dest=left, source=right)
-        leaders.Barrier()
-        mine["neighbour"] = neighbour
-        if size is not None and there is not None:
-            more = {"do": "read", "neighbour": neighbour, "neighbour_bytes": there}
-            mine["read"] = probe({**task, **more}, run_id)
+        # A node without storage is nobody's neighbour: its neighbour would read nothing.
+        users = leaders.Split(0 if mount else undefined, leaders.Get_rank())
+        if users != comm_null:
+            use_storage(spec["checkpoint"], run_id, users, mine)
         for one in leaders.gather(mine) or []:
             report.write("checkpoint", **one)
     world.Barrier()
+
+
+def use_storage(wanted, run_id, users, mine):
+    """Write, and read what the next one of `users` wrote; `mine` gets what came of it."""
+    host = mine["name"]
+    task = {
+        "do": "write",
+        "mount": mine["directory"],
+        "plain": wanted["plain_on"] in (host, host.split(".")[0]),
+        "cluster": wanted["cluster"],
+        "name": host,
+        "token": run_id,
+        "kind": "checkpoint",
+        "bytes": wanted["bytes"],
+        "share": wanted["share"] / users.Get_size(),
+        "limit_s": wanted["limit_s"],
+    }
+    mine["wrote"] = probe(task, run_id)
+    right = (users.Get_rank() + 1) % users.Get_size()
+    left = (users.Get_rank() - 1) % users.Get_size()
+    size = mine["wrote"].get("wrote", {}).get("bytes") if "end" in mine["wrote"] else None
+    neighbour, there = users.sendrecv((host, size), dest=left, source=right)
+    users.Barrier()
+    mine["neighbour"] = neighbour
+    if size is not None and there is not None:
+        more = {"do": "read", "neighbour": neighbour, "neighbour_bytes": there}
+        mine["read"] = probe({**task, **more}, run_id)
 
 
 def host_name():
