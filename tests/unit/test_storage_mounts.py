@@ -10,6 +10,7 @@ import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import FAILED, OK, PENDING
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import NoAnswerError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import Serve
 
 from tests.unit.storage_node import (
     StorageNode,
@@ -266,6 +267,29 @@ def test_what_was_mounted_by_hand_and_is_used_is_not(node):
 def test_connections_with_a_server_are_one_number(node):
     text = refused(node, filesystem(), filesystem("datasets", nfs=nfs(connections=2)))
     assert "2 connections" in text and "8 for /mnt/checkpoints" in text
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ({}, {"nfs": nfs(transport="rdma", port=20049)}, "storage01 by rdma, port 20049"),
+        ({}, {"nfs": nfs(port=2050)}, "storage01 by tcp, port 2050"),
+        (
+            {"serve": Serve("storage01")},
+            {"source": "10.0.0.9:/srv/datasets", "serve": Serve("storage01")},
+            "10.0.0.9 by tcp, port 2049",
+        ),
+    ],
+)
+def test_two_ways_to_one_server_by_one_version_are_refused(node, first, second, said):
+    """The kernel would take the connections of whichever is mounted first for both."""
+    text = refused(node, filesystem(**first), filesystem("datasets", **second))
+    assert f"/mnt/datasets: from {said}, and /mnt/checkpoints from storage01 by tcp" in text
+
+
+def test_two_ways_to_one_server_by_two_versions_are_two(node):
+    other = nfs(transport="rdma", port=20049, version="4.1", connections=4)
+    assert statuses(node.settle(filesystem(), filesystem("datasets", nfs=other))) == {OK}
 
 
 def test_connections_do_not_change_while_another_mount_keeps_them(node):

@@ -1,5 +1,10 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Connections with an NFS server (`nconnect`): the kernel has one set for all mounts from it."""
+"""Connections with an NFS server: the kernel has one set for all mounts from it.
+
+From version 4.1 on a client knows a server by what it says of itself, not by its address. A second
+mount of the same version, by another address or transport, silently goes over the connections of
+the first, and is told with the first one's address. Another version is another client to both.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +15,49 @@ from .mount_kind import Difference
 from .mounted import Mount
 from .wanted_mounts import WantedMount
 
+_ONE_WAY = frozenset(("proto", "port"))
+"""What two mounts of one version from one server cannot have otherwise."""
+
 
 def hint(differences: Sequence[Difference]) -> str:
-    if "nconnect" not in {each.option for each in differences}:
+    options = {each.option for each in differences}
+    if options & _ONE_WAY:
+        return (
+            "is another address or transport of the same server mounted by the same version? From "
+            "4.1 on the kernel takes the connections it has: write another nfs.version for one"
+        )
+    if "nconnect" not in options:
         return ""
     return "all mounts from one server share its connections, whose number the first of them sets"
+
+
+def _identity(each: WantedMount) -> tuple[str, str]:
+    """The server as the kernel will know it, as far as the model says: who serves, and how."""
+    serve = each.fs.serve
+    return (f"host {serve.host}" if serve else _server(each)[0]), each.fs.nfs.version
+
+
+def one_way(wanted: Sequence[WantedMount]) -> list[str]:
+    """Two ways to one server that the kernel would make one of."""
+    first: dict[tuple[str, str], WantedMount] = {}
+    found = []
+    for each in wanted:
+        if each.kind is not nfs_options or not each.fs.nfs.version.startswith("4"):
+            continue
+        other = first.setdefault(_identity(each), each)
+        if _server(other) != _server(each):
+            found.append(
+                f"{each.point}: from {_way(each)}, and {other.point} from {_way(other)}: that is "
+                f"one server, and version {each.fs.nfs.version} would take the connections of "
+                "whichever is mounted first for both. Write the same address, transport and port, "
+                "or another version for one of them (nfs.version: 4.1 beside 4.2)"
+            )
+    return found
+
+
+def _way(each: WantedMount) -> str:
+    server, _version, transport, port = _server(each)
+    return f"{server} by {transport}, port {port}"
 
 
 def _server(each: WantedMount) -> tuple[str, str, str, int]:

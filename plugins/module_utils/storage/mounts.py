@@ -52,7 +52,7 @@ class Mounts:
 
     def plan(self, node: Node) -> Plan:
         table = mounted.read(node.root)
-        findings = [*connections.shared(self.wanted)]
+        findings = [*connections.one_way(self.wanted), *connections.shared(self.wanted)]
         files: list[FilePlan] = []
         away: list[Step] = []
         after: list[Step] = []
