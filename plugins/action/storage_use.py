@@ -1,14 +1,14 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """What the controller alone knows of the use of storage: the ring of hosts, and all their figures.
 
-The steps `plan` and `report` need no connection. The others execute the module on the host, unless
-it mounts nothing.
+The steps `plan`, `report` and `verdict` need no connection. The others execute the module on the
+host, unless it mounts nothing.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Optional
@@ -19,6 +19,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils import reports
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
+    Check,
     as_dicts,
     failure_message,
 )
@@ -35,7 +36,7 @@ display = Display()
 
 LAYER = "storage"
 MODULE = "baremetal.mpi_roce.storage_use"
-HERE_ONLY = frozenset(["plan", "written", "used", "report_directory"])
+HERE_ONLY = frozenset(["plan", "written", "used", "reported", "report_directory"])
 """Options that a host does not need."""
 ROLES = ("compute", "launcher", "storage")
 REMEDY = "Look at the server first: all nodes used it, and together they were too slow."
@@ -58,6 +59,8 @@ class ActionModule(ActionBase):
             return {**result, **_plan(filesystems, task_vars)}
         if step == "report":
             return {**result, **_report(filesystems, arguments, task_vars)}
+        if step == "verdict":
+            return {**result, **_verdict(arguments, task_vars)}
         if step in ("write", "read"):
             return {**result, **self._remote(step, filesystems, task_vars)}
         raise AnsibleActionFail(f"round {step!r} is not known; see ansible-doc {MODULE}")
@@ -163,16 +166,35 @@ def _report(
     for one in used:
         for line in table.lines(one):
             display.display(line)
-    checks = table.checks(used)
+    told: dict[str, list[dict[str, Any]]] = {}
+    for one in used:
+        host = _concerned(one, task_vars["ansible_play_hosts"])
+        told.setdefault(host, []).extend(as_dicts(table.together(one)))
     result: dict[str, Any] = {
         "changed": False,
         "layer": LAYER,
-        "checks": as_dicts(checks),
+        "checks": [],
+        "told": told,
         "figures": {one.fs.name: one.as_dict() for one in used},
     }
     if used and arguments.get("report_directory"):
         result["report"] = _save(Path(arguments["report_directory"]), result["figures"])
-    message = failure_message(LAYER, checks, REMEDY)
+    return result
+
+
+def _concerned(used: table.Used, playing: Sequence[str]) -> str:
+    """The host to be told what all of them did together: who serves it, else the slowest. It alone
+    drops out of what follows where that is not enough."""
+    serving = used.fs.serve.host if used.fs.serve is not None else ""
+    slowest = [found.slowest_host for found in (used.of("wrote"), used.of("read")) if found]
+    return next((host for host in (serving, *slowest, *used.hosts) if host in playing), playing[0])
+
+
+def _verdict(arguments: Mapping[str, Any], task_vars: Any) -> dict[str, Any]:
+    reported = task_vars.get(arguments.get("reported") or "") or {}
+    told = (reported.get("told") or {}).get(task_vars["inventory_hostname"]) or []
+    result = {"changed": False, "layer": LAYER, "checks": list(told)}
+    message = failure_message(LAYER, [Check(**each) for each in told], REMEDY)
     return result if message is None else {**result, "failed": True, "msg": message}
 
 

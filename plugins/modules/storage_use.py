@@ -17,14 +17,15 @@ description:
   - Figures are of one process with one file, written with fsync and read on another host than
     wrote it. They go through the page cache, as programs do, without O_DIRECT; what the host has
     in its cache is given up before it reads (posix_fadvise).
-  - The steps V(plan) and V(report) run on the controller, without a connection.
+  - The steps V(plan), V(report) and V(verdict) run on the controller, without a connection.
 options:
   round:
     description:
       - V(plan) draws the ring and makes the token, V(write) and V(read) are done on each host, and
-        V(report) shows the figures of all.
+        V(report) shows the figures of all. V(verdict) tells the host that serves a file system,
+        or else the slowest, what all of them did together; it alone fails where that is too slow.
     type: str
-    choices: [plan, write, read, report]
+    choices: [plan, write, read, report, verdict]
     required: true
   filesystems:
     description: File systems, as in C(cluster_filesystems).
@@ -41,6 +42,10 @@ options:
     default: ''
   used:
     description: Name of the variable that has the result of the step V(read).
+    type: str
+    default: ''
+  reported:
+    description: Name of the variable that has the result of the step V(report).
     type: str
     default: ''
   cluster:
@@ -142,7 +147,13 @@ EXAMPLES = r"""
     written: written
     used: used
     filesystems: "{{ cluster_filesystems }}"
+  register: reported
   run_once: true
+
+- name: Tell whom it concerns how fast all of them were together
+  baremetal.mpi_roce.storage_use:
+    round: verdict
+    reported: reported
 """
 
 RETURN = r"""
@@ -154,7 +165,7 @@ layer:
 checks:
   description:
     - Each promise, what was wanted and what was found. After V(write) none of them are told yet;
-      they are in RV(held), and V(read) tells all.
+      they are in RV(held), and V(read) tells all. After V(report) they are in RV(told).
   type: list
   elements: dict
   returned: always
@@ -189,6 +200,11 @@ virtual:
   type: bool
   returned: after V(write) and V(read)
   sample: false
+told:
+  description: What all hosts did together, by the host that V(verdict) tells.
+  type: dict
+  returned: after V(report)
+  sample: {storage01: []}
 figures:
   description: Figures of each file system, as they were shown. 10^9 bytes per second.
   type: dict
@@ -288,13 +304,14 @@ def main() -> None:
         argument_spec={
             "round": {
                 "type": "str",
-                "choices": ["plan", "write", "read", "report"],
+                "choices": ["plan", "write", "read", "report", "verdict"],
                 "required": True,
             },
             "filesystems": {"type": "list", "elements": "dict", "default": []},
             "plan": {"type": "str", "default": ""},
             "written": {"type": "str", "default": ""},
             "used": {"type": "str", "default": ""},
+            "reported": {"type": "str", "default": ""},
             "cluster": {"type": "str", "default": ""},
             "user": {"type": "str", "default": "mpi"},
             "uid": {"type": "int"},

@@ -57,6 +57,19 @@ def test_servers_settle_before_the_others_and_all_write_before_anybody_reads():
     assert set(given) <= set(OPTIONS)
     rounds = [task["baremetal.mpi_roce.storage_use"]["round"] for task in use]
     assert rounds == ["plan", "write", "read"]
+    after = TASKS[2]["always"]
+    assert [task["baremetal.mpi_roce.storage_use"]["round"] for task in after] == [
+        "report",
+        "verdict",
+    ]
+    assert "run_once" not in after[1]  # or one slow file system would end the play for all hosts
+
+
+def test_what_is_given_on_the_command_line_is_text():
+    """`-e shared_storage_use=false` is the text false, which is true of itself."""
+    assert TASKS[2]["when"][0] == "shared_storage_use | bool"
+    told = [task["throttle"] for task in TASKS[2]["block"] if "throttle" in task]
+    assert told == ["{{ shared_storage_use_alone | bool | ternary(1, 0) }}"] * 2
 
 
 @pytest.mark.parametrize("playbook", ["storage.yml", "verify.yml"])
