@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import HEADER
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
+    FileSystem,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server import nfs_conf
 from hypothesis import given
 from hypothesis import strategies as st
@@ -169,6 +172,43 @@ def test_one_that_died_is_started(host: ServerHost) -> None:
     checked = host.settle(TCP, check_mode=True)
     assert found(checked, "nfs_listens")[UNIT].status == "pending"
     assert wrong(host.settle(TCP)) == []
+
+
+def test_one_without_threads_is_started_whatever_its_unit_says(host: ServerHost) -> None:
+    host.settle(TCP)
+    (host.root / "proc/fs/nfsd/threads").write_text("0\n")  # rpc.nfsd 0
+    assert host.units[UNIT] == "enabled, active"
+    count = restarts(host)
+    outcome = host.settle(TCP)
+    assert wrong(outcome) == [] and outcome.changed and restarts(host) == count + 1
+    assert host.read("proc/fs/nfsd/threads") == "64\n"
+
+
+@pytest.mark.parametrize(
+    ("key", "line", "wanted"),
+    [
+        ("vers3", "vers3=y", TCP),
+        ("vers3", "vers3=n", system(version="3")),
+        ("port", "port=2051", system(port=2050)),
+    ],
+)
+def test_what_a_later_file_says_is_found_and_no_start_is_tried(
+    host: ServerHost, key: str, line: str, wanted: FileSystem
+) -> None:
+    host.write("etc/nfs.conf.d/local.conf", f"[nfsd]\n{line}\n")
+    host.settle(wanted)
+    count = restarts(host)
+    host.connected("10.240.0.11")
+    outcome = host.settle(wanted)
+    assert restarts(host) == count and not outcome.changed
+    assert "/etc/nfs.conf.d/local.conf:2 says so" in found(outcome, "nfs_conf")[key].reason
+
+
+def test_what_an_earlier_file_says_is_no_reason_against_a_start(host: ServerHost) -> None:
+    host.write("etc/nfs.conf.d/a.conf", "[nfsd]\nport=2051\nvers3=y\n")
+    host.settle(TCP)
+    assert wrong(host.settle(system(port=2050))) == []
+    assert host.read("proc/fs/nfsd/portlist") == "tcp 2050\n"
 
 
 def test_a_listener_that_the_kernel_refused_is_found(host: ServerHost) -> None:

@@ -119,6 +119,16 @@ def effective(node: Node) -> dict[str, tuple[str, str]]:
     return found
 
 
+def overruled(node: Node) -> frozenset[str]:
+    """Settings that a file says which is read after ours."""
+    known = effective(node).items()
+    return frozenset(
+        key
+        for key, (_value, place) in known
+        if place.startswith(f"/{DIRECTORY}/") and place.rpartition(":")[0] > f"/{FILE}"
+    )
+
+
 def _section(text: str, file: str) -> dict[str, tuple[str, str]]:
     found = {}
     inside = False

@@ -34,7 +34,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part impor
 )
 
 from . import others
-from .nfs_conf import THREADS
+from .nfs_conf import THREADS, overruled
 from .served import NFS_PORT, Wire
 
 UNIT = "nfs-server.service"
@@ -83,11 +83,12 @@ class Services:
             steps.append(Step(f"kernel module {MODULE}", "not loaded", "loaded", load))
         before = _state(node)
         running = read(node)
-        if before != ENABLED:
-            act = partial(_start, node) if running is None else partial(systemd.enable, node, UNIT)
-            steps.append(Step(UNIT, before, ENABLED, act))
         if running is None:
+            # Its unit stays active without it: after `rpc.nfsd 0`, or where a thread failed.
+            steps.append(Step(UNIT, f"{before}, without threads", ENABLED, partial(_start, node)))
             return Plan(files, steps)
+        if before != ENABLED:
+            steps.append(Step(UNIT, before, ENABLED, partial(systemd.enable, node, UNIT)))
         why = self._only_by_start(node, running)
         if why:
             self._may_restart(why, running)
@@ -99,6 +100,8 @@ class Services:
             tell = partial(_tell, node, "threads", str(self.threads))
             steps.append(Step("NFS threads", str(running.threads), str(self.threads), tell))
         for listener in sorted(self._listeners() - running.listens):
+            if listener.startswith("tcp"):  # a later file has another, which is found
+                continue
             tell = partial(_tell, node, "portlist", listener)
             before = ", ".join(sorted(running.listens))
             steps.append(Step("NFS listeners", before, f"{before}, {listener}", tell))
@@ -164,13 +167,19 @@ class Services:
         )
 
     def _only_by_start(self, node: Node, running: Running) -> list[str]:
-        """What of the wanted settings a server takes at its start alone."""
+        """What of the wanted settings a server takes at its start alone.
+
+        Not what a later file of the operator's says otherwise: no start would change it.
+        """
+        lost = overruled(node)
         found = [
             f"{listener} is not listened on"
             for listener in sorted(self._listeners() - running.listens)
-            if listener.startswith("tcp")
+            if listener.startswith("tcp") and "port" not in lost
         ]
         wire = self.wire or Wire()
+        if "vers3" in lost:
+            return found
         if wire.version_3 and "3" not in running.versions:
             found.append("version 3 is off")
         if not wire.version_3 and "3" in running.versions and not others.read(node):
