@@ -160,7 +160,7 @@ def test_in_a_container_it_is_not_applicable(monkeypatch: pytest.MonkeyPatch) ->
     found = rounds.write(target(), here(container="podman"))
     assert asked == []
     assert set(statuses(found).values()) == {NOT_APPLICABLE}
-    assert "container" in found.checks[0]["reason"]
+    assert "container (podman): mounts are made by" in found.checks[0]["reason"]
 
 
 def test_check_mode_before_anything_was_mounted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,7 @@ def judge(plan: Plan, records: Records, fs: Optional[FileSystem], *, ended: bool
     # One that serves it at the same path has it, container or not.
     clients = [told.get(node.name) for node in nodes if node.name != plan.checkpoint.plain_on]
     if clients and all(one is not None and _in_container(one) for one in clients):
-        why = f"{fs.mount} is not mounted: the nodes are containers, whose kernel mounts it not"
+        why = f"{fs.mount} is not mounted: the nodes are containers, which can mount nothing"
         return [not_applicable(name, wanted, why) for name in (WRITE, READ)]
     not_written = {
         node.name: problem

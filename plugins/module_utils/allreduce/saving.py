@@ -45,7 +45,7 @@ def save(
         return Check(NAME, place, place, OK)
     refused = answer.found.get("refused") or answer.found.get("error", {}).get("number") == 2
     if refused and container:
-        why = f"{mount} is not mounted: this host is a container"
+        why = f"{mount} is not mounted: this host is a container, which can mount nothing"
         return not_applicable(NAME, place, why)
     return Check(NAME, place, "not saved", FAILED, "", _why(answer, mount))
 

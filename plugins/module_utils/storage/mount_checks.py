@@ -15,6 +15,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     not_applicable,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import HEADER
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.machine import NO_MOUNTS
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
 
 from . import connections, foreign, mounted, removal, units
@@ -31,7 +32,6 @@ UNIT, AUTO, MOUNTED, OPTIONS, LEFT, ABSENT = (
     "storage_leftover",
     "storage_absent",
 )
-NO_KERNEL = "mounts are made by the kernel of its host"
 
 
 def at_boot(node: Node, each: WantedMount) -> Check:
@@ -49,7 +49,7 @@ def running(
     """`why` it could not be mounted; `keeps`: who stands in the way of a change."""
     options = ",".join(each.unit.options)
     if node.container:
-        reason = node.not_here(NO_KERNEL)
+        reason = node.not_here(NO_MOUNTS)
         return [
             not_applicable(MOUNTED, each.source, reason, subject=each.point),
             not_applicable(OPTIONS, options, reason, subject=each.point),

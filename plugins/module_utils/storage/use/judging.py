@@ -14,7 +14,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     PENDING,
     Check,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.machine import IN_CONTAINER
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.machine import (
+    IN_CONTAINER,
+    NO_MOUNTS,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import mounted
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use.bounded import Answer
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use.faults import (
@@ -105,7 +108,7 @@ def unmounted(target: Target, container: Optional[str]) -> Book:
     """Nothing is mounted there: what is written would fill a directory of this node."""
     book = Book(target)
     if container:
-        return book.close(EVERY, f"{IN_CONTAINER}: its kernel mounts no {target.fs.type} for it")
+        return book.close(EVERY, f"{IN_CONTAINER} ({container}): {NO_MOUNTS}")
     if target.check_mode:
         wanted = book.promise("storage_mounted")
         check = Check("storage_mounted", wanted, "not mounted", PENDING, target.mount)
