@@ -25,8 +25,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "collections")]
 
 from tests.nodes import Nodes  # noqa: E402
 
-MIB = 128
-REPEATS = 3
+MIB = 32
+REPEATS = 2
 STREAM_S = 5
 STREAM_PORT, RDMA_PORT = 18999, 18998
 LIMIT_S = 120
@@ -100,7 +100,8 @@ def mounts_of(host: dict[str, Any], name: str) -> list[Mounted]:
 WRITE = """
 set -e
 directory=$1/.baremetal-mpi-roce-bench
-trap 'rm -rf "$directory"' EXIT
+user=$2
+trap 'runuser -u "$user" -- rm -rf "$directory"' EXIT
 runuser -u "$2" -- mkdir -p "$directory"
 runuser -u "$2" -- dd if=/dev/zero of="$directory/file" bs=1M count="$3" conv=fsync 2>&1 | tail -n 1
 sync
