@@ -125,6 +125,73 @@ def write(given: Target, monkeypatch: pytest.MonkeyPatch, found: Any) -> rounds.
     return rounds.write(given, here(LINE))
 
 
+NOT_ALLOWED = bounded.Answer(
+    {
+        **LOOKED,
+        "top": {"uid": 0, "gid": 7, "mode": 0o755},
+        "groups": [1000],
+        "error": {"number": errno.EACCES, "text": "Permission denied"},
+    },
+    "opening the directory .baremetal-mpi-roce",
+    True,
+)
+HOMES = replace(FS, purpose="home")
+
+
+@pytest.mark.parametrize(
+    "fs",
+    [
+        replace(FS, owner="root", mode="0755"),
+        replace(FS, owner="root", group="staff", mode="2775"),  # the MPI user is not of it
+        HOMES,
+        replace(FS, purpose="software"),
+    ],
+)
+def test_what_belongs_to_others_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch, fs: FileSystem
+) -> None:
+    held = write(target(fs), monkeypatch, NOT_ALLOWED)
+    assert not failed(held)
+    says = statuses(held)
+    for name in ("mounted", "server", "answers", "read_only"):
+        assert says[f"storage_{name}"] == OK
+    assert says["storage_write"] == says["storage_neighbour"] == NOT_APPLICABLE
+    reason = next(each["reason"] for each in held.checks if each["name"] == "storage_write")
+    assert "mpi writes nothing there" in reason and ".baremetal-mpi-roce" in reason
+    again = rounds.read(target(fs), held, here(LINE))
+    assert again.checks == held.checks
+    closed = replace(
+        NOT_ALLOWED, step=f"opening {MOUNT}", found={"error": NOT_ALLOWED.found["error"]}
+    )
+    assert not failed(write(target(fs), monkeypatch, closed))  # not even to be looked at
+
+
+@pytest.mark.parametrize(
+    "fs",
+    [
+        FS,
+        replace(FS, owner="mpi"),
+        replace(FS, owner="1000"),
+        replace(FS, owner="root", mode="1777"),
+        replace(HOMES, serve=Serve("store01")),  # ours: without an owner it is the MPI user's
+    ],
+)
+def test_what_is_for_the_mpi_user_has_to_take_what_it_writes(
+    monkeypatch: pytest.MonkeyPatch, fs: FileSystem
+) -> None:
+    check = one_fault(write(target(fs), monkeypatch, NOT_ALLOWED))
+    assert check.name == "storage_write"
+
+
+def test_a_member_of_its_group_is_meant_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    member = replace(NOT_ALLOWED, found={**NOT_ALLOWED.found, "groups": [7, 1000]})
+    fs = replace(FS, owner="root", group="staff", mode="2775")
+    assert one_fault(write(target(fs), monkeypatch, member)).name == "storage_write"
+    elsewhere = replace(NOT_ALLOWED, step="writing node01.data")
+    homes = write(target(HOMES), monkeypatch, elsewhere)
+    assert one_fault(homes).name == "storage_write"  # it could make its directory
+
+
 def test_all_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = answers(monkeypatch, WRITTEN, HAS_READ)
     wrote = rounds.write(target(), here(LINE))

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
@@ -24,6 +25,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use.fau
     NOBODY,
     fault,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use.probe import DIRECTORY
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use.target import Target
 
 LOOKED = (
@@ -144,6 +146,13 @@ def after_writing(target: Target, answer: Answer, *, automount: bool = False) ->
     """The first round, and what was looked at before it."""
     book = Book(target)
     found = answer.found
+    if _is_of_others(target, answer):
+        if "line" in found:
+            seen = {key: value for key, value in found.items() if key != "error"}
+            _looked(book, replace(answer, found=seen), automount)
+        owner = target.fs.owner or "somebody else"
+        why = f"it belongs to {owner} (owner, mode), and {target.user} writes nothing there"
+        return book.close(EVERY, f"{why}; for a proof make {DIRECTORY} there, {target.user}'s")
     _looked(book, answer, automount)
     if book.stopped:
         return book.close(EVERY)
@@ -159,6 +168,13 @@ def after_writing(target: Target, answer: Answer, *, automount: bool = False) ->
     _owner(book, found.get("owner"))
     _rate(book, "storage_write_rate", found.get("wrote"), target.fs.expect.write_gb_s)
     return book.close(WRITTEN)
+
+
+def _is_of_others(target: Target, answer: Answer) -> bool:
+    """Not allowed to make our directory, and by the model not meant to be."""
+    error = answer.found.get("error") or {}
+    refused = error.get("number") in (errno.EACCES, errno.EPERM)
+    return refused and answer.step.startswith("opening ") and not target.is_for_user(answer.found)
 
 
 _DIED = "the process that did it was killed: out of memory? dmesg says so"

@@ -105,6 +105,7 @@ def look(handle: int, tell: Tell) -> dict[str, Any]:
         "all_files": room.f_files,
         "read_only": bool(room.f_flag & os.ST_RDONLY),
         "top": {"uid": top.st_uid, "gid": top.st_gid, "mode": stat.S_IMODE(top.st_mode)},
+        "groups": sorted({os.getegid(), *os.getgroups()}),
         "place": [os.major(top.st_dev), os.minor(top.st_dev), top.st_ino],
     }
     server = re.search(r"[ ,]addr=([0-9a-fA-F.:]+)", line)

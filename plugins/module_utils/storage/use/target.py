@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
+    HOME,
+    SOFTWARE,
     FileSystem,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import probe
@@ -53,6 +56,21 @@ class Target:
     @property
     def served_here(self) -> bool:
         return self.wanted.kind is None
+
+    def is_for_user(self, found: Mapping[str, Any]) -> bool:
+        """Whether the MPI user is meant to write in the top directory, as the model says.
+
+        `found`: what the probe saw of that directory, and the groups it ran with. Homes and
+        software of somebody else's server belong to somebody else if nothing is said of them.
+        """
+        fs = self.fs
+        if not fs.owner:
+            return fs.serve is not None or fs.purpose not in (HOME, SOFTWARE)
+        mode = int(fs.mode, 8)
+        if fs.owner in (self.user, str(self.uid)) or mode & 0o002:
+            return True
+        of_group = (found.get("top") or {}).get("gid") in (found.get("groups") or ())
+        return bool(mode & 0o020) and of_group
 
     def task(self, do: str) -> dict[str, Any]:
         """What the probe is told."""
