@@ -71,6 +71,21 @@ def reading(mount: Path, **changes: Any) -> Told:
     return done(task(mount, "node01", "read", **more))
 
 
+def test_a_directory_that_is_there_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a directory of others NFS refuses that, and does not say that it is there already."""
+    ours(tmp_path).mkdir(parents=True)
+
+    def refuse(*_rest: Any, **_more: Any) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "mkdir", refuse)
+    assert done(task(tmp_path, "node01")).found["renamed"]
+    ours(tmp_path).rename(tmp_path / "away")
+    assert done(task(tmp_path, "node01")).found["error"]["number"] == errno.EACCES
+
+
 def test_two_nodes_read_what_the_other_wrote_and_leave_little(tmp_path: Path) -> None:
     for run in ("run1", "run2"):
         for name in ("node01", "node02"):

@@ -132,18 +132,28 @@ def directory(handle: int, cluster: str, tell: Tell, *, make: bool) -> int:
     opened = handle
     for name in (DIRECTORY, cluster):
         step(tell, f"opening the directory {name}")
-        if make:
-            with suppress(FileExistsError):
-                umask = os.umask(0)
-                try:
-                    os.mkdir(name, MODE_DIRECTORY, dir_fd=opened)
-                finally:
-                    os.umask(umask)
-        inner = os.open(name, flags, dir_fd=opened)
+        try:
+            inner = os.open(name, flags, dir_fd=opened)
+        except FileNotFoundError:
+            if not make:
+                raise
+            make_directory(name, opened)
+            inner = os.open(name, flags, dir_fd=opened)
         if opened != handle:
             os.close(opened)
         opened = inner
     return opened
+
+
+def make_directory(name: str, at: int) -> None:
+    """One that another node has made meanwhile is as good. Only made where it is not there: over
+    NFS, who may not write is told so before he is told that it is there."""
+    with suppress(FileExistsError):
+        umask = os.umask(0)
+        try:
+            os.mkdir(name, MODE_DIRECTORY, dir_fd=at)
+        finally:
+            os.umask(umask)
 
 
 # ---- content
