@@ -24,6 +24,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle imp
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import (
     mounted,
     nfs_options,
+    units,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     FileSystem,
@@ -308,7 +309,12 @@ class StorageNode:
     def _systemctl_stop(self, words: list[str]) -> tuple[int, str]:
         for unit in words[2:]:
             text = self._text(unit)
-            if text is None:
+            if text is None:  # of a mount without a unit file systemd knows by mountinfo
+                points = {each.point for each in mounted.read(self.root)}
+                text = next(
+                    (f"Where={x}" for x in points if units.unit_name(x, "mount") == unit), ""
+                )
+            if not text:
                 continue
             where = _value(text, "Where")
             if unit.endswith(".automount"):

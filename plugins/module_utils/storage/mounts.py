@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Optional
 
@@ -18,7 +18,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import
     NoAnswerError,
     Runner,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan, diffs
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import systemd
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
     Node,
@@ -54,6 +54,7 @@ class Mounts:
         table = mounted.read(node.root)
         findings = [*connections.one_way(self.wanted), *connections.shared(self.wanted)]
         files: list[FilePlan] = []
+        late: list[FilePlan] = []
         away: list[Step] = []
         after: list[Step] = []
         moves: dict[str, Sequence[Difference]] = {}
@@ -61,7 +62,8 @@ class Mounts:
             try:
                 self._refuse_foreign(node, each, table)
                 runs = None if node.container else mounted.on(table, each.point)
-                files += self._files(node, each)
+                own = self._files(node, each)
+                files += own
                 if each.unit.is_bind:
                     away += self._no_automount(node, each, runs)
                 if node.container:
@@ -75,7 +77,9 @@ class Mounts:
                 elif moved or self._unarmed(node, each):
                     self._refuse_busy(node, each.point, _said(each, runs, moved), table)
                     moves[each.point] = moved
-                    away.append(self._unmount(each, runs))
+                    del files[-len(own) :]
+                    late += own
+                    away.append(self._unmount(each, runs, own))
             except PlanError as error:
                 findings.append(str(error))
         findings += connections.kept(self.wanted, moves, table)
@@ -86,7 +90,7 @@ class Mounts:
                 findings.append(str(error))
         if findings:
             raise PlanError("\n".join(findings))
-        reload = self._reload(node, files)
+        reload = self._reload(node, [*files, *late])
         return Plan(files, [*away, *reload, *self._arm(node, moves), *after])
 
     def _files(self, node: Node, each: WantedMount) -> list[FilePlan]:
@@ -187,15 +191,23 @@ class Mounts:
             "node, then run again"
         )
 
-    def _unmount(self, each: WantedMount, runs: Mount) -> Step:
+    def _unmount(self, each: WantedMount, runs: Mount, files: Sequence[FilePlan]) -> Step:
+        """The units are written after it: they say what runs until then, and what it had of
+        options that are not asked for any more is found again where this is interrupted."""
         keeps = self._in_use.get(each.point)
         later = f"refused now, because of {keeps}" if keeps else "unmounted, then as its unit says"
-        return Step(
+        step = Step(
             each.point,
             shown(runs),
             f"{each.source} {','.join(each.unit.options)} ({later})",
-            lambda: removal.stop(each.point, MOUNT, self.wait),
+            partial(self._change, each, files),
         )
+        return replace(step, shown=[*diffs(files), step.diff()])
+
+    def _change(self, each: WantedMount, files: Sequence[FilePlan]) -> None:
+        removal.stop(each.point, MOUNT, self.wait)
+        for planned in files:
+            planned.apply()
 
     def _remount(self, each: WantedMount, runs: Mount, differences: Sequence[Difference]) -> Step:
         words = mount_flags.remount_words(each.unit.options, runs)

@@ -48,9 +48,12 @@ class WantedMount:
         return running.kind in self.kind.TYPES
 
     def differences(self, running: Mount) -> tuple[Difference, ...]:
+        words = self.unit.options
+        found = [mount_flags.unasked_read_only(words, running)]
         if self.kind is not None:
-            return self.kind.differences(self.fs, running)
-        found = (mount_flags.difference(word, running) for word in self.unit.options)
+            found += self.kind.differences(self.fs, running)
+        else:
+            found += [mount_flags.difference(word, running) for word in words]
         return tuple(each for each in found if each is not None)
 
 
