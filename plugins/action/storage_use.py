@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """What the controller alone knows of the use of storage: the ring of hosts, and all their figures.
 
-The steps `plan`, `report` and `verdict` need no connection. The others execute the module on the
-host, unless it mounts nothing.
+The steps `write` and `read` execute the module on the host, unless it mounts nothing. The others
+need no connection.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Optional
 
@@ -36,7 +37,7 @@ display = Display()
 
 LAYER = "storage"
 MODULE = "baremetal.mpi_roce.storage_use"
-HERE_ONLY = frozenset(["plan", "written", "used", "reported", "report_directory"])
+HERE_ONLY = frozenset(["plan", "written", "met", "used", "reported", "report_directory"])
 """Options that a host does not need."""
 ROLES = ("compute", "launcher", "storage")
 REMEDY = "Look at the server first: all nodes used it, and together they were too slow."
@@ -57,6 +58,8 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(f"{LAYER}: {error}") from None
         if step == "plan":
             return {**result, **_plan(filesystems, task_vars)}
+        if step == "meet":
+            return {**result, **_meet(arguments, task_vars)}
         if step == "report":
             return {**result, **_report(filesystems, arguments, task_vars)}
         if step == "verdict":
@@ -87,12 +90,13 @@ class ActionModule(ActionBase):
         else:
             variable = arguments.get("written")
             sent["held"] = (hostvars[host].get(variable) or {}).get("held") or {}
+            met = (task_vars.get(arguments.get("met") or "") or {}).get("met") or {}
             sent["seats"] = {}
             for name in here:
                 seat = rings.seat(
                     rings_of[name],
                     host,
-                    partial(_wrote, name=name, variable=variable, task_vars=task_vars),
+                    (met.get(name) or {}).get,
                     partial(_every_host, task_vars["groups"]),
                 )
                 if seat is not None:
@@ -136,13 +140,22 @@ def _planned(arguments: Mapping[str, Any], task_vars: Any) -> dict[str, Any]:
     return plan
 
 
-def _wrote(host: str, *, name: str, variable: Any, task_vars: Any) -> Optional[int]:
-    """How much a host wrote, if that went well and it is still in the play."""
-    if host not in task_vars["ansible_play_hosts"]:
-        return None
-    held = ((task_vars["hostvars"][host].get(variable) or {}).get("held") or {}).get(name) or {}
-    wrote = (held.get("figures") or {}).get("wrote")
-    return int(wrote["bytes"]) if wrote and not held.get("stopped") else None
+def _meet(arguments: Mapping[str, Any], task_vars: Any) -> dict[str, Any]:
+    """How much each host wrote, of those that wrote well and are still in the play. All of them
+    are asked once: each asking for those that follow would ask for each 64 times."""
+    variable, hostvars = arguments.get("written"), task_vars["hostvars"]
+    playing = frozenset(task_vars["ansible_play_hosts"])
+    rings_of = _planned(arguments, task_vars).get("rings") or {}
+    met: dict[str, dict[str, int]] = {name: {} for name in rings_of}
+    for host in dict.fromkeys(chain.from_iterable(rings_of.values())):
+        if host not in playing:
+            continue
+        held = (hostvars[host].get(variable) or {}).get("held") or {}
+        for name, one in held.items():
+            wrote = (one.get("figures") or {}).get("wrote")
+            if wrote and not one.get("stopped"):
+                met[name][host] = int(wrote["bytes"])
+    return {"changed": False, "layer": LAYER, "checks": [], "met": met}
 
 
 def _report(

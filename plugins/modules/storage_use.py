@@ -17,15 +17,16 @@ description:
   - Figures are of one process with one file, written with fsync and read on another host than
     wrote it. They go through the page cache, as programs do, without O_DIRECT; what the host has
     in its cache is given up before it reads (posix_fadvise).
-  - The steps V(plan), V(report) and V(verdict) run on the controller, without a connection.
+  - The steps but for V(write) and V(read) run on the controller, without a connection.
 options:
   round:
     description:
       - V(plan) draws the ring and makes the token, V(write) and V(read) are done on each host, and
         V(report) shows the figures of all. V(verdict) tells the host that serves a file system,
         or else the slowest, what all of them did together; it alone fails where that is too slow.
+        V(meet) says, between V(write) and V(read), who wrote well.
     type: str
-    choices: [plan, write, read, report, verdict]
+    choices: [plan, write, meet, read, report, verdict]
     required: true
   filesystems:
     description: File systems, as in C(cluster_filesystems).
@@ -38,6 +39,10 @@ options:
     default: ''
   written:
     description: Name of the variable that has the result of the step V(write).
+    type: str
+    default: ''
+  met:
+    description: Name of the variable that has the result of the step V(meet).
     type: str
     default: ''
   used:
@@ -130,11 +135,20 @@ EXAMPLES = r"""
     user: "{{ cluster_mpi_user }}"
   register: written
 
+- name: Say who wrote well
+  baremetal.mpi_roce.storage_use:
+    round: meet
+    plan: plan
+    written: written
+  register: met
+  run_once: true
+
 - name: Read what the neighbour wrote
   baremetal.mpi_roce.storage_use:
     round: read
     plan: plan
     written: written
+    met: met
     filesystems: "{{ cluster_filesystems }}"
     cluster: "{{ cluster_name }}"
     user: "{{ cluster_mpi_user }}"
@@ -200,6 +214,11 @@ virtual:
   type: bool
   returned: after V(write) and V(read)
   sample: false
+met:
+  description: Bytes that each host wrote, of those that wrote well, by file system.
+  type: dict
+  returned: after V(meet)
+  sample: {checkpoints: {node01: 67108864}}
 told:
   description: What all hosts did together, by the host that V(verdict) tells.
   type: dict
@@ -304,12 +323,13 @@ def main() -> None:
         argument_spec={
             "round": {
                 "type": "str",
-                "choices": ["plan", "write", "read", "report", "verdict"],
+                "choices": ["plan", "write", "meet", "read", "report", "verdict"],
                 "required": True,
             },
             "filesystems": {"type": "list", "elements": "dict", "default": []},
             "plan": {"type": "str", "default": ""},
             "written": {"type": "str", "default": ""},
+            "met": {"type": "str", "default": ""},
             "used": {"type": "str", "default": ""},
             "reported": {"type": "str", "default": ""},
             "cluster": {"type": "str", "default": ""},

@@ -55,8 +55,14 @@ def test_servers_settle_before_the_others_and_all_write_before_anybody_reads():
     assert settle[1]["when"] == "inventory_hostname not in __shared_storage_servers"
     given = TASKS[1]["module_defaults"]["baremetal.mpi_roce.shared_storage"]
     assert set(given) <= set(OPTIONS)
+    # Made anew for each host: ten thousand hosts that are told of ten thousand are a day's work.
+    assert "directory" not in given
+    told = [task["baremetal.mpi_roce.shared_storage"] or {} for task in settle]
+    assert ["directory" in each for each in told] == [True, False]
     rounds = [task["baremetal.mpi_roce.storage_use"]["round"] for task in use]
-    assert rounds == ["plan", "write", "read"]
+    assert rounds == ["plan", "write", "meet", "read"]
+    once = [task.get("run_once", False) for task in use]
+    assert once == [True, False, True, False]
     after = TASKS[2]["always"]
     assert [task["baremetal.mpi_roce.storage_use"]["round"] for task in after] == [
         "report",

@@ -42,12 +42,13 @@ class Run:
         self.batch = list(self.playing)
         self.plan: dict[str, Any] = {}
         self.reported: dict[str, Any] = {}
+        self.met: dict[str, Any] = {}
         self.sent: dict[str, Any] = {}
 
     def task(self, step: str, host: str = "node01", **arguments: Any) -> dict[str, Any]:
         module = object.__new__(action.ActionModule)
         given = {"round": step, "filesystems": self.filesystems, **arguments}
-        given.update(plan="planned", written="written", used="used", cluster="c")
+        given.update(plan="planned", written="written", met="met", used="used", cluster="c")
         module._task = SimpleNamespace(args=given, check_mode=False)
 
         def execute(name: str, module_args: dict[str, Any], task_vars: Any) -> dict[str, Any]:
@@ -64,6 +65,7 @@ class Run:
             "hostvars": self.hostvars,
             "planned": self.plan,
             "reported": self.reported,
+            "met": self.met,
         }
         done = action.ActionBase.run
         action.ActionBase.run = lambda *_rest: {}
@@ -119,12 +121,16 @@ def test_only_who_wrote_well_and_is_still_there_is_read() -> None:
         run.hostvars[name]["written"] = {"held": held()}
     run.hostvars["node02"]["written"] = {"held": held(stopped="storage_answers")}
     run.playing = ["node01", "node02", "launch01"]
+    run.met = run.task("meet")
+    assert run.met["met"] == {"checkpoints": {"node01": 1 << 20, "launch01": 1 << 20}}
+    run.hostvars = {"node01": run.hostvars["node01"]}  # nobody asks for the others once more
     run.task("read", "node01")
     seat = run.sent["seats"]["checkpoints"]
     assert (seat["neighbour"], seat["neighbour_bytes"]) == ("launch01", 1 << 20)
     assert seat["peers"] == ("launch01",)
     assert seat["known"] == (*NODES, "launch01")  # the inventory, whatever the play
     assert run.sent["held"] == held()
+    run.hostvars = {name: {} for name in run.batch}
     run.task("read", "launch01")
     assert run.sent["seats"]["checkpoints"]["known"] == ()
     run.task("read", "node02")

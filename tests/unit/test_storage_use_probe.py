@@ -306,3 +306,33 @@ def test_the_smoke_test_has_a_file_of_its_own(tmp_path: Path) -> None:
     assert found["renamed"]
     names = {path.name for path in ours(tmp_path).iterdir()}
     assert {"node01.data", "node01.checkpoint", "node01.probe"} < names
+
+
+WITHOUT_IMPORTS = """
+import importlib.util, json, sys
+spec = importlib.util.spec_from_file_location("probe", sys.argv[1])
+probe = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(probe)
+tasks = json.loads(sys.argv[2])
+sys.meta_path.clear()
+told = {}
+for task in tasks:
+    probe.perform(task, told.update, lambda found: True)
+told["address"] = probe.address_towards("127.0.0.1")
+print(json.dumps(told))
+"""
+
+
+def test_nothing_is_imported_after_rights_were_given_up(tmp_path: Path) -> None:
+    """A codec too is a file of the interpreter's, which may lie in a directory of root's."""
+    tasks = [
+        task(tmp_path, "node01"),
+        task(tmp_path, "node01", "read", neighbour="node01", peers=["node01"], known=["node01"]),
+        task(tmp_path, "node01", "save", text="result"),
+    ]
+    argv = [sys.executable, "-I", "-c", WITHOUT_IMPORTS, str(probe.__file__), json.dumps(tasks)]
+    done = subprocess.run(argv, check=True, capture_output=True, text=True)
+    told = json.loads(done.stdout)
+    assert told["read_right"] and told["saved"] == "node01"
+    assert told["address"] == "127.0.0.1"
+    assert "error" not in told

@@ -73,8 +73,12 @@ def enter(mount: str, tell: Tell) -> int:
 
 
 def mount_line(handle: int, proc: Path = Path("/proc/self")) -> str:
-    """The line of mountinfo of the mount that a handle is on; empty where there is none."""
-    told = (proc / "fdinfo" / str(handle)).read_text(encoding="ascii")
+    """The line of mountinfo of the mount that a handle is on; empty where there is none.
+
+    Nothing here is to need a module, or a codec, that is not loaded: who runs this may not be
+    allowed to read the interpreter's files.
+    """
+    told = (proc / "fdinfo" / str(handle)).read_text(encoding="utf-8")
     identity = re.search(r"^mnt_id:\s*(\d+)$", told, re.MULTILINE)
     if identity is None:
         return ""
@@ -120,7 +124,7 @@ def address_towards(server: str) -> str:
     family = socket.AF_INET6 if ":" in server else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as handle:
-            handle.connect((server, 2049))
+            handle.connect((server.encode(), 2049))
             return str(handle.getsockname()[0])
     except OSError:
         return ""
