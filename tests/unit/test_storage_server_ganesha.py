@@ -227,3 +227,32 @@ def test_the_operators_own_daemon_is_left_alone_where_nothing_is_served(host: Se
     host.units[UNIT] = "enabled, active"
     outcome = host.settle()
     assert not outcome.changed and outcome.checks == [] and host.read(CONF) == OWN
+
+
+def test_the_kernel_does_not_take_over_what_it_serves(host: ServerHost) -> None:
+    assert wrong(host.settle(system())) == []
+    before = host.snapshot()
+    with pytest.raises(PlanError, match="/srv/checkpoints: nfs-ganesha serves it here") as error:
+        host.settle(system(), backend="kernel")
+    assert "systemctl disable --now nfs-ganesha.service, remove /etc/ganesha/" in str(error.value)
+    assert host.snapshot() == before
+
+    host.units[UNIT] = "disabled, inactive"
+    (host.root / CONF).unlink()
+    assert wrong(host.settle(system(), backend="kernel")) == []
+
+
+def test_it_does_not_take_over_what_the_kernel_serves(tmp_path: Path) -> None:
+    host = ServerHost(tmp_path)
+    assert wrong(host.settle(system())) == []
+    before = host.snapshot()
+    for wanted in ([system()], []):
+        with pytest.raises(PlanError, match="/srv/checkpoints: the kernel serves it here") as error:
+            host.settle(*wanted, backend="ganesha", absent=["/srv/checkpoints"])
+        assert "nfs-server.service, which ends exports of your own" in str(error.value)
+    assert host.snapshot() == before
+
+
+def test_a_file_of_exports_in_a_container_is_no_other_server(host: ServerHost) -> None:
+    host.settle(system(), backend="kernel")
+    assert wrong(host.settle(system())) == [] and not (host.root / OURS).exists()

@@ -18,6 +18,7 @@ from .directory import Directory, User
 from .exports import Exports, Withdrawn
 from .ganesha import Ganesha
 from .nfs_conf import THREADS, NfsConf
+from .one_server import OneServer
 from .served import Served, wire
 from .services import Services
 
@@ -65,7 +66,7 @@ def server_parts(
     def leaves(node: Node) -> bool:
         return bool(exports.left(node))
 
-    parts: list[Part] = []
+    parts: list[Part] = [OneServer(served, backend == KERNEL)]
     for each in served:
         parts += _place(each, user)
     parts += [
