@@ -378,6 +378,24 @@ def test_figures_stand_beside_what_is_expected() -> None:
     assert checkpoint_table.lines({"checkpoint": None, "virtual": True}) == []
 
 
+def test_a_node_that_serves_it_measures_its_own_disk() -> None:
+    fast = {"bytes": SIZE, "seconds": 1e-6, "began": 1.0, "ended": 1.0}
+    done = {"answered": True, "step": "", "end": True, "wrote": fast, "read": fast}
+    every = [told(name) for name in HOSTS[1:]]
+    every.append(told(HOSTS[0], wrote={**done, "renamed": True}, read={**done, "read_right": True}))
+    figures = checkpoint.figures(PLAN, every, replace(FS, serve=Serve(HOSTS[0])))
+    assert figures is not None
+    for what in ("write", "read"):
+        assert figures[what]["bytes"] == 2 * SIZE
+        assert figures[what]["fastest_host"] != HOSTS[0]
+    assert "node01" in figures["by_node"]
+    note = checkpoint_table.lines({"checkpoint": figures, "virtual": False})[-1]
+    assert note.endswith("node01 serves it and is not in the figures")
+    every = [told(name) for name in HOSTS]
+    figures = checkpoint.figures(PLAN, every, replace(FS, serve=Serve("store01")))
+    assert figures is not None and figures["left_out"] == []
+
+
 # ---- the plan and its time
 
 

@@ -145,12 +145,17 @@ def _problem(told: Mapping[str, Any], right: str) -> str:
 
 
 def figures(plan: Plan, records: Records, fs: Optional[FileSystem]) -> Optional[dict[str, Any]]:
-    """What was measured, beside what is expected; None where nothing was."""
+    """What was measured, beside what is expected; None where nothing was.
+
+    A node that serves the file system itself measures its own disk, and is left out.
+    """
     told = by_node(plan, records)
+    serving = fs.serve.host if fs is not None and fs.serve is not None else ""
+    clients = {name: one for name, one in told.items() if name != serving}
     wrote = figure(
-        {name: one["wrote"]["wrote"] for name, one in told.items() if _has(one, "wrote")}
+        {name: one["wrote"]["wrote"] for name, one in clients.items() if _has(one, "wrote")}
     )
-    read = figure({name: one["read"]["read"] for name, one in told.items() if _has(one, "read")})
+    read = figure({name: one["read"]["read"] for name, one in clients.items() if _has(one, "read")})
     if wrote is None or fs is None or plan.checkpoint is None:
         return None
     expect = fs.as_variable()["expect"]
@@ -161,6 +166,7 @@ def figures(plan: Plan, records: Records, fs: Optional[FileSystem]) -> Optional[
         "write": wrote.as_dict(),
         "read": read.as_dict() if read is not None else None,
         "expect": expect,
+        "left_out": [serving] if serving in told else [],
         "by_node": {
             name: {what: one[what].get(what) for what in ("wrote", "read")}
             for name, one in told.items()

@@ -29,5 +29,7 @@ def lines(figures: Mapping[str, Any]) -> list[str]:
     note = "all nodes at once; each reads the file of the node after it"
     if figures["virtual"]:
         note += "; nominal: these nodes are virtual, only correctness counts"
+    if found["left_out"]:
+        note += f"; {found['left_out'][0]} serves it and is not in the figures"
     head = f"checkpoint of {size_text(found['bytes'])} a node on {found['directory']}"
     return [head, *(f"  {line}" for line in rows), f"  {note}"]
