@@ -40,6 +40,8 @@ class Mount:
     source: str
     options: tuple[str, ...]
     """Options of the file system, as it tells them."""
+    tags: tuple[str, ...] = ()
+    """`shared:7`, `master:7`: with whom mounts and unmounts are shared; none where private."""
 
 
 def read(root: Path = Path("/")) -> tuple[Mount, ...]:
@@ -72,6 +74,7 @@ def _line(line: str) -> Optional[Mount]:
         unescape(last[0]),
         unescape(last[1]),
         tuple(unescape(last[2]).split(",")),
+        tuple(first[6:]),
     )
 
 
