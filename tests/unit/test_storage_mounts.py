@@ -344,6 +344,15 @@ def test_connections_do_not_change_while_another_mount_keeps_them(node):
     node.settle(filesystem())
     node.mount("/mnt/other", "storage01:/srv/other", options=told_of(HAND.split(",")))
     assert "/mnt/other stays" in refused(node, filesystem(nfs=nfs(connections=2)))
+    by_hand = ["/mnt/other"]  # which is not ours to take away
+    assert "stays" in refused(node, filesystem(nfs=nfs(connections=2)), absent=by_hand)
+
+
+def test_connections_change_when_the_other_mount_goes_in_the_same_run(node):
+    node.settle(filesystem(), filesystem("other"))
+    outcome = node.settle(filesystem(nfs=nfs(connections=2)), absent=["/mnt/other/"])
+    assert statuses(outcome) == {OK} and node.running("/mnt/other") is None
+    assert "nconnect=2" in node.running(POINT).options
 
 
 # What stands in the way
@@ -431,6 +440,7 @@ def test_what_left_the_list_stays_and_is_a_finding_that_tells_the_way(node):
     check = found(outcome, "storage_leftover")[POINT]
     assert check.status == FAILED
     assert '"shared_storage_absent": ["/mnt/checkpoints"]' in check.reason
+    assert "--limit" in check.reason  # hosts that mount it refuse
     assert node.running(POINT) is not None and not outcome.changed
 
 

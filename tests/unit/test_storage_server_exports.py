@@ -277,6 +277,11 @@ def test_the_last_of_them_takes_the_file_along(host: ServerHost) -> None:
     assert not host.settle(absent=["/srv/checkpoints"]).changed
 
 
+def test_a_directory_may_be_written_with_a_slash_at_its_end(host: ServerHost) -> None:
+    host.settle(system())
+    assert wrong(host.settle(absent=["/srv/checkpoints/"])) == [] and host.etab == []
+
+
 def test_an_end_that_was_interrupted_is_ended(host: ServerHost) -> None:
     host.settle(system())
     run = host.run

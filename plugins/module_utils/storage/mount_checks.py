@@ -112,7 +112,8 @@ def leftovers(node: Node, known: set[str]) -> list[Check]:
             point,
             "its file system left cluster_filesystems, or this host its list of hosts. Nothing is "
             "unmounted unasked: put it back, or take it away with "
-            f'-e \'{{"shared_storage_absent": ["{point}"]}}\'',
+            f'-e \'{{"shared_storage_absent": ["{point}"]}}\', and --limit to these '
+            "hosts where others go on mounting it, which refuse",
         )
         for point, path in foreign.our_points(node).items()
         if point not in known

@@ -82,12 +82,16 @@ class Mounts:
                     away.append(self._unmount(each, runs, own))
             except PlanError as error:
                 findings.append(str(error))
-        findings += connections.kept(self.wanted, moves, table)
-        for point in self.absent:
+        gone = set()
+        for point in map(posixpath.normpath, self.absent):
             try:
-                away += self._removal(node, posixpath.normpath(point), table)
+                removals = self._removal(node, point, table)
+                gone |= {point} if removals else set()
+                away += removals
             except PlanError as error:
                 findings.append(str(error))
+        stays = [each for each in table if each.point not in gone]
+        findings += connections.kept(self.wanted, moves, stays)
         if findings:
             raise PlanError("\n".join(findings))
         reload = self._reload(node, [*files, *late])

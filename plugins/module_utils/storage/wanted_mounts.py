@@ -14,6 +14,8 @@ from .mounted import Mount, place
 from .units import MountUnit
 
 BIND = "none"
+NOFAIL = "nofail"
+"""A disk that died keeps nothing but its own from booting: systemd would wait for it otherwise."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def wanted_mounts(
             continue
         if fs.type == NFS and fs.serve is not None and fs.serve.host == host:
             flags = tuple(word for word in fs.options if word in mount_flags.FLAGS)
-            unit = MountUnit(fs.name, fs.path, fs.mount, BIND, ("bind", *flags), timeout_s)
+            unit = MountUnit(fs.name, fs.path, fs.mount, BIND, ("bind", NOFAIL, *flags), timeout_s)
             if fs.path != fs.mount:
                 found.append(WantedMount(fs, unit, None))
             continue

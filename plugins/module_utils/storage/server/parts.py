@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Collection, Mapping, Sequence
 from typing import Optional
 
@@ -59,6 +60,7 @@ def server_parts(
     and unmounted everywhere: nodes would lose what they have not written yet. `restart`: the
     server may be restarted under its clients.
     """
+    absent = frozenset(map(posixpath.normpath, absent))
     by_kernel = list(served) if backend == KERNEL else []
     exports = Exports(by_kernel, absent, kernel=backend == KERNEL)
     wanted = wire(by_kernel) if by_kernel else None
