@@ -139,6 +139,33 @@ def test_a_dead_server_is_reported_within_the_limit_and_keeps_nothing_else(node)
     assert found(outcome, "storage_automount")[POINT].status == OK
 
 
+@pytest.mark.parametrize(
+    ("given", "part"),
+    [
+        ({}, "is port 2049 of storage01 open"),
+        ({"transport": "rdma", "port": 20049}, "mlnx-nfsrdma-dkms on Ubuntu"),
+    ],
+)
+def test_what_to_look_at_first_is_told(node, given, part):
+    node.dead.add("storage01:/srv/checkpoints")
+    outcome = node.settle(filesystem(nfs=nfs(**given)))
+    assert part in found(outcome, "storage_mount")[POINT].reason
+
+
+def test_an_unmount_that_takes_too_long_may_still_be_done(node):
+    node.settle(filesystem())
+    real = node.run
+
+    def slow(argv, **named):
+        if list(argv[:2]) == ["systemctl", "stop"]:
+            raise NoAnswerError("systemctl stop", 60)
+        return real(argv, **named)
+
+    node.run = slow
+    (error,) = node.settle(filesystem(source="storage02:/srv/new")).errors
+    assert "systemd goes on with it" in error and "as it was" not in error
+
+
 def test_a_dead_server_fails_check_mode_as_well(node):
     node.settle(filesystem())
     node.reboot()

@@ -211,6 +211,14 @@ def test_what_an_earlier_file_says_is_no_reason_against_a_start(host: ServerHost
     assert host.read("proc/fs/nfsd/portlist") == "tcp 2050\n"
 
 
+def test_a_module_that_does_not_load_is_a_package_of_doca(host: ServerHost) -> None:
+    host.settle(TCP)
+    host.unable.add("modprobe")
+    host._tee = lambda words, stdin: (1, "tee: Protocol not supported")  # type: ignore
+    check = found(host.settle(TCP, RDMA), "nfs_rdma_module")["rpcrdma"]
+    assert check.status == "failed" and "kmod-mlnx-nfsrdma on EL" in check.reason
+
+
 def test_a_listener_that_the_kernel_refused_is_found(host: ServerHost) -> None:
     host.settle(TCP, RDMA)
     host.write("proc/fs/nfsd/portlist", "tcp 2049\n")

@@ -11,10 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from . import nfs_options
+from .file_system import RDMA
 from .mount_kind import Difference
 from .mounted import Mount
 from .wanted_mounts import WantedMount
 
+RPCRDMA = "rpcrdma"
+RPCRDMA_OF = (
+    "that of the distribution does not load beside DOCA-OFED's drivers, which have it in a package "
+    "of its own: mlnx-nfsrdma-dkms on Ubuntu, kmod-mlnx-nfsrdma on EL"
+)
 _ONE_WAY = frozenset(("proto", "port"))
 """What two mounts of one version from one server cannot have otherwise."""
 
@@ -29,6 +35,16 @@ def hint(differences: Sequence[Difference]) -> str:
     if "nconnect" not in options:
         return ""
     return "all mounts from one server share its connections, whose number the first of them sets"
+
+
+def not_mounted(each: WantedMount) -> str:
+    """What to look at first where a mount did not come about, besides what the mount said."""
+    if each.kind is not nfs_options:
+        return ""
+    nfs = each.fs.nfs
+    if nfs.transport == RDMA:
+        return f"; over RDMA the module {RPCRDMA} is needed: {RPCRDMA_OF}"
+    return f"; is port {nfs.port} of {each.fs.server} open for this host (firewall-cmd --list-all)?"
 
 
 def _identity(each: WantedMount) -> tuple[str, str]:

@@ -333,7 +333,7 @@ class Mounts:
         else:
             return {}
         return {
-            each.point: f"{told}{journal(node, each.unit.mount)}"
+            each.point: f"{told}{journal(node, each.unit.mount)}{connections.not_mounted(each)}"
             for each in _not_mounted(due, node)
         }
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
     CommandError,
+    NoAnswerError,
     Runner,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan
@@ -62,10 +63,14 @@ def step(
 
 def stop(point: str, kind: str, wait: Runner) -> None:
     """Raises StepError. Never by force: what has open files stays."""
+    unit = units.unit_name(point, kind)
     try:
-        wait(["systemctl", "stop", units.unit_name(point, kind)])
-    except CommandError as error:
+        wait(["systemctl", "stop", unit])
+    except NoAnswerError as error:
         raise StepError(
-            f"{error}. It is as it was; journalctl -u '{units.unit_name(point, kind)}' says why. "
-            "If its server is dead: bring it back, or reboot the node"
+            f"{error}. systemd goes on with it (systemctl list-jobs), for TimeoutSec= of the unit: "
+            "where the server answers until then, it is unmounted after all, and a further run "
+            "goes on from there. If it is dead: bring it back, or reboot the node"
         ) from error
+    except CommandError as error:
+        raise StepError(f"{error}. It is as it was; journalctl -u '{unit}' says why") from error

@@ -32,6 +32,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part impor
     Step,
     Verdict,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.connections import (
+    RPCRDMA_OF,
+)
 
 from . import others
 from .nfs_conf import THREADS, overruled
@@ -150,7 +153,11 @@ class Services:
             checks.append(Check(SPEAKS, "3", "3" if spoken else found, status, UNIT))
         if self.wire.rdma_ports:
             found = "loaded" if _loaded(node) else "not loaded"
-            checks.append(compare(LOADED, "loaded", found, subject=MODULE, check_mode=pending))
+            checks.append(
+                compare(
+                    LOADED, "loaded", found, subject=MODULE, check_mode=pending, reason=RPCRDMA_OF
+                )
+            )
         return Verdict(checks)
 
     def _files(self, node: Node) -> list[FilePlan]:
