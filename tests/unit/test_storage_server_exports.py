@@ -251,6 +251,18 @@ def test_others_who_may_have_it_are_found(
     assert host.read(file) == f"# of the site\n{line}\n"
 
 
+def test_others_who_were_let_in_above_it_by_hand_are_found(host: ServerHost) -> None:
+    host.settle(system())
+    host.etab.append("/export/ha  10.9.9.9(sync,rw)")
+    assert wrong(host.settle(system())) == []
+    host.etab.append("/srv  *(sync,wdelay,rw,no_root_squash,no_all_squash,sec=sys)")
+    outcome = host.settle(system())
+    check = found(outcome, "nfs_exports_of_others")["/srv/checkpoints"]
+    assert check.status == "failed" and "by hand" in check.reason
+    assert "exports /srv, in which it lies" in check.reason
+    assert "/srv  *(" in "".join(host.etab)  # it is somebody's
+
+
 @pytest.mark.parametrize("line", ["/srv/other *(rw)", "/srv 10.240.0.11(rw)", "/srv2 *(rw)"])
 def test_others_who_have_something_else_are_not(host: ServerHost, line: str) -> None:
     host.write("etc/exports", f"{line}\n")

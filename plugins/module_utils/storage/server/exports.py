@@ -163,7 +163,7 @@ class Exports:
         return Check(CHECK, wanted, f"{len(there & right)} of them", status, each.path, reason)
 
     def _of_others(self, node: Node) -> list[Check]:
-        foreign = others.read(node) if self.served else []
+        foreign = [*others.read(node), *self._by_hand(node)] if self.served else []
         checks = []
         for each in self.served:
             wide = others.wider(foreign, each.path, each.block().addresses)
@@ -175,7 +175,7 @@ class Exports:
                     FAILED,
                     each.path,
                     f"{one.place} exports {_relation(each.path, one.export.path)}, and what it "
-                    f"allows holds for {each.path} too. Take that line out, or serve a directory "
+                    f"allows holds for {each.path} too. Take that out, or serve a directory "
                     "on a file system of its own, then run exportfs -ra",
                 )
                 for one in wide
@@ -184,6 +184,19 @@ class Exports:
                 nobody = "nobody but the cluster's nodes"
                 checks.append(Check(OTHERS, nobody, nobody, OK, each.path))
         return checks
+
+    def _by_hand(self, node: Node) -> list[others.Foreign]:
+        """What is in force and in no file, of other directories: ours are judged by `_check`."""
+        if not self.acts(node):
+            return []
+        own = {(each.path, each.client) for each in _wanted(self.blocks(node))}
+        files = {(each.export.path, each.export.client) for each in others.read(node)}
+        paths = {each.path for each in self.served}
+        return [
+            others.Foreign("", each)
+            for each in beyond(self._in_force(node), own, files)
+            if each.path not in paths
+        ]
 
 
 @dataclass

@@ -14,6 +14,7 @@ from .exports_file import Export, parse_exports
 
 FILE = f"etc/exports.d/{NAME}.exports"
 EXPORTS = "etc/exports"
+BY_HAND = "somebody, by hand (exportfs -u ends it),"
 
 
 @dataclass(frozen=True)
@@ -21,11 +22,12 @@ class Foreign:
     """An export of the operator's, and where it stands."""
 
     file: str
+    """Empty: in none, as `exportfs` was told it."""
     export: Export
 
     @property
     def place(self) -> str:
-        return f"/{self.file}:{self.export.line}"
+        return f"/{self.file}:{self.export.line}" if self.file else BY_HAND
 
 
 def read(node: Node) -> list[Foreign]:
