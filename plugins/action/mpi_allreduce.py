@@ -24,6 +24,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce impor
     checkpoint_table,
     table,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.saving import CONNECT_S
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.directories import (
     of_purpose,
 )
@@ -115,7 +116,7 @@ class ActionModule(ActionBase):
         # Twice its time limit: it may first have to wait for another test to end.
         limit = 2 * _seconds(arguments, "time_limit_s", 300) + PATIENCE_S
         # Writing, reading, and saving the result; and the same of the test that goes before.
-        limit += 6 * _seconds(arguments, "checkpoint_limit_s", 60)
+        limit += 6 * _seconds(arguments, "checkpoint_limit_s", 60) + 2 * CONNECT_S
         limit += _seconds(arguments, "bisect_runs", 24) * _seconds(arguments, "bisect_limit_s", 30)
         begin = time.monotonic()
         kept = self._task.async_val

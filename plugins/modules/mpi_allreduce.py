@@ -283,6 +283,7 @@ import os
 import time
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Optional
 
@@ -302,6 +303,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce impor
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     FAILED,
+    Check,
     as_dicts,
     not_applicable,
 )
@@ -421,11 +423,13 @@ def checkpoint_of(params: dict, fs: Optional[FileSystem]) -> Optional[plan.Check
 def saved(params: dict, result: dict) -> dict:
     """The result, saved where the cluster has its checkpoints, with the check that says so."""
     fs = checkpoints_of(params)
+    text = files.plan_file(Path(mpi_environment.ENVIRONMENT_FILE), None).before or ""
+    mount = mpi_environment.parse_environment(text).get(CHECKPOINT_DIRECTORY, "")
     if fs is None:
         check = not_applicable(saving.NAME, "saved", checkpoint.NONE)
+    elif not mount:
+        check = saved_by_a_node(params, result, fs)
     else:
-        text = files.plan_file(Path(mpi_environment.ENVIRONMENT_FILE), None).before or ""
-        mount = mpi_environment.parse_environment(text).get(CHECKPOINT_DIRECTORY, "")
         user = account.find(params["user"])
         check = saving.save(
             result,
@@ -440,6 +444,28 @@ def saved(params: dict, result: dict) -> dict:
     if check.status == FAILED:
         message = "\n  ".join([message or "smoke: the allreduce is well, and:", check.line()])
     return {**result, "checks": [*result["checks"], *as_dicts([check])], "message": message}
+
+
+def saved_by_a_node(params: dict, result: dict, fs: FileSystem) -> Check:
+    """The result, saved by a node: the launcher is of no group that mounts the file system."""
+    wanted = checkpoint_of(params, fs)
+    by_node = (result["figures"].get("checkpoint") or {}).get("by_node") or {}
+    listed = files.plan_file(Path(params["hostfile"]), None).before or ""
+    nodes, _differences = plan.as_listed(nodes_of(params["nodes"]), listed)
+    node = next((one for one in nodes if (by_node.get(one.name) or {}).get("wrote")), None)
+    if wanted is None or node is None:
+        why = f"the launcher does not mount it, and no node wrote to it: see {checkpoint.WRITE}"
+        return not_applicable(saving.NAME, "saved", why)
+    return saving.save_by(
+        node,
+        result,
+        wanted,
+        fs.mount,
+        user=params["user"],
+        python=params["python"],
+        run_id=params["run_id"],
+        run=partial(commands.run, timeout_s=wanted.limit_s + saving.CONNECT_S),
+    )
 
 
 def main() -> None:

@@ -7,14 +7,17 @@ import errno
 import importlib.util
 import json
 import queue
+import shlex
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, Optional
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import commands
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import (
     checkpoint,
     checkpoint_table,
@@ -43,6 +46,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_sy
     Serve,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import bounded, probe
+from ansible_collections.baremetal.mpi_roce.plugins.modules import mpi_allreduce as module
 
 PROGRAM = Path(__file__).parents[2] / "roles/mpi_stack/files/allreduce.py"
 HOSTS = ("node01", "node02", "node03")
@@ -459,8 +463,83 @@ def test_a_result_that_could_not_be_saved() -> None:
     assert save(answer(refused=True)).status == FAILED
     assert save(answer(refused=True), container="podman").status == NOT_APPLICABLE
     assert save(answer(error=full), container="podman").status == FAILED
-    nowhere = saving.save({}, "", "c", LONG_S, within=answer())
-    assert nowhere.status == NOT_APPLICABLE
+
+
+class Ssh:
+    """Runs on this machine what a node is told over ssh."""
+
+    def __init__(self, program: Path, prints: str = "Welcome to node01\n7\n") -> None:
+        self.program, self.prints = program, prints
+        self.hosts: list[str] = []
+
+    def __call__(self, argv: Sequence[str], **given: Any) -> commands.Result:
+        assert list(argv[:4]) == ["runuser", "-u", "mpi", "--"]
+        *_ssh, host, text = argv
+        self.hosts.append(host)
+        words = shlex.split(text)
+        assert words[1] == saving.PROGRAM
+        done = commands.run([sys.executable, str(self.program), *words[2:]], **given)
+        return replace(done, stdout=self.prints + done.stdout)
+
+
+@pytest.fixture
+def on_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Check]:
+    """What comes of saving where the launcher has no storage: node01 wrote nothing, node02 did."""
+    (tmp_path / "mount").mkdir()
+
+    def save(run: Callable[..., commands.Result], wrote: str = HOSTS[1]) -> Check:
+        fs = replace(FS, mount=str(tmp_path / "mount"))
+        monkeypatch.setattr(module, "checkpoints_of", lambda params: fs)
+        hostfile = tmp_path / "hostfile"
+        hostfile.write_text("".join(f"{name}-rail0 slots=2\n" for name in HOSTS))
+        rails = [{"interface": "rail0"}]
+        params = {
+            "nodes": [{"name": name, "slots": 2, "rails": rails} for name in HOSTS],
+            **{"checkpoint_mib": 1, "checkpoint_limit_s": LONG_S, "cluster": "c"},
+            **{"user": "mpi", "python": "/usr/bin/python3", "run_id": "4f1c0e1b2a3d"},
+            **{"hostfile": str(hostfile), "host": "launcher01"},
+        }
+        by_node = {name: {"wrote": {"bytes": 1} if name == wrote else None} for name in HOSTS}
+        result = {
+            **{"figures": {"checkpoint": {"by_node": by_node}}, "checks": [], "message": ""},
+            "padding": "x" * 200_000,  # longer than an argument may be
+        }
+        monkeypatch.setattr(module, "commands", SimpleNamespace(run=run))
+        monkeypatch.setattr(
+            module.mpi_environment, "ENVIRONMENT_FILE", str(tmp_path / "no-environment")
+        )
+        return Check(**module.saved(params, result)["checks"][-1])
+
+    return save
+
+
+def test_a_node_saves_where_the_launcher_has_no_storage(
+    program: ModuleType, tmp_path: Path, on_a_node: Callable[..., Check]
+) -> None:
+    ssh = Ssh(program.PROBE)
+    check = on_a_node(ssh)
+    assert check.status == OK
+    assert ssh.hosts == ["node02-rail0"]  # by the hostfile's name, the first that had written
+    host, _colon, path = check.found.partition(":")
+    assert host == HOSTS[1]
+    assert len(json.loads(Path(path).read_text())["padding"]) == 200_000
+    assert on_a_node(ssh, wrote="").status == NOT_APPLICABLE
+
+
+def test_a_node_that_does_not_save(tmp_path: Path, on_a_node: Callable[..., Check]) -> None:
+    def no_login(argv: Sequence[str], **_given: Any) -> commands.Result:
+        return commands.Result(tuple(argv), 255, "", "ssh: connect to host: refused\n")
+
+    def hangs(argv: Sequence[str], **given: Any) -> commands.Result:
+        assert given["timeout_s"] > LONG_S
+        raise commands.NoAnswerError("ssh", given["timeout_s"])
+
+    check = on_a_node(no_login)
+    assert check.status == FAILED and "node02: ssh: connect to host: refused" in check.reason
+    check = on_a_node(hangs)
+    assert check.status == FAILED and "node02" in check.reason
+    check = on_a_node(Ssh(Path(str(probe.__file__))))  # which looks for a mount
+    assert check.status == FAILED and "not mounted" in check.reason
 
 
 def test_a_launcher_that_serves_it_saves_where_nothing_is_mounted(

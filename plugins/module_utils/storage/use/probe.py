@@ -22,6 +22,7 @@ import signal
 import socket
 import stat
 import struct
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -416,10 +417,16 @@ def perform(task: dict[str, Any], tell: Tell, go: Optional[Go] = None) -> None:
         tell({"error": {"number": error.errno or 0, "text": error.strerror or str(error)}})
 
 
+def task_of(text: str) -> Any:
+    """A result to be saved is too long for an argument."""
+    return json.loads(sys.stdin.read() if text == "-" else text)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--run-id", required=True, help="by which the sweep knows this process")
-    parser.add_argument("--task", required=True, type=json.loads, help="what to do, as JSON")
+    about = "what to do, as JSON; - for what standard input says"
+    parser.add_argument("--task", required=True, type=task_of, help=about)
     task = parser.parse_args().task
     os.umask(0o027)
     # Should who started it be gone. Its default ends the process, also while it waits for a server.
