@@ -263,6 +263,16 @@ def test_others_who_were_let_in_above_it_by_hand_are_found(host: ServerHost) -> 
     assert "/srv  *(" in "".join(host.etab)  # it is somebody's
 
 
+def test_others_who_may_have_a_bind_mount_of_it_are_found(host: ServerHost) -> None:
+    table = host.read("proc/self/mountinfo")
+    bind = "90 22 8:1 /srv/checkpoints /mnt/checkpoints rw - ext4 /dev/sda1 rw\n"
+    host.write("proc/self/mountinfo", f"{table}{bind}")
+    host.write("etc/exports", "/mnt/checkpoints/run1 *(rw)\n")
+    outcome = host.settle(system())
+    check = found(outcome, "nfs_exports_of_others")["/srv/checkpoints"]
+    assert "/mnt/checkpoints/run1, a mount of the same" in check.reason
+
+
 @pytest.mark.parametrize("line", ["/srv/other *(rw)", "/srv 10.240.0.11(rw)", "/srv2 *(rw)"])
 def test_others_who_have_something_else_are_not(host: ServerHost, line: str) -> None:
     host.write("etc/exports", f"{line}\n")

@@ -26,6 +26,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part impor
     Step,
     Verdict,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import mounted
 
 from . import others
 from .exports_file import MOUNTED, Block, Export, parse, parse_exports, render
@@ -164,9 +165,10 @@ class Exports:
 
     def _of_others(self, node: Node) -> list[Check]:
         foreign = [*others.read(node), *self._by_hand(node)] if self.served else []
+        table = mounted.read(node.root) if foreign else ()
         checks = []
         for each in self.served:
-            wide = others.wider(foreign, each.path, each.block().addresses)
+            wide = others.wider(foreign, each.path, frozenset(each.block().addresses), table)
             checks += [
                 Check(
                     OTHERS,
@@ -282,7 +284,9 @@ def _relation(path: str, other: str) -> str:
         return "it as well"
     if path.startswith(other.rstrip("/") + "/"):
         return f"{other}, in which it lies"
-    return f"{other}, which lies in it"
+    if other.startswith(path.rstrip("/") + "/"):
+        return f"{other}, which lies in it"
+    return f"{other}, a mount of the same"
 
 
 def _shown(lines: Sequence[str]) -> str:

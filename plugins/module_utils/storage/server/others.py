@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import NAME, Node
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import mounted
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.mounted import Mount
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.paths import overlap
 
 from .exports_file import Export, parse_exports
@@ -42,7 +44,9 @@ def read(node: Node) -> list[Foreign]:
     return found
 
 
-def wider(foreign: Iterable[Foreign], path: str, addresses: Collection[str]) -> list[Foreign]:
+def wider(
+    foreign: Iterable[Foreign], path: str, addresses: Collection[str], table: Collection[Mount] = ()
+) -> list[Foreign]:
     """Those of the directory itself, and of one above or in it for others than our clients.
 
     Who may have a directory above, or one in it, can reach all of the file system: with
@@ -51,9 +55,17 @@ def wider(foreign: Iterable[Foreign], path: str, addresses: Collection[str]) -> 
     return [
         each
         for each in foreign
-        if overlap(path, each.export.path)
+        if _shared(path, each.export.path, table)
         and (each.export.path == path or not _narrow(each.export, addresses))
     ]
+
+
+def _shared(path: str, other: str, table: Collection[Mount]) -> bool:
+    """By name, or because one of them is a bind mount of the other."""
+    one, two = mounted.place(table, path), mounted.place(table, other)
+    if overlap(path, other):
+        return True
+    return one is not None and two is not None and one[0] == two[0] and overlap(one[1], two[1])
 
 
 def _narrow(export: Export, addresses: Collection[str]) -> bool:
