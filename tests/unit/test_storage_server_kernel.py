@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import HEADER
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
@@ -172,6 +173,23 @@ def test_one_that_died_is_started(host: ServerHost) -> None:
     checked = host.settle(TCP, check_mode=True)
     assert found(checked, "nfs_listens")[UNIT].status == "pending"
     assert wrong(host.settle(TCP)) == []
+
+
+def test_one_that_does_not_start_is_one_fault(host: ServerHost) -> None:
+    run = host.run
+
+    def failing(argv, **given):  # type: ignore[no-untyped-def]
+        if list(argv[:2]) == ["systemctl", "restart"]:
+            raise CommandError("Job for nfs-server.service failed")
+        return run(argv, **given)
+
+    host.run = failing  # type: ignore[method-assign]
+    outcome = host.settle(TCP)
+    assert found(outcome, "nfs_service")[UNIT].status == "failed"
+    assert found(outcome, "nfs_listens")[UNIT].reason == "not read: see nfs_service"
+    assert [each for each in outcome.checks if each.status == "failed"] == [
+        found(outcome, "nfs_service")[UNIT]
+    ]
 
 
 def test_one_without_threads_is_started_whatever_its_unit_says(host: ServerHost) -> None:

@@ -128,6 +128,11 @@ class Services:
         ]  # fmt: skip
         running = read(node)
         if running is None:
+            if state != ENABLED and not pending:  # one fault, told once
+                why = f"not read: see {SERVICE}"
+                return Verdict(
+                    [*checks, *(not_applicable(LISTENS, x, why, subject=UNIT) for x in listeners)]
+                )
             status = PENDING if pending else FAILED
             why = f"/{NFSD} tells nothing: the server does not run"
             checks += [Check(LISTENS, listener, "", status, UNIT, why) for listener in listeners]
