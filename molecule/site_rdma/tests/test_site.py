@@ -17,7 +17,10 @@ LEFT = {
     # What is a NIC's (the module mlx5_ib too), an IOMMU's or a GPU's: there is Soft-RoCE alone.
     "rdma": {"rdma_module", "rdma_device", "iommu_group", "acs_redirect"},
     # What the inventory asks nothing of.
-    "storage": {"storage_space", "storage_files", "storage_write_rate", "storage_read_rate"},
+    "storage": {
+        *("storage_space", "storage_files", "storage_write_rate", "storage_read_rate"),
+        *("storage_together_write", "storage_together_read"),
+    },
 }
 
 
