@@ -307,8 +307,13 @@ def test_a_busy_mount_is_kept_and_its_process_named(
 def test_a_directory_that_holds_something_is_not_mounted_over(
     machines: Nodes, systems: dict[str, dict[str, Any]], client: str
 ) -> None:
-    more = {**systems["tcp"], "name": "more", "mount": "/mnt/full", "purpose": "home"}
-    more.pop("serve", None)
+    more = {
+        **systems["tcp"],
+        "name": "more",
+        "mount": "/mnt/full",
+        "purpose": "home",
+        "serve": None,
+    }
     given = {"cluster_filesystems": [*systems.values(), more]}
     machines.on(client).check_output("mkdir /mnt/full && echo mine >/mnt/full/thesis.tex")
     try:
