@@ -76,6 +76,9 @@ Besides unknown keys, wrong types and values out of range, a model is refused fo
   ([qos-contract.md](qos-contract.md));
 - a software set with keys that need or exclude each other, or with versions that are known not to
   go together ([software-set.md](software-set.md));
+- a file system with a source that none can have, over a directory of the system or over another
+  one, with options that a key says, for groups that are not there, or served by a host that
+  `source` does not name; one that would be exported to others than the hosts of the cluster;
 - variables for a group that is not there, or with a name that the model itself sets.
 
 ## Ports of leaves and spines
@@ -126,6 +129,42 @@ storage:
     links:
       - {leaf: leaf01, port: Ethernet64, interface: ens1f0np0, speed_gbps: 400}
 ```
+
+## Shared file systems
+
+```yaml
+filesystems:
+  - name: checkpoints
+    type: nfs
+    source: storage01:/srv/checkpoints
+    mount: /mnt/checkpoints
+    purpose: checkpoints
+    serve: {host: storage01}     # left out where the server is not of this cluster
+  - name: scratch
+    type: lustre
+    source: 10.0.0.31@o2ib,10.0.1.31@o2ib1:10.0.0.32@o2ib:/scratch
+    mount: /mnt/scratch
+    purpose: scratch
+    hosts: [compute]
+    lustre: {stripe_count: -1, stripe_size_mib: 16}
+```
+
+Mount points and served directories are written in letters, digits, `.`, `_` and `-`: units,
+exports and /proc all write these as they are. Nothing is mounted over the system (`/`, `/etc`,
+`/usr`, `/var`, `/tmp`, ... and what is in them; a directory of your own in `/usr/local` or `/opt`
+may be), nor over another file system or a directory that is served. Only a file system's own
+directory may have the path that it is mounted at. A directory that is served is one of its own, as
+it gets the owner and mode of its file system: not `/srv`, but `/srv/checkpoints`.
+
+`source` of a file system that a host of the cluster serves begins with a name or address that the
+cluster has of it: its name, its management address, or a rail (`node01-rail0`). A storage host may
+have addresses besides, on the cables that `links` names; one that is of another host is refused.
+With `transport: rdma` the launcher, which has no rails, is not in `hosts`.
+
+An option that a key says (`vers`, `proto`, `port`, `nconnect`, `flock`) is not written under
+`options`, nor is what belongs into /etc/fstab (`noauto`, `nofail`, `_netdev`): mounts are units of
+systemd. `soft` is refused: it gives a job an error, or loses what it wrote, when the server is slow
+for a while. There is no key for clients of an export, nor one that lets their root be root.
 """
 
 SMALLEST = """\

@@ -69,6 +69,37 @@ def allreduce(figures: dict[str, Any]) -> Iterator[str]:
     yield f"line rate of a node {rate_text(figures['line_rate_gbytes_s'])}{nominal}"
 
 
+def storage(report: dict[str, Any]) -> Iterator[str]:
+    """Each file system: who serves it to how many, on how many it is mounted, how fast it is."""
+    hosts = report["layers"].get("storage", {"hosts": {}})["hosts"]
+    found = [(host, check) for host, entry in hosts.items() for check in entry["checks"]]
+    for host, check in found:
+        if check["name"] == "nfs_exports" and check["status"] == "ok":
+            yield f"{host} serves {check['subject']} to {check['found']}, and to nobody else"
+    mounts = [check for _host, check in found if check["name"] == "storage_mount"]
+    for point in sorted({check["subject"] for check in mounts}):
+        of = Counter(check["status"] for check in mounts if check["subject"] == point)
+        if of["not_applicable"]:
+            yield f"{point} is set up on {of['not_applicable']} containers, which can mount none"
+        if of["ok"]:
+            read = [
+                check["subject"] == point and check["status"] == "ok"
+                for _host, check in found
+                if check["name"] == "storage_neighbour"
+            ]
+            yield f"{point} is mounted on {of['ok']} nodes; {sum(read)} read what another wrote"
+    for entry in hosts.values():
+        for used in entry.get("measured", {}).get("figures", {}).values():
+            speeds = [
+                f"{word} {rate_text(used[word]['together'])}"
+                for word in ("write", "read")
+                if used.get(word)
+            ]
+            if speeds and "mount" in used:
+                nominal = " (virtual: no measure of anything)" if used["virtual"] else ""
+                yield f"{used['mount']} all together: {', '.join(speeds)}{nominal}"
+
+
 def rows(report: dict[str, Any], path: Path, times: str, command: str) -> Iterator[tuple[str, str]]:
     hosts = sorted({host for layer in report["layers"].values() for host in layer["hosts"]})
     switches = set(report["layers"].get("fabric", {"hosts": {}})["hosts"])
@@ -89,6 +120,8 @@ def rows(report: dict[str, Any], path: Path, times: str, command: str) -> Iterat
     yield "", checks(report)
     for line in reasons(report):
         yield "", line
+    for number, line in enumerate(storage(report)):
+        yield "" if number else "storage", line
     if smoke:
         lines = allreduce(smoke["figures"])
         yield "allreduce", next(lines)

@@ -12,6 +12,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils import cluster_
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model import (
     contracts,
     directory,
+    filesystem_lists,
     software_sets,
     switch_variables,
 )
@@ -24,6 +25,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.keys import (
     VARIABLE as SOFTWARE,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.keys import (
+    VARIABLE as FILESYSTEMS,
 )
 
 _TEMPLATE = re.compile(r"\{[{%#]")
@@ -44,6 +48,7 @@ class ActionModule(ActionBase):
         built = directory.build(records, findings)
         contracts.check_contracts(_holders(records, task_vars, findings), findings)
         doubts = software_sets.check_sets(_sets(records), findings)
+        _check_filesystems(records, built.entries, task_vars["groups"], findings)
         switch_variables.check_switches(_switches(task_vars, findings), findings)
         for line in doubts:
             self._display.warning(line)
@@ -77,7 +82,7 @@ def _records(task_vars: dict[str, Any], findings: Findings) -> Iterator[director
         # HostVars.raw_get merges a host's variables once and templates none of them.
         raw = hostvars.raw_get(name)
         unreadable = set()
-        wanted = (*directory.VARIABLES, CONTRACT, SOFTWARE)
+        wanted = (*directory.VARIABLES, CONTRACT, SOFTWARE, FILESYSTEMS)
         variables = {key: raw[key] for key in wanted if key in raw}
         for key in variables:
             if not _resolve(variables, key, name, hostvars, findings):
@@ -107,6 +112,29 @@ def _sets(records: list[directory.Record]) -> Iterator[software_sets.Holder]:
         if SOFTWARE not in record.unreadable:
             value = record.variables.get(SOFTWARE)
             yield software_sets.Holder(record.name, value, "compute" in record.roles)
+
+
+def _check_filesystems(
+    records: list[directory.Record],
+    entries: list[dict[str, Any]],
+    groups: dict[str, list[str]],
+    findings: Findings,
+) -> None:
+    """Shared file systems of everybody who may mount or serve them."""
+    domain = records[0].variables.get("cluster_domain", "") if records else ""
+    site = filesystem_lists.site_of(entries, str(domain), groups)
+    members: dict[str, set[str]] = {}
+    for group, names in groups.items():
+        for name in names:
+            members.setdefault(name, set()).add(group)
+    holders = [
+        filesystem_lists.Holder(
+            record.name, record.variables.get(FILESYSTEMS), members.get(record.name, set())
+        )
+        for record in records
+        if FILESYSTEMS not in record.unreadable
+    ]
+    filesystem_lists.check_lists(holders, site, findings)
 
 
 def _switches(

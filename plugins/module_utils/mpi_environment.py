@@ -88,6 +88,8 @@ class Settings:
     """Of CUDA_TRANSPORTS those that this host's UCX has; none on a host without GPUs."""
     reachability_mode: bool = False
     """Whether this host's UCX knows REACHABILITY."""
+    directories: Mapping[str, str] = field(default_factory=dict)
+    """Where this host has the shared file systems, by variable: `CLUSTER_CHECKPOINT_DIR`."""
     oversubscribe: bool = False
     tree_spawn: bool = False
     concurrent_launches: int = 128
@@ -165,6 +167,7 @@ def environment(settings: Settings) -> dict[str, str]:
     ):
         if directory:
             values[key] = directory
+    values.update(settings.directories)
     return {**values, **settings.extra_environment}
 
 

@@ -15,6 +15,8 @@ description:
     line per finding. An inventory written by hand is checked like a compiled one.
   - Fails likewise on a QoS contract (the variable C(roce_qos)) that cannot be kept, that the rails'
     MTU does not allow, or that hosts, leaves and spines do not share.
+  - Fails likewise on shared file systems (the variable C(cluster_filesystems)) that cannot be
+    mounted or served, and on hosts that would mount something else than the others.
 notes:
   - Runs on the controller and opens no connection. Use C(run_once).
   - Also fails when the inventory is empty because a cluster model was refused and

@@ -62,6 +62,19 @@ options:
     description: Account whose session proves how much memory may be locked; V(nobody) until it is.
     type: str
     default: nobody
+  filesystems:
+    description:
+      - Shared file systems, as in C(cluster_filesystems).
+      - On hosts that mount them, the environment says where checkpoints
+        (C(CLUSTER_CHECKPOINT_DIR)) and datasets (C(CLUSTER_DATASETS_DIR)) are.
+    type: list
+    elements: dict
+    default: []
+  groups:
+    description: Groups of this host, by which it mounts them.
+    type: list
+    elements: str
+    default: []
   oversubscribe:
     description: Whether ranks share cores. They then yield while waiting and are not bound.
     type: bool
@@ -202,6 +215,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.limits import (
     parse_proc,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import directories
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.reading import (
+    read_filesystems,
+)
 
 LAYER = "mpi"
 NCCL_FILE = Path("/etc/nccl.conf")
@@ -240,6 +257,9 @@ def wanted(params: dict) -> mpi_environment.Settings:
         slots=params["slots"],
         management_interface=management["interface"] or "",
         contract=qos.read_contract(params["qos"]),
+        directories=directories.environment(
+            read_filesystems(params["filesystems"]), params["groups"]
+        ),
         oversubscribe=params["oversubscribe"],
         tree_spawn=params["tree_spawn"],
         concurrent_launches=params["concurrent_launches"],
@@ -392,6 +412,8 @@ def main() -> None:
             "gpus": {"type": "int", "default": 0},
             "qos": {"type": "dict", "default": {}},
             "user": {"type": "str", "default": "nobody"},
+            "filesystems": {"type": "list", "elements": "dict", "default": []},
+            "groups": {"type": "list", "elements": "str", "default": []},
             "oversubscribe": {"type": "bool", "default": False},
             "tree_spawn": {"type": "bool", "default": False},
             "concurrent_launches": {"type": "int", "default": 128},

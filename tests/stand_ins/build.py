@@ -14,7 +14,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from . import debs, node, rpms, table
+from . import debs, lustre, node, rpms, table
 from .keys import Key, home
 from .package import Package
 
@@ -32,7 +32,7 @@ KEPT = 3
 """So many earlier builds stay."""
 FAMILIES = ("ubuntu", "el")
 LAYOUTS = {"ubuntu": ("ubuntu2404", "ubuntu24.04"), "el": ("rhel9", "rhel9")}
-KEYS = ("cuda", "doca", "distribution")
+KEYS = ("cuda", "doca", "distribution", "lustre")
 DEFAULT_STREAMS = {"nvidia-driver": "open-dkms"}
 """As the vendor's repository has it: who enables no stream gets the newest driver."""
 
@@ -107,6 +107,8 @@ def _family(family: str, work: Path, keys: dict[str, Key]) -> None:
         for place, packages in repositories.items():
             name = place.partition("/")[0]
             layout = f"{cuda_layout if name == 'cuda' else doca_layout}/x86_64"
+            if name == "lustre":
+                layout = lustre.LAYOUT
             folder = base / "tree/srv/stand-ins"
             if name == "distribution":
                 if edition != "first":

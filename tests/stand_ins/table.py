@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from . import lustre
 from .package import File, Package
 from .versions import DOCAS, DRIVERS, FLOATING, KERNELS, NVCC, Doca, Driver
 
@@ -667,11 +668,11 @@ def repositories(family: str) -> dict[str, dict[str, list[Package]]]:
     """Edition to repository to packages. `first` is what there is in the beginning."""
     docas = {f"doca/{release.version}": doca(family, release) for release in DOCAS}
     first = f"doca/{DOCAS[0].version}"
+    common = {
+        "distribution": distribution(family),
+        lustre.PLACE: lustre.packages(family, KERNELS[family]),
+    }
     return {
-        "first": {
-            "cuda": cuda(family, "first"),
-            "distribution": distribution(family),
-            first: docas[first],
-        },
-        "all": {"cuda": cuda(family, "all"), "distribution": distribution(family), **docas},
+        "first": {"cuda": cuda(family, "first"), first: docas[first], **common},
+        "all": {"cuda": cuda(family, "all"), **docas, **common},
     }

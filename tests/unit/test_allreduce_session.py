@@ -10,12 +10,19 @@ from typing import Any, Optional
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.launch import Outcome
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.plan import Node, Plan
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.plan import (
+    Checkpoint,
+    Node,
+    Plan,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.session import (
     Request,
     Session,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Result
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
+    FileSystem,
+)
 
 NAMES = [f"node{number:02d}" for number in range(1, 9)]
 RAILS = ("rail0", "rail1")
@@ -247,3 +254,44 @@ def test_the_search_keeps_to_its_runs(cluster: Cluster, tmp_path: Path) -> None:
     assert result["culprit"]["runs"] <= 3
     none, _told = play(copy.copy(cluster), tmp_path, bisect_runs=0)
     assert none["culprit"] is None
+
+
+def test_storage_that_fails_stands_beside_the_verdict_of_the_allreduce(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fs = FileSystem("a", "nfs", "10.10.2.1:/a", "/mnt/a", "checkpoints")
+    monkeypatch.setattr(cluster, "start", with_storage(cluster))
+    hostfile = tmp_path / "hostfile"
+    hostfile.write_text("".join(f"{name} slots=2\n" for name in NAMES))
+    nodes = tuple(Node(name, 2, RAILS) for name in NAMES)
+    plan = Plan(nodes, "tcp", max_bytes=1 << 16, checkpoint=Checkpoint("c", 1 << 20, 5.0))
+    request = Request(plan, "mpi", hostfile, "run7", "abc", checkpoints=fs)
+    told: list[str] = []
+    session = Session(request, cluster.ssh, cluster.start, told.append, lambda: cluster.now)
+    result = session.run()
+    failed = [check["name"] for check in result["checks"] if check["status"] == "failed"]
+    assert failed == ["checkpoint_write"]
+    assert "node03: no answer in time" in result["message"]
+    assert by_name(result)["finished"]["status"] == "ok"
+    assert result["culprit"] is None  # no search: the allreduce is well
+    assert result["figures"]["checkpoint"]["write"]["bytes"] == 7 << 20
+
+
+def with_storage(cluster: Cluster) -> Callable[..., Outcome]:
+    """The cluster's answer, and after it what the ranks did on storage; node03 hung."""
+    real = cluster.start
+
+    def start(*given: Any) -> Outcome:
+        outcome = real(*given)
+        took = {"bytes": 1 << 20, "seconds": 0.5, "began": 1.0, "ended": 1.5}
+        well = {"answered": True, "step": "", "end": True}
+        for name in NAMES:
+            wrote = {**well, "renamed": True, "wrote": took}
+            if name == "node03":
+                wrote = {"answered": False, "step": "fsync of node03.checkpoint"}
+            one = {"kind": "checkpoint", "name": name, "directory": "/mnt/a", "container": False}
+            read = {**well, "read_right": True, "read": took} if name != "node03" else {}
+            outcome.records.append({**one, "wrote": wrote, "read": read})
+        return outcome
+
+    return start

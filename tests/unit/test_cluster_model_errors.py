@@ -62,7 +62,7 @@ CASES = (
         "luncher:",
         [
             "line 1: launcher: is missing. Add it: a section with name, management.",
-            "line 9: luncher: unknown key. Did you mean 'launcher'? Known here: plugin, name, domain, mpi, management, nodes, gpus, rails, addresses, leaves, spines, asics, roce_qos, software, launcher, storage, vars.",
+            "line 9: luncher: unknown key. Did you mean 'launcher'? Known here: plugin, name, domain, mpi, management, nodes, gpus, rails, addresses, leaves, spines, asics, roce_qos, software, launcher, storage, filesystems, vars.",
         ],
     ),
     Case(
@@ -70,7 +70,7 @@ CASES = (
         "name: small",
         "name: small\nqqq: 1",
         [
-            "line 3: qqq: unknown key. Known here: plugin, name, domain, mpi, management, nodes, gpus, rails, addresses, leaves, spines, asics, roce_qos, software, launcher, storage, vars.",
+            "line 3: qqq: unknown key. Known here: plugin, name, domain, mpi, management, nodes, gpus, rails, addresses, leaves, spines, asics, roce_qos, software, launcher, storage, filesystems, vars.",
         ],
     ),
     Case(

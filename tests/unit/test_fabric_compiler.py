@@ -129,12 +129,13 @@ def test_the_reference_cluster_is_lossless_on_every_port() -> None:
     assert len(switches) == 12
     assert {switch.system for switch in switches} == {"sonic"}
     for switch in switches:
-        assert len(switch.ports) == (4 + 16 if switch.role == "leaf" else 32)
+        cables = 32 if switch.role == "spine" else 4 + 16 + (switch.name == "leaf01")
+        assert len(switch.ports) == cables, "and one to storage01"
         for port in switch.ports:
             wanted = headroom(
                 switch.asic, port.speed_gbps, port.cable_metres, switch.fabric.mtu_frame
             )
-            assert wanted.xoff_bytes == (393216 if port.kind == "host" else 544768)
+            assert wanted.xoff_bytes == (393216 if port.kind in ("host", "storage") else 544768)
 
 
 def test_the_virtual_fabric_has_every_system_and_both_ends_of_each_link() -> None:

@@ -57,6 +57,18 @@ def test_launchers_storage_and_drained_nodes_run_no_ranks() -> None:
     assert [(node.name, node.slots, node.rails) for node in nodes] == [("node02", 4, ("rail0",))]
 
 
+def test_nodes_that_mount_no_checkpoints_are_said_to() -> None:
+    fs = {"name": "c", "type": "nfs", "source": "10.0.0.9:/c", "mount": "/mnt/c"}
+    fs = {**fs, "purpose": "checkpoints", "hosts": ["rack01"]}
+    nodes = [{"name": "node01", "slots": 1}, {"name": "node02", "slots": 1}]
+    arguments = {"filesystems": [fs], "nodes": nodes}
+    action._say_who_has_checkpoints(arguments, {"rack01": ["node02"], "compute": ["node01"]})
+    assert [node.checkpoints for node in module.nodes_of(nodes)] == [False, True]
+    broken = {"filesystems": [{"name": "c"}], "nodes": [{"name": "node01", "slots": 1}]}
+    action._say_who_has_checkpoints(broken, {})  # the module tells what is wrong with it
+    assert module.nodes_of(broken["nodes"])[0].checkpoints
+
+
 def test_only_rails_that_a_rank_is_given_are_expected_to_carry_something() -> None:
     entry = {
         "name": "node01",

@@ -316,3 +316,13 @@ def test_rail_bind_gives_a_rank_the_gid_index_of_its_rail() -> None:
 
 def test_rail_bind_changes_nothing_without_rails() -> None:
     assert bound(3, {"UCX_TLS": "tcp"}) == {"UCX_TLS": "tcp"}
+
+
+def test_the_directories_of_shared_storage_reach_the_shell(tmp_path: Path) -> None:
+    directories = {"CLUSTER_CHECKPOINT_DIR": "/mnt/checkpoints"}
+    text = environment_text(environment(replace(NODE, directories=directories)))
+    (tmp_path / "mpi.env").write_text(files.with_header(text))
+    script = f"set -a; . {tmp_path}/mpi.env; printenv CLUSTER_CHECKPOINT_DIR"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "/mnt/checkpoints\n"
+    assert "CLUSTER_CHECKPOINT_DIR" not in environment(NODE)

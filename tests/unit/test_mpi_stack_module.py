@@ -46,6 +46,8 @@ def params(tmp_path: Path, **changes: Any) -> dict[str, Any]:
         "gpus": 1,
         "qos": {},
         "user": "nobody",
+        "filesystems": [],
+        "groups": ["compute"],
         "oversubscribe": False,
         "tree_spawn": False,
         "concurrent_launches": 128,
@@ -125,3 +127,33 @@ def test_check_mode_on_a_fresh_host_waits_for_devices_and_shows_the_rest(tmp_pat
     settings, rdma = settled(params(tmp_path))
     planned = {str(one.path) for one in module.plan(settings, rdma, given)}
     assert mpi_environment.ENVIRONMENT_FILE in planned
+
+
+def test_programs_find_checkpoints_and_datasets_where_they_are_mounted(tmp_path: Path) -> None:
+    def entry(name: str, purpose: str, hosts: list[str]) -> dict[str, Any]:
+        source, mount = f"10.10.2.1:/export/{name}", f"/mnt/{name}"
+        one = {"name": name, "type": "nfs", "source": source, "mount": mount}
+        return {**one, "purpose": purpose, "hosts": hosts}
+
+    filesystems = [
+        entry("checkpoints", "checkpoints", ["compute", "launcher"]),
+        entry("data", "datasets", ["compute"]),
+        entry("home", "home", ["compute"]),
+    ]
+    given = params(tmp_path, transport="tcp", filesystems=filesystems)
+    found = mpi_environment.environment(settled(given)[0])
+    assert found["CLUSTER_CHECKPOINT_DIR"] == "/mnt/checkpoints"
+    assert found["CLUSTER_DATASETS_DIR"] == "/mnt/data"
+    assert not [value for value in found.values() if value == "/mnt/home"]
+    elsewhere = settled({**given, "groups": ["launcher"]})[0]
+    found = mpi_environment.environment(elsewhere)
+    assert found["CLUSTER_CHECKPOINT_DIR"] == "/mnt/checkpoints"
+    assert "CLUSTER_DATASETS_DIR" not in found
+    own = {**given, "environment": {"CLUSTER_CHECKPOINT_DIR": "/mnt/other"}}
+    found = mpi_environment.environment(settled(own)[0])
+    assert found["CLUSTER_CHECKPOINT_DIR"] == "/mnt/other"  # the operator's word is the last
+
+
+def test_file_systems_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="cluster_filesystems"):
+        settled(params(tmp_path, transport="tcp", filesystems=[{"name": "a"}]))

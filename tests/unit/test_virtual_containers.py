@@ -78,7 +78,10 @@ def test_a_switch_has_its_folder() -> None:
     words = command(replace(NODE, folder="/state/switches/leaf1", digest="1"))
     assert following(words, "--volume") == ["/state/switches/leaf1:/etc/virtual-switch"]
     assert specification(words) != specification(command(replace(NODE, folder="/state/x")))
-    assert following(command(), "--volume") == []
+
+
+def test_what_a_node_serves_lies_on_a_volume_of_its_own() -> None:
+    assert following(command(), "--volume") == ["/srv"]
 
 
 def test_only_what_differs_is_made_anew() -> None:
@@ -229,6 +232,7 @@ def test_old_containers_go_before_new_ones_come() -> None:
     Podman("test", fake).apply(work, {"test.node01": command()})
     assert [words[1] for words in fake.calls] == ["rm", "run"]
     assert fake.calls[0][-1] == "test.node01"
+    assert "--volumes" in fake.calls[0]
 
 
 def test_what_a_killed_creation_left_is_replaced() -> None:
@@ -238,3 +242,12 @@ def test_what_a_killed_creation_left_is_replaced() -> None:
     Podman("test", fake).apply(work, {"test.node01": command()})
     verbs = [words[1] for words in fake.calls]
     assert verbs == ["run", "rm", "run"]
+    assert "--volumes" in fake.calls[1]
+
+
+def test_a_cluster_that_goes_takes_what_its_nodes_served_along() -> None:
+    fake = FakePodman(["running"])
+    podman = Podman("test", fake)
+    podman.containers = lambda: [Container("test.node01", False, "")]  # type: ignore[method-assign]
+    assert podman.remove_all() == ("test.node01",)
+    assert fake.calls[-1][:4] == ["podman", "rm", "--force", "--volumes"]

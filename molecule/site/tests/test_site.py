@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 LAYERS = [
-    *("names", "os", "rdma", "gpu", "rails", "fabric", "links"),
+    *("names", "os", "rdma", "gpu", "rails", "fabric", "links", "storage"),
     *("mpi", "hostfile", "ssh", "verbs", "smoke"),
 ]
 

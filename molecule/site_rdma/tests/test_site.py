@@ -9,17 +9,23 @@ RDMA = ["rxe0", "rxe1"]
 KERNEL = {
     "os": {"sysctl", "service_limit", "session_limit", "swap", "time_sync"},
     "rdma": {"rdma_module", "kernel_argument"},
+    "storage": {"storage_mount", "storage_options", "storage_write", "storage_neighbour"},
 }
 """Checks that a container has to leave to its host, by their layer."""
 LEFT = {
     "os": {"cpu_governor"},
     # What is a NIC's (the module mlx5_ib too), an IOMMU's or a GPU's: there is Soft-RoCE alone.
     "rdma": {"rdma_module", "rdma_device", "iommu_group", "acs_redirect"},
+    # What the inventory asks nothing of.
+    "storage": {
+        *("storage_space", "storage_files", "storage_write_rate", "storage_read_rate"),
+        *("storage_together_write", "storage_together_read"),
+    },
 }
 
 
 def test_nothing_of_the_kernel_is_left_to_somebody_else(nodes, converge):
-    run = nodes.play(converge, "--tags=os,rdma")
+    run = nodes.play(converge, "--tags=os,rdma,storage")
     assert run.total("changed") == 0
     for layer, kernel in KERNEL.items():
         for name in nodes.group("compute"):

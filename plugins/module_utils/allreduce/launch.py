@@ -78,9 +78,11 @@ def launch(
     *,
     stop: Optional[Callable[[], None]] = None,
     progress: Optional[Progress] = None,
+    further_s: float = 0.0,
 ) -> Outcome:
     """Run `argv` for at most `limit_s`; hand each record on as it comes.
 
+    Once the program has told its verdict it may take `further_s` more for what comes after.
     `stop` ends what runs outside this process's own children (the systemd unit).
     """
     begin = time.monotonic()
@@ -105,8 +107,9 @@ def launch(
         reader.start()
 
     outcome = Outcome(rc=-1, timed_out=False, seconds=0.0)
+    until = begin + limit_s
     while True:
-        left = begin + limit_s - time.monotonic()
+        left = until - time.monotonic()
         try:
             line = lines.get(timeout=max(0.01, left))
         except queue.Empty:
@@ -119,11 +122,13 @@ def launch(
             complaints.append(line)
             continue
         outcome.records.append(found)
+        if found["kind"] == "end":
+            until = max(until, time.monotonic() + further_s)
         if progress is not None:
             progress(found)
     if not outcome.timed_out:
         try:
-            process.wait(timeout=max(0.01, begin + limit_s - time.monotonic()))
+            process.wait(timeout=max(0.01, until - time.monotonic()))
         except subprocess.TimeoutExpired:
             outcome.timed_out = True
     if outcome.timed_out:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils import hostfile
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi_environment import (
@@ -41,6 +42,8 @@ class Node:
     """RDMA device and port with an interface behind it, as the node says."""
     software: bool = False
     """Whether its RDMA devices are made of software, and so their speed is nominal."""
+    checkpoints: bool = True
+    """Whether it is one of the hosts that have the file system for checkpoints."""
 
     @property
     def line_rate_gbytes_s(self) -> float:
@@ -50,6 +53,26 @@ class Node:
     @property
     def host(self) -> str:
         return self.address or self.name
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What one rank of each node writes to shared storage and reads from it, after the rest."""
+
+    cluster: str
+    """The directory there has its name."""
+    bytes: int
+    limit_s: float
+    """For writing, and again for reading."""
+    share: float = 0.05
+    """Of what is free, all nodes together take at most this much."""
+    plain_on: str = ""
+    """The node that serves it at the same path, where nothing is mounted; empty for none."""
+
+    @property
+    def further_s(self) -> float:
+        """What a run may take longer for it: a dead server uses up both limits."""
+        return 2 * self.limit_s + 10
 
 
 @dataclass(frozen=True)
@@ -69,6 +92,7 @@ class Plan:
     python: str = "/usr/bin/python3"
     parameters: tuple[tuple[str, str], ...] = ()
     rankfile: str = ""
+    checkpoint: Optional[Checkpoint] = None
 
     def __post_init__(self) -> None:
         if not self.nodes:
@@ -102,7 +126,13 @@ class Plan:
             iterations_large=1,
             warmup=0,
             rankfile="",
+            checkpoint=None,
         )
+
+    @property
+    def further_s(self) -> float:
+        """Beyond the limit of the run, once the allreduce has come to its end."""
+        return self.checkpoint.further_s if self.checkpoint is not None else 0.0
 
     def hostfile(self) -> str:
         return "".join(f"{node.host} slots={node.slots}\n" for node in self.nodes)
@@ -128,9 +158,19 @@ def specification(plan: Plan, time_limit_s: float) -> str:
             "large": plan.large_bytes,
             "warmup": plan.warmup,
             "time_limit_s": max(1, round(time_limit_s)),
+            **_checkpoint(plan),
         },
         separators=(",", ":"),
     )
+
+
+def _checkpoint(plan: Plan) -> dict[str, Any]:
+    wanted = plan.checkpoint
+    if wanted is None:
+        return {}
+    # The rank's own clock rings after that of who waits for it.
+    further = round(wanted.further_s) + 5
+    return {"checkpoint": {**asdict(wanted), "further_s": further}}
 
 
 def command(plan: Plan, hosts: str, run_id: str, time_limit_s: float) -> list[str]:

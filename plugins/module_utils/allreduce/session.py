@@ -14,6 +14,7 @@ from typing import Any, Optional, Protocol
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import (
     bisect,
+    checkpoint,
     figures,
     hosts,
     parse,
@@ -42,6 +43,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     failures,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Runner
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
+    FileSystem,
+)
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ class Request:
     bisect_limit_s: float = 30.0
     tolerances: traffic.Tolerances = field(default_factory=traffic.Tolerances)
     virtual: bool = False
+    checkpoints: Optional[FileSystem] = None
+    """The file system for checkpoints, if the cluster has one."""
 
 
 class Launcher(Protocol):
@@ -82,8 +88,9 @@ def mpirun(user: str, run: Runner) -> Launcher:
         # reported as one, and not as the rank whose clock happened to ring first.
         argv = login_shell(user, command(plan, str(hostfile), run_id, limit_s + GRACE_S))
         return launch(
-            bounded(argv, unit, limit_s + 2 * GRACE_S),
+            bounded(argv, unit, limit_s + plan.further_s + 2 * GRACE_S),
             limit_s,
+            further_s=plan.further_s,
             stop=lambda: _stop_unit(run, unit),
             progress=progress,
         )
@@ -137,6 +144,8 @@ class Session:
             if record["kind"] == "size":
                 done += 1
                 self.tell(f"allreduce: {done} of {total} sizes")
+            if record["kind"] == "end" and plan.checkpoint is not None:
+                self.tell("allreduce: done; each node writes and reads a checkpoint")
 
         self.tell(f"allreduce: starting {plan.ranks} ranks on {len(plan.nodes)} nodes")
         limit = max(5.0, self.left())
@@ -146,6 +155,9 @@ class Session:
         checks.append(self.finished(outcome, done, total))
         if outcome.complete:
             checks += verdict.judge(plan, outcome.records, request.tolerances)
+        checks += checkpoint.judge(
+            plan, outcome.records, request.checkpoints, ended=outcome.complete
+        )
         checks.append(verdict.no_orphans(swept))
         wrong = any(check.name == "exactness" for check in failures(checks))
         if (not outcome.complete or wrong) and len(plan.nodes) > 1 and request.bisect_runs > 0:
@@ -278,6 +290,7 @@ class Session:
             "rails": traffic.by_rail(plan, said),
             "sent_bytes_per_node": traffic.least_sent(plan, said),
             "least_bytes_per_node": records.least_bytes_per_node(plan, said),
+            "checkpoint": checkpoint.figures(plan, said, self.request.checkpoints),
         }
 
     def message(self, plan: Plan, failed: Sequence[Check]) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Optional
 
 from ..qos import Contract
 from ..software.software_set import SoftwareSet
+from ..storage.file_system import FileSystem
 from .address_plan import AddressPlan
 from .addresses import Network, text
 from .cluster import Cluster, Gpu, Host, Management, Node, PortGroup, Rail, Switch
@@ -27,6 +28,7 @@ def build(
     kinds: dict[str, list[SwitchKind]],
     contract: Contract,
     software: SoftwareSet,
+    filesystems: tuple[FileSystem, ...],
 ) -> Cluster:
     subnet: Network = model["management"]["subnet"]
     interface = model["management"]["interface"]
@@ -82,6 +84,7 @@ def build(
         else [],
         roce_qos=contract,
         software=software,
+        filesystems=filesystems,
         slots=model["nodes"]["slots"] or gpus["count"],
         gpus=common_gpus,
         nodes=nodes,

@@ -12,6 +12,7 @@ from typing import Any, Optional
 
 from ..qos import Contract
 from ..software.software_set import SoftwareSet
+from ..storage.file_system import FileSystem
 
 
 @dataclass
@@ -110,6 +111,7 @@ class Cluster:
     """Networks that hold every rail, where a rail's own does not: links of two addresses."""
     roce_qos: Contract
     software: SoftwareSet
+    filesystems: tuple[FileSystem, ...]
     slots: int
     """Of a node that says nothing else."""
     gpus: list[Gpu]

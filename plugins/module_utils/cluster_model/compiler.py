@@ -9,6 +9,7 @@ from . import rules
 from .build import build
 from .cluster import Cluster
 from .errors import ModelError
+from .filesystems import read_filesystems
 from .layout import lay_out, plan_addresses
 from .nodes import specify
 from .schema import MODEL
@@ -35,8 +36,9 @@ def compile_model(source: Source) -> Cluster:
     check_storage(model, specs, topology, switches["leaves"], kinds["leaves"], findings)
     contract = rules.read_roce_qos(model, findings)
     software = rules.read_software(model, findings)
+    filesystems = read_filesystems(model, specs, topology, plan, findings)
     if findings or specs is None or topology is None or plan is None:
         raise ModelError(source.name, findings.found)
-    if contract is None or software is None:
+    if contract is None or software is None or filesystems is None:
         raise ModelError(source.name, findings.found)
-    return build(model, specs, topology, plan, switches, kinds, contract, software)
+    return build(model, specs, topology, plan, switches, kinds, contract, software, filesystems)

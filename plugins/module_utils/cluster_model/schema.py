@@ -20,6 +20,8 @@ from ..schema.kinds import (
 )
 from ..software.keys import KEY as SOFTWARE_KEY
 from ..software.keys import SOFTWARE
+from ..storage.keys import FILE_SYSTEMS
+from ..storage.keys import KEY as FILESYSTEMS_KEY
 from .kinds import (
     CLUSTER_NAME,
     DOMAIN,
@@ -349,6 +351,7 @@ MODEL = Section(
         ),
         Key("launcher", LAUNCHER, "The host that starts jobs.", required=True),
         Key("storage", ListOf(STORAGE), "Storage hosts.", default=[]),
+        Key(FILESYSTEMS_KEY, FILE_SYSTEMS, "Shared file systems.", default=[]),
         Key(
             "vars",
             Table(Variables(), "group"),

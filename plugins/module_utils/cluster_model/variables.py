@@ -41,6 +41,7 @@ def inventory_of(cluster: Cluster) -> Inventory:
             "cluster_asics": cluster.asics,
             "roce_qos": cluster.roce_qos.as_variable(),
             "cluster_software": cluster.software.as_variable(),
+            "cluster_filesystems": [entry.as_variable() for entry in cluster.filesystems],
         },
         "compute": {
             "cluster_role": "compute",

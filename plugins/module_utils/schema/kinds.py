@@ -75,6 +75,26 @@ class Integer(Kind):
 
 
 @dataclass(frozen=True)
+class Number(Kind):
+    """A number that may have a fraction, from 0 on."""
+
+    high: float
+    unit: str = ""
+
+    def convert(self, value: Any) -> float:
+        remedy = f"Write one from 0 to {self.high:g}"
+        remedy += f" ({self.unit})" if self.unit else ""
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise Wrong(f"{shown(value)} is not a number", remedy)
+        if not 0 <= value <= self.high:  # what is not a number at all is not in it either
+            raise Wrong(f"{value} is out of range", remedy)
+        return float(value)
+
+    def describe(self) -> str:
+        return f"number 0..{self.high:g}" + (f", {self.unit}" if self.unit else "")
+
+
+@dataclass(frozen=True)
 class Boolean(Kind):
     def convert(self, value: Any) -> bool:
         if not isinstance(value, bool):

@@ -19,7 +19,9 @@ for unit in run-rpc_pipefs.mount e2scrub_reap.service e2scrub_all.timer getty.ta
     systemd-timesyncd.service apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer \
     fstrim.timer man-db.timer dnf-makecache.timer sys-kernel-debug.mount \
     systemd-ask-password-console.path systemd-ask-password-wall.path \
-    sys-kernel-tracing.mount dev-hugepages.mount rdma-ndd.service iwpmd.service; do
+    sys-kernel-tracing.mount dev-hugepages.mount rdma-ndd.service iwpmd.service \
+    var-lib-nfs-rpc_pipefs.mount proc-fs-nfsd.mount nfs-blkmap.service nfs-idmapd.service \
+    auth-rpcgss-module.service; do
     ln -sf /dev/null "/etc/systemd/system/$unit"
 done
 systemctl set-default multi-user.target

@@ -1,0 +1,133 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Shared storage in containers of both families: all of it up to the mount itself."""
+
+from __future__ import annotations
+
+import pytest
+
+POINT = "/mnt/checkpoints"
+SERVER = "node01"
+MOUNT, AUTOMOUNT = "mnt-checkpoints.mount", "mnt-checkpoints.automount"
+EL = ("node03", "node04")
+
+
+def serves(host) -> bool:
+    return host.backend.get_hostname() == SERVER
+
+
+def test_units_are_ours_and_one_of_them_starts_at_boot(node):
+    """Of clients the automount point, which needs no server; of the server its bind mount."""
+    file = node.file(f"/etc/systemd/system/{MOUNT}")
+    assert (file.user, file.group, file.mode) == ("root", "root", 0o644)
+    assert file.content_string.splitlines()[0].startswith("# Managed by Ansible")
+    assert node.file(f"/etc/systemd/system/{AUTOMOUNT}").exists != serves(node)
+    assert node.service(MOUNT if serves(node) else AUTOMOUNT).is_enabled
+    if not serves(node):
+        assert node.check_output(f"systemctl is-enabled {MOUNT} || true") != "enabled"
+
+
+def test_systemd_takes_the_units_as_they_are_written(node, nodes):
+    address = nodes.of(SERVER)["ansible_host"]
+    shown = node.check_output(f"systemctl show -p What -p Where -p Type {MOUNT}").splitlines()
+    what = "/srv/checkpoints" if serves(node) else f"{address}:/srv/checkpoints"
+    assert f"Where={POINT}" in shown and f"What={what}" in shown
+
+
+def test_fstab_says_nothing_of_it(node):
+    assert POINT not in node.check_output("cat /etc/fstab 2>/dev/null || true")
+
+
+def test_nothing_is_mounted_in_a_container(node):
+    assert POINT not in node.check_output("cat /proc/self/mountinfo")
+
+
+def test_packages_of_clients(node):
+    if not serves(node):
+        name = "nfs-utils" if node.backend.get_hostname() in EL else "nfs-common"
+        assert node.package(name).is_installed
+
+
+def test_the_server_has_its_directory_for_the_mpi_user_alone(nodes):
+    directory = nodes.on(SERVER).file("/srv/checkpoints")
+    assert directory.is_directory and (directory.uid, directory.mode) == (2000, 0o770)
+
+
+@pytest.fixture(scope="module")
+def reader(nodes):
+    """A client of NFS that needs no kernel: `reader(PROGRAM, FILE, UID)` as root, by a low port."""
+    host = nodes.on("node02")
+    host.check_output("apt-get -q -y install libnfs-utils")
+    top = f"nfs://{nodes.of(SERVER)['ansible_host']}/srv/checkpoints"
+
+    def ask(program, name="", uid=2000):
+        return host.run(f"timeout 60 {program} '{top}/{name}?version=4&uid={uid}&gid={uid}'")
+
+    yield ask
+    host.check_output("apt-get -q -y purge libnfs-utils")
+
+
+@pytest.fixture(scope="module")
+def greeting(nodes):
+    host = nodes.on(SERVER)
+    host.check_output("echo greeting > /srv/checkpoints/hello && chown 2000 /srv/checkpoints/hello")
+    yield
+    host.check_output("rm /srv/checkpoints/hello")
+
+
+def test_a_node_reads_what_is_served_as_the_mpi_user_alone(reader, greeting):
+    assert " hello" in reader("nfs-ls").stdout
+    assert reader("nfs-cat", "hello").stdout == "greeting\n"
+    for other in (0, 1000):  # root of a node is nobody
+        refused = reader("nfs-cat", "hello", uid=other)
+        assert refused.rc != 0 and "NFS4ERR_ACCESS" in refused.stderr
+
+
+@pytest.fixture
+def stranger(nodes):
+    """node02 speaks to the server from an address of its network that is no node's."""
+    host, server = nodes.on("node02"), nodes.of(SERVER)["ansible_host"]
+    address = f"{server.rpartition('.')[0]}.200"
+    host.check_output(f"ip address add {address}/24 dev mgmt0")
+    host.check_output(f"ip route add {server}/32 dev mgmt0 src {address}")
+    yield address
+    host.check_output(f"ip route delete {server}/32")
+    host.check_output(f"ip address delete {address}/24 dev mgmt0")
+
+
+def test_nobody_else_is_served_beside_the_nodes(reader, greeting, stranger):
+    refused = reader("nfs-ls")
+    assert refused.rc != 0 and "NFS4ERR_NOENT" in refused.stderr  # not even that it is there
+
+
+def test_mounts_are_reported_as_not_applicable_with_the_reason(nodes, converge):
+    report = nodes.play(converge).report
+    for host in report["layers"]["storage"]["hosts"].values():
+        checks = {check["name"]: check for check in host["checks"] if check["subject"] == POINT}
+        for name in ("storage_mount", "storage_options"):
+            assert checks[name]["status"] == "not_applicable"
+            assert "container (podman)" in checks[name]["reason"]
+
+
+@pytest.fixture
+def entry(nodes):
+    host = nodes.on("node02")
+    host.check_output(f"echo 'nas:/x {POINT} nfs defaults 0 0' >> /etc/fstab")
+    yield host
+    host.check_output("sed -i '\\,^nas:/x,d' /etc/fstab")
+
+
+def test_an_entry_of_fstab_is_refused_with_its_line(nodes, converge, entry):
+    run = nodes.play(converge, "--limit=node02", expect=2)
+    assert f"nas:/x {POINT} nfs defaults 0 0" in run.output and "Remove the line" in run.output
+    assert run.total("changed") == 0
+
+
+def test_what_is_taken_away_leaves_nothing_and_comes_back(nodes, converge):
+    """On one host alone; its neighbours keep theirs."""
+    gone = [f'--extra-vars={{"cluster_filesystems": [], "shared_storage_absent": ["{POINT}"]}}']
+    run = nodes.play("playbooks/storage.yml", "--limit=node03", *gone)
+    assert run.hosts_with("changed") == {"node03"}
+    left = nodes.on("node03").check_output("find /etc/systemd/system -name '*checkpoints*'")
+    assert left == ""
+    again = nodes.play(converge, "--limit=node03")
+    assert again.hosts_with("changed") == {"node03"}

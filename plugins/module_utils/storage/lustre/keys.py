@@ -1,0 +1,229 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Every key of `shared_storage_lustre`. Validation, messages and docs/lustre.md come from here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.kinds import (
+    Boolean,
+    Integer,
+    Key,
+    ListOf,
+    OneOf,
+    OneOrList,
+    OrNull,
+    Section,
+    Table,
+    Text,
+    Wrong,
+)
+
+from .settings import METHODS, PRESENT, RAILS
+
+VARIABLE = "shared_storage_lustre"
+
+_NET = Text(r"\S+", "a network of LNet", "o2ib0", 20)
+_NID = Text(r"\S+", "a NID", "10.0.0.1@o2ib0", 280)
+_INTERFACE = Text(r"[^\s/:\"'{}]+", "the name of an interface", "rail0", 15)
+
+
+def _number(name: str, high: int, says: str) -> Key:
+    return Key(name, Integer(0, high), f"{says} 0: the driver's own.", default=0)
+
+
+NETWORK = Section(
+    f"{VARIABLE}.networks",
+    "A network of LNet that this host is in.",
+    (
+        Key("net", _NET, "`o2ib0` (RDMA) or `tcp0`, with any number.", True),
+        Key(
+            "interfaces",
+            OneOrList(OneOf((RAILS,)), _INTERFACE),
+            "`rails`: all rails of the host, or a list of names. Several are multi-rail.",
+            default=RAILS,
+        ),
+        _number("peer_timeout", 3600, "Seconds after which a silent peer counts as dead."),
+        _number("peer_credits", 32768, "Messages to one peer at a time; servers need the same."),
+        _number("peer_buffer_credits", 32768, "Of those, how many may wait in a router."),
+        _number("credits", 65536, "Messages of one interface at a time."),
+        _number("conns_per_peer", 127, "Connections to each interface of a peer."),
+    ),
+    {
+        "nid": "Leave it out: LNet makes it of the interface's address",
+        "interface": "Write interfaces: [NAME]",
+        "tunables": "Write its keys one level up",
+    },
+)
+
+ROUTE = Section(
+    f"{VARIABLE}.routes",
+    "A router of LNet.",
+    (
+        Key("net", _NET, "The network that lies behind it.", True),
+        Key("gateway", _NID, "Its NID in a network of this host.", True),
+    ),
+)
+
+PEER = Section(
+    f"{VARIABLE}.peers",
+    "A server that does not tell its interfaces by itself.",
+    (Key("nids", ListOf(_NID, "NIDs"), "All its NIDs, the first one its primary.", True),),
+)
+
+
+class _Url(Text):
+    def wrong(self, value: Any) -> Wrong:
+        if isinstance(value, str) and "@" in value:
+            # Not shown: what stands before the sign is a password.
+            return Wrong("a user or password is in it", f"Write {self.wanted}")
+        return super().wrong(value)
+
+
+REPOSITORY = Section(
+    f"{VARIABLE}.packages.repository",
+    "Where the client's packages come from.",
+    (
+        Key(
+            "url",
+            _Url(
+                r"(https?://[^\s{}'\"@]|file:///)"
+                r"([^\s{}'\"@]|\{(version|distribution|architecture)\})*",
+                "a URL (https://, http:// or file:///) without user or password, in which "
+                "{version}, {distribution} and {architecture} are filled in",
+                "file:///srv/lustre/{version}/{distribution}/client",
+                500,
+            ),
+            "Its base. `{distribution}` is `ubuntu2404` or `el9.6`, as in the folders of "
+            "downloads.whamcloud.com.",
+            True,
+        ),
+        Key(
+            "key",
+            Text(r"[^\s{}'\"]+", "a file of the controller", "keys/lustre.asc", 500),
+            "File with the public key that signs it, relative to the inventory.",
+            True,
+        ),
+        Key(
+            "key_sha256",
+            Text(
+                r"[0-9a-f]{64}",
+                "a SHA-256 checksum (64 digits 0 to 9, a to f)",
+                "what sha256sum FILE prints",
+                64,
+            ),
+            "Checksum of that file.",
+            True,
+        ),
+        Key(
+            "signed_metadata",
+            Boolean(),
+            "Whether dnf checks the signature of the metadata too; of packages it always does.",
+            default=True,
+        ),
+    ),
+    dict.fromkeys(
+        ("trusted", "gpgcheck", "verify", "validate_certs"),
+        "Leave it out: signatures are always verified. Sign a mirror with a key of your own",
+    ),
+)
+
+PACKAGES = Section(
+    f"{VARIABLE}.packages",
+    "The client's packages.",
+    (
+        Key(
+            "method",
+            OneOf(METHODS),
+            "`dkms`: modules are built on the node. `prebuilt`: modules of the node's kernel come "
+            "in packages. `present`: the site installs the client, and it is only looked for.",
+            default=PRESENT,
+        ),
+        Key(
+            "version",
+            Text(r"2\.\d+\.\d+", "a release of Lustre", '"2.15.7" (in quotes)', 20, empty=True),
+            "Release of Lustre; needed unless the method is `present`.",
+            default="",
+        ),
+        Key("repository", OrNull(REPOSITORY), "Needed unless the method is `present`."),
+        Key(
+            "names",
+            ListOf(
+                Text(r"[a-z0-9][A-Za-z0-9.+_-]*", "the name of a package", "lustre-client", 120),
+                "names of packages",
+            ),
+            "Names of the packages where the repository has others than "
+            "[these](lustre.md#packages).",
+            default=[],
+        ),
+    ),
+    {"source": "Write repository: {url: ..., key: ..., key_sha256: ...}"},
+)
+
+STRIPES = Section(
+    f"{VARIABLE}.stripes",
+    "Where new files of one directory are spread.",
+    (
+        Key(
+            "directory",
+            Text(r"/[^\s\"'\\]*", "a directory", "/lustre/checkpoints", 500),
+            "On a Lustre file system of `filesystems`.",
+            True,
+        ),
+        Key("count", Integer(-1, 2000), "Targets per file; -1 all, 0 as it is.", default=0),
+        Key("size_mib", Integer(0, 4095, "MiB"), "Of one stripe; 0 as it is.", default=0),
+        Key(
+            "pool",
+            Text(r"[A-Za-z0-9_.-]+", "a pool of targets", "flash", 15, empty=True),
+            "Pool of targets; empty: as it is.",
+            default="",
+        ),
+    ),
+)
+
+SETTINGS = Section(
+    VARIABLE,
+    "How nodes are clients of Lustre.",
+    (
+        Key(
+            "networks",
+            OrNull(ListOf(NETWORK, "networks")),
+            "Networks of LNet.",
+            default_text="the one network that the sources name, over all rails",
+        ),
+        Key("discovery", Boolean(), "Dynamic discovery of peers.", default=True),
+        Key("peers", ListOf(PEER, "peers"), "Servers without discovery.", default=[]),
+        Key("routes", ListOf(ROUTE, "routes"), "Routers of LNet.", default=[]),
+        Key("packages", PACKAGES, "The client's packages.", default=PACKAGES.defaults()),
+        Key(
+            "modprobe",
+            Table(
+                Table(
+                    Text(r"[^\s\"'\\#]+", "a value without blanks", "'50' (in quotes)", 200),
+                    "options",
+                ),
+                "kernel modules",
+            ),
+            "Options of kernel modules, `{lnet: {lnet_transaction_timeout: '50'}}`.",
+            default={},
+        ),
+        Key("stripes", ListOf(STRIPES, "directories"), "Further stripe defaults.", default=[]),
+        Key(
+            "time_limit_s",
+            Integer(5, 300, "seconds"),
+            "Of each look at a file system or a server that may not answer.",
+            default=30,
+        ),
+        Key(
+            "full_percent",
+            Integer(0, 100),
+            "A target that is used so far is a finding; 0: not judged.",
+            default=95,
+        ),
+    ),
+    {
+        "lnet": "Write networks: [{net: o2ib0, interfaces: rails}]",
+        "options": "Options of a mount are those of each of filesystems",
+        "filesystems": "File systems stand in cluster.yml",
+    },
+)

@@ -1,0 +1,140 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Options of Lustre mounts: what is mounted with, and what the kernel tells of it.
+
+The module is the MountKind of Lustre. Names and what the kernel tells of each are those of
+mount.lustre(8) and of the clients of Lustre 2.15 to 2.17.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional
+
+from .. import mount_flags
+from ..file_system import FileSystem
+from ..mount_kind import Difference
+from ..mounted import Mount
+from . import source as sources
+from .nid import NidError
+
+TYPE = "lustre"
+TYPES = ("lustre",)
+
+NOT_SET = "not set"
+
+
+@dataclass(frozen=True)
+class Option:
+    """`group`: of the options with the same one only one can hold. `told`: whether the kernel
+    tells it; the others cannot be read back."""
+
+    name: str
+    group: str
+    told: bool = True
+
+
+def _pair(name: str) -> tuple[Option, Option]:
+    return Option(name, name), Option(f"no{name}", name)
+
+
+OPTIONS = {
+    option.name: option
+    for option in (
+        Option("flock", "flock"),
+        Option("localflock", "flock"),
+        Option("noflock", "flock"),
+        *_pair("user_xattr"),
+        *_pair("lazystatfs"),
+        *_pair("checksum"),
+        *_pair("encrypt"),
+        *_pair("lruresize"),
+        *_pair("user_fid2path"),
+        *_pair("statfs_project"),
+        *_pair("verbose"),
+        Option("always_ping", "always_ping"),
+        Option("32bitapi", "32bitapi"),
+        *(Option(name, name, told=False) for name in ("network", "mgssec", "skpath", "exclude")),
+    )
+}
+"""Besides the options of every mount (mount_flags)."""
+
+DEFAULTS = ("noatime", "nosuid", "nodev", "user_xattr", "lazystatfs")
+"""Unless the file system says otherwise: no write for a read, no devices and no set-user-ID
+programs from a server, attributes for checkpoint and data set tools, and a df that does not wait
+for a dead target."""
+
+_GROUPS = {
+    **{name: name for name in mount_flags.OPPOSITE},
+    **{yes: no for no, yes in mount_flags.OPPOSITE.items()},
+    **dict.fromkeys(mount_flags.ACCESS_TIMES, "access times"),
+    **dict.fromkeys(mount_flags.WRITING, "writing"),
+}
+
+
+def source(fs: FileSystem) -> str:
+    """In the kernel's spelling, so that a unit and the kernel's table can be compared by eye."""
+    return str(sources.read_source(fs.source))
+
+
+def same_source(wanted: str, found: str) -> bool:
+    return sources.same_source(wanted, found)
+
+
+def options(fs: FileSystem, timeout_s: int = 0) -> tuple[str, ...]:
+    """Defaults that the file system does not contradict, then its own, in its order.
+
+    `timeout_s` has no option here: the client of Lustre waits as its servers tell it to.
+    """
+    own = tuple(dict.fromkeys(fs.options))
+    spoken = {group_of(word) for word in own}
+    words = (*DEFAULTS, "flock" if fs.lustre.flock else "noflock")
+    return (*(word for word in words if group_of(word) not in spoken), *own)
+
+
+def differences(fs: FileSystem, running: Mount) -> tuple[Difference, ...]:
+    found = (_difference(word, running) for word in options(fs))
+    return tuple(each for each in found if each is not None)
+
+
+def group_of(word: str) -> str:
+    name = mount_flags.name_of(word)
+    return _GROUPS.get(name) or (OPTIONS[name].group if name in OPTIONS else name)
+
+
+def wrong_options(fs: FileSystem, discovery: bool) -> list[tuple[str, str]]:
+    """Problem and way out of what does not go with LNet as it is set up.
+
+    What no Lustre mount can have is refused where the model is read (option_rules).
+    """
+    if not discovery or not any(word.startswith("network=") for word in fs.options):
+        return []
+    return [
+        (
+            "option 'network' with discovery of peers: a server that was discovered is spoken to "
+            "over any network (mount.lustre(8))",
+            "Leave it out, or set discovery: false in shared_storage_lustre",
+        )
+    ]
+
+
+def wrong_source(fs: FileSystem) -> Optional[tuple[str, str]]:
+    """Problem and way out, or None."""
+    try:
+        sources.read_source(fs.source)
+    except NidError as error:
+        return error.problem, error.remedy
+    return None
+
+
+def _difference(word: str, running: Mount) -> Optional[Difference]:
+    option = OPTIONS.get(mount_flags.name_of(word))
+    if option is None:
+        return mount_flags.difference(word, running)
+    if not option.told:
+        return None
+    told = [each for each in running.options if group_of(each) == option.group]
+    if word in told:
+        return None
+    # Of a switched-off option that has no opposite in this client's table, it tells nothing.
+    off = word == f"no{option.group}" and not told
+    return None if off else Difference(option.group, word, ",".join(told) or NOT_SET)

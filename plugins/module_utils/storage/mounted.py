@@ -1,0 +1,138 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What is mounted, by the kernel's own table alone.
+
+Nothing here touches a mount point: to ask a file system whose server is dead is to wait for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+MOUNTINFO = "proc/self/mountinfo"
+AUTOFS = "autofs"
+SYSTEMD = "systemd-1"
+"""The source of an automount point that systemd made; other automounters name their map."""
+DELETED = "//deleted"
+"""What the kernel adds to the root of a bind mount whose directory was removed."""
+_OCTAL = re.compile(rb"\\([0-7]{3})")
+_ESCAPED = b" \t\n\\#"
+
+
+@dataclass(frozen=True)
+class Mount:
+    """One line of mountinfo."""
+
+    identity: int
+    parent: int
+    device: str
+    """`major:minor`."""
+    root: str
+    """Directory of the file system that is mounted: `/`, or another for a bind mount."""
+    point: str
+    flags: tuple[str, ...]
+    """Options of this mount alone: `rw`, `nosuid`, `relatime`."""
+    kind: str
+    """Type of the file system, such as `nfs4`."""
+    source: str
+    options: tuple[str, ...]
+    """Options of the file system, as it tells them."""
+    tags: tuple[str, ...] = ()
+    """`shared:7`, `master:7`: with whom mounts and unmounts are shared; none where private."""
+
+
+def read(root: Path = Path("/")) -> tuple[Mount, ...]:
+    """OSError where the table cannot be read."""
+    return parse((root / MOUNTINFO).read_text(encoding="utf-8", errors="surrogateescape"))
+
+
+def parse(text: str) -> tuple[Mount, ...]:
+    """Lines that are none are left out: a newer kernel may add some."""
+    found = (_line(line) for line in text.split("\n"))
+    return tuple(mount for mount in found if mount is not None)
+
+
+def _line(line: str) -> Optional[Mount]:
+    before, dash, after = line.partition(" - ")
+    first, last = before.split(" "), after.split(" ")
+    if not dash or len(first) < 6 or len(last) < 3:
+        return None
+    try:
+        identity, parent = int(first[0]), int(first[1])
+    except ValueError:
+        return None
+    return Mount(
+        identity,
+        parent,
+        first[2],
+        unescape(first[3]),
+        unescape(first[4]),
+        tuple(first[5].split(",")),
+        unescape(last[0]),
+        unescape(last[1]),
+        tuple(unescape(last[2]).split(",")),
+        tuple(first[6:]),
+    )
+
+
+def unescape(text: str) -> str:
+    """A field as it is: the kernel writes blanks, newlines, `\\` and `#` as three octal digits."""
+    raw = text.encode("utf-8", "surrogateescape")
+    plain = _OCTAL.sub(lambda found: bytes([int(found.group(1), 8) & 0xFF]), raw)
+    return plain.decode("utf-8", "surrogateescape")
+
+
+def escape(text: str) -> str:
+    """As the kernel, and fstab, write it."""
+    raw = text.encode("utf-8", "surrogateescape")
+    words = (b"\\%03o" % byte if byte in _ESCAPED else bytes([byte]) for byte in raw)
+    return b"".join(words).decode("utf-8", "surrogateescape")
+
+
+def on(mounts: Iterable[Mount], point: str) -> Optional[Mount]:
+    """What is seen at a mount point: the uppermost of what is mounted on it, traps left out."""
+    return _uppermost([each for each in mounts if each.point == point and each.kind != AUTOFS])
+
+
+def trap(mounts: Iterable[Mount], point: str) -> Optional[Mount]:
+    """The automount point there, whether or not something is mounted over it."""
+    return _uppermost([each for each in mounts if each.point == point and each.kind == AUTOFS])
+
+
+def _uppermost(stack: Sequence[Mount]) -> Optional[Mount]:
+    """Each lies on its parent. What is no parent here is on top."""
+    parents = {each.parent for each in stack}
+    tops = [each for each in stack if each.identity not in parents]
+    return tops[-1] if tops else None
+
+
+def holding(mounts: Iterable[Mount], path: str) -> Optional[Mount]:
+    """The mount on which a path lies; itself, where it is a mount point."""
+    found = [each for each in mounts if within(path, each.point) and each.kind != AUTOFS]
+    if not found:
+        return None
+    longest = max(len(each.point) for each in found)
+    return _uppermost([each for each in found if len(each.point) == longest])
+
+
+def below(mounts: Iterable[Mount], point: str) -> list[Mount]:
+    """What is mounted further down."""
+    return [each for each in mounts if each.point != point and within(each.point, point)]
+
+
+def within(path: str, directory: str) -> bool:
+    """Whether a path is the directory or lies in it, by name alone."""
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
+def place(mounts: Iterable[Mount], directory: str) -> Optional[tuple[str, str]]:
+    """A directory as device and directory on it: what a bind mount of it shows."""
+    mount = holding(mounts, directory)
+    if mount is None:
+        return None
+    inside = directory[len(mount.point.rstrip("/")) :]
+    whole = (mount.root.rstrip("/") + inside).rstrip("/") or "/"
+    return mount.device, whole

@@ -1,0 +1,206 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""From the options of the module to the parts, in the order in which they are done."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Optional
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Runner, run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
+    Node,
+    Part,
+    PlanError,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.system import manager_of
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.apt import node_runner
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import Manager
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import PackageSet
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
+    Distribution,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import nfs_options
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
+    LUSTRE,
+    NFS,
+    FileSystem,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import (
+    mount_options as lustre_options,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.packages import (
+    NotKnown,
+    client_packages,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.parts import (
+    AFTER,
+    LustreParts,
+    lustre_parts,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.reading import (
+    LustreError,
+    read_settings,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.settings import (
+    PRESENT,
+    LustreSettings,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.mount_kind import MountKind
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.mounts import Mounts
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.packages import (
+    EXT4,
+    GANESHA,
+    NFS_CLIENT,
+    NFS_SERVER,
+    XFS,
+    Packages,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.reading import (
+    StorageError,
+    read_filesystems,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server import (
+    parts as server,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.clients import (
+    Client,
+    ClientError,
+    read_clients,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.directory import (
+    User,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.served import Served
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.wanted_mounts import (
+    WantedMount,
+    wanted_mounts,
+)
+
+KINDS: Mapping[str, MountKind] = {NFS: nfs_options, LUSTRE: lustre_options}
+_MAKING = {"xfs": XFS, "ext4": EXT4}
+_RELEASE = "proc/sys/kernel/osrelease"
+
+
+@dataclass
+class Storage:
+    """What one host does: serve, be a client of Lustre, mount."""
+
+    parts: list[Part]
+    mounts: tuple[WantedMount, ...]
+    served: list[Served]
+    backend: str
+    simulated: list[str]
+
+
+def storage(
+    options: Mapping[str, Any], node: Node, distribution: Distribution, closing: ExitStack
+) -> Storage:
+    """Raises PlanError with every mistake in the options. `closing` ends what was opened."""
+    findings: list[str] = []
+    try:
+        filesystems = read_filesystems(options["filesystems"])
+    except StorageError as error:
+        raise PlanError(str(error)) from error
+    mounts = wanted_mounts(
+        filesystems,
+        options["host"],
+        options["groups"],
+        options["mount_timeout_s"],
+        KINDS,
+        AFTER,
+    )
+    mine = [each.fs for each in mounts]
+    backend = server.chosen(options["server_backend"], node.container)
+    served = server.served_by(options["host"], filesystems, _clients(options["clients"], findings))
+    settings = LustreSettings()
+    try:
+        settings = read_settings(options["lustre"], options["rails"], mine)
+    except LustreError as error:
+        findings.append(str(error))
+    if findings:
+        raise PlanError("\n".join(findings))
+
+    root = Path(options["lustre_root"])
+    lustre = _lustre(options, settings, mine, node, distribution, root, closing)
+    wait: Runner = partial(run, timeout_s=options["mount_wait_s"])
+    parts: list[Part] = [
+        Packages(distribution.family, frozenset(_purposes(mounts, served, backend)), node_runner()),
+        *server.server_parts(
+            served,
+            User(options["user"], options["uid"]),
+            backend=backend,
+            threads=options["server_threads"],
+            absent=options["absent"],
+            restart=options["server_restart"],
+        ),
+        *lustre.before,
+        Mounts(mounts, options["absent"], wait, options["mount_wait_s"]),
+        *lustre.after,
+    ]
+    return Storage(parts, mounts, served, backend, lustre.simulated)
+
+
+def _clients(
+    value: Mapping[str, Iterable[Mapping[str, Any]]], findings: list[str]
+) -> dict[str, Sequence[Client]]:
+    found: dict[str, Sequence[Client]] = {}
+    for name, entries in value.items():
+        try:
+            found[name] = read_clients(entries)
+        except ClientError as error:
+            findings.append(f"{name}: {error}")
+    return found
+
+
+def _purposes(
+    mounts: Iterable[WantedMount], served: Sequence[Served], backend: str
+) -> Iterable[str]:
+    if any(each.kind is nfs_options for each in mounts):
+        yield NFS_CLIENT
+    if served:
+        yield GANESHA if backend == server.GANESHA else NFS_SERVER
+    for each in served:
+        if each.system.serve is not None and each.system.serve.format:
+            yield _MAKING[each.system.serve.format]
+
+
+def _lustre(
+    options: Mapping[str, Any],
+    settings: LustreSettings,
+    mine: Sequence[FileSystem],
+    node: Node,
+    distribution: Distribution,
+    root: Path,
+    closing: ExitStack,
+) -> LustreParts:
+    if not any(fs.type == LUSTRE for fs in mine):
+        return LustreParts()
+    manager: Optional[Manager] = None
+    wanted: Optional[PackageSet] = None
+    if settings.packages.method != PRESENT:
+        try:
+            key = base64.b64decode(options["lustre_key"], validate=True)
+            release = (node.read(_RELEASE) or "").strip()
+            wanted = client_packages(settings, distribution, release, key, options["rdma_source"])
+        except binascii.Error as error:
+            raise PlanError(f"lustre_key: not in base64 ({error})") from error
+        except NotKnown as error:
+            raise PlanError(str(error)) from error
+        manager = closing.enter_context(manager_of(distribution, wanted, node.layer))
+    return lustre_parts(
+        settings,
+        mine,
+        options["rails"],
+        node,
+        look=partial(run, timeout_s=settings.time_limit_s),
+        manager=manager,
+        packages=wanted,
+        user=options["user"],
+        root=root,
+    )

@@ -1,0 +1,158 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What is on a block device, and whether that is nothing at all. Only looks.
+
+Each look finds something that the others do not: blkid knows signatures, the kernel knows who has
+the device, and bytes that are not zero are somebody's, whether or not anything knows them.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node, PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import mounted
+
+BLOCK = "sys/class/block"
+SWAPS = "proc/swaps"
+EDGE = 1 << 20
+"""Bytes at either end: where partition tables, RAID and file systems have their first marks."""
+FOUND, NOTHING, AMBIVALENT = 0, 2, 8
+"""Exit statuses of `blkid -p`."""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """A block device as it was seen."""
+
+    device: str
+    """As it was asked for."""
+    path: Path
+    """Where that leads."""
+    number: str
+    """`major:minor`."""
+    signatures: dict[str, str]
+    """What blkid tells: TYPE, LABEL, UUID, PTTYPE."""
+    in_use: tuple[str, ...]
+    """Who has it, one line each; not where it is mounted."""
+    mounts: tuple[str, ...]
+    """Where it is mounted."""
+    edges: tuple[str, ...]
+    """Ends of it that are not all zero."""
+    size: int
+
+    @property
+    def kind(self) -> str:
+        return self.signatures.get("TYPE", "")
+
+    @property
+    def label(self) -> str:
+        return self.signatures.get("LABEL", "")
+
+    @property
+    def uuid(self) -> str:
+        return self.signatures.get("UUID", "")
+
+    def findings(self) -> list[str]:
+        """Why it is not blank, one line each; empty where it is."""
+        found = [*self.in_use, *(f"it is mounted at {point}" for point in self.mounts)]
+        if self.signatures:
+            told = " ".join(f"{key}={value}" for key, value in sorted(self.signatures.items()))
+            found.append(f"blkid finds {told}")
+        return [*found, *self.edges]
+
+
+def look(node: Node, device: str) -> Contents:
+    """Raises PlanError where there is no such device, or it cannot be looked at."""
+    path = _path(node, device)
+    name = path.name
+    block = node.path(f"{BLOCK}/{name}")
+    if not block.is_dir():
+        raise PlanError(f"{device} leads to {_shown(node, path)}, which is no block device")
+    number = (block / "dev").read_text(encoding="ascii").strip()
+    mounts = tuple(
+        sorted({each.point for each in mounted.read(node.root) if each.device == number})
+    )
+    try:
+        size, edges = _edges(path)
+    except OSError as error:
+        raise PlanError(f"{device}: cannot be read: {error.strerror}. See dmesg") from error
+    if size == 0:
+        raise PlanError(f"{device} has no size: there is no medium in it, or it failed. See dmesg")
+    signatures = _signatures(node, device, path)
+    in_use = tuple(_users(node, block, name))
+    return Contents(device, path, number, signatures, in_use, mounts, edges, size)
+
+
+def _path(node: Node, device: str) -> Path:
+    try:
+        return node.path(device).resolve(strict=True)
+    except OSError as error:
+        raise PlanError(
+            f"{device}: this host has no such device. See ls -l /dev/disk/by-id for those it has"
+        ) from error
+
+
+def _shown(node: Node, path: Path) -> str:
+    try:
+        return f"/{path.relative_to(node.root.resolve())}"
+    except ValueError:
+        return str(path)
+
+
+def _users(node: Node, block: Path, name: str) -> list[str]:
+    found = []
+    parts = sorted(path.parent.name for path in block.glob(f"{name}*/partition"))
+    if parts:
+        found.append(f"it has partitions: {', '.join(parts)}")
+    holders = sorted(path.name for path in (block / "holders").glob("*"))
+    if holders:
+        found.append(f"it is part of {', '.join(holders)} (LVM, RAID or encryption)")
+    for line in (node.read(SWAPS) or "").split("\n")[1:]:
+        words = line.split()
+        if words and Path(words[0]).name == name:
+            found.append("it is swap space in use")
+    return found
+
+
+def _signatures(node: Node, device: str, path: Path) -> dict[str, str]:
+    """By the device itself, never by what blkid remembers."""
+    told = node.look(["blkid", "-p", "-o", "export", str(path)], check=False)
+    if told.rc == NOTHING:
+        return {}
+    if told.rc == AMBIVALENT:
+        return {"TYPE": "more than one"}
+    found = dict(line.split("=", 1) for line in told.stdout.split("\n") if "=" in line)
+    found.pop("DEVNAME", None)
+    if told.rc != FOUND or not found:
+        raise PlanError(
+            f"{device}: blkid cannot say what is on it (exit status {told.rc}): "
+            f"{told.stderr.strip() or 'it printed nothing'}"
+        )
+    return found
+
+
+def _edges(path: Path) -> tuple[int, tuple[str, ...]]:
+    with path.open("rb", buffering=0) as stream:
+        size = stream.seek(0, os.SEEK_END)
+        first = _zero(stream, 0, min(EDGE, size))
+        last = _zero(stream, max(0, size - EDGE), min(EDGE, size))
+    found = []
+    if not first:
+        found.append("its first MiB is not all zero")
+    if not last:
+        found.append("its last MiB is not all zero")
+    return size, tuple(found)
+
+
+def _zero(stream: BinaryIO, offset: int, length: int) -> bool:
+    stream.seek(offset)
+    data = b""
+    while len(data) < length:
+        more = stream.read(length - len(data))
+        if not more:
+            return False  # shorter than it says: not known to be blank
+        data += more
+    return not any(data)

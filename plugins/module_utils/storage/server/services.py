@@ -1,0 +1,263 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The kernel's NFS server: enabled, running, and listening where clients will ask.
+
+It is not restarted under its clients for what can be changed while it runs: threads and a further
+port for RDMA are told to the kernel. What only a start can change (the port of TCP, the versions)
+is refused while clients are connected, unless a restart is allowed: with `hard` mounts nothing is
+lost by one, and all of them wait for the grace period, 90 s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Optional
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
+    FAILED,
+    OK,
+    PENDING,
+    Check,
+    compare,
+    not_applicable,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import systemd
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
+    NAME,
+    Node,
+    Plan,
+    PlanError,
+    Step,
+    Verdict,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.connections import (
+    RPCRDMA_OF,
+)
+
+from . import others
+from .nfs_conf import THREADS, overruled
+from .served import NFS_PORT, Wire
+
+UNIT = "nfs-server.service"
+ENABLED = "enabled, active"
+MODULE = "rpcrdma"
+MODULES_FILE = f"etc/modules-load.d/{NAME}-nfs-rdma.conf"
+NFSD = "proc/fs/nfsd"
+SHOWN = 6
+SERVICE, RUNNING, LISTENS, SPEAKS, LOADED = (
+    "nfs_service", "nfs_threads", "nfs_listens", "nfs_version", "nfs_rdma_module"
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Running:
+    """The server as the kernel has it; None where it does not run."""
+
+    threads: int
+    listens: frozenset[str]
+    """`tcp 2049`, `rdma 20049`."""
+    versions: frozenset[str]
+    """`3`, `4`, `4.2`: those that are on."""
+    clients: tuple[str, ...]
+    """Addresses of those that are known: of version 4."""
+
+
+@dataclass(frozen=True)
+class Services:
+    """`wire` None: nothing is served here by the kernel. `restart`: even under its clients."""
+
+    wire: Optional[Wire]
+    threads: int = THREADS
+    restart: bool = False
+    leaves: Callable[[Node], bool] = lambda node: False
+    """Whether something is still served that is not wanted: its settings stay too."""
+
+    def plan(self, node: Node) -> Plan:
+        if self.wire is None and self.leaves(node):
+            return Plan()
+        files = self._files(node)
+        if self.wire is None or node.container:
+            return Plan(files)
+        steps = []
+        if self.wire.rdma_ports and not _loaded(node):
+            load = partial(_load, node)
+            steps.append(Step(f"kernel module {MODULE}", "not loaded", "loaded", load))
+        before = _state(node)
+        running = read(node)
+        if running is None:
+            # Its unit stays active without it: after `rpc.nfsd 0`, or where a thread failed.
+            steps.append(Step(UNIT, f"{before}, without threads", ENABLED, partial(_start, node)))
+            return Plan(files, steps)
+        if before != ENABLED:
+            steps.append(Step(UNIT, before, ENABLED, partial(systemd.enable, node, UNIT)))
+        why = self._only_by_start(node, running)
+        if why:
+            self._may_restart(why, running)
+            after = "restarted: clients wait for the grace period, 90 s, and lose nothing"
+            act = partial(systemd.restart, node, UNIT)
+            steps.append(Step(f"{UNIT}: {'; '.join(why)}", "running", after, act))
+            return Plan(files, steps)
+        if running.threads != self.threads:
+            tell = partial(_tell, node, "threads", str(self.threads))
+            steps.append(Step("NFS threads", str(running.threads), str(self.threads), tell))
+        for listener in sorted(self._listeners() - running.listens):
+            if listener.startswith("tcp"):  # a later file has another, which is found
+                continue
+            tell = partial(_tell, node, "portlist", listener)
+            before = ", ".join(sorted(running.listens))
+            steps.append(Step("NFS listeners", before, f"{before}, {listener}", tell))
+        return Plan(files, steps)
+
+    def verify(self, node: Node) -> Verdict:
+        if self.wire is None:
+            return Verdict()
+        listeners = sorted(self._listeners())
+        if node.container:
+            why = node.not_here("the kernel's NFS server is the host's")
+            names = (SERVICE, RUNNING, *([LISTENS] if listeners else []))
+            return Verdict([not_applicable(name, "running", why, subject=UNIT) for name in names])
+        state = _state(node)
+        pending = node.check_mode
+        checks = [
+            compare(
+                SERVICE, ENABLED, state, subject=UNIT, check_mode=pending,
+                reason=f"see journalctl -b -u {UNIT}",
+            )
+        ]  # fmt: skip
+        running = read(node)
+        if running is None:
+            if state != ENABLED and not pending:  # one fault, told once
+                why = f"not read: see {SERVICE}"
+                return Verdict(
+                    [*checks, *(not_applicable(LISTENS, x, why, subject=UNIT) for x in listeners)]
+                )
+            status = PENDING if pending else FAILED
+            why = f"/{NFSD} tells nothing: the server does not run"
+            checks += [Check(LISTENS, listener, "", status, UNIT, why) for listener in listeners]
+            return Verdict(checks)
+        checks.append(
+            compare(
+                RUNNING, self.threads, running.threads, subject=UNIT, check_mode=pending,
+                reason="something has changed them since: see /proc/fs/nfsd/threads",
+            )
+        )  # fmt: skip
+        told = ", ".join(sorted(running.listens)) or "nowhere"
+        for listener in listeners:
+            there = listener in running.listens
+            status = OK if there else PENDING if pending else FAILED
+            why = (
+                "" if there else f"see dmesg; for RDMA the module {MODULE} and a device are needed"
+            )
+            checks.append(Check(LISTENS, listener, listener if there else told, status, UNIT, why))
+        if self.wire.version_3:
+            spoken = "3" in running.versions
+            status = OK if spoken else PENDING if pending else FAILED
+            found = ", ".join(sorted(running.versions))
+            checks.append(Check(SPEAKS, "3", "3" if spoken else found, status, UNIT))
+        if self.wire.rdma_ports:
+            found = "loaded" if _loaded(node) else "not loaded"
+            checks.append(
+                compare(
+                    LOADED, "loaded", found, subject=MODULE, check_mode=pending, reason=RPCRDMA_OF
+                )
+            )
+        return Verdict(checks)
+
+    def _files(self, node: Node) -> list[FilePlan]:
+        rdma = self.wire is not None and bool(self.wire.rdma_ports)
+        if not rdma and not node.path(MODULES_FILE).exists():
+            return []
+        return [node.file(MODULES_FILE, f"{MODULE}\n" if rdma else None)]
+
+    def _listeners(self) -> frozenset[str]:
+        wire = self.wire or Wire()
+        tcp = wire.ports or (NFS_PORT,)
+        return frozenset(
+            [*(f"tcp {port}" for port in tcp), *(f"rdma {port}" for port in wire.rdma_ports)]
+        )
+
+    def _only_by_start(self, node: Node, running: Running) -> list[str]:
+        """What of the wanted settings a server takes at its start alone.
+
+        Not what a later file of the operator's says otherwise: no start would change it.
+        """
+        lost = overruled(node)
+        found = [
+            f"{listener} is not listened on"
+            for listener in sorted(self._listeners() - running.listens)
+            if listener.startswith("tcp") and "port" not in lost
+        ]
+        wire = self.wire or Wire()
+        if "vers3" in lost:
+            return found
+        if wire.version_3 and "3" not in running.versions:
+            found.append("version 3 is off")
+        if not wire.version_3 and "3" in running.versions and not others.read(node):
+            found.append("version 3 is on, and nobody needs it")
+        return found
+
+    def _may_restart(self, why: Sequence[str], running: Running) -> None:
+        if self.restart or not running.clients:
+            return
+        more = len(running.clients) - SHOWN
+        shown = ", ".join(running.clients[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+        raise PlanError(
+            f"{UNIT}: {'; '.join(why)}, which takes a restart, and it has clients: {shown}. Their "
+            "mounts wait for the grace period, 90 s, and lose nothing. Unmount them first, or set "
+            "shared_storage_server_restart: true"
+        )
+
+
+def read(node: Node) -> Optional[Running]:
+    """From the kernel. None: no server runs, whatever systemd thinks of its unit."""
+    threads = (node.read(f"{NFSD}/threads") or "").strip()
+    if not threads.isdigit() or threads == "0":
+        return None
+    ports = (node.read(f"{NFSD}/portlist") or "").split("\n")
+    versions = (node.read(f"{NFSD}/versions") or "").split()
+    return Running(
+        int(threads),
+        frozenset(line.strip() for line in ports if line.strip()),
+        frozenset(word[1:] for word in versions if word.startswith("+")),
+        tuple(_clients(node)),
+    )
+
+
+def _start(node: Node) -> None:
+    """Not `start`: the package may have started it meanwhile, before our settings were there."""
+    systemd.reload(node)  # what it is ordered after comes from the exports
+    systemd.enable(node, UNIT)
+    systemd.restart(node, UNIT)
+
+
+def _clients(node: Node) -> list[str]:
+    found = set()
+    for path in sorted(node.path(f"{NFSD}/clients").glob("*/info")):
+        try:
+            text = path.read_text(encoding="utf-8", errors="replace")
+        except OSError:  # gone meanwhile
+            continue
+        for line in text.split("\n"):
+            key, _colon, value = line.partition(":")
+            if key == "address":
+                found.add(value.strip().strip('"').rpartition(":")[0])
+    return sorted(found)
+
+
+def _state(node: Node) -> str:
+    return systemd.state(node, UNIT)
+
+
+def _loaded(node: Node) -> bool:
+    return node.path(f"sys/module/{MODULE}").is_dir()
+
+
+def _load(node: Node) -> None:
+    node.run(["modprobe", "--", MODULE])
+
+
+def _tell(node: Node, name: str, text: str) -> None:
+    """By a program: what the kernel answers to a write has to come back as an error."""
+    node.run(["tee", str(node.path(f"{NFSD}/{name}"))], stdin=f"{text}\n")

@@ -1,0 +1,354 @@
+#!/usr/bin/python
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Shared file systems of a host, in one call."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: shared_storage
+short_description: Mounts, and serves, the shared file systems of a host
+version_added: "0.1.0"
+description:
+  - Brings the shared file systems of one host to what the cluster says, in one call. Installs what
+    mounting and serving takes, serves by NFS what this host serves, sets up the client of Lustre,
+    and mounts through systemd. All of it is read back.
+  - Everything is validated and planned before anything is changed. Run again, it repairs what an
+    interrupted run left.
+  - What is mounted is known from the kernel's table alone; no mount point is looked at by this
+    process. A server that is dead costs O(mount_wait_s) and is a failed check.
+  - A mount that is in use is not taken away; its processes are named. Neither is a directory
+    mounted over that holds anything, or a device formatted that has anything on it.
+  - In a container mounts are C(not_applicable), with the reason; units, packages and exports are
+    real.
+author:
+  - Baremetal MPI RoCE founders (@baremetal)
+attributes:
+  check_mode:
+    support: full
+    description:
+      - Computes the same plan and writes nothing; differences are C(pending) checks.
+      - An automount point that is armed and as wanted is used as any program would, so what it
+        stands for is mounted.
+  diff_mode:
+    support: full
+    description: Shows each unit, each file and each running mount.
+options:
+  filesystems:
+    description: The shared file systems of the cluster, as the variable C(cluster_filesystems).
+    type: list
+    elements: dict
+    default: []
+  host:
+    description: Name of this host in the inventory. The action plugin fills it in.
+    type: str
+    default: ''
+  groups:
+    description: Groups of this host. The action plugin fills them in.
+    type: list
+    elements: str
+    default: []
+  directory:
+    description:
+      - RV(baremetal.mpi_roce.cluster_directory#module:directory). The action plugin makes
+        O(clients) of it, and does not hand it on.
+    type: list
+    elements: dict
+    default: []
+  clients:
+    description:
+      - By name of a file system that this host serves, who may mount it, as a list of C(name) and
+        C(addresses). The action plugin makes it of O(directory).
+    type: dict
+    default: {}
+  user:
+    description: MPI user, who owns what no other owner is given for.
+    type: str
+    default: mpi
+  uid:
+    description: Number of the MPI user, for a host that does not know the name yet.
+    type: int
+  absent:
+    description:
+      - Mount points that are unmounted and whose units are removed, and served directories that
+        are no longer exported. What they hold stays.
+    type: list
+    elements: str
+    default: []
+  mount_timeout_s:
+    description:
+      - Seconds that a unit gives a mount, and an unmount, to succeed. Whoever enters a directory
+        whose server is away waits so long before the directory cannot be opened.
+    type: int
+    default: 600
+  mount_wait_s:
+    description: Seconds that this module waits for all mounts together, and for each unmount.
+    type: int
+    default: 60
+  server_backend:
+    description:
+      - Who serves by NFS. V(auto) is the kernel, and in a container, whose kernel serves no NFS,
+        nfs-ganesha.
+    type: str
+    choices: [auto, kernel, ganesha]
+    default: auto
+  server_threads:
+    description: Threads of the kernel's NFS server.
+    type: int
+    default: 64
+  server_restart:
+    description:
+      - Whether the NFS server is restarted for settings that only a restart brings into effect.
+        Clients wait meanwhile, and lose nothing.
+    type: bool
+    default: false
+  lustre:
+    description: How this host is a client of Lustre, as the variable C(shared_storage_lustre).
+    type: dict
+    default: {}
+  lustre_key:
+    description:
+      - Public key of the repository of Lustre's packages, in base64. The action plugin reads it.
+    type: str
+    default: ''
+  lustre_root:
+    description:
+      - Directory below which C(sys) and C(proc) of Lustre are read. Another one than C(/) is a
+        simulation, and the result says so.
+    type: path
+    default: /
+  rdma_source:
+    description: Whose RDMA drivers this host has, C(doca) or C(inbox); Lustre is built for them.
+    type: str
+    default: ''
+  rails:
+    description: The rails of this host, as the variable C(cluster_rails).
+    type: list
+    elements: dict
+    default: []
+"""
+
+EXAMPLES = r"""
+- name: Look the whole cluster up in the inventory
+  baremetal.mpi_roce.cluster_directory:
+  register: cluster
+  run_once: true
+
+- name: Shared file systems
+  baremetal.mpi_roce.shared_storage:
+    filesystems: "{{ cluster_filesystems }}"
+    directory: "{{ cluster.directory }}"
+    user: "{{ cluster_mpi_user }}"
+    uid: "{{ cluster_mpi_uid }}"
+    rails: "{{ cluster_rails | default([]) }}"
+  become: true
+
+- name: Take one away
+  baremetal.mpi_roce.shared_storage:
+    filesystems: "{{ cluster_filesystems }}"
+    directory: "{{ cluster.directory }}"
+    absent: [/mnt/old]
+  become: true
+"""
+
+RETURN = r"""
+layer:
+  description: Tag of the layer.
+  returned: always
+  type: str
+  sample: storage
+checks:
+  description: What was promised and what was read back.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Name of the promise.
+      type: str
+      sample: storage_mount
+    subject:
+      description: What it is about; a mount point, a directory, a package.
+      type: str
+      sample: /mnt/checkpoints
+    wanted:
+      description: The wanted value.
+      type: raw
+      sample: storage01:/srv/checkpoints
+    found:
+      description: The value read back.
+      type: raw
+      sample: not mounted
+    status:
+      description: One of C(ok), C(failed), C(not_applicable), C(pending), C(reboot).
+      type: str
+      sample: failed
+    reason:
+      description: Why it is not C(ok).
+      type: str
+      sample: its server did not answer within 60 s
+simulated:
+  description: What of it was not this machine's own, one line each.
+  returned: always
+  type: list
+  elements: str
+  sample: []
+container:
+  description: The container engine the node runs under, or null on a machine of its own.
+  returned: success
+  type: str
+  sample: podman
+mounts:
+  description: The file systems that this host mounts.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Name of the file system.
+      type: str
+      sample: checkpoints
+    mount:
+      description: Its mount point.
+      type: str
+      sample: /mnt/checkpoints
+    source:
+      description: What is mounted; a directory where this host serves it itself.
+      type: str
+      sample: storage01:/srv/checkpoints
+    unit:
+      description: Its mount unit.
+      type: str
+      sample: mnt-checkpoints.mount
+served:
+  description: Names of the file systems that this host serves.
+  returned: success
+  type: list
+  elements: str
+  sample: [checkpoints]
+backend:
+  description: Who serves them, C(kernel) or C(ganesha).
+  returned: success
+  type: str
+  sample: kernel
+reboot_required:
+  description: Whether something waits for a reboot.
+  returned: success
+  type: bool
+  sample: false
+reboot_reasons:
+  description: What waits for a reboot, as recorded on the node.
+  returned: success
+  type: list
+  elements: dict
+  sample: []
+"""
+
+from contextlib import ExitStack
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import machine, reboots
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ending import end
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node, PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.system import distribution
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (
+    PackageError,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import (
+    UnsupportedDistribution,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.options import storage
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.nfs_conf import (
+    THREADS,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.parts import (
+    AUTO,
+    BACKENDS,
+)
+
+LAYER = "storage"
+SLOWEST_COMMAND_S = 900.0
+"""mkfs on a large device, which tells it first that all of it is free."""
+SLOWEST_LOOK_S = 60.0
+REMEDY = "Correct what the lines name, then run again with --tags storage; nothing else is needed."
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "filesystems": {"type": "list", "elements": "dict", "default": []},
+            "host": {"type": "str", "default": ""},
+            "groups": {"type": "list", "elements": "str", "default": []},
+            "directory": {"type": "list", "elements": "dict", "default": []},
+            "clients": {"type": "dict", "default": {}},
+            "user": {"type": "str", "default": "mpi"},
+            "uid": {"type": "int"},
+            "absent": {"type": "list", "elements": "str", "default": []},
+            "mount_timeout_s": {"type": "int", "default": 600},
+            "mount_wait_s": {"type": "int", "default": 60},
+            "server_backend": {"type": "str", "choices": list(BACKENDS), "default": AUTO},
+            "server_threads": {"type": "int", "default": THREADS},
+            "server_restart": {"type": "bool", "default": False},
+            "lustre": {"type": "dict", "default": {}},
+            "lustre_key": {"type": "str", "default": "", "no_log": False},
+            "lustre_root": {"type": "path", "default": "/"},
+            "rdma_source": {"type": "str", "default": ""},
+            "rails": {"type": "list", "elements": "dict", "default": []},
+        },
+        supports_check_mode=True,
+    )
+    given: dict[str, Any] = module.params
+    try:
+        node = Node(
+            layer=LAYER,
+            root=Path("/"),
+            run=partial(run, timeout_s=SLOWEST_COMMAND_S),
+            looks=partial(run, timeout_s=SLOWEST_LOOK_S),
+            container=machine.container(),
+            boot_id=machine.boot_id(),
+            check_mode=module.check_mode,
+            rebooted_for=tuple(reboots.recorded(LAYER)),
+        )
+        with ExitStack() as closing:
+            it = storage(given, node, distribution(), closing)
+            outcome = settle(it.parts, node)
+    except (PlanError, UnsupportedDistribution, reboots.RecordError) as error:
+        module.fail_json(
+            msg=f"storage: nothing was changed:\n{error}", layer=LAYER, checks=[], simulated=[]
+        )
+    except (PackageError, CommandError, OSError) as error:
+        module.fail_json(msg=f"storage: {error}", layer=LAYER, checks=[], simulated=[])
+
+    end(
+        module,
+        LAYER,
+        outcome.checks,
+        REMEDY,
+        errors=outcome.errors,
+        changed=outcome.changed,
+        diff=outcome.diff,
+        simulated=it.simulated,
+        container=node.container,
+        mounts=[
+            {
+                "name": each.fs.name,
+                "mount": each.point,
+                "source": each.source,
+                "unit": each.unit.mount,
+            }
+            for each in it.mounts
+        ],
+        served=[each.system.name for each in it.served],
+        backend=it.backend,
+        reboot_required=bool(outcome.reasons),
+        reboot_reasons=[asdict(reason) for reason in outcome.reasons],
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,391 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Shared file systems on real kernels: one node serves NFS over RDMA and TCP, another mounts both.
+
+What a dead server, a reboot, a change and a hand in the wrong place do to it, past the modules
+under test: findmnt, /proc/fs/nfsd, and programs of the MPI user. The server stays away for OUTAGE_S
+seconds; STORAGE_OUTAGE_S says another number.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.nodes import BIN, TOP, Nodes, Run
+
+pytestmark = pytest.mark.machines
+
+OUTAGE_S = float(os.environ.get("STORAGE_OUTAGE_S", "60"))
+SERVER = "nfs-server.service"
+GRACE_S = 90
+"""The kernel's: so long a server that is back waits for clients to claim what they had."""
+USE_LIMIT_S, MOUNT_LIMIT_S = 15, 15
+SHORT = json.dumps(
+    {
+        "shared_storage_use_time_limit_s": USE_LIMIT_S,
+        "shared_storage_mount_wait_s": MOUNT_LIMIT_S,
+    }
+)
+
+WRITER = """
+import os, sys, time
+directory = sys.argv[1]
+with open(directory + "/writer.data", "wb", buffering=0) as data:
+    told = os.open("/run/user-of-storage-test/" + sys.argv[2], os.O_WRONLY | os.O_CREAT)
+    number = 0
+    while not os.path.exists("/run/storage-test-enough"):
+        data.write(b"%015d\\n" % number * 4096)
+        os.fsync(data.fileno())
+        number += 1
+        os.pwrite(told, b"%015d" % number, 0)
+        time.sleep(0.2)
+"""
+"""Blocks of 64 KiB, each with its number and fsynced. How many are acknowledged is told outside."""
+
+
+def storage(machines: Nodes, *words: str, expect: int = 0) -> Run:
+    return machines.play("playbooks/storage.yml", *words, expect=expect)
+
+
+@pytest.fixture(scope="module")
+def systems(machines: Nodes) -> dict[str, dict[str, Any]]:
+    """The file systems of the inventory, by their transport."""
+    found = machines.of(machines.group("compute")[0])["cluster_filesystems"]
+    return {fs["nfs"]["transport"]: fs for fs in found}
+
+
+@pytest.fixture(scope="module")
+def server(systems: dict[str, dict[str, Any]]) -> str:
+    return str(systems["rdma"]["serve"]["host"])
+
+
+@pytest.fixture(scope="module")
+def client(machines: Nodes, server: str) -> str:
+    return next(name for name in machines.group("compute") if name != server)
+
+
+@pytest.fixture(autouse=True)
+def tells_its_time(request: pytest.FixtureRequest) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    print(f"{request.node.name}: {time.monotonic() - began:.0f} s")
+
+
+def mounted(machines: Nodes, name: str, point: str) -> dict[str, str]:
+    """What the kernel has there, past any automount point; empty where there is nothing."""
+    told = machines.on(name).run("findmnt --json --kernel --mountpoint %s", point).stdout
+    found = list(json.loads(told)["filesystems"]) if told.strip() else []
+    return next((each for each in reversed(found) if each["fstype"] != "autofs"), {})
+
+
+def served_directory(fs: dict[str, Any]) -> str:
+    return "/" + str(fs["source"]).split(":/", 1)[1]
+
+
+def as_user(machines: Nodes, name: str, command: str) -> str:
+    user = machines.of(name)["cluster_mpi_user"]
+    return str(machines.on(name).check_output("runuser -u %s -- sh -c %s", user, command))
+
+
+def checks(run: Run, name: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """Those of one host that do not hold, by name and subject."""
+    found = run.report["layers"]["storage"]["hosts"][name]["checks"]
+    return {
+        (each["name"], each["subject"]): each
+        for each in found
+        if each["status"] in ("failed", "pending")
+    }
+
+
+def changed(systems: dict[str, dict[str, Any]], **changes: dict[str, Any]) -> str:
+    """The file systems with some keys of theirs changed, by transport, as an argument."""
+    wanted = [{**fs, **changes.get(transport, {})} for transport, fs in systems.items()]
+    return f"--extra-vars={json.dumps({'cluster_filesystems': wanted})}"
+
+
+def until(condition: Callable[[], bool], seconds: float) -> float:
+    """How long it took."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() < began + seconds, "it did not come about in time"
+        time.sleep(1)
+    return time.monotonic() - began
+
+
+@pytest.fixture
+def stopped(machines: Nodes, server: str) -> Iterator[Callable[[], None]]:
+    """Stops the server; it is started again in any case."""
+    yield lambda: machines.on(server).check_output("systemctl stop %s", SERVER) and None
+    machines.on(server).check_output("systemctl start %s", SERVER)
+
+
+# Mounted, and used
+
+
+def test_each_is_mounted_over_its_transport_and_a_bind_mount_where_it_is_served(
+    machines: Nodes, systems: dict[str, dict[str, Any]], server: str, client: str
+) -> None:
+    ports = machines.on(server).check_output("cat /proc/fs/nfsd/portlist").splitlines()
+    for transport, fs in systems.items():
+        assert f"{transport} {fs['nfs']['port']}" in ports
+        found = mounted(machines, client, fs["mount"])
+        assert (found["source"], found["fstype"]) == (fs["source"], "nfs4")
+        options = found["options"].split(",")
+        assert {f"proto={transport}", "hard", f"vers={fs['nfs']['version']}"} <= set(options)
+        bound = mounted(machines, server, fs["mount"])
+        assert bound["source"].endswith(f"[{served_directory(fs)}]")
+        assert not bound["fstype"].startswith("nfs")
+
+
+def test_a_second_run_changes_nothing_and_check_mode_is_silent(machines: Nodes) -> None:
+    assert storage(machines).total("changed") == 0
+    shown = storage(machines, "--check", "--diff")
+    assert shown.total("changed") == 0 and "+++ after" not in shown.output, shown.output
+
+
+@pytest.mark.parametrize("transport", ["rdma", "tcp"])
+def test_what_one_node_writes_another_reads(
+    machines: Nodes,
+    systems: dict[str, dict[str, Any]],
+    server: str,
+    client: str,
+    transport: str,
+) -> None:
+    there = f"{systems[transport]['mount']}/across"
+    for writer, reader in ((client, server), (server, client)):
+        sums = as_user(
+            machines,
+            writer,
+            f"dd if=/dev/urandom bs=1M count=4 conv=fsync status=none of={there}.new && "
+            f"mv {there}.new {there} && sha256sum <{there}",
+        )
+        assert as_user(machines, reader, f"sha256sum <{there}") == sums
+        user = machines.of(reader)["cluster_mpi_user"]
+        assert as_user(machines, reader, f"stat -c %U {there}") == user
+    # Root of a client is nobody.
+    refused = machines.on(client).run(f"touch {systems[transport]['mount']}/of-root")
+    assert refused.rc != 0 and "Permission denied" in refused.stderr
+    as_user(machines, client, f"rm {there}")
+
+
+# The server goes away
+
+
+def test_a_server_that_is_away_for_a_while_costs_no_data_and_no_process(
+    machines: Nodes,
+    systems: dict[str, dict[str, Any]],
+    server: str,
+    client: str,
+    stopped: Callable[[], None],
+) -> None:
+    on, user = machines.on(client), machines.of(client)["cluster_mpi_user"]
+    on.check_output(
+        f"rm -f /run/storage-test-enough; install -d -o {user} /run/user-of-storage-test"
+    )
+    units = {transport: f"storage-test-{transport}" for transport in systems}
+
+    def written(transport: str) -> int:
+        told = on.run(f"cat /run/user-of-storage-test/{transport}").stdout
+        return int(told or 0)
+
+    try:
+        for transport, fs in systems.items():
+            on.check_output(
+                f"systemd-run --quiet --remain-after-exit --uid={user} --unit={units[transport]} "
+                "python3 -c %s %s %s",
+                WRITER,
+                fs["mount"],
+                transport,
+            )
+        until(lambda: all(written(transport) > 3 for transport in systems), 60)
+        stopped()
+        time.sleep(3)
+        held = {transport: written(transport) for transport in systems}
+        time.sleep(OUTAGE_S)
+        assert {transport: written(transport) for transport in systems} == held, "not stopped"
+        running = f"systemctl show -P SubState {' '.join(units.values())}"
+        assert set(on.check_output(running).split()) == {"running"}, "a writer ended"
+
+        machines.on(server).check_output("systemctl start %s", SERVER)
+        took = until(
+            lambda: all(written(transport) > held[transport] + 3 for transport in systems),
+            GRACE_S + 60,
+        )
+        print(f"away for {OUTAGE_S:.0f} s, all went on {took:.0f} s after it was back")
+    finally:
+        on.run("touch /run/storage-test-enough")
+    ended = "systemctl show -P SubState -P Result " + " ".join(units.values())
+    until(lambda: "running" not in on.check_output(ended), 60)
+    assert set(on.check_output(ended).split()) == {"exited", "success"}
+    on.check_output(f"systemctl stop {' '.join(units.values())}")
+    for transport, fs in systems.items():
+        count = written(transport)
+        said = machines.on(server).check_output(
+            "python3 -c %s %s %s",
+            "import sys; data = open(sys.argv[1], 'rb').read(); count = int(sys.argv[2]); "
+            "print(data == b''.join(b'%015d\\n' % number * 4096 for number in range(count)))",
+            f"{served_directory(fs)}/writer.data",
+            str(count),
+        )
+        assert said == "True", f"{transport}: not all of {count} acknowledged blocks are there"
+        as_user(machines, client, f"rm {fs['mount']}/writer.data")
+
+
+def test_a_server_that_does_not_come_back_is_told_in_time(
+    machines: Nodes,
+    systems: dict[str, dict[str, Any]],
+    server: str,
+    client: str,
+    stopped: Callable[[], None],
+) -> None:
+    stopped()
+    run = storage(machines, f"--limit={client}", f"--extra-vars={SHORT}", expect=2)
+    found = checks(run, client)
+    for fs in systems.values():
+        told = found["storage_answers", fs["mount"]]
+        assert "no answer within" in f"{told['found']} {told['reason']}"
+    machines.on(server).check_output("systemctl start %s", SERVER)
+    again = storage(machines, f"--limit={client}")  # nothing of that is left
+    assert again.total("changed") == 0
+    usual = again.seconds
+    print(f"told after {run.seconds:.0f} s, a run takes {usual:.0f} s when it is there")
+    assert run.seconds < usual + len(systems) * USE_LIMIT_S + MOUNT_LIMIT_S + 60
+
+
+# Changes
+
+
+def test_a_changed_option_is_shown_then_applied_then_taken_back(
+    machines: Nodes, systems: dict[str, dict[str, Any]], client: str
+) -> None:
+    given = changed(systems, rdma={"options": ["noatime"]}, tcp={"options": ["rsize=65536"]})
+    where = {transport: fs["mount"] for transport, fs in systems.items()}
+
+    shown = storage(machines, f"--limit={client}", "--check", "--diff", given)
+    assert "noatime" in shown.output and "rsize=65536" in shown.output
+    assert "noatime" not in mounted(machines, client, where["rdma"])["options"]
+
+    storage(machines, f"--limit={client}", given)
+    assert "noatime" in mounted(machines, client, where["rdma"])["options"].split(",")
+    assert "rsize=65536" in mounted(machines, client, where["tcp"])["options"].split(",")
+    assert storage(machines, f"--limit={client}", given).total("changed") == 0
+
+    storage(machines, f"--limit={client}")
+    assert "noatime" not in mounted(machines, client, where["rdma"])["options"].split(",")
+    assert "rsize=65536" not in mounted(machines, client, where["tcp"])["options"].split(",")
+
+
+def test_a_busy_mount_is_kept_and_its_process_named(
+    machines: Nodes, systems: dict[str, dict[str, Any]], client: str
+) -> None:
+    point, user = systems["tcp"]["mount"], machines.of(client)["cluster_mpi_user"]
+    before = mounted(machines, client, point)
+    machines.on(client).check_output(
+        f"systemd-run --quiet --collect --unit=storage-test-busy --uid={user} "
+        f"--working-directory={point} sleep 3600"
+    )
+    try:
+        pid = machines.on(client).check_output(
+            "systemctl show -P MainPID storage-test-busy.service"
+        )
+        given = changed(systems, tcp={"options": ["rsize=65536"]})
+        refused = storage(machines, f"--limit={client}", given, expect=2)
+        for word in (pid, "sleep", user, point):
+            assert word in refused.output
+        assert mounted(machines, client, point) == before
+        assert machines.on(client).run(f"kill -0 {pid}").rc == 0
+    finally:
+        machines.on(client).check_output("systemctl stop storage-test-busy.service")
+
+
+def test_a_directory_that_holds_something_is_not_mounted_over(
+    machines: Nodes, systems: dict[str, dict[str, Any]], client: str
+) -> None:
+    more = {
+        **systems["tcp"],
+        "name": "more",
+        "mount": "/mnt/full",
+        "purpose": "home",
+        "serve": None,
+    }
+    given = {"cluster_filesystems": [*systems.values(), more]}
+    machines.on(client).check_output("mkdir /mnt/full && echo mine >/mnt/full/thesis.tex")
+    try:
+        refused = storage(
+            machines, f"--limit={client}", f"--extra-vars={json.dumps(given)}", expect=2
+        )
+        assert "/mnt/full" in refused.output and "thesis.tex" in refused.output
+        assert machines.on(client).file("/mnt/full/thesis.tex").content_string == "mine\n"
+        assert not machines.on(client).file("/etc/systemd/system/mnt-full.mount").exists
+    finally:
+        machines.on(client).check_output("rm -r /mnt/full")
+
+
+# By hand
+
+
+def test_a_mount_that_became_read_only_is_found_and_mended(
+    machines: Nodes, systems: dict[str, dict[str, Any]], client: str
+) -> None:
+    point = systems["tcp"]["mount"]
+    machines.on(client).check_output(f"mount -o remount,ro {point}")
+    found = checks(storage(machines, f"--limit={client}", "--check", expect=2), client)
+    assert ("storage_read_only", point) in found
+    storage(machines, f"--limit={client}")
+    as_user(machines, client, f"touch {point}/writable && rm {point}/writable")
+
+
+def test_another_server_is_found_and_put_right(
+    machines: Nodes, systems: dict[str, dict[str, Any]], client: str
+) -> None:
+    point, other = systems["tcp"]["mount"], systems["rdma"]
+    address = other["source"].partition(":")[0]
+    on = machines.on(client)
+    unit = point.strip("/").replace("/", "-")
+    on.check_output(f"systemctl stop {unit}.automount {unit}.mount")
+    on.check_output(f"mount -t nfs4 {address}:{served_directory(other)} {point}")
+    found = checks(storage(machines, f"--limit={client}", "--check", expect=2), client)
+    assert other["source"] in str(found["storage_server", point]["found"])
+    storage(machines, f"--limit={client}")
+    assert mounted(machines, client, point)["source"] == systems["tcp"]["source"]
+
+
+# A reboot
+
+
+def test_a_client_boots_without_its_server_and_mounts_without_ansible(
+    machines: Nodes,
+    systems: dict[str, dict[str, Any]],
+    server: str,
+    client: str,
+    stopped: Callable[[], None],
+) -> None:
+    on = machines.on(client)
+    for fs in systems.values():
+        on.check_output(f"umount {fs['mount']}")  # what armed it stays
+    stopped()
+    reboot = ["--become", "--module-name=ansible.builtin.reboot", "--args=reboot_timeout=400"]
+    began = time.monotonic()
+    subprocess.run(
+        [BIN / "ansible", client, f"--inventory={machines.inventory}", *reboot],
+        cwd=TOP,
+        env=machines.environment,
+        stdin=subprocess.DEVNULL,
+        check=True,
+    )
+    until(lambda: on.run("systemctl is-active multi-user.target").rc == 0, 240)
+    print(f"rebooted without its server in {time.monotonic() - began:.0f} s")
+    for fs in systems.values():
+        assert mounted(machines, client, fs["mount"]) == {}
+
+    machines.on(server).check_output("systemctl start %s", SERVER)
+    for fs in systems.values():
+        as_user(machines, client, f"touch {fs['mount']}/after && rm {fs['mount']}/after")
+        assert mounted(machines, client, fs["mount"])["source"] == fs["source"]
+    assert storage(machines, f"--limit={client}").total("changed") == 0

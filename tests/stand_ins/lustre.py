@@ -1,0 +1,124 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The packages of a Lustre client, with the names and relations that Lustre's sources give them.
+
+Their programs are content/lustre_stand_in.py, which keeps its state on the node: no kernel module
+is built or loaded, and nothing is mounted.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .package import File, Package
+
+VERSION = "2.15.7"
+PLACE = f"lustre/{VERSION}"
+"""Of the repository, below that of an edition."""
+LAYOUT = "client"
+HOME = "/var/lib/lustre-stand-in"
+BEHAVIOUR = Path(__file__).parent / "content/lustre_stand_in.py"
+PROGRAMS = {
+    "/usr/sbin/lnetctl": "lnetctl",
+    "/usr/sbin/lctl": "lctl",
+    "/usr/bin/lfs": "lfs",
+    "/usr/sbin/mount.lustre": "mount.lustre",
+    "/usr/sbin/lustre_rmmod": "lustre_rmmod",
+    "/usr/libexec/lustre-stand-in/modprobe": "modprobe",
+    "/usr/local/sbin/lustre-stand-in": "lustre-stand-in",
+}
+CONFIGURATION = "# lnet.conf (simulated: stand-in for tests), empty as Lustre's package has it.\n"
+SERVICE = f"""[Unit]
+Description=lnet management (simulated: stand-in for tests)
+Requires=network-online.target
+After=network-online.target
+ConditionPathExists=!{HOME}/root/sys/module/lnet
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/usr/libexec/lustre-stand-in/modprobe lnet
+ExecStart=/usr/sbin/lnetctl lnet configure
+ExecStart=/usr/sbin/lnetctl import /etc/lnet.conf
+ExecStop=/usr/sbin/lustre_rmmod
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def program(name: str) -> File:
+    return File(
+        f"""#!/usr/bin/python3
+# Stand-in for tests: a simulation that keeps its state in {HOME}.
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, "{HOME}/lib")
+import lustre_stand_in
+
+sys.exit(lustre_stand_in.main("{name}", sys.argv[1:]))
+""".encode(),
+        0o755,
+    )
+
+
+def tools() -> dict[str, File]:
+    return {
+        **{path: program(name) for path, name in PROGRAMS.items()},
+        f"{HOME}/lib/lustre_stand_in.py": File(BEHAVIOUR.read_bytes()),
+        "/usr/lib/systemd/system/lnet.service": File(SERVICE.encode()),
+        "/etc/lnet.conf": File(CONFIGURATION.encode()),
+    }
+
+
+def document(name: str) -> dict[str, File]:
+    return {f"/usr/share/doc/{name}/stand-in": File(f"stand-in for {name} {VERSION}\n".encode())}
+
+
+def packages(family: str, kernel: str) -> list[Package]:
+    """`kernel`: that which the prebuilt modules of Ubuntu are for."""
+    appear = "/usr/local/sbin/lustre-stand-in >/dev/null || true"
+    forget = f"rm -rf {HOME}/root/sys {HOME}/state.json"
+    if family == "ubuntu":
+        full = f"{VERSION}-1"
+        modules = ("lustre-client-modules-dkms", f"lustre-client-modules-{kernel}")
+        return [
+            *(
+                Package(
+                    name,
+                    full,
+                    requires=("dkms",) if name.endswith("-dkms") else (),
+                    provides=("lustre-client-modules",),
+                    files=document(name),
+                )
+                for name in modules
+            ),
+            Package(
+                "lustre-client-utils",
+                full,
+                files=tools(),
+                settings=("/etc/lnet.conf",),
+                after=appear,
+                gone=forget,
+            ),
+        ]
+    full = f"{VERSION}-1.el9"
+    return [
+        Package(
+            "lustre-client-dkms",
+            full,
+            requires=("dkms",),
+            provides=(f"kmod-lustre-client = {VERSION}", f"lustre-client-modules = {VERSION}"),
+            files=document("lustre-client-dkms"),
+        ),
+        Package("kmod-lustre-client", full, files=document("kmod-lustre-client")),
+        Package(
+            "lustre-client",
+            full,
+            requires=("kmod-lustre-client >= 2.15",),
+            files=tools(),
+            settings=("/etc/lnet.conf",),
+            after=appear,
+            gone=forget,
+        ),
+    ]

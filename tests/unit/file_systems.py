@@ -1,0 +1,79 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""File systems as operators write them, with changes, for the tests."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.site import Site
+
+NFS: dict[str, Any] = {
+    "name": "checkpoints",
+    "type": "nfs",
+    "source": "storage01:/srv/checkpoints",
+    "mount": "/mnt/checkpoints",
+    "purpose": "checkpoints",
+}
+SERVED: dict[str, Any] = {**NFS, "serve": {"host": "storage01"}}
+LUSTRE: dict[str, Any] = {
+    "name": "scratch",
+    "type": "lustre",
+    "source": "10.0.0.31@o2ib:/scratch",
+    "mount": "/mnt/scratch",
+    "purpose": "scratch",
+}
+HOSTS = {
+    "node01": frozenset({"node01", "node01.example.net", "10.0.0.11", "10.1.0.2", "node01-rail0"}),
+    "launcher01": frozenset({"launcher01", "10.0.0.10"}),
+    "storage01": frozenset({"storage01", "storage01.example.net", "10.0.0.21"}),
+}
+SITE = Site(
+    groups=("all", "compute", "launcher", "storage", "leaf", "spine", "ungrouped", "rack_r01"),
+    hosts=HOSTS.keys(),
+    names=HOSTS.__getitem__,
+    more=frozenset({"storage01"}),
+)
+
+
+def changed(entry: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """The entry with other values: `serve__host` is the key `host` of `serve`; DROP leaves out."""
+    made = copy.deepcopy(entry)
+    for name, item in changes.items():
+        place = made
+        *above, key = name.split("__")
+        for part in above:
+            place = place.setdefault(part, {})
+        if item is DROP:
+            place.pop(key, None)
+        else:
+            place[key] = item
+    return made
+
+
+DROP = object()
+
+
+def one(**changes: Any) -> list[dict[str, Any]]:
+    """A list of one file system of a server somewhere."""
+    return [changed(NFS, **changes)]
+
+
+def served(**changes: Any) -> list[dict[str, Any]]:
+    """A list of one that storage01 serves."""
+    return [changed(SERVED, **changes)]
+
+
+def lustre(**changes: Any) -> list[dict[str, Any]]:
+    return [changed(LUSTRE, **changes)]
+
+
+def two(first: dict[str, Any] = NFS, **changes: Any) -> list[dict[str, Any]]:
+    """The first, and another one like it that goes with it but for the changes."""
+    other = {
+        "name": "other",
+        "purpose": "scratch",
+        "mount": "/mnt/other",
+        "source": "storage01:/srv/other",
+    }
+    return [first, changed(first, **{**other, **changes})]

@@ -1,0 +1,248 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A node on which the tools of a Lustre client have effect: the stand-in, in a directory.
+
+systemd is played as far as lnet.service and mount units need it: an ordering of programs, and the
+condition with which lnet.service leaves a loaded LNet alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Optional
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
+    NOT_APPLICABLE,
+    OK,
+    Check,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+    CommandError,
+    NoAnswerError,
+    Result,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
+    Node,
+    Part,
+    Plan,
+    Step,
+    Verdict,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import Outcome, settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
+    FileSystem,
+    Lustre,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import (
+    mount_options,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.parts import (
+    lustre_parts,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.reading import (
+    read_settings,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.units import unit_name
+
+from tests.stand_ins.content.lustre_stand_in import Hangs, Machine, method_of
+
+RAILS = [{"interface": "rail0", "rail": 0}, {"interface": "rail1", "rail": 1}]
+SOURCE = "10.9.0.1@o2ib:10.9.0.2@o2ib:/lustre"
+LUSTRE = FileSystem("ckpt", "lustre", SOURCE, "/lustre", "checkpoints")
+PROGRAMS = ("lnetctl", "lctl", "lfs", "mount.lustre")
+TRAP = "50 1 0:50 / {} rw shared:2 - autofs systemd-1 rw,fd=60,direct"
+
+
+def striped(count: int = 0, size_mib: int = 0, pool: str = "") -> FileSystem:
+    return FileSystem(
+        LUSTRE.name,
+        LUSTRE.type,
+        LUSTRE.source,
+        LUSTRE.mount,
+        LUSTRE.purpose,
+        lustre=Lustre(stripe_count=count, stripe_size_mib=size_mib, pool=pool),
+    )
+
+
+class LustreNode:
+    def __init__(self, where: Path) -> None:
+        self.root = where / "node"
+        self.stand_in = Machine(where / "stand-in", self.root)
+        self.stand_in.root = self.root  # its kernel is the node's
+        self.enabled = self.active = False
+        self.calls: list[list[str]] = []
+        self.gone: set[str] = set()
+        self.told: list[str] = []
+        for name in PROGRAMS:
+            self.write(f"usr/sbin/{name}", "")
+        self.write("proc/self/mountinfo", "")
+        self.write("usr/lib/systemd/system/lnet.service", "")
+        for rail in RAILS:
+            self.interface(str(rail["interface"]))
+
+    # What tests change.
+
+    def write(self, name: str, text: str) -> None:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def read(self, name: str) -> str:
+        return (self.root / name).read_text()
+
+    def interface(self, name: str, rdma: bool = True) -> None:
+        (self.root / "sys/class/net" / name).mkdir(parents=True)
+        if rdma:
+            folder = self.root / f"sys/class/infiniband/mlx5_{name}/ports/1/gid_attrs/ndevs"
+            folder.mkdir(parents=True)
+            (folder / "0").write_text(f"{name}\n")
+
+    def change(self, **values: Any) -> None:
+        self.stand_in.change(**values)
+
+    def target(self, name: str, **values: Any) -> None:
+        targets = self.stand_in.state["targets"]
+        targets["lustre"][name] = {**targets["lustre"][name], **values}
+        self.change(targets=targets)
+
+    def mount(self, fs: FileSystem = LUSTRE) -> None:
+        options = ",".join(mount_options.options(fs))
+        rc, _out, err = self.stand_in.run("mount.lustre", ["-o", options, fs.source, fs.mount])
+        assert rc == 0, err
+
+    def unmount(self, point: str = "/lustre") -> None:
+        self.stand_in.run("umount", [point])
+
+    def arm(self, point: str = "/lustre") -> None:
+        """An automount point that waits for its first use."""
+        self.write("proc/self/mountinfo", f"{TRAP.format(point)}\n")
+
+    def reboot(self) -> None:
+        for point in list(self.stand_in.state["mounts"]):
+            self.unmount(point)
+        self.stand_in.run("lustre_rmmod", [])
+        self.active = False
+        if self.enabled:
+            self._start()
+
+    # What tests do.
+
+    def node(self, *, check_mode: bool = False, container: Optional[str] = None) -> Node:
+        return Node(
+            layer="storage",
+            root=self.root,
+            run=self.run,
+            container=container,
+            boot_id="boot-1",
+            check_mode=check_mode,
+            uid=os.getuid(),
+            gid=os.getgid(),
+        )
+
+    def settle(
+        self,
+        value: Optional[Mapping[str, Any]] = None,
+        filesystems: Sequence[FileSystem] = (LUSTRE,),
+        *,
+        rails: Sequence[Mapping[str, Any]] = tuple(RAILS),
+        check_mode: bool = False,
+        container: Optional[str] = None,
+        user: str = "",
+        mounts: Sequence[FileSystem] = (),
+    ) -> Outcome:
+        """`mounts`: file systems whose automount points are armed by this run, before `after`."""
+        node = self.node(check_mode=check_mode, container=container)
+        self.calls.clear()
+        settings = read_settings(value, rails, filesystems)
+        parts = lustre_parts(settings, filesystems, rails, node, user=user)
+        between: list[Part] = [_Arming(self, mounts)] if mounts else []
+        return settle([*parts.before, *between, *parts.after], node)
+
+    # The programs.
+
+    def run(
+        self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
+    ) -> Result:
+        words = list(argv)
+        self.calls.append(words)
+        known = words[0] == "systemctl" or hasattr(self.stand_in, method_of(words[0]))
+        if words[0] in self.gone or not known:
+            raise CommandError(f"{words[0]}: not installed (wanted to run: {' '.join(words)})")
+        if words[0] == "systemctl":
+            rc, out, err = self._systemctl(words[1:])
+        else:
+            try:
+                rc, out, err = self.stand_in.run(words[0], words[1:])
+            except Hangs as error:
+                raise NoAnswerError(str(error), 30) from error
+            self.told.append(err)
+        if check and rc:
+            raise CommandError(f"{' '.join(words)}: exit status {rc}: {err.strip()}")
+        return Result(tuple(words), rc, out, err)
+
+    def _systemctl(self, words: list[str]) -> tuple[int, str, str]:
+        verb, unit = words[0], words[-1]
+        if verb == "show":
+            file = "enabled" if self.enabled else "disabled"
+            state = "active" if self.active else "inactive"
+            return 0, f"UnitFileState={file}\nActiveState={state}\n", ""
+        if verb == "enable":
+            self.enabled = True
+        elif verb == "stop":
+            ran, self.active = self.active, False  # ExecStop of what does not run is not run
+            return self.stand_in.run("lustre_rmmod", []) if ran else (0, "", "")
+        elif verb == "start" and unit == "lnet.service":
+            return self._start()
+        elif verb == "start":
+            if unit != unit_name(LUSTRE.mount, "mount"):
+                return 5, "", f"Unit {unit} not found."
+            rc, out, err = self.stand_in.run(
+                "mount.lustre", ["-o", "flock", LUSTRE.source, LUSTRE.mount]
+            )
+            return rc, out, err
+        return 0, "", ""
+
+    def _start(self) -> tuple[int, str, str]:
+        if self.stand_in.loaded("lnet"):
+            return 0, "", ""  # ConditionPathExists=!/proc/sys/lnet/
+        programs = (["modprobe", "lnet"], ["lnetctl", "lnet", "configure"])
+        for name, *argv in (*programs, ["lnetctl", "import", "/etc/lnet.conf"]):
+            rc, out, err = self.stand_in.run(name, argv)
+            if rc:
+                return rc, out, err
+        self.active = True
+        return 0, "", ""
+
+
+class _Arming:
+    """Stands for the part that mounts: its steps arm automount points, its read-back mounts."""
+
+    def __init__(self, node: LustreNode, filesystems: Sequence[FileSystem]) -> None:
+        self.node, self.filesystems = node, filesystems
+
+    def plan(self, node: Node) -> Plan:
+        return Plan(
+            [],
+            [
+                Step(fs.mount, "", "armed", partial(self.node.arm, fs.mount))
+                for fs in self.filesystems
+            ],
+        )
+
+    def verify(self, node: Node) -> Verdict:
+        return Verdict()
+
+
+def found(outcome: Outcome, name: str) -> dict[str, Check]:
+    return {check.subject: check for check in outcome.checks if check.name == name}
+
+
+def wrong(outcome: Outcome) -> list[str]:
+    """Every check that is not well, one line each."""
+    return [
+        f"{check.status} {check.line()}"
+        for check in outcome.checks
+        if check.status not in (OK, NOT_APPLICABLE)
+    ]

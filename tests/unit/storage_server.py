@@ -1,0 +1,386 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A host that serves file systems, on which the programs of a server have their real effect.
+
+exportfs reads the files of exports and keeps its table, nfs-server reads nfs.conf when it starts
+and tells the kernel's files, mkfs writes on a device (a file), mounting one needs its unit.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Optional
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import Check
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+    CommandError,
+    Result,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import Outcome, settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
+    FileSystem,
+    Nfs,
+    Serve,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server import (
+    ganesha_conf,
+    nfs_conf,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.clients import (
+    Client,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.directory import (
+    User,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.exports_file import (  # noqa: E501
+    escape,
+    parse_exports,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.parts import (
+    chosen,
+    served_by,
+    server_parts,
+)
+
+HOST = "storage01"
+DISK = "/dev/disk/by-id/nvme-A1"
+MIB = 1 << 20
+NODES = (
+    Client("node01", ("10.240.0.11", "10.140.0.11")),
+    Client("node02", ("10.240.0.12", "10.140.0.12")),
+)
+OURS = "etc/exports.d/baremetal-mpi-roce.exports"
+
+
+def system(name: str = "checkpoints", **changed: Any) -> FileSystem:
+    path = changed.pop("path", f"/srv/{name}")
+    serve = Serve(changed.pop("host", HOST), changed.pop("device", ""), changed.pop("format", ""))
+    nfs = Nfs(
+        version=changed.pop("version", "4.2"),
+        transport=changed.pop("transport", "tcp"),
+        port=changed.pop("port", 2049),
+    )
+    return FileSystem(
+        name, "nfs", f"{HOST}:{path}", f"/mnt/{name}", "checkpoints", nfs=nfs, serve=serve,
+        **{"owner": str(os.getuid()), "group": str(os.getgid()), **changed},
+    )  # fmt: skip
+
+
+class ServerHost:
+    """One host. `container`: the engine it runs under."""
+
+    def __init__(self, root: Path, container: Optional[str] = None) -> None:
+        self.root = root
+        self.container = container
+        self.calls: list[list[str]] = []
+        self.etab: list[str] = []
+        self.units: dict[str, str] = {}
+        self.accounts = {"passwd": {"mpi": "mpi:x:2000:2000::/home/mpi:/bin/bash"}, "group": {}}
+        self.unable: set[str] = set()
+        self.blkid: Optional[tuple[int, str]] = None
+        self.told: list[dict[str, Any]] = []
+        self.reloads_to_wait = 0
+        self.verified = ""
+        self.before_mkfs = lambda: None
+        self.write("proc/self/mountinfo", "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n")
+        self.write("etc/machine-id", "0123456789abcdef0123456789abcdef\n")
+        self.write("etc/exports", "")
+        (root / "srv").mkdir()
+
+    # What tests change.
+
+    def write(self, name: str, text: str) -> None:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def read(self, name: str) -> str:
+        return (self.root / name).read_text()
+
+    def disk(self, name: str = "nvme1n1", link: str = DISK, size: int = 8 * MIB) -> Path:
+        """A blank one."""
+        path = self.root / "dev" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"\0" * size)
+        entry = self.root / link.lstrip("/")
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        entry.symlink_to(f"../../{name}")
+        block = self.root / "sys/class/block" / name
+        (block / "holders").mkdir(parents=True)
+        (block / "dev").write_text("259:1\n")
+        return path
+
+    def mount(self, point: str, number: str = "259:1", source: str = "/dev/nvme1n1") -> None:
+        text = self.read("proc/self/mountinfo")
+        identity = 100 + text.count("\n")
+        line = f"{identity} 22 {number} / {point} rw,noatime - xfs {source} rw\n"
+        self.write("proc/self/mountinfo", text + line)
+
+    def unmount(self, point: str) -> None:
+        lines = self.read("proc/self/mountinfo").splitlines(keepends=True)
+        self.write("proc/self/mountinfo", "".join(x for x in lines if x.split()[4] != point))
+
+    def connected(self, *addresses: str) -> None:
+        for number, address in enumerate(addresses, 1):
+            text = f'clientid: 0x{number}\naddress: "{address}:823"\nname: "Linux NFSv4.2 n"\n'
+            self.write(f"proc/fs/nfsd/clients/{number}/info", text)
+
+    def ran(self, *words: str) -> int:
+        return sum(1 for call in self.calls if call[: len(words)] == list(words))
+
+    def snapshot(self) -> dict[str, str]:
+        """Every file and directory, to see that nothing was touched."""
+        found = {}
+        for path in sorted(self.root.rglob("*")):
+            name = str(path.relative_to(self.root))
+            if path.is_symlink():
+                found[name] = f"-> {path.readlink()}"
+            elif path.is_file():
+                found[name] = str(hash(path.read_bytes()))
+            else:
+                found[name] = oct(path.stat().st_mode)
+        return found
+
+    # What tests do.
+
+    def settle(
+        self,
+        *systems: FileSystem,
+        clients: Sequence[Client] = NODES,
+        check_mode: bool = False,
+        backend: str = "auto",
+        **settings: Any,
+    ) -> Outcome:
+        backend = chosen(backend, self.container)
+        served = served_by(HOST, systems, {each.name: clients for each in systems})
+        user = settings.pop("user", User("mpi", 2000))
+        parts = server_parts(served, user, backend=backend, **settings)
+        for part in parts:
+            if hasattr(part, "sleep"):
+                object.__setattr__(part, "sleep", lambda seconds: None)
+        return settle(parts, self.node(check_mode))
+
+    def node(self, check_mode: bool = False) -> Node:
+        return Node(
+            layer="storage",
+            root=self.root,
+            run=self.run,
+            container=self.container,
+            boot_id="boot",
+            check_mode=check_mode,
+            uid=os.getuid(),
+            gid=os.getgid(),
+        )
+
+    # The programs.
+
+    def run(
+        self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
+    ) -> Result:
+        words = list(argv)
+        self.calls.append(words)
+        name = words[0].replace(".", "_")
+        if words[0] in self.unable:
+            raise CommandError(f"{words[0]}: not installed (wanted to run: {' '.join(words)})")
+        handler = getattr(self, f"_{name}")
+        rc, stdout = handler(words, stdin) if name == "tee" else handler(words)
+        if check and rc:
+            raise CommandError(f"{' '.join(words)}: exit status {rc}: {stdout}")
+        return Result(tuple(words), rc, stdout, "")
+
+    def _files(self) -> dict[tuple[str, str], str]:
+        """What exportfs reads, as lines of its table by directory and client."""
+        found = {}
+        for path in [self.root / "etc/exports", *sorted(self.root.glob("etc/exports.d/*.exports"))]:
+            for each in parse_exports(path.read_text()):
+                found[each.path, each.client] = _table(each.path, each.client, each.options)
+        return found
+
+    def _exportfs(self, words: list[str]) -> tuple[int, str]:
+        if words[1:] == ["-s"]:
+            return 0, "".join(f"{line}\n" for line in self.etab)
+        if not (self.root / "etc/exports").exists():
+            return 1, "exportfs: can't open /etc/exports for reading"
+        if words[1:] == ["-ra"]:
+            self.etab = list(self._files().values())
+        elif words[1:] == ["-a"]:
+            kept = [line for key, line in self._by_key().items() if key not in self._files()]
+            self.etab = [*kept, *self._files().values()]
+        elif words[1] == "-u":
+            table = self._by_key()
+            unknown = []
+            for word in words[2:]:
+                host, _colon, path = word.rpartition(":")
+                if table.pop((path, host.strip("[]")), None) is None:
+                    unknown.append(word)
+            self.etab = list(table.values())
+            if unknown:
+                return 1, f"exportfs: Could not find '{unknown[0]}' to unexport."
+        else:
+            raise AssertionError(words)
+        return 0, ""
+
+    def _by_key(self) -> dict[tuple[str, str], str]:
+        found = {}
+        for line in self.etab:
+            (export,) = parse_exports(line)
+            found[export.path, export.client] = line
+        return found
+
+    def _systemctl(self, words: list[str]) -> tuple[int, str]:
+        verb, unit = words[1], words[-1]
+        enabled, active = self.units.get(unit, ", inactive").split(", ")
+        if verb == "show":
+            enabled, active = self.units.get(words[2], ", inactive").split(", ")
+            return 0, f"UnitFileState={enabled}\nActiveState={active}\n"
+        if verb == "enable":
+            self.units[unit] = f"enabled, {active}"
+        elif verb in ("start", "restart"):
+            if unit == "nfs-server.service":
+                self.serve(restart=verb == "restart")
+            if unit.endswith(".mount"):
+                text = self.read(f"etc/systemd/system/{unit}")
+                where = re.search("Where=(.*)", text)
+                if where is None or not text.startswith("# Managed"):
+                    return 1, "no such unit"
+                (self.root / where.group(1).lstrip("/")).mkdir(parents=True, exist_ok=True)
+                if f" {where.group(1)} " not in self.read("proc/self/mountinfo"):
+                    self.mount(where.group(1))
+                    (self.root / where.group(1).lstrip("/")).chmod(0o755)  # of the device
+            if unit == "nfs-ganesha.service":
+                self.take()
+            self.units[unit] = f"{enabled}, active"
+        elif verb == "reload":
+            self.take()
+        elif words[1:3] == ["disable", "--now"]:
+            self.units[unit] = "disabled, inactive"
+            path = self.root / "etc/systemd/system" / unit
+            if unit.endswith(".mount"):
+                found = re.search("Where=(.*)", path.read_text())
+                assert found is not None
+                self.unmount(found.group(1))
+        elif verb != "daemon-reload":
+            raise AssertionError(words)
+        return 0, ""
+
+    def serve(self, *, restart: bool = True) -> None:
+        """The kernel's server starts with the settings that are in force."""
+        if (self.root / "proc/fs/nfsd/threads").exists() and not restart:
+            return
+        known = {key: value for key, (value, _) in nfs_conf.effective(self.node()).items()}
+        self.write("proc/fs/nfsd/threads", f"{known.get('threads', '8')}\n")
+        ports = [f"tcp {known.get('port', '2049')}"]
+        if known.get("rdma") == "y":
+            assert (self.root / "sys/module/rpcrdma").is_dir()
+            ports.append(f"rdma {known['rdma-port']}")
+        self.write("proc/fs/nfsd/portlist", "".join(f"{line}\n" for line in ports))
+        three = "-3" if known.get("vers3") == "n" else "+3"
+        self.write("proc/fs/nfsd/versions", f"-2 {three} +4 -4.0 +4.1 +4.2\n")
+
+    def _tee(self, words: list[str], stdin: Optional[str]) -> tuple[int, str]:
+        path = Path(words[1])
+        before = path.read_text()
+        path.write_text(before + (stdin or "") if path.name == "portlist" else stdin or "")
+        return 0, stdin or ""
+
+    def _modprobe(self, words: list[str]) -> tuple[int, str]:
+        (self.root / "sys/module" / words[-1]).mkdir(parents=True, exist_ok=True)
+        return 0, ""
+
+    def _blkid(self, words: list[str]) -> tuple[int, str]:
+        if self.blkid is not None:
+            return self.blkid
+        data = Path(words[-1]).read_bytes()
+        found = re.search(rb"FS (\S+) (\S+) (\S+)\n", data)
+        if found is None:
+            return 2, ""
+        kind, label, identity = (word.decode() for word in found.groups())
+        return 0, f"DEVNAME={words[-1]}\nLABEL={label}\nUUID={identity}\nTYPE={kind}\n"
+
+    def _mkfs(self, words: list[str], identity: str) -> tuple[int, str]:
+        device = Path(words[-1])
+        label = words[words.index("-L") + 1]
+        text = f"FS {words[0].partition('.')[2]} {label} {identity}\n"
+        device.write_bytes(text.encode() + device.read_bytes()[len(text) :])
+        return 0, ""
+
+    def _mkfs_xfs(self, words: list[str]) -> tuple[int, str]:
+        return self._mkfs(words, words[words.index("-m") + 1].partition("=")[2])
+
+    def _mkfs_ext4(self, words: list[str]) -> tuple[int, str]:
+        return self._mkfs(words, words[words.index("-U") + 1])
+
+    def _getent(self, words: list[str]) -> tuple[int, str]:
+        entry = self.accounts[words[1]].get(words[2])
+        return (0, f"{entry}\n") if entry else (2, "")
+
+    # nfs-ganesha.
+
+    def take(self) -> None:
+        """It reads its file; later than systemd thinks."""
+        exports = ganesha_conf.parse(self.read("etc/ganesha/ganesha.conf"))
+        self.told = [
+            {"id": each.identity, "path": each.path, "clients": list(each.addresses)}
+            for each in exports
+        ]
+        self.late = self.reloads_to_wait
+
+    late = 0
+
+    def _busctl(self, words: list[str]) -> tuple[int, str]:
+        active = self.units.get("nfs-ganesha.service", "").endswith(", active")
+        if not active:
+            return 1, "The name org.ganesha.nfsd was not provided by any .service files"
+        if "ShowExports" in words:
+            self.late -= 1
+            known = [] if self.late >= 0 else self.told
+            rows = [[0, "/"], *([each["id"], each["path"]] for each in known)]
+            return 0, json.dumps({"type": "(tt)a(qs)", "data": [[1, 2], rows]})
+        (each,) = [each for each in self.told if str(each["id"]) == words[-1]]
+        clients = [[_told(one), 0, 0, 255, 1, 65534, 65534, 0, 3, 7] for one in each["clients"]]
+        data = [each["id"], each["path"], each["path"], "", clients]
+        return 0, json.dumps({"type": "qsssa(siyyiuuuuu)", "data": data})
+
+    def _dpkg(self, words: list[str]) -> tuple[int, str]:
+        return 0, self.verified
+
+    def _rpm(self, words: list[str]) -> tuple[int, str]:
+        raise CommandError("rpm: not installed (wanted to run: rpm)")
+
+
+def _told(client: str) -> str:
+    address = ipaddress.ip_address(client)
+    return f"{address.exploded}/{address.max_prefixlen}"
+
+
+def _table(path: str, client: str, options: Sequence[str]) -> str:
+    """As exportfs tells an export: its defaults too."""
+    told = {"sync", "wdelay", "hide", "no_subtree_check", "sec=sys", "no_all_squash"}
+    given = set(options)
+    told.add("ro" if "ro" in given else "rw")
+    told.add("no_root_squash" if "no_root_squash" in given else "root_squash")
+    told |= given & {"insecure", "mountpoint"}
+    if "async" in given:
+        told = told - {"sync"} | {"async"}
+    return f"{escape(path)}  {client}({','.join(sorted(told))})"
+
+
+def found(outcome: Outcome, name: str) -> dict[str, Check]:
+    return {check.subject: check for check in outcome.checks if check.name == name}
+
+
+def wrong(outcome: Outcome) -> list[str]:
+    """Every check that is not well, and every error, one line each."""
+    return [
+        *outcome.errors,
+        *(
+            f"{check.status} {check.line()}"
+            for check in outcome.checks
+            if check.status not in ("ok", "not_applicable")
+        ),
+    ]

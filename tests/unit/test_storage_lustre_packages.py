@@ -1,0 +1,282 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Packages of the Lustre client by distribution, and the part that installs them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import FAILED, OK, Check
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.engine import Plan
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (
+    PackageError,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
+    INSTALL,
+    UPGRADE,
+    Change,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
+    distribution_of,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.versions import matches
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import packages
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.kernel import Kernel
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.packages import (
+    ClientPackages,
+    NotKnown,
+    client_packages,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.reading import (
+    read_settings,
+)
+
+from tests.stand_ins import lustre, table
+from tests.unit.lustre_node import LUSTRE, RAILS, LustreNode, wrong
+
+UBUNTU, EL = distribution_of("ubuntu", "24.04"), distribution_of("rocky", "9.6")
+KERNELS = {UBUNTU: "6.8.0-60-generic", EL: "5.14.0-570.12.1.el9_6.x86_64"}
+REPOSITORY = {
+    "url": "file:///srv/lustre/{version}/{distribution}/client",
+    "key": "keys/lustre.asc",
+    "key_sha256": "0" * 64,
+}
+
+
+def settings(method="dkms", version="2.15.7", **more):
+    given = {"method": method, "version": version, "repository": REPOSITORY, **more}
+    return read_settings({"packages": given}, RAILS, [LUSTRE])
+
+
+def wanted(where, method, version="2.15.7", rdma="inbox", **more):
+    of = client_packages(settings(method, version, **more), where, KERNELS[where], b"key", rdma)
+    return of, {each.name: each.version for stage in of.stages for each in stage.packages}
+
+
+@pytest.mark.parametrize(
+    ("where", "method", "version", "rdma", "names"),
+    [
+        (
+            EL,
+            "dkms",
+            "2.15.7",
+            "inbox",
+            {
+                "python3-dnf-plugin-versionlock": "",
+                "kernel-devel": "5.14.0-570.12.1.el9_6",
+                "lustre-client-dkms": "2.15.7",
+                "lustre-client": "2.15.7",
+            },
+        ),
+        (
+            EL,
+            "prebuilt",
+            "2.16.1",
+            "doca",
+            {
+                "python3-dnf-plugin-versionlock": "",
+                "kmod-lustre-client": "2.16.1",
+                "lustre-client": "2.16.1",
+            },
+        ),
+        (
+            UBUNTU,
+            "dkms",
+            "2.15.7",
+            "doca",
+            {
+                "linux-headers-6.8.0-60-generic": "",
+                "lustre-client-modules-dkms": "2.15.7",
+                "lustre-client-utils": "2.15.7",
+            },
+        ),
+        (
+            UBUNTU,
+            "prebuilt",
+            "2.15.7",
+            "doca",
+            {
+                "lustre-client-modules-6.8.0-60-generic": "2.15.7",
+                "lustre-client-utils": "2.15.7",
+            },
+        ),
+        (
+            UBUNTU,
+            "prebuilt",
+            "2.16.1",
+            "inbox",
+            {
+                "lustre-client-modules-6.8.0-60-generic": "2.16.1",
+                "lustre-client-utils": "2.16.1",
+                "lustre-lnet-module-socklnd-6.8.0-60-generic": "2.16.1",
+                "lustre-lnet-module-in-kernel-o2iblnd-6.8.0-60-generic": "2.16.1",
+            },
+        ),
+        (
+            UBUNTU,
+            "prebuilt",
+            "2.17.0",
+            "doca",
+            {
+                "lustre-client-modules-6.8.0-60-generic": "2.17.0",
+                "lustre-client-utils": "2.17.0",
+                "lustre-lnet-module-socklnd-6.8.0-60-generic": "2.17.0",
+                "lustre-lnet-module-o2iblnd-6.8.0-60-generic": "2.17.0",
+            },
+        ),
+    ],
+)
+def test_names_and_versions(where, method, version, rdma, names):
+    assert wanted(where, method, version, rdma)[1] == names
+
+
+def test_the_repository_is_filled_in_with_its_key():
+    (repository,) = wanted(EL, "dkms")[0].repositories
+    assert repository.url == "file:///srv/lustre/2.15.7/el9.6/client"
+    assert (repository.key, repository.key_sha256) == (b"key", "0" * 64)
+    assert wanted(UBUNTU, "dkms")[0].repositories[0].url.split("/")[-2] == "ubuntu2404"
+
+
+def test_the_other_method_goes_away():
+    assert set(wanted(EL, "dkms")[0].absent) == {"kmod-lustre-client"}
+    assert set(wanted(EL, "prebuilt")[0].absent) == {"lustre-client-dkms"}
+    assert set(wanted(UBUNTU, "prebuilt")[0].absent) == {"lustre-client-modules-dkms"}
+
+
+def test_a_site_has_names_of_its_own():
+    assert set(wanted(EL, "prebuilt", names=["my-lustre"])[1]) == {
+        "python3-dnf-plugin-versionlock",
+        "my-lustre",
+    }
+
+
+def test_what_is_not_published_is_said():
+    with pytest.raises(NotKnown, match="debian 12: Lustre publishes"):
+        client_packages(settings(), distribution_of("debian", "12"), "6.1.0-1-amd64", b"key")
+    with pytest.raises(NotKnown, match=r"key of the Lustre repository \(keys/lustre.asc\)"):
+        client_packages(settings(), EL, KERNELS[EL])
+
+
+def test_present_installs_nothing():
+    of = client_packages(read_settings({}, RAILS, [LUSTRE]), EL, KERNELS[EL])
+    assert not of.stages
+    assert not of.repositories
+
+
+class Engine:
+    """In the place of the package engine."""
+
+    def __init__(self, changes=(), refused=(), broken=""):
+        self.changes, self.refused, self.broken = list(changes), refused, broken
+        self.acted = 0
+
+    def plan(self, wanted, manager, layer, *, allow_downgrade=False):
+        if self.broken:
+            raise PackageError(self.broken)
+        stages = [("Lustre client", self.changes)] if self.changes else []
+        return Plan(stages=stages, refused=self.refused)
+
+    def act(self, plan, wanted, manager, layer):
+        self.acted += 1
+        self.changes = []
+        return plan
+
+    def verify(self, wanted, manager, layer, check_mode=False):
+        return [Check("package", "2.15.7", "2.15.7", OK, "lustre-client")]
+
+
+@pytest.fixture
+def node(tmp_path):
+    return LustreNode(tmp_path)
+
+
+def outcome(node, monkeypatch, engine, method="dkms", *, check_mode=False):
+    monkeypatch.setattr(packages, "engine", engine)
+    kernel = Kernel(node.root, node.run)
+    of = client_packages(settings(method), EL, KERNELS[EL], b"key")
+    part = ClientPackages(settings(method), kernel, of, SimpleNamespace())
+    return settle([part], node.node(check_mode=check_mode))
+
+
+FRESH = [Change(INSTALL, "lustre-client", "", "2.15.7-1.el9")]
+NEWER = [Change(UPGRADE, "lustre-client", "2.15.6-1.el9", "2.15.7-1.el9")]
+
+
+class TestPart:
+    def test_they_are_installed_and_read_back(self, node, monkeypatch):
+        engine = Engine(FRESH)
+        done = outcome(node, monkeypatch, engine)
+        assert (engine.acted, done.errors, wrong(done)) == (1, [], [])
+        assert done.diff[0]["after"] == "lustre-client 2.15.7-1.el9\n"
+        assert not outcome(node, monkeypatch, engine).changed
+
+    def test_check_mode_installs_nothing(self, node, monkeypatch):
+        engine = Engine(FRESH)
+        assert outcome(node, monkeypatch, engine, check_mode=True).changed
+        assert engine.acted == 0
+
+    def test_a_refusal_is_passed_on(self, node, monkeypatch):
+        with pytest.raises(PlanError, match="no such version"):
+            outcome(node, monkeypatch, Engine(FRESH, refused=["no such version"]))
+        with pytest.raises(PlanError, match="wrong key"):
+            outcome(node, monkeypatch, Engine(broken="wrong key"))
+
+    def test_modules_are_not_exchanged_under_a_mount(self, node, monkeypatch):
+        node.settle()
+        node.mount()
+        engine = Engine(NEWER)
+        with pytest.raises(PlanError, match=r"Lustre is mounted at /lustre\. Drain the node"):
+            outcome(node, monkeypatch, engine)
+        assert outcome(node, monkeypatch, engine, check_mode=True).changed
+        assert engine.acted == 0
+        node.unmount()
+        assert outcome(node, monkeypatch, engine).errors == []
+
+    def test_programs_that_did_not_come_fail(self, node, monkeypatch):
+        (node.root / "usr/sbin/lctl").unlink()
+        done = outcome(node, monkeypatch, Engine())
+        (check,) = [each for each in done.checks if each.name == "lustre_client"]
+        assert (check.status, check.found) == (FAILED, "no lctl")
+
+    def test_secure_boot_is_seen_before_dkms_builds(self, node, monkeypatch):
+        monkeypatch.setattr(packages.secure_boot, "refusal", lambda node, root: "Secure Boot is on")
+        with pytest.raises(PlanError, match="Lustre client: Secure Boot is on"):
+            outcome(node, monkeypatch, Engine(FRESH))
+        assert wrong(outcome(node, monkeypatch, Engine(FRESH), "prebuilt")) == []
+
+
+class TestStandIns:
+    @pytest.mark.parametrize(("family", "where"), [("ubuntu", UBUNTU), ("el", EL)])
+    @pytest.mark.parametrize("method", ["dkms", "prebuilt"])
+    def test_their_repository_has_what_is_asked_for(self, family, where, method):
+        there = table.repositories(family)["first"]
+        versions = {
+            package.name: package.upstream
+            for place in (lustre.PLACE, "distribution")
+            for package in there[place]
+        }
+        of = client_packages(settings(method, lustre.VERSION), where, KERNELS[where], b"key")
+        for stage in of.stages:
+            for package in stage.packages:
+                if package.name != "python3-dnf-plugin-versionlock":
+                    assert matches(versions[package.name], package.version), package.name
+
+    def test_their_programs_answer_and_say_what_they_are(self, tmp_path):
+        """As on a node: the program of the package, with the behaviour beside it."""
+        home = tmp_path / "home"
+        files = {path: file for path, file in lustre.tools().items() if "lib/lustre_st" in path}
+        (home / "lib").mkdir(parents=True)
+        for file in files.values():
+            text = file.content.decode().replace(lustre.HOME, str(home))
+            (home / "lib/lustre_stand_in.py").write_text(text)
+        text = lustre.program("lctl").content.decode().replace(lustre.HOME, str(home))
+        told = subprocess.run(
+            [sys.executable, "-c", text, "list_nids"], capture_output=True, text=True, check=False
+        )
+        assert told.returncode == 0, told.stderr
+        assert "SIMULATION" in told.stderr
+        assert (home / "root/proc/self/mountinfo").exists()

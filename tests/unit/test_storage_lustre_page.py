@@ -1,0 +1,62 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""docs/lustre.md says what the code does."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import yaml
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import (
+    health,
+    lnet,
+    lnet_file,
+    mount_options,
+    packages,
+    stripes,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.reading import (
+    read_settings,
+)
+
+from tests.unit.lustre_node import LUSTRE, RAILS
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs/lustre.md").read_text(encoding="utf-8")
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location(
+        "generate_lustre", ROOT / "docs/generate_lustre.py"
+    )
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_table_is_what_the_code_has() -> None:
+    assert generator().page(PAGE) == PAGE, "run docs/generate_lustre.py"
+
+
+def test_the_example_can_be_used() -> None:
+    found = re.search(r"\n\n((    .*\n)+)\nand in `cluster.yml`", PAGE)
+    assert found is not None
+    value = yaml.safe_load(found[1])["shared_storage_lustre"]
+    assert read_settings(value, RAILS, [LUSTRE]).packages.version == "2.15.7"
+
+
+def test_checks_and_files_stand_in_it() -> None:
+    names = (health.TARGETS, health.TARGET, health.SERVERS, health.MGS, health.ROOM, health.QUOTA)
+    for name in (*names, stripes.CHECK):
+        assert f"| `{name}` |" in PAGE
+    assert lnet.NETWORK.startswith("lustre_lnet_")
+    for path in (lnet_file.CONF, lnet_file.MODPROBE, lnet_file.DROP_IN):
+        assert f"| `/{path}` |" in PAGE
+
+
+def test_options_and_programs_stand_in_it() -> None:
+    assert f"`{','.join(mount_options.options(LUSTRE))}`" in PAGE
+    assert ", ".join(f"`{name}`" for name in packages.PROGRAMS) in PAGE

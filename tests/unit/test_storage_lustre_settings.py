@@ -1,0 +1,311 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Settings of Lustre's client, NIDs, sources and mount options."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import (
+    known_options,
+    mount_flags,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
+    FileSystem,
+    Lustre,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import (
+    mount_options,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.nid import (
+    Nid,
+    NidError,
+    read_net,
+    read_nid,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.reading import (
+    LustreError,
+    read_settings,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.rules import (
+    warnings,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.settings import (
+    Network,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.source import (
+    Source,
+    read_source,
+    same_source,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.mounted import Mount
+from hypothesis import given
+from hypothesis import strategies as st
+
+RAILS = [{"interface": "rail0"}, {"interface": "rail1"}]
+TCP = {"net": "tcp0", "interfaces": ["stor0"]}
+
+
+def lustre(source="10.9.0.1@o2ib:/lustre", **more):
+    return FileSystem("ckpt", "lustre", source, "/lustre", "checkpoints", **more)
+
+
+def findings(value, rails=RAILS, filesystems=None):
+    with pytest.raises(LustreError) as caught:
+        read_settings(value, rails, [lustre()] if filesystems is None else filesystems)
+    return caught.value.findings
+
+
+class TestDefaults:
+    def test_all_rails_are_in_the_network_that_the_source_names(self):
+        settings = read_settings(None, RAILS, [lustre("10.9.0.1@tcp2:/lustre")])
+        assert settings.networks == (Network("tcp2", ("rail0", "rail1")),)
+        assert settings.discovery
+
+    def test_without_lustre_nothing_has_to_be_possible(self):
+        nfs = FileSystem("home", "nfs", "s:/home", "/home", "home")
+        assert read_settings({}, [], [nfs]).networks == (Network("o2ib", ()),)
+
+    def test_several_rails_are_no_warning_with_discovery(self):
+        assert warnings(read_settings(None, RAILS, [lustre()])) == []
+
+    def test_without_discovery_they_are_unless_servers_are_told(self):
+        off = read_settings({"discovery": False}, RAILS, [lustre()])
+        assert "o2ib has 2 interfaces" in warnings(off)[0]
+        told = {"discovery": False, "peers": [{"nids": ["10.9.0.1@o2ib", "10.9.1.1@o2ib"]}]}
+        assert warnings(read_settings(told, RAILS, [lustre()])) == []
+        one = read_settings({"discovery": False}, RAILS[:1], [lustre()])
+        assert warnings(one) == []
+
+
+BAD = {
+    "unknown key": ({"lnet": []}, ["lnet: unknown key. Write networks"]),
+    "no network": ({"networks": [{"net": "ib0"}]}, ["'ib0' is not an LNet network"]),
+    "another network": ({"networks": [{"net": "kfi1"}]}, ["does not set up"]),
+    "network twice": (
+        {"networks": [{"net": "o2ib"}, {"net": "o2ib0", "interfaces": ["stor0"]}]},
+        ["o2ib0 is there twice"],
+    ),
+    "interface twice": (
+        {"networks": [{"net": "o2ib", "interfaces": ["rail0", "rail0"]}]},
+        ["rail0 is there twice"],
+    ),
+    "no interface": ({"networks": [{"net": "o2ib", "interfaces": []}]}, ["is empty"]),
+    "wrong word": ({"networks": [{"net": "o2ib", "interfaces": "rail"}]}, ["Did you mean 'rails'"]),
+    "port 988 twice": (
+        {"networks": [{"net": "o2ib"}, TCP, {"net": "tcp1", "interfaces": ["stor0"]}]},
+        ["stor0 is in tcp too"],
+    ),
+    "nid without network": (
+        {"routes": [{"net": "tcp1", "gateway": "10.0.0.1"}]},
+        ["names no LNet network"],
+    ),
+    "peer without NIDs": ({"peers": [{"nids": []}]}, ["peers[0].nids: is empty"]),
+    "IPv6": ({"peers": [{"nids": ["fe80::1@tcp"]}]}, ["is an address of IPv6"]),
+    "gateway out of reach": (
+        {"routes": [{"net": "tcp1", "gateway": "10.0.0.1@tcp"}]},
+        ["10.0.0.1@tcp is in no network of this host (o2ib)"],
+    ),
+    "route into own network": (
+        {"routes": [{"net": "o2ib", "gateway": "10.0.0.1@o2ib"}]},
+        ["there is no route to it"],
+    ),
+    "source out of reach": ({"networks": [TCP]}, ["10.9.0.1@o2ib is in no network of this host"]),
+    "no version, no repository": (
+        {"packages": {"method": "dkms"}},
+        ["packages.version: is missing", "packages.repository: is missing"],
+    ),
+    "repository for nothing": (
+        {"packages": {"repository": {"url": "file:///r", "key": "k", "key_sha256": "0" * 64}}},
+        ["is of no use with the method present"],
+    ),
+    "password in a URL": (
+        {
+            "packages": {
+                "method": "dkms",
+                "version": "2.15.7",
+                "repository": {"url": "https://u:secret@h/", "key": "k", "key_sha256": "0" * 64},
+            }
+        },
+        ["a user or password is in it"],
+    ),
+    "said twice": ({"modprobe": {"lnet": {"networks": "tcp(eth0)"}}}, ["said twice, by networks"]),
+    "foreign module": ({"modprobe": {"nvme": {"a": "b"}}}, ["is not a module of the Lustre"]),
+    "stripes elsewhere": ({"stripes": [{"directory": "/home/a"}]}, ["lies on no Lustre"]),
+    "time": ({"time_limit_s": 1}, ["1 is out of range"]),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_cannot_be_is_said_with_the_way_out(case):
+    value, wanted = BAD[case]
+    said = findings(value)
+    assert len(said) == len(wanted), said
+    for line, part in zip(said, wanted):
+        assert part in line
+        assert "secret" not in line
+
+
+def test_rdma_without_rails_says_what_to_do():
+    said = findings({"networks": [{"net": "o2ib", "interfaces": ["stor0"]}]}, rails=[])
+    assert "o2ib needs RDMA, and this host has no rails" in said[0]
+    assert "has no interface on this host" in findings(None, rails=[])[0]
+
+
+def test_a_source_is_reachable_through_a_route():
+    value = {
+        "networks": [TCP],
+        "routes": [{"net": "o2ib", "gateway": "10.1.0.1@tcp"}],
+    }
+    assert read_settings(value, RAILS, [lustre()]).routes[0].gateway == Nid("10.1.0.1", "tcp")
+
+
+def test_one_nid_of_each_server_is_enough():
+    both = lustre("10.1.0.1@tcp,10.9.0.1@o2ib:10.9.0.2@o2ib:/lustre")
+    assert read_settings({"networks": [{"net": "o2ib"}]}, RAILS, [both])
+    one = lustre("10.1.0.1@tcp,10.9.0.1@o2ib:10.1.0.2@tcp:/lustre")
+    assert (
+        "10.1.0.2@tcp is in no network"
+        in findings({"networks": [{"net": "o2ib"}]}, filesystems=[one])[0]
+    )
+
+
+def test_the_option_network_excludes_discovery():
+    fs = lustre(options=("network=o2ib",))
+    assert "'network' with discovery" in findings({}, filesystems=[fs])[0]
+    assert read_settings({"discovery": False}, RAILS, [fs])
+
+
+class TestNid:
+    @pytest.mark.parametrize(
+        ("text", "net"),
+        [("o2ib", "o2ib"), ("o2ib0", "o2ib"), ("o2ib00", "o2ib"), ("tcp12", "tcp12")],
+    )
+    def test_networks_are_spelled_as_lnet_does(self, text, net):
+        assert read_net(text) == net
+
+    @pytest.mark.parametrize(
+        "text",
+        ["10.0.0.256@tcp", "10.0.0@tcp", "@tcp", "10.0.0.1@", "a b@tcp", "10.0.0.1@tcp99999"],
+    )
+    def test_what_is_none_is_refused(self, text):
+        with pytest.raises(NidError):
+            read_nid(text)
+
+
+ADDRESSES = st.one_of(
+    st.ip_addresses(v=4).map(str),
+    st.from_regex(r"[a-z][a-z0-9]{0,8}(-[a-z0-9]{1,4})?(\.[a-z0-9]{1,5})?", fullmatch=True),
+)
+NETS = st.builds(
+    lambda kind, n: f"{kind}{n or ''}", st.sampled_from(["tcp", "o2ib"]), st.integers(0, 65535)
+)
+NIDS = st.builds(Nid, ADDRESSES, NETS)
+SOURCES = st.builds(
+    Source,
+    st.lists(NIDS, min_size=1, max_size=6, unique=True).flatmap(
+        lambda nids: st.integers(1, len(nids)).map(
+            lambda n: tuple(tuple(nids[i::n]) for i in range(n))
+        )
+    ),
+    st.from_regex(r"[A-Za-z0-9_-]{1,8}", fullmatch=True),
+    st.lists(st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,9}", fullmatch=True), max_size=3).map(
+        lambda parts: "".join(f"/{part}" for part in parts)
+    ),
+)
+
+
+class TestSource:
+    @given(SOURCES)
+    def test_what_is_written_is_read_again(self, source):
+        assert read_source(str(source)) == source
+        assert same_source(str(source), str(source))
+
+    @given(SOURCES)
+    def test_the_number_0_and_slashes_at_the_end_mean_nothing(self, source):
+        text = str(source).replace("@tcp:", "@tcp0:").replace("@o2ib,", "@o2ib0,") + "/"
+        assert read_source(text) == source
+        assert same_source(text, str(source))
+
+    @given(SOURCES, SOURCES)
+    def test_another_file_system_is_another_source(self, one, other):
+        if (one.name, one.directory) != (other.name, other.directory):
+            assert not same_source(str(one), str(other))
+
+    def test_a_name_stands_for_the_address_that_it_was_looked_up_as(self):
+        assert same_source("mgs1@o2ib0:/l", "10.9.0.1@o2ib:/l")
+        assert not same_source("mgs1@o2ib0:/l", "10.9.0.1@tcp:/l")
+        assert not same_source("10.9.0.2@o2ib0:/l", "10.9.0.1@o2ib:/l")
+        assert not same_source("mgs1@o2ib:/l", "10.9.0.1@o2ib:10.9.0.2@o2ib:/l")
+
+    @pytest.mark.parametrize(
+        ("text", "why"),
+        [
+            ("/lustre", "is not a source"),
+            ("10.0.0.1@tcp", "is not a source"),
+            ("10.0.0.1@tcp:/", "is not a source"),
+            ("10.0.0.1:/lustre", "names no LNet network"),
+            ("10.0.0.1@tcp:/much_too_long", "is not the name of a Lustre"),
+            ("10.0.0.1@tcp:10.0.0.1@tcp:/l", "is in '10.0.0.1@tcp:10.0.0.1@tcp:/l' twice"),
+            ("fe80::1@tcp:/l", "is an address of IPv6"),
+            ("[fe80::1]@tcp:/l", "is an address of IPv6"),
+            ("10.0.0.1@tcp:/l/../x", "is not a plain directory"),
+            ("10.0.0.1@ib0:/l", "is not an LNet network"),
+            ("10.0.0.1@tcp:fe80::1@tcp:/l", "is an address of IPv6"),
+            ("10.0.0.1@tcp::10.0.0.2@tcp:/l", "names no LNet network"),
+        ],
+    )
+    def test_what_is_none_is_refused(self, text, why):
+        with pytest.raises(NidError) as caught:
+            read_source(text)
+        assert why in str(caught.value)
+
+
+def running(options=(), flags=("rw", "noatime", "nosuid", "nodev")):
+    return Mount(9, 1, "0:9", "/", "/lustre", tuple(flags), "lustre", "x", tuple(options))
+
+
+TOLD = ("rw", "flock", "user_xattr", "lazystatfs", "nouser_fid2path", "verbose", "encrypt")
+
+
+class TestMountOptions:
+    def test_of_a_plain_file_system(self):
+        assert ",".join(mount_options.options(lustre(), 90)) == (
+            "noatime,nosuid,nodev,user_xattr,lazystatfs,flock"
+        )
+
+    def test_what_the_file_system_says_takes_the_place_of_a_default(self):
+        fs = lustre(options=("relatime", "nolazystatfs", "suid"), lustre=Lustre(flock=False))
+        assert mount_options.options(fs, 90) == (
+            *("nodev", "user_xattr", "noflock"),
+            *("relatime", "nolazystatfs", "suid"),
+        )
+
+    def test_what_runs_as_wanted_is_no_difference(self):
+        assert mount_options.differences(lustre(), running(TOLD)) == ()
+
+    def test_what_does_not_is(self):
+        told = [each for each in TOLD if each not in ("flock", "user_xattr")]
+        found = mount_options.differences(lustre(), running([*told, "localflock", "nouser_xattr"]))
+        assert [each.text for each in found] == [
+            "user_xattr (runs: nouser_xattr)",
+            "flock (runs: localflock)",
+        ]
+        flags = mount_options.differences(lustre(), running(TOLD, flags=("rw", "nosuid", "nodev")))
+        assert [each.wanted for each in flags] == ["noatime"]
+
+    def test_what_was_switched_off_and_is_not_told_is_off(self):
+        fs = lustre(options=("nostatfs_project",))
+        assert mount_options.differences(fs, running(TOLD)) == ()
+        on = mount_options.differences(fs, running([*TOLD, "statfs_project"]))
+        assert [each.found for each in on] == ["statfs_project"]
+
+    def test_what_the_kernel_does_not_tell_is_not_judged(self):
+        fs = lustre(options=("network=o2ib", "skpath=/etc/keys"))
+        assert mount_options.differences(fs, running(TOLD)) == ()
+
+    def test_every_option_that_the_model_takes_is_known_here(self):
+        pairs = [name for pair in known_options.PAIRS["lustre"] for name in pair if name]
+        names = {*pairs, *known_options.VALUES["lustre"], *known_options.BY_KEY["lustre"]}
+        # Of these, mount.lustre takes no notice on a client.
+        names -= {"acl", "noacl", "noalways_ping"}
+        unknown = {n for n in names if n not in mount_options.OPTIONS}
+        assert {n for n in unknown if not mount_flags.is_untold(n)} == set()

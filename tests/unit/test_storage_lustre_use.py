@@ -1,0 +1,297 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Stripe defaults, and whether servers and targets answer: each told once, each look bounded."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
+    FAILED,
+    NOT_APPLICABLE,
+    OK,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import (
+    stripes,
+    targets,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.settings import (
+    Stripes,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.lustre_node import LUSTRE, LustreNode, found, striped, wrong
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def node(tmp_path):
+    return LustreNode(tmp_path)
+
+
+@pytest.fixture
+def mounted(node):
+    node.settle()
+    node.mount()
+    return node
+
+
+def calls(node, *words):
+    return [call for call in node.calls if call[: len(words)] == list(words)]
+
+
+class TestStripes:
+    def test_they_are_set_where_they_differ_and_only_there(self, mounted):
+        fs = striped(count=4, size_mib=16, pool="flash")
+        first = mounted.settle({}, [fs])
+        assert (first.errors, wrong(first)) == ([], [])
+        assert mounted.stand_in.state["layouts"] == {
+            "/lustre": {"count": 4, "size": 16 * MIB, "pool": "flash"}
+        }
+        assert "count 1, size 1 MiB, pool none" in first.diff[0]["before"]
+        second = mounted.settle({}, [fs])
+        assert not second.changed
+        assert calls(mounted, "lfs", "setstripe") == []
+
+    def test_a_default_of_the_file_system_that_is_the_wanted_one_is_enough(self, mounted):
+        assert not mounted.settle({}, [striped(count=1)]).changed
+
+    def test_what_is_not_asked_for_stays(self, mounted):
+        """setstripe puts whatever it is not given back to the file system's default."""
+        mounted.change(layouts={"/lustre": {"count": 2, "size": 4 * MIB, "pool": "flash"}})
+        assert wrong(mounted.settle({}, [striped(count=8)])) == []
+        assert mounted.stand_in.state["layouts"]["/lustre"] == {
+            "count": 8,
+            "size": 4 * MIB,
+            "pool": "flash",
+        }
+
+    def test_further_directories(self, mounted):
+        value = {"stripes": [{"directory": "/lustre/data", "count": -1}]}
+        assert wrong(mounted.settle(value, [striped(count=2)])) == []
+        layouts = mounted.stand_in.state["layouts"]
+        assert (layouts["/lustre"]["count"], layouts["/lustre/data"]["count"]) == (2, -1)
+
+    def test_a_composite_layout_is_another_one(self, mounted):
+        mounted.change(layouts={"/lustre": {"components": 3}})
+        outcome = mounted.settle({}, [striped(count=4)])
+        assert "composite layout of 3 components" in outcome.diff[0]["before"]
+        assert wrong(outcome) == []
+
+    def test_check_mode_sets_nothing(self, mounted):
+        planned = mounted.settle({}, [striped(count=4)], check_mode=True)
+        assert mounted.stand_in.state["layouts"] == {}
+        assert found(planned, "lustre_stripes")["/lustre"].status == "pending"
+
+    def test_nothing_is_looked_at_that_is_not_mounted(self, node):
+        node.settle()
+        outcome = node.settle({}, [striped(count=4)])
+        assert calls(node, "lfs") == []
+        check = found(outcome, "lustre_stripes")["/lustre"]
+        assert (check.status, check.reason[:14]) == (NOT_APPLICABLE, "/lustre is not")
+
+    def test_what_waits_for_its_first_use_is_mounted_and_set(self, node):
+        fs = striped(count=4)
+        node.settle()
+        node.arm()
+        outcome = node.settle({}, [fs])
+        assert (outcome.errors, wrong(outcome)) == ([], [])
+        assert node.stand_in.state["layouts"]["/lustre"]["count"] == 4
+        assert not node.settle({}, [fs]).changed
+
+    def test_a_fresh_node_has_them_after_one_run(self, node):
+        fs = striped(count=4)
+        outcome = node.settle({}, [fs], mounts=[fs])
+        assert (outcome.errors, wrong(outcome)) == ([], [])
+        assert node.stand_in.state["layouts"]["/lustre"]["count"] == 4
+
+    def test_a_fresh_node_whose_file_system_has_them_sets_nothing(self, node):
+        fs = striped(count=1)
+        assert wrong(node.settle({}, [fs], mounts=[fs])) == []
+        assert calls(node, "lfs", "setstripe") == []
+
+    def test_servers_that_squash_root_are_named(self, mounted):
+        mounted.change(root_squash=True)
+        outcome = mounted.settle({}, [striped(count=4)])
+        assert "The servers squash root" in outcome.errors[0]
+
+    def test_a_pool_that_is_not_there(self, mounted):
+        outcome = mounted.settle({}, [striped(pool="nvme")])
+        assert "lfs pool_list" in outcome.errors[0]
+
+    def test_a_hung_server_is_asked_once(self, mounted):
+        mounted.change(hang=["lfs getstripe"])
+        value = {"stripes": [{"directory": "/lustre/data", "count": 2}]}
+        outcome = mounted.settle(value, [striped(count=4)])
+        assert len(calls(mounted, "lfs", "getstripe")) == 1
+        checks = found(outcome, "lustre_stripes")
+        assert {check.status for check in checks.values()} == {FAILED}
+        assert "not asked again" in checks["/lustre/data"].reason
+
+    @given(
+        st.integers(-1, 2000),
+        st.integers(1, 4095),
+        st.one_of(st.just(""), st.from_regex(r"[a-z][a-z0-9_]{0,14}", fullmatch=True)),
+        st.sampled_from(["", "lmm_"]),
+        st.sampled_from(["\n", " "]),
+    )
+    def test_whatever_release_printed_a_layout(self, count, size, pool, prefix, end):
+        words = [f"stripe_count:  {count}", f"stripe_size:   {size * MIB}", "pattern:       raid0"]
+        words += ["stripe_offset: -1", *([f"pool:          {pool}"] if pool else [])]
+        text = end.join(f"{prefix}{word}" for word in words) + "\n"
+        layout = stripes.read_layout(text)
+        assert layout == stripes.Layout(count, size * MIB, pool)
+        wanted = Stripes("/l", count, size, pool)
+        assert layout.text(wanted) == stripes.wanted_text(wanted)
+
+    def test_all_targets_by_another_name(self):
+        for told in ("-1", "65535", "4294967295"):
+            assert stripes.read_layout(f"stripe_count: {told} stripe_size: 0\n").count == -1
+
+
+class TestTargets:
+    def test_all_are_well(self, mounted):
+        mounted.target("OST0001", state="IDLE")
+        outcome = mounted.settle()
+        assert wrong(outcome) == []
+        assert found(outcome, "lustre_targets")["/lustre"].found == "connected (3 targets)"
+
+    @pytest.mark.parametrize(
+        ("state", "remedy"),
+        [
+            ("DISCONN", "lost its server"),
+            ("CONNECTING", "being connected"),
+            ("EVICTED", "is lost"),
+            ("REPLAY_WAIT", "recovers its clients"),
+            ("NEW", "never connected"),
+        ],
+    )
+    def test_one_that_is_not_is_told_once(self, mounted, state, remedy):
+        mounted.target("OST0001", state=state, unreachable=True)
+        outcome = mounted.settle()
+        assert len(wrong(outcome)) == 1
+        check = found(outcome, "lustre_target")["lustre-OST0001"]
+        assert check.found == f"{state} (10.9.0.5@o2ib)"
+        assert remedy in check.reason
+        assert calls(mounted, "lfs") == []
+        assert found(outcome, "lustre_servers")["/lustre"].status == NOT_APPLICABLE
+
+    def test_one_that_was_switched_off(self, mounted):
+        mounted.target("OST0000", inactive=True)
+        check = found(mounted.settle(), "lustre_target")["lustre-OST0000"]
+        assert check.found == "inactive (10.9.0.5@o2ib)"
+        assert "switch it on again" in check.reason
+
+    def test_one_that_the_kernel_does_not_miss_yet(self, mounted):
+        mounted.target("MDT0000", unreachable=True)
+        outcome = mounted.settle()
+        assert wrong(outcome) == [
+            "failed lustre_target lustre-MDT0000: wanted 'connected', found "
+            "'Resource temporarily unavailable (11)' "
+            f"({targets.REMEDIES['DISCONN']})"
+        ]
+        assert calls(mounted, "lfs", "df") == []
+        assert found(outcome, "lustre_servers") == {}
+
+    def test_two_mounts_of_one_file_system_tell_it_once(self, mounted):
+        from dataclasses import replace
+
+        other = replace(LUSTRE, name="data", mount="/data", source=f"{LUSTRE.source}/data")
+        mounted.mount(other)
+        mounted.target("OST0001", state="DISCONN")
+        assert len(wrong(mounted.settle({}, [LUSTRE, other]))) == 1
+
+    def test_an_eviction_that_is_over_is_told_beside(self, mounted):
+        mounted.change(evicted={"lustre-OST0001-osc-ffff9c5c": 1763650000})
+        outcome = mounted.settle()
+        assert wrong(outcome) == []
+        reason = found(outcome, "lustre_targets")["/lustre"].reason
+        assert reason.startswith("evicted since it was mounted, and back: lustre-OST0001")
+
+    def test_hung_servers_are_a_finding_in_time_and_not_asked_on(self, mounted):
+        mounted.change(hang=["lfs check"])
+        outcome = mounted.settle(user="mpi")
+        check = found(outcome, "lustre_servers")["/lustre"]
+        assert (check.status, check.found) == (FAILED, "none in time")
+        assert "no answer within 30 s" in check.reason
+        assert calls(mounted, "lfs", "df") == []
+        assert calls(mounted, "lfs", "quota") == []
+
+    def test_a_kernel_that_tells_nothing_fails(self, mounted):
+        mounted.gone.add("lctl")
+        check = found(mounted.settle(), "lustre_targets")["/lustre"]
+        assert (check.status, check.found) == (FAILED, "unknown")
+        assert "lctl: not installed" in check.reason
+
+    def test_a_full_target_is_named(self, mounted):
+        mounted.target("OST0001", used=97)
+        outcome = mounted.settle()
+        assert found(outcome, "lustre_target_room")["lustre-OST0001"].found == "97 %"
+        assert len(wrong(outcome)) == 1
+        assert wrong(mounted.settle({"full_percent": 0})) == []
+
+    def test_what_is_not_mounted_has_no_targets(self, node):
+        outcome = node.settle()
+        assert found(outcome, "lustre_targets")["/lustre"].status == NOT_APPLICABLE
+        assert calls(node, "lctl") == []
+
+
+class TestManagement:
+    def test_one_of_two_servers_is_enough(self, node):
+        node.change(silent=["10.9.0.1@o2ib"])
+        check = found(node.settle(), "lustre_mgs")["10.9.0.1@o2ib:10.9.0.2@o2ib"]
+        assert check.status == OK
+        assert "without an answer: 10.9.0.1@o2ib: failed to ping" in check.reason
+
+    def test_none_is_a_failure(self, node):
+        node.change(silent=["10.9.0.1@o2ib", "10.9.0.2@o2ib"])
+        check = found(node.settle(), "lustre_mgs")["10.9.0.1@o2ib:10.9.0.2@o2ib"]
+        assert (check.status, check.found) == (FAILED, "none")
+        assert "lctl list_nids" in check.reason
+
+    def test_a_ping_that_hangs_is_ended(self, node):
+        node.change(hang=["lnetctl ping"])
+        check = found(node.settle(), "lustre_mgs")["10.9.0.1@o2ib:10.9.0.2@o2ib"]
+        assert "no answer within 30 s" in check.reason
+
+
+class TestQuota:
+    def test_within(self, mounted):
+        mounted.change(quota={"mpi": ["100", "200", "300", "-", "5", "10", "20", "-"]})
+        assert wrong(mounted.settle(user="mpi")) == []
+
+    def test_beyond(self, mounted):
+        mounted.change(quota={"mpi": ["250*", "200", "300", "6d23h", "5", "10", "20", "-"]})
+        check = found(mounted.settle(user="mpi"), "lustre_quota")["/lustre mpi"]
+        assert check.status == FAILED
+        assert check.found == "250 KiB (quota 200, limit 300, grace 6d23h)"
+
+    def test_off(self, mounted):
+        check = found(mounted.settle(user="mpi"), "lustre_quota")["/lustre mpi"]
+        assert check.status == NOT_APPLICABLE
+
+
+class TestReading:
+    @given(st.text(max_size=400))
+    def test_whatever_is_printed_is_no_exception(self, text):
+        targets.read_imports(f"osc.x.import=\n{text}")
+        targets.read_evictions(text)
+        targets.read_check(text, text)
+        targets.read_df(text)
+        targets.read_quota(f"Filesystem a\n{text}")
+        stripes.read_layout(text)
+
+    def test_nids_with_quotes_and_without(self):
+        text = (
+            "osc.l-OST0000-osc-ff.import=\nimport:\n    name: l-OST0000-osc-ff\n"
+            "    target: l-OST0000_UUID\n    state: FULL\n    import_flags: [ replayable ]\n"
+            "    connection:\n       failover_nids: [ 10.0.0.1@tcp, 10.0.0.2@tcp ]\n"
+            "       current_connection: {}\n"
+        )
+        for nid, wanted in (("10.0.0.1@tcp", "10.0.0.1@tcp"), ('"<none>"', "")):
+            (read,) = targets.read_imports(text.format(nid))
+            assert (read.target, read.connection, read.trouble) == ("l-OST0000", wanted, "")
+
+    def test_room_is_rounded_up_as_df_does(self):
+        text = "l-OST0000_UUID 1000 941 59 95% /l[OST:0]\nOST0001 : inactive device\n"
+        assert targets.read_df(text) == [targets.Room("l-OST0000", 95)]

@@ -1,0 +1,332 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# ruff: noqa: E501  (messages stand here as the operator sees them, in one line)
+"""File systems in an inventory: from the model with lines, or by hand; the same where they meet."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model import (
+    Inventory,
+    ModelError,
+    compile_model,
+    inventory_of,
+    load,
+    read,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model.filesystem_lists import (
+    Holder,
+    check_lists,
+    site_of,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import Findings
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
+    CHECKPOINTS,
+    FileSystem,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.reading import (
+    read_filesystems,
+)
+
+from tests.unit.file_systems import LUSTRE, NFS, SERVED, SITE, changed
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = """\
+plugin: baremetal.mpi_roce.cluster
+name: small
+domain: example.net
+management: {subnet: 10.0.0.0/24}
+nodes: {count: 2, management_first: 10.0.0.11}
+gpus: {count: 2}
+rails: {count: 2, speed_gbps: 800}
+addresses: {plan: %s, pool: 10.1.0.0/16}
+leaves: {count: 2, ports: 64, management_first: 10.0.0.101}
+launcher: {name: launcher01, management: 10.0.0.10}
+storage: [{name: storage01, management: 10.0.0.21}]
+filesystems:
+"""
+
+
+def model(*entries: dict[str, Any], plan: str = "subnet_per_rail") -> str:
+    """A list in block style: one line for each entry."""
+    return MODEL % plan + "".join(f"  - {json.dumps(entry)}\n" for entry in entries)
+
+
+def compiled(text: str) -> Inventory:
+    return inventory_of(compile_model(read("cluster.yml", text)))
+
+
+def refused(text: str) -> list[str]:
+    with pytest.raises(ModelError) as caught:
+        compiled(text)
+    return [finding.text() for finding in caught.value.findings]
+
+
+def test_a_model_that_says_nothing_has_none() -> None:
+    everywhere = compiled((MODEL % "subnet_per_rail").replace("filesystems:\n", ""))
+    assert everywhere.group_variables["all"]["cluster_filesystems"] == []
+
+
+def test_a_model_gives_its_file_systems_whole_and_once() -> None:
+    inventory = compiled(model(SERVED, LUSTRE))
+    value = inventory.group_variables["all"]["cluster_filesystems"]
+    assert value == [entry.as_variable() for entry in read_filesystems([SERVED, LUSTRE])]
+    assert all("cluster_filesystems" not in host.variables for host in inventory.hosts)
+
+
+def test_text_is_read_as_it_is_written() -> None:
+    """YAML makes 504 of 0770 and a number of 4.10; a model has the file."""
+    text = MODEL % "subnet_per_rail"
+    text += "  - {name: a, type: nfs, source: s:/a, mount: /mnt/a, purpose: home, mode: 0770, nfs: {version: 4.2}}\n"
+    (entry,) = compiled(text).group_variables["all"]["cluster_filesystems"]
+    assert (entry["mode"], entry["nfs"]["version"]) == ("0770", "4.2")
+    assert refused(text.replace("4.2", "4.20")) == [
+        "line 13: filesystems[0].nfs.version: '4.20' is not a choice. Did you mean '4.2'? Known here: 4.2, 4.1, 3."
+    ]
+
+
+def test_every_finding_has_its_line() -> None:
+    text = model(SERVED, changed(NFS, source="fd00::1:/x", mount="/mnt"), LUSTRE)
+    text += "  - name: later\n    type: nfs\n    source: a:/b\n    mount: /etc\n    purpose: home\n    options:\n      - noatime\n      - soft\n"
+    assert refused(text) == [
+        "line 14: filesystems[1].source: 'fd00::1' is an IPv6 address without brackets. Write [fd00::1]:/x.",
+        "line 14: filesystems[1].name: 'checkpoints' is also the name of filesystems[0] (line 13). Rename one of them.",
+        "line 14: filesystems[1].purpose: checkpoints are also the purpose of filesystems[0] (line 13), and jobs are told of one. Write scratch for the other one.",
+        "line 14: filesystems[1].mount: '/mnt' meets '/mnt/checkpoints', that of filesystems[0] (line 13): one would hide the other. Mount them beside each other.",
+        "line 15: filesystems[2].mount: '/mnt/scratch' meets '/mnt', that of filesystems[1] (line 14): one would hide the other. Mount them beside each other.",
+        "line 19: filesystems[3].mount: '/etc' is a directory of the system. Mount it somewhere such as /mnt/checkpoints.",
+        "line 23: filesystems[3].options[1]: 'soft' is not for these mounts: it ends in an error when the server is slow, and what a job has written is lost. Leave it out.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("server", "host"),
+    [
+        ("storage01", "storage01"),
+        ("storage01.example.net", "storage01"),
+        ("10.0.0.21", "storage01"),
+        ("10.99.0.1", "storage01"),
+        ("launcher01", "launcher01"),
+        ("10.0.0.10", "launcher01"),
+        ("node02", "node02"),
+        ("10.0.0.12", "node02"),
+        ("node02-rail1", "node02"),
+        ("10.1.1.3", "node02"),
+    ],
+)
+def test_a_server_may_be_called_by_all_that_its_host_is(server: str, host: str) -> None:
+    entry = changed(SERVED, source=f"{server}:/srv/checkpoints", serve__host=host)
+    compiled(model(entry))
+
+
+def test_links_of_two_addresses_have_servers_too() -> None:
+    entry = changed(SERVED, source="10.1.0.7:/srv/checkpoints", serve__host="node02")
+    node = compiled(model(plan="point_to_point").replace("filesystems:\n", "")).hosts[1]
+    assert "10.1.0.7" in [rail["address"] for rail in node.variables["cluster_rails"]]
+    compiled(model(entry, plan="point_to_point"))
+
+
+@pytest.mark.parametrize(
+    ("server", "host", "finding"),
+    [
+        (
+            "10.1.1.2",
+            "storage01",
+            "line 13: filesystems[0].source: '10.1.1.2' is of node01, and filesystems[0].serve.host is storage01. Begin it with one of 10.0.0.21, storage01, storage01.example.net.",
+        ),
+        (
+            "10.1.1.9",
+            "node01",
+            "line 13: filesystems[0].source: '10.1.1.9' is no name or address of node01, and filesystems[0].serve.host is node01. Begin it with one of 10.0.0.11, 10.1.0.2, 10.1.1.2, node01, node01-rail0, node01-rail1 and 1 more.",
+        ),
+        (
+            "storage01",
+            "leaf01",
+            "line 13: filesystems[0].serve.host: there is no host 'leaf01'. Did you mean 'node01'? Known here: launcher01, node01, node02, storage01.",
+        ),
+    ],
+)
+def test_a_server_is_the_host_that_serves(server: str, host: str, finding: str) -> None:
+    entry = changed(SERVED, source=f"{server}:/srv/checkpoints", serve__host=host)
+    assert refused(model(entry)) == [finding]
+
+
+def test_groups_are_those_of_the_model() -> None:
+    compiled(model(changed(NFS, hosts=["rack_r01", "storage"])))
+    assert refused(model(changed(NFS, hosts=["rack_r02"]))) == [
+        "line 13: filesystems[0].hosts[0]: there is no group 'rack_r02'. Did you mean 'rack_r01'? Known here: compute, launcher, storage, rack_r01."
+    ]
+
+
+def test_another_mistake_hides_none_of_a_file_system() -> None:
+    text = model(changed(SERVED, mount="/")).replace("ports: 64", "prots: 64")
+    assert [line.split(":")[1].strip() for line in refused(text)] == [
+        "leaves.prots",
+        "leaves.ports",
+        "filesystems[0].mount",
+    ]
+
+
+def test_the_model_has_one_place_for_them() -> None:
+    text = (MODEL % "subnet_per_rail").replace(
+        "filesystems:", "vars: {all: {cluster_filesystems: []}}"
+    )
+    assert refused(text) == [
+        "line 12: vars.all.cluster_filesystems: is set by the model itself. Change the key of the model it comes from, or override it in host_vars/."
+    ]
+
+
+def test_the_inventories_have_checkpoints_that_all_their_hosts_agree_on() -> None:
+    for name in ("b300", "virtual", "virtual-rdma"):
+        inventory = inventory_of(load(str(ROOT / f"inventories/{name}/cluster.yml")))
+        found = read_filesystems(inventory.group_variables["all"]["cluster_filesystems"])
+        (checkpoints,) = (entry for entry in found if entry.purpose == CHECKPOINTS)
+        assert checkpoints.mount == "/mnt/checkpoints"
+        assert checkpoints.serve is not None
+
+
+def test_machines_have_both_transports_and_containers_the_one_that_needs_no_kernel() -> None:
+    def ways(name: str) -> list[tuple[str, int, str]]:
+        cluster = load(str(ROOT / f"inventories/{name}/cluster.yml"))
+        return [
+            (entry.nfs.transport, entry.nfs.port, entry.source) for entry in cluster.filesystems
+        ]
+
+    assert ways("virtual-rdma") == [
+        ("rdma", 20049, "10.142.0.11:/srv/checkpoints"),
+        ("tcp", 2049, "10.242.0.11:/srv/datasets"),
+    ]
+    assert ways("virtual") == [("tcp", 2049, "10.240.0.9:/srv/checkpoints")]
+
+
+def holder(name: str, value: Any, *groups: str) -> Holder:
+    return Holder(name, value, groups or ("compute",))
+
+
+def told(*holders: Holder) -> list[str]:
+    findings = Findings()
+    check_lists(holders, SITE, findings)
+    return [finding.text() for finding in findings.found]
+
+
+def whole(*entries: dict[str, Any]) -> list[dict[str, Any]]:
+    found: tuple[FileSystem, ...] = read_filesystems(entries)
+    return [entry.as_variable() for entry in found]
+
+
+def test_the_same_list_may_be_written_in_several_ways_and_orders() -> None:
+    lists = [[NFS, LUSTRE], whole(NFS, LUSTRE), whole(LUSTRE, NFS)]
+    assert told(*(holder(f"node0{place}", value) for place, value in enumerate(lists))) == []
+    assert told(holder("node01", None), holder("node02", [])) == []
+
+
+def test_hosts_that_take_no_part_may_have_anything() -> None:
+    of_compute = changed(NFS, hosts=["compute"])
+    other = changed(NFS, hosts=["compute"], source="elsewhere:/srv/checkpoints")
+    assert told(holder("node01", [of_compute]), holder("launcher01", None, "launcher")) == []
+    assert told(holder("node01", [of_compute]), holder("launcher01", [other], "launcher")) == []
+
+
+def test_a_host_that_would_mount_something_else_is_told_key_by_key() -> None:
+    other = changed(NFS, source="elsewhere:/srv/checkpoints", nfs={"connections": 4})
+    assert told(
+        holder("node01", [NFS]),
+        holder("node02", [other]),
+        holder("node03", [NFS]),
+        holder("launcher01", [other], "launcher"),
+    ) == [
+        'node02.cluster_filesystems: \'checkpoints\' has source "elsewhere:/srv/checkpoints", but "storage01:/srv/checkpoints"; '
+        'nfs {"version": "4.2", "transport": "tcp", "port": 2049, "connections": 4}, but {"version": "4.2", "transport": "tcp", "port": 2049, "connections": 8} '
+        "(also on launcher01) on node01, node03: a job finds the same files on all its nodes. Set cluster_filesystems once, for group all."
+    ]
+
+
+def test_a_host_that_would_mount_nothing_is_told() -> None:
+    assert told(holder("node01", [NFS]), holder("node02", None), holder("node03", [NFS])) == [
+        "node02.cluster_filesystems: 'checkpoints' is not in it, but on node01, node03: a job finds the same files on all its nodes. Set cluster_filesystems once, for group all."
+    ]
+    assert told(holder("node01", [SERVED]), holder("storage01", None, "storage")) == [
+        "storage01.cluster_filesystems: 'checkpoints' is not in it, but on node01: a job finds the same files on all its nodes. Set cluster_filesystems once, for group all."
+    ]
+
+
+def test_a_mistake_of_ten_thousand_hosts_is_told_once() -> None:
+    wrong = [changed(NFS, mount="/")]
+    holders = [holder(f"node{number:05d}", wrong) for number in range(10_000)]
+    assert told(*holders) == [
+        "node00000.cluster_filesystems[0].mount: '/' is the root file system of the host. Mount it somewhere such as /mnt/checkpoints."
+    ]
+
+
+def test_the_directory_knows_hosts_as_the_model_does() -> None:
+    entries = [
+        {
+            "name": "node01",
+            "role": "compute",
+            "management_address": "10.0.0.11",
+            "rails": [{"interface": "rail0", "address": "10.1.0.2"}],
+        },
+        {"name": "storage01", "role": "storage", "management_address": "10.0.0.21", "rails": []},
+    ]
+    site = site_of(entries, "example.net", ["compute", "login"])
+    assert site.names("node01") == {
+        *("node01", "node01.example.net", "10.0.0.11", "node01-rail0", "10.1.0.2"),
+    }
+    assert site.more == {"storage01"}
+    assert site.owner("10.1.0.2") == "node01"
+    assert site.owner("10.1.0.3") is None
+    assert site.groups == ("compute", "login")
+
+
+PLAY = """\
+- name: The directory
+  hosts: all
+  gather_facts: false
+  tasks:
+    - name: Build it
+      baremetal.mpi_roce.cluster_directory:
+      run_once: true
+"""
+
+
+def directory(place: Path) -> str:
+    """What the play says of the inventory in this folder."""
+    play = place / "play.yml"
+    play.write_text(PLAY, encoding="utf-8")
+    ran = subprocess.run(
+        [Path(sys.executable).with_name("ansible-playbook"), "-i", place / "inventory", play],
+        cwd=place,
+        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "COLUMNS": "5000"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return ran.stdout + ran.stderr
+
+
+@pytest.mark.playbooks
+def test_the_directory_refuses_what_hosts_override(tmp_path: Path) -> None:
+    inventory = tmp_path / "inventory"
+    (inventory / "host_vars").mkdir(parents=True)
+    entry = changed(SERVED, hosts=["compute", "rack_r01"])
+    (inventory / "cluster.yml").write_text(model(entry), encoding="utf-8")
+    said = directory(tmp_path)
+    assert "ok=1 " in said, said
+
+    for name, override in (
+        ("node02", changed(entry, source="node01:/srv/checkpoints", hosts=["computers"])),
+        ("storage01", changed(entry, nfs={"version": 4.1})),
+    ):
+        text = json.dumps({"cluster_filesystems": [override]})
+        (inventory / f"host_vars/{name}.json").write_text(text, encoding="utf-8")
+    said = directory(tmp_path)
+    assert "node02.cluster_filesystems[0].hosts[0]: there is no group 'computers'" in said
+    assert "node02.cluster_filesystems[0].source: 'node01' is of node01, and " in said
+    assert "storage01.cluster_filesystems: 'checkpoints' has nfs " in said
+    assert "failed=1 " in said

@@ -1,0 +1,562 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Mounts of a host: made by units, read from mountinfo, changed only where nobody uses them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import FAILED, OK, PENDING
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+    CommandError,
+    NoAnswerError,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import Serve
+
+from tests.unit.storage_node import (
+    StorageNode,
+    filesystem,
+    found,
+    nfs,
+    served,
+    statuses,
+    told_of,
+)
+
+POINT = "/mnt/checkpoints"
+MOUNT, AUTO = "mnt-checkpoints.mount", "mnt-checkpoints.automount"
+UNITS = "etc/systemd/system"
+HAND = "hard,vers=4.2,proto=tcp,nconnect=8,port=2049,timeo=600,retrans=2"
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> StorageNode:
+    return StorageNode(tmp_path)
+
+
+def refused(node: StorageNode, *filesystems, **given) -> str:
+    before, calls = node.snapshot(), len(node.changing())
+    with pytest.raises(PlanError) as error:
+        node.settle(*filesystems, **given)
+    assert node.snapshot() == before and len(node.changing()) == calls, "nothing is half applied"
+    return str(error.value)
+
+
+# Fresh, again, and after a reboot
+
+
+def test_a_fresh_node_mounts_and_a_second_run_changes_nothing(node):
+    first = node.settle(filesystem())
+    assert first.changed and not first.errors
+    assert statuses(first) == {OK}
+    assert node.running(POINT).source == "storage01:/srv/checkpoints"
+    assert {check.name for check in first.checks} == {
+        *("file", "storage_automount", "storage_mount", "storage_options"),
+    }
+    before, calls = node.snapshot(), len(node.changing())
+    second = node.settle(filesystem())
+    assert not second.changed and not second.diff and statuses(second) == {OK}
+    assert node.snapshot() == before and len(node.changing()) == calls
+
+
+def test_check_mode_on_a_fresh_node_tells_and_does_nothing(node):
+    before = node.snapshot()
+    outcome = node.settle(filesystem(), check_mode=True)
+    assert outcome.changed and statuses(outcome) == {PENDING}
+    assert node.snapshot() == before and not node.changing()
+    assert not node.ran("systemctl", "start")
+    shown = "".join(diff["after"] for diff in outcome.diff)
+    assert "What=storage01:/srv/checkpoints" in shown and "enabled, active" in shown
+
+
+def test_check_mode_on_a_converged_node_is_silent(node):
+    node.settle(filesystem())
+    outcome = node.settle(filesystem(), check_mode=True)
+    assert not outcome.changed and not outcome.diff and statuses(outcome) == {OK}
+
+
+def test_after_a_reboot_nothing_is_to_be_done_though_nobody_used_it_yet(node):
+    """An armed automount point is as wanted: the read-back uses it, like any program."""
+    node.settle(filesystem())
+    node.reboot()
+    assert node.running(POINT) is None
+    outcome = node.settle(filesystem(), check_mode=True)
+    assert not outcome.changed and statuses(outcome) == {OK}
+    assert node.running(POINT) is not None
+
+
+def test_check_mode_mounts_nothing_that_a_run_would_change(node):
+    node.settle(filesystem())
+    node.reboot()
+    outcome = node.settle(filesystem(source="storage02:/srv/new"), check_mode=True)
+    assert node.running(POINT) is None
+    assert found(outcome, "storage_mount")[POINT].status == PENDING
+
+
+def test_check_mode_mounts_nothing_where_somebody_stopped_the_automount_point(node):
+    node.settle(filesystem())
+    node.run(["systemctl", "stop", MOUNT])
+    node.run(["systemctl", "stop", AUTO])
+    outcome = node.settle(filesystem(), check_mode=True)
+    assert node.running(POINT) is None
+    assert found(outcome, "storage_automount")[POINT].status == PENDING
+    assert statuses(node.settle(filesystem())) == {OK}
+
+
+def test_no_mount_is_part_of_the_boot(node):
+    """Only automount points are, which need no server."""
+    node.settle(filesystem(), filesystem("datasets"))
+    wanted = {path.name for path in (node.root / UNITS).glob("*.wants/*")}
+    assert wanted == {AUTO, "mnt-datasets.automount"}
+
+
+def test_an_interrupted_run_is_completed_by_the_next(node):
+    """Killed when the files were there, and systemd did not know of them."""
+    node.settle(filesystem())
+    changed = filesystem(nfs=nfs(version="4.1"))
+    node.reloads_fail = True
+    broken = node.settle(changed)
+    assert any("no room" in line for line in broken.errors)
+    node.reloads_fail = False
+    outcome = node.settle(changed)
+    assert outcome.changed and statuses(outcome) == {OK} and not outcome.errors
+    assert "vers=4.1" in node.running(POINT).options
+
+
+# Dead servers
+
+
+def test_a_dead_server_is_reported_within_the_limit_and_keeps_nothing_else(node):
+    node.dead.add("storage01:/srv/checkpoints")
+    node.journal = "mount.nfs: Connection refused\n"
+    outcome = node.settle(filesystem(), filesystem("datasets", source="other:/srv/datasets"))
+    checks = found(outcome, "storage_mount")
+    assert checks[POINT].status == FAILED
+    assert "did not answer within 60 s" in checks[POINT].reason
+    assert "Connection refused" in checks[POINT].reason
+    assert found(outcome, "storage_automount")[POINT].status == OK
+
+
+@pytest.mark.parametrize(
+    ("given", "part"),
+    [
+        ({}, "is port 2049 of storage01 open"),
+        ({"transport": "rdma", "port": 20049}, "mlnx-nfsrdma-dkms on Ubuntu"),
+    ],
+)
+def test_what_to_look_at_first_is_told(node, given, part):
+    node.dead.add("storage01:/srv/checkpoints")
+    outcome = node.settle(filesystem(nfs=nfs(**given)))
+    assert part in found(outcome, "storage_mount")[POINT].reason
+
+
+def test_an_unmount_that_takes_too_long_may_still_be_done(node):
+    node.settle(filesystem())
+    real = node.run
+
+    def slow(argv, **named):
+        if list(argv[:2]) == ["systemctl", "stop"]:
+            raise NoAnswerError("systemctl stop", 60)
+        return real(argv, **named)
+
+    node.run = slow
+    (error,) = node.settle(filesystem(source="storage02:/srv/new")).errors
+    assert "systemd goes on with it" in error and "as it was" not in error
+
+
+def test_a_dead_server_fails_check_mode_as_well(node):
+    node.settle(filesystem())
+    node.reboot()
+    node.dead.add("storage01:/srv/checkpoints")
+    outcome = node.settle(filesystem(), check_mode=True)
+    assert not outcome.changed
+    assert found(outcome, "storage_mount")[POINT].status == FAILED
+
+
+@pytest.mark.parametrize("armed_only", [False, True])
+def test_what_is_mounted_or_armed_is_never_touched(node, monkeypatch, armed_only):
+    """As with a server that died: any look at the mount point would wait for ever."""
+    node.settle(filesystem())
+    if armed_only:
+        node.reboot()
+        node.dead.add("storage01:/srv/checkpoints")
+    below = str(node.root / "mnt")
+    for name in ("stat", "lstat", "listdir", "scandir", "open", "readlink", "access"):
+        real = getattr(os, name)
+
+        def guarded(path, *more, real=real, name=name, **named):
+            hit = isinstance(path, (str, os.PathLike)) and str(path).startswith((below, "/mnt/"))
+            assert not hit, f"os.{name}({path})"
+            return real(path, *more, **named)
+
+        monkeypatch.setattr(os, name, guarded)
+    node.calls.clear()
+    changed = filesystem(nfs=nfs(version="4.1"))
+    node.settle(changed, check_mode=True)
+    node.settle(changed)
+    touching = [call for call in node.calls if call[0] in ("realpath", "find")]
+    assert not touching
+
+
+# Migration
+
+
+def test_a_changed_source_is_planned_shown_and_applied(node):
+    node.settle(filesystem())
+    moved = filesystem(source="storage02:/srv/new")
+    plan = node.settle(moved, check_mode=True)
+    assert plan.changed
+    assert found(plan, "storage_mount")[POINT].status == PENDING
+    assert node.running(POINT).source == "storage01:/srv/checkpoints"
+    shown = "".join(f"-{diff['before']}+{diff['after']}" for diff in plan.diff)
+    assert "-storage01:/srv/checkpoints (nfs4)" in shown and "+storage02:/srv/new" in shown
+    done = node.settle(moved)
+    assert statuses(done) == {OK}
+    assert node.running(POINT).source == "storage02:/srv/new"
+
+
+def test_a_changed_option_is_applied_by_unmount_and_mount(node):
+    node.settle(filesystem())
+    outcome = node.settle(filesystem(nfs=nfs(connections=4)))
+    assert node.ran("systemctl", "stop", MOUNT) and statuses(outcome) == {OK}
+    assert "nconnect=4" in node.running(POINT).options
+
+
+def test_flags_of_the_mount_are_changed_in_place_under_its_users(node):
+    node.settle(filesystem())
+    node.process(40, "python3", cwd=f"{POINT}/run1")
+    outcome = node.settle(filesystem(options=("nosuid", "nodev")))
+    assert statuses(outcome) == {OK} and not outcome.errors
+    assert not node.ran("systemctl", "stop")
+    assert {"nosuid", "nodev", "relatime"} <= set(node.running(POINT).flags)
+
+
+def test_an_option_that_is_no_longer_asked_for_goes(node):
+    node.settle(filesystem(options=("noexec",)))
+    plan = node.settle(filesystem(), check_mode=True)
+    assert any("noexec" in diff["before"] for diff in plan.diff)
+    node.settle(filesystem())
+    assert "noexec" not in node.running(POINT).flags
+
+
+def test_read_only_that_is_no_longer_asked_for_goes(node):
+    node.settle(filesystem(options=("ro",)))
+    assert "ro" in node.running(POINT).flags
+    plan = node.settle(filesystem(), check_mode=True)
+    assert "rw (runs: ro)" in found(plan, "storage_options")[POINT].found
+    assert statuses(node.settle(filesystem())) == {OK}
+    assert "ro" not in node.running(POINT).flags
+    assert not node.settle(filesystem()).changed
+
+
+def test_read_only_that_somebody_set_by_hand_goes_under_its_users(node):
+    node.settle(filesystem())
+    node.process(40, "python3", cwd=POINT)
+    node.run(["mount", "-o", "remount,bind,ro,nosuid", POINT])
+    assert statuses(node.settle(filesystem())) == {OK} and not node.ran("systemctl", "stop")
+    assert "rw" in node.running(POINT).flags and "ro" not in node.running(POINT).flags
+    assert "nosuid" in node.running(POINT).flags
+
+
+def test_a_disk_that_the_kernel_made_read_only_is_not_mounted_again(node):
+    node.settle(served(), host="storage01", groups=["storage"])
+    table = node.read("proc/self/mountinfo")
+    node.write("proc/self/mountinfo", table.replace(" /dev/sda1 rw", " /dev/sda1 ro"))
+    assert not node.settle(served(), host="storage01", groups=["storage"]).changed
+
+
+def test_what_an_unmount_that_failed_left_is_repaired_by_the_next_run(node):
+    node.settle(filesystem(options=("noexec",)))
+    real = node.run
+
+    def busy(argv, **named):
+        if list(argv[:2]) == ["systemctl", "stop"]:
+            raise CommandError("umount: target is busy")
+        return real(argv, **named)
+
+    node.run = busy
+    assert "target is busy" in node.settle(filesystem()).errors[0]
+    assert "noexec" in node.read(f"etc/systemd/system/{MOUNT}")
+    node.run = real
+    outcome = node.settle(filesystem())
+    assert outcome.changed and statuses(outcome) == {OK}
+    assert "noexec" not in node.running(POINT).flags
+    assert "noexec" not in node.read(f"etc/systemd/system/{MOUNT}")
+
+
+def test_a_busy_mount_is_refused_and_everybody_named(node):
+    node.settle(filesystem())
+    node.process(40, "python3", cwd=f"{POINT}/run1")
+    node.process(41, "vim", uid=4711, swap=f"{POINT}/notes")
+    node.process(42, "sleep", cwd="/mnt/checkpoints2")
+    text = refused(node, filesystem(source="storage02:/srv/new"))
+    assert "python3 (pid 40, alice, cwd), vim (pid 41, uid 4711, file)" in text
+    assert "sleep" not in text and "storage02:/srv/new" in text
+    assert node.running(POINT).source == "storage01:/srv/checkpoints"
+
+
+def test_a_busy_mount_in_check_mode_is_pending_with_who_keeps_it(node):
+    node.settle(filesystem())
+    node.process(40, "python3", cwd=POINT)
+    outcome = node.settle(filesystem(source="storage02:/srv/new"), check_mode=True)
+    check = found(outcome, "storage_mount")[POINT]
+    assert check.status == PENDING
+    assert "would be refused" in check.reason and "python3 (pid 40" in check.reason
+
+
+def test_nobody_knows_who_holds_it_is_a_refusal_too(node):
+    node.settle(filesystem())
+    node.process(40, "python3")
+    real = node.run
+
+    def hung(argv, **named):
+        if argv[0] == "grep":
+            raise NoAnswerError("grep", 60)
+        return real(argv, **named)
+
+    node.run = hung
+    assert "wchan" in refused(node, filesystem(source="storage02:/srv/new"))
+
+
+def test_mounts_in_it_keep_a_mount(node):
+    node.settle(filesystem())
+    node.mount(f"{POINT}/inner", "tmpfs", "tmpfs")
+    assert f"{POINT}/inner" in refused(node, filesystem(source="storage02:/srv/new"))
+
+
+def test_what_was_mounted_by_hand_is_taken_over(node):
+    node.mount(POINT, "storage01:/srv/checkpoints/", options=told_of(HAND.split(",")))
+    outcome = node.settle(filesystem())
+    assert statuses(outcome) == {OK} and node.ran("systemctl", "stop", MOUNT)
+    assert AUTO in node.active
+
+
+def test_what_was_mounted_by_hand_and_is_used_is_not(node):
+    node.mount(POINT, "storage01:/srv/checkpoints", options=told_of(HAND.split(",")))
+    node.process(40, "python3", cwd=POINT)
+    assert "by hand" in refused(node, filesystem())
+
+
+def test_connections_with_a_server_are_one_number(node):
+    text = refused(node, filesystem(), filesystem("datasets", nfs=nfs(connections=2)))
+    assert "2 connections" in text and "8 for /mnt/checkpoints" in text
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ({}, {"nfs": nfs(transport="rdma", port=20049)}, "storage01 by rdma, port 20049"),
+        ({}, {"nfs": nfs(port=2050)}, "storage01 by tcp, port 2050"),
+        (
+            {"serve": Serve("storage01")},
+            {"source": "10.0.0.9:/srv/datasets", "serve": Serve("storage01")},
+            "10.0.0.9 by tcp, port 2049",
+        ),
+    ],
+)
+def test_two_ways_to_one_server_by_one_version_are_refused(node, first, second, said):
+    """The kernel would take the connections of whichever is mounted first for both."""
+    text = refused(node, filesystem(**first), filesystem("datasets", **second))
+    assert f"/mnt/datasets: from {said}, and /mnt/checkpoints from storage01 by tcp" in text
+
+
+def test_two_ways_to_one_server_by_two_versions_are_two(node):
+    other = nfs(transport="rdma", port=20049, version="4.1", connections=4)
+    assert statuses(node.settle(filesystem(), filesystem("datasets", nfs=other))) == {OK}
+
+
+def test_connections_do_not_change_while_another_mount_keeps_them(node):
+    node.settle(filesystem())
+    node.mount("/mnt/other", "storage01:/srv/other", options=told_of(HAND.split(",")))
+    assert "/mnt/other stays" in refused(node, filesystem(nfs=nfs(connections=2)))
+    by_hand = ["/mnt/other"]  # which is not ours to take away
+    assert "stays" in refused(node, filesystem(nfs=nfs(connections=2)), absent=by_hand)
+
+
+def test_connections_change_when_the_other_mount_goes_in_the_same_run(node):
+    node.settle(filesystem(), filesystem("other"))
+    outcome = node.settle(filesystem(nfs=nfs(connections=2)), absent=["/mnt/other/"])
+    assert statuses(outcome) == {OK} and node.running("/mnt/other") is None
+    assert "nconnect=2" in node.running(POINT).options
+
+
+# What stands in the way
+
+
+def test_a_directory_that_is_not_empty_is_refused_with_what_it_holds(node):
+    for name in ("a", "b", "c d"):
+        node.write(f"mnt/checkpoints/{name}", "")
+    text = refused(node, filesystem())
+    assert "holds a, b, c d. A mount would hide that" in text
+
+
+def test_an_empty_directory_is_fine(node):
+    (node.root / "mnt/checkpoints").mkdir(parents=True)
+    assert statuses(node.settle(filesystem())) == {OK}
+
+
+def test_a_file_in_its_place_is_refused(node):
+    node.write("mnt/checkpoints", "")
+    assert "no directory" in refused(node, filesystem())
+
+
+def test_a_path_through_a_link_is_refused_with_where_it_leads(node):
+    (node.root / "data").mkdir()
+    node.link("mnt", str(node.root / "data"))
+    assert "Write mount: /data/checkpoints" in refused(node, filesystem())
+
+
+@pytest.mark.parametrize("where", [POINT, f"{POINT}/", "/mnt//checkpoints"])
+def test_an_entry_of_fstab_is_refused_with_its_line(node, where):
+    line = f"nas:/x {where} nfs defaults 0 0"
+    node.write("etc/fstab", f"{node.read('etc/fstab')}{line}\n")
+    text = refused(node, filesystem())
+    assert f"line 4: {line}" in text
+
+
+def test_an_entry_of_fstab_for_another_point_is_the_operators(node):
+    node.write("etc/fstab", "nas:/x /mnt/checkpoints2 nfs defaults 0 0\n#nas:/y /mnt/checkpoints\n")
+    assert statuses(node.settle(filesystem())) == {OK}
+
+
+@pytest.mark.parametrize("unit", [MOUNT, AUTO])
+@pytest.mark.parametrize("where", [UNITS, "usr/lib/systemd/system"])
+def test_a_foreign_unit_is_refused_with_its_file(node, unit, where):
+    node.write(f"{where}/{unit}", "[Mount]\nWhat=nas:/x\n")
+    assert f"/{where}/{unit}" in refused(node, filesystem())
+
+
+def test_a_unit_of_another_layer_is_foreign_as_well(node):
+    """The header alone is on every file of the collection."""
+    header = "# Managed by Ansible (baremetal.mpi_roce). Edits here are overwritten.\n"
+    node.write(f"{UNITS}/{MOUNT}", f"{header}[Mount]\nWhat=/dev/disk/by-uuid/1\n")
+    assert MOUNT in refused(node, filesystem())
+
+
+@pytest.mark.parametrize("target", ["/dev/null", "/nowhere/x.automount"])
+def test_a_masked_or_linked_unit_is_refused(node, target):
+    node.link(f"{UNITS}/{AUTO}", target)
+    assert AUTO in refused(node, filesystem())
+
+
+def test_another_automounter_is_refused(node):
+    node.mount(POINT, "/etc/auto.misc", "autofs")
+    assert "/etc/auto.misc" in refused(node, filesystem())
+
+
+def test_a_local_disk_that_is_mounted_there_is_refused(node):
+    node.mount(POINT, "/dev/sdb1", "xfs")
+    assert "/dev/sdb1 (xfs)" in refused(node, filesystem())
+
+
+def test_every_refusal_is_told_at_once(node):
+    node.write("mnt/checkpoints/x", "")
+    node.write("mnt/datasets/y", "")
+    text = refused(node, filesystem(), filesystem("datasets"))
+    assert POINT in text and "/mnt/datasets" in text
+
+
+# Leaving
+
+
+def test_what_left_the_list_stays_and_is_a_finding_that_tells_the_way(node):
+    node.settle(filesystem(), filesystem("datasets"))
+    outcome = node.settle(filesystem("datasets"))
+    check = found(outcome, "storage_leftover")[POINT]
+    assert check.status == FAILED
+    assert '"shared_storage_absent": ["/mnt/checkpoints"]' in check.reason
+    assert "--limit" in check.reason  # hosts that mount it refuse
+    assert node.running(POINT) is not None and not outcome.changed
+
+
+def test_what_is_asked_to_be_absent_goes_with_its_units(node):
+    node.settle(filesystem(), filesystem("datasets"))
+    plan = node.settle(filesystem("datasets"), absent=[POINT], check_mode=True)
+    assert plan.changed and found(plan, "storage_absent")[POINT].status == PENDING
+    assert node.running(POINT) is not None
+    outcome = node.settle(filesystem("datasets"), absent=[f"{POINT}/"])
+    assert statuses(outcome) == {OK} and not outcome.errors
+    assert node.running(POINT) is None and AUTO not in node.active
+    left = [path.name for path in (node.root / UNITS).rglob("*checkpoints*")]
+    assert left == []
+    again = node.settle(filesystem("datasets"), absent=[POINT])
+    assert not again.changed and statuses(again) == {OK}
+
+
+def test_what_is_used_does_not_go(node):
+    node.settle(filesystem())
+    node.process(40, "python3", exe=f"{POINT}/bin/tool")
+    assert "python3 (pid 40, alice, exe)" in refused(node, absent=[POINT])
+
+
+def test_absent_and_wanted_contradict_each_other(node):
+    assert "Remove one of the two" in refused(node, filesystem(), absent=[POINT])
+
+
+def test_what_is_not_ours_is_not_removed(node):
+    node.mount(POINT, "nas:/x")
+    outcome = node.settle(absent=[POINT])
+    assert not outcome.changed and node.running(POINT) is not None
+    assert found(outcome, "storage_absent")[POINT].status == FAILED
+
+
+# The serving host
+
+
+def test_the_serving_host_gets_a_bind_mount_and_no_nfs(node):
+    outcome = node.settle(served(), host="storage01", groups=["storage"])
+    assert statuses(outcome) == {OK}
+    running = node.running(POINT)
+    assert (running.kind, running.root) == ("ext4", "/srv/checkpoints")
+    assert not (node.root / UNITS / AUTO).exists()
+    again = node.settle(served(), host="storage01", groups=["storage"])
+    assert not again.changed and statuses(again) == {OK}
+    node.reboot()
+    assert node.running(POINT) is not None, "it is mounted at boot"
+
+
+def test_a_bind_mount_of_another_directory_is_replaced(node):
+    node.settle(served(), host="storage01", groups=["storage"])
+    moved = served(source="storage01:/srv/elsewhere")
+    outcome = node.settle(moved, host="storage01", groups=["storage"])
+    assert statuses(outcome) == {OK} and node.running(POINT).root == "/srv/elsewhere"
+
+
+def test_a_client_becomes_the_server_and_back(node):
+    node.settle(served(host="storage09"), host="storage01", groups=["storage"])
+    assert node.running(POINT).kind == "nfs4"
+    outcome = node.settle(served(), host="storage01", groups=["storage"])
+    assert statuses(outcome) == {OK} and node.running(POINT).kind == "ext4"
+    wants = node.root / UNITS / "remote-fs.target.wants"
+    assert [path.name for path in wants.iterdir()] == [MOUNT]
+    outcome = node.settle(served(host="storage09"), host="storage01", groups=["storage"])
+    assert statuses(outcome) == {OK} and node.running(POINT).kind == "nfs4"
+    assert [path.name for path in wants.iterdir()] == [AUTO], "a mount would hold up the boot"
+
+
+def test_a_served_directory_at_its_own_place_needs_no_mount(node):
+    here = served(source=f"storage01:{POINT}")
+    outcome = node.settle(here, host="storage01", groups=["storage"])
+    assert not outcome.changed and not outcome.checks
+
+
+def test_a_host_outside_the_groups_mounts_nothing(node):
+    assert not node.settle(filesystem(hosts=("launcher",))).changed
+
+
+# Containers
+
+
+def test_a_container_has_its_units_enabled_and_no_mount(tmp_path):
+    node = StorageNode(tmp_path, container="podman")
+    outcome = node.settle(filesystem())
+    assert found(outcome, "storage_automount")[POINT].status == OK
+    for name in ("storage_mount", "storage_options"):
+        check = found(outcome, name)[POINT]
+        assert check.status == "not_applicable" and "podman" in check.reason
+    assert not node.ran("systemctl", "start") and not node.active
+    assert not node.settle(filesystem()).changed
+    assert not node.settle(absent=[POINT]).errors
+    assert not list((node.root / UNITS).rglob("*checkpoints*"))

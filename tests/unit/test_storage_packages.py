@@ -1,0 +1,162 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Packages of mounting and serving NFS, on both families."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import OK, PENDING
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+    CommandError,
+    Result,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node, PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
+    DEBIAN,
+    REDHAT,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import packages
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.packages import (
+    EXT4,
+    GANESHA,
+    NFS_CLIENT,
+    NFS_SERVER,
+    Packages,
+)
+
+
+class Machine:
+    """dpkg and rpm as they answer, apt-get and dnf that install."""
+
+    def __init__(self, root: Path, family: str, *installed: str) -> None:
+        self.root, self.family = root, family
+        self.installed = set(installed)
+        self.removed: set[str] = set()
+        self.calls: list[list[str]] = []
+        self.unable = ""
+
+    def run(self, argv, *, check=True, stdin=None):
+        self.calls.append(list(argv))
+        rc, text = getattr(self, f"_{argv[0].replace('-', '_')}")(list(argv))
+        if check and rc:
+            raise CommandError(f"{argv[0]}: {text}")
+        return Result(tuple(argv), rc, text, "")
+
+    def _dpkg_query(self, argv):
+        rows = [f"{name} install ok installed" for name in argv[4:] if name in self.installed]
+        rows += [f"{name} deinstall ok config-files" for name in argv[4:] if name in self.removed]
+        missing = any(name not in self.installed for name in argv[4:])
+        return int(missing), "\n".join(rows)
+
+    def _rpm(self, argv):
+        rows = [
+            f"{name} ok installed" if name in self.installed else f"package {name} is not installed"
+            for name in argv[4:]
+        ]
+        return sum(name not in self.installed for name in argv[4:]), "\n".join(rows)
+
+    def _apt_get(self, argv):
+        if argv[-1] == "update":
+            return 100, "no network"
+        return self._install(argv)
+
+    _dnf = property(lambda self: self._install)
+
+    def _install(self, argv):
+        if self.unable:
+            return 100, self.unable
+        self.installed |= set(argv[argv.index("install") + 1 :])
+        return 0, ""
+
+    def settle(self, *purposes: str, check_mode: bool = False):
+        node = Node(
+            layer="storage",
+            root=self.root,
+            run=self.run,
+            container=None,
+            boot_id="b",
+            check_mode=check_mode,
+            uid=os.getuid(),
+            gid=os.getgid(),
+        )
+        return settle([Packages(self.family, frozenset(purposes), self.run)], node)
+
+    def changed(self) -> list[list[str]]:
+        return [call for call in self.calls if call[0] in ("apt-get", "dnf")]
+
+
+@pytest.mark.parametrize(
+    ("family", "purposes", "names"),
+    [
+        (DEBIAN, {NFS_CLIENT}, ("nfs-common",)),
+        (DEBIAN, {NFS_SERVER, NFS_CLIENT}, ("nfs-common", "nfs-kernel-server")),
+        (DEBIAN, {GANESHA}, ("nfs-ganesha", "nfs-ganesha-vfs")),
+        (REDHAT, {NFS_SERVER, NFS_CLIENT}, ("nfs-utils",)),
+        (REDHAT, {EXT4, NFS_CLIENT}, ("nfs-utils", "e2fsprogs")),
+        (REDHAT, set(), ()),
+    ],
+)
+def test_names(family, purposes, names):
+    assert packages.names(family, purposes) == names
+
+
+@pytest.mark.parametrize("family", [DEBIAN, REDHAT])
+def test_what_is_missing_is_installed_once(tmp_path, family):
+    machine = Machine(tmp_path, family)
+    first = machine.settle(NFS_CLIENT, NFS_SERVER)
+    assert first.changed and not first.errors
+    assert {check.status for check in first.checks} == {OK}
+    done = len(machine.changed())
+    second = machine.settle(NFS_CLIENT, NFS_SERVER)
+    assert not second.changed and len(machine.changed()) == done
+
+
+@pytest.mark.parametrize("family", [DEBIAN, REDHAT])
+def test_check_mode_installs_nothing(tmp_path, family):
+    machine = Machine(tmp_path, family)
+    outcome = machine.settle(NFS_CLIENT, check_mode=True)
+    assert outcome.changed and not machine.changed()
+    assert {check.status for check in outcome.checks} == {PENDING}
+
+
+def test_only_what_is_missing_is_asked_for(tmp_path):
+    """Otherwise a run would upgrade what is there."""
+    machine = Machine(tmp_path, DEBIAN, "nfs-common")
+    machine.settle(NFS_CLIENT, NFS_SERVER)
+    assert machine.changed()[-1][-2:] == ["install", "nfs-kernel-server"]
+    assert "--no-remove" in machine.changed()[-1]
+
+
+def test_what_was_removed_and_left_its_settings_is_not_there(tmp_path):
+    machine = Machine(tmp_path, DEBIAN)
+    machine.removed = {"nfs-common"}
+    assert machine.settle(NFS_CLIENT).changed and "nfs-common" in machine.installed
+
+
+def test_nothing_wanted_asks_nobody(tmp_path):
+    machine = Machine(tmp_path, DEBIAN)
+    assert not machine.settle().changed and not machine.calls
+
+
+def test_a_failure_says_where_el_has_ganesha(tmp_path):
+    machine = Machine(tmp_path, REDHAT)
+    machine.unable = "No match for argument: nfs-ganesha"
+    outcome = machine.settle(GANESHA)
+    assert "No match for argument" in outcome.errors[0] and "Storage SIG" in outcome.errors[0]
+    machine = Machine(tmp_path, REDHAT)
+    machine.unable = "No match for argument: nfs-utils"
+    assert "Storage SIG" not in machine.settle(NFS_CLIENT).errors[0]
+
+
+def test_a_package_manager_that_does_not_answer_is_no_missing_package(tmp_path):
+    machine = Machine(tmp_path, DEBIAN)
+
+    def hung(argv, **named):
+        raise CommandError("dpkg-query: no answer")
+
+    machine.run = hung
+    with pytest.raises(PlanError, match="no answer"):
+        machine.settle(NFS_CLIENT)

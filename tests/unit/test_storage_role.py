@@ -1,0 +1,92 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The role's order, and what it and its module say of their options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server import parts
+from ansible_collections.baremetal.mpi_roce.plugins.modules import shared_storage
+
+ROOT = Path(__file__).resolve().parents[2]
+ROLE = ROOT / "roles/shared_storage"
+
+
+def load(path: Path) -> Any:
+    return yaml.safe_load(path.read_text())
+
+
+DEFAULTS = load(ROLE / "defaults/main.yml")
+SPECS = load(ROLE / "meta/argument_specs.yml")["argument_specs"]["main"]["options"]
+TASKS = load(ROLE / "tasks/main.yml")
+OPTIONS = yaml.safe_load(shared_storage.DOCUMENTATION)["options"]
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_every_default_is_described_with_its_value(name):
+    if name != "shared_storage_report_directory":
+        assert SPECS[name]["default"] == DEFAULTS[name]
+
+
+def test_every_variable_that_is_described_has_a_default():
+    assert {name for name in SPECS if name.startswith("shared_storage_")} == set(DEFAULTS)
+
+
+def test_role_and_module_have_the_same_defaults():
+    for role, module in (
+        ("mount_timeout_s", "mount_timeout_s"),
+        ("mount_wait_s", "mount_wait_s"),
+        ("server", "server_backend"),
+        ("server_threads", "server_threads"),
+        ("server_restart", "server_restart"),
+        ("lustre_root", "lustre_root"),
+    ):
+        assert DEFAULTS[f"shared_storage_{role}"] == OPTIONS[module]["default"]
+    assert OPTIONS["server_backend"]["choices"] == list(parts.BACKENDS)
+    assert SPECS["shared_storage_server"]["choices"] == list(parts.BACKENDS)
+
+
+def test_servers_settle_before_the_others_and_all_write_before_anybody_reads():
+    settle, use = TASKS[1]["block"], TASKS[2]["block"]
+    assert settle[0]["when"] == "inventory_hostname in __shared_storage_servers"
+    assert settle[1]["when"] == "inventory_hostname not in __shared_storage_servers"
+    given = TASKS[1]["module_defaults"]["baremetal.mpi_roce.shared_storage"]
+    assert set(given) <= set(OPTIONS)
+    # Made anew for each host: ten thousand hosts that are told of ten thousand are a day's work.
+    assert "directory" not in given
+    told = [task["baremetal.mpi_roce.shared_storage"] or {} for task in settle]
+    assert ["directory" in each for each in told] == [True, False]
+    rounds = [task["baremetal.mpi_roce.storage_use"]["round"] for task in use]
+    assert rounds == ["plan", "write", "meet", "read"]
+    once = [task.get("run_once", False) for task in use]
+    assert once == [True, False, True, False]
+    after = TASKS[2]["always"]
+    assert [task["baremetal.mpi_roce.storage_use"]["round"] for task in after] == [
+        "report",
+        "verdict",
+    ]
+    assert "run_once" not in after[1]  # or one slow file system would end the play for all hosts
+
+
+def test_what_is_given_on_the_command_line_is_text():
+    """`-e shared_storage_use=false` is the text false, which is true of itself."""
+    assert TASKS[2]["when"][0] == "shared_storage_use | bool"
+    told = [task["throttle"] for task in TASKS[2]["block"] if "throttle" in task]
+    assert told == ["{{ shared_storage_use_alone | bool | ternary(1, 0) }}"] * 2
+
+
+@pytest.mark.parametrize("playbook", ["storage.yml", "verify.yml"])
+def test_each_task_ends_on_all_hosts_before_the_next(playbook):
+    plays = [
+        play for play in load(ROOT / "playbooks" / playbook) if "storage" in play.get("tags", [])
+    ]
+    assert [play["strategy"] for play in plays] == ["ansible.builtin.linear"]
+    assert bool(plays[0].get("check_mode")) == (playbook == "verify.yml")
+
+
+def test_its_place_in_the_site():
+    names = [play["ansible.builtin.import_playbook"] for play in load(ROOT / "playbooks/site.yml")]
+    assert names.index("links.yml") < names.index("storage.yml") < names.index("mpi.yml")

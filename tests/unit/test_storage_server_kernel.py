@@ -1,0 +1,311 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The kernel's server: its settings, what it listens on, and when it is restarted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import HEADER
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
+    FileSystem,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server import nfs_conf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.storage_server import ServerHost, found, system, wrong
+
+GOLDEN = Path(__file__).parent / "golden/storage"
+CONF = "etc/nfs.conf.d/baremetal-mpi-roce.conf"
+MODULES = "etc/modules-load.d/baremetal-mpi-roce-nfs-rdma.conf"
+UNIT = "nfs-server.service"
+TCP = system()
+RDMA = system("datasets", transport="rdma", port=20049)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> ServerHost:
+    return ServerHost(tmp_path)
+
+
+def restarts(host: ServerHost) -> int:
+    return host.ran("systemctl", "restart", UNIT)
+
+
+@pytest.mark.parametrize(
+    ("name", "systems"),
+    [
+        ("nfs_tcp.conf", [TCP]),
+        ("nfs_rdma.conf", [TCP, RDMA]),
+        ("nfs_v3.conf", [system(version="3", port=2050)]),
+    ],
+)
+def test_the_settings_are_as_they_were(host: ServerHost, name: str, systems: list) -> None:
+    assert wrong(host.settle(*systems)) == []
+    assert host.read(CONF) == f"# {HEADER}\n{(GOLDEN / name).read_text()}"
+
+
+@given(
+    st.dictionaries(
+        st.from_regex(r"[a-z][a-z0-9.-]{0,9}", fullmatch=True),
+        st.from_regex(r"[a-z0-9]{1,9}", fullmatch=True),
+    )
+)
+def test_what_is_written_is_read_again(wanted: dict[str, str]) -> None:
+    text = f"# {HEADER}\n{nfs_conf.render(wanted)}"
+    read = nfs_conf._section(text, CONF)
+    assert {key: value for key, (value, _place) in read.items()} == wanted
+
+
+def test_a_fresh_host_serves(host: ServerHost) -> None:
+    outcome = host.settle(TCP, RDMA, threads=32)
+    assert wrong(outcome) == []
+    assert host.units[UNIT] == "enabled, active"
+    assert host.read("proc/fs/nfsd/threads") == "32\n"
+    assert host.read("proc/fs/nfsd/portlist") == "tcp 2049\nrdma 20049\n"
+    assert host.read(MODULES).endswith("rpcrdma\n")
+    assert found(outcome, "nfs_rdma_module")["rpcrdma"].status == "ok"
+    assert {check.wanted for check in outcome.checks if check.name == "nfs_listens"} == {
+        "tcp 2049",
+        "rdma 20049",
+    }
+
+
+def test_a_second_run_changes_nothing(host: ServerHost) -> None:
+    host.settle(TCP, RDMA)
+    before, host.calls = host.snapshot(), []
+    outcome = host.settle(TCP, RDMA)
+    assert not outcome.changed and wrong(outcome) == [] and host.snapshot() == before
+    assert host.ran("tee") == 0 and restarts(host) == 0
+
+
+def test_check_mode_says_it_and_writes_nothing(host: ServerHost) -> None:
+    before = host.snapshot()
+    outcome = host.settle(TCP, RDMA, check_mode=True)
+    assert host.snapshot() == before
+    assert {check.status for check in outcome.checks} <= {"pending", "ok"}
+    assert found(outcome, "nfs_service")[UNIT].status == "pending"
+
+
+def test_a_server_that_its_package_started_gets_our_settings(host: ServerHost) -> None:
+    """The package is installed after the plan was made."""
+    run = host.run
+
+    def installing(argv, **given):  # type: ignore[no-untyped-def]
+        if list(argv) == ["exportfs", "-ra"]:
+            assert not (host.root / CONF).exists()
+            host.serve()
+            host.units[UNIT] = "enabled, active"
+        return run(argv, **given)
+
+    host.run = installing  # type: ignore[method-assign]
+    assert wrong(host.settle(TCP)) == []
+    assert host.read("proc/fs/nfsd/threads") == "64\n"
+
+
+def test_threads_change_under_clients_without_a_restart(host: ServerHost) -> None:
+    host.settle(TCP)
+    host.connected("10.240.0.11")
+    before = restarts(host)
+    outcome = host.settle(TCP, threads=16)
+    assert wrong(outcome) == [] and restarts(host) == before
+    assert host.read("proc/fs/nfsd/threads") == "16\n" and "threads=16\n" in host.read(CONF)
+    (shown,) = [each for each in outcome.diff if "NFS threads" in each["before_header"]]
+    assert (shown["before"], shown["after"]) == ("64\n", "16\n")
+
+
+def test_a_port_for_rdma_comes_under_clients_without_a_restart(host: ServerHost) -> None:
+    host.settle(TCP)
+    host.connected("10.240.0.11")
+    before = restarts(host)
+    assert wrong(host.settle(TCP, RDMA)) == [] and restarts(host) == before
+    assert host.read("proc/fs/nfsd/portlist") == "tcp 2049\nrdma 20049\n"
+    order = [call[0] for call in host.calls]
+    assert order.index("modprobe") < order.index("tee")
+
+
+@pytest.mark.parametrize(
+    ("systems", "why"),
+    [
+        ([system(port=2050)], "tcp 2050 is not listened on"),
+        ([system(version="3")], "version 3 is off"),
+    ],
+)
+def test_a_restart_under_clients_has_to_be_allowed(
+    host: ServerHost, systems: list, why: str
+) -> None:
+    host.settle(TCP)
+    host.connected("10.240.0.11", "10.240.0.12")
+    files, count = host.snapshot(), restarts(host)
+    with pytest.raises(PlanError) as error:
+        host.settle(*systems)
+    told = str(error.value)
+    assert why in told and "10.240.0.11, 10.240.0.12" in told
+    assert "shared_storage_server_restart: true" in told
+    assert host.snapshot() == files and restarts(host) == count
+
+    outcome = host.settle(*systems, restart=True)
+    assert wrong(outcome) == [] and restarts(host) == count + 1
+    assert any("grace period" in each["after"] for each in outcome.diff)
+
+
+def test_a_restart_that_nobody_notices_needs_no_leave(host: ServerHost) -> None:
+    host.settle(TCP)
+    count = restarts(host)
+    assert wrong(host.settle(system(port=2050))) == [] and restarts(host) == count + 1
+    assert host.read("proc/fs/nfsd/portlist") == "tcp 2050\n"
+
+
+def test_a_server_that_is_not_enabled_is_not_restarted(host: ServerHost) -> None:
+    host.settle(TCP)
+    host.units[UNIT] = "disabled, active"
+    count = restarts(host)
+    assert wrong(host.settle(TCP)) == [] and restarts(host) == count
+
+
+def test_one_that_died_is_started(host: ServerHost) -> None:
+    host.settle(TCP)
+    (host.root / "proc/fs/nfsd/threads").write_text("0\n")
+    host.units[UNIT] = "enabled, failed"
+    checked = host.settle(TCP, check_mode=True)
+    assert found(checked, "nfs_listens")[UNIT].status == "pending"
+    assert wrong(host.settle(TCP)) == []
+
+
+def test_one_that_does_not_start_is_one_fault(host: ServerHost) -> None:
+    run = host.run
+
+    def failing(argv, **given):  # type: ignore[no-untyped-def]
+        if list(argv[:2]) == ["systemctl", "restart"]:
+            raise CommandError("Job for nfs-server.service failed")
+        return run(argv, **given)
+
+    host.run = failing  # type: ignore[method-assign]
+    outcome = host.settle(TCP)
+    assert found(outcome, "nfs_service")[UNIT].status == "failed"
+    assert found(outcome, "nfs_listens")[UNIT].reason == "not read: see nfs_service"
+    assert [each for each in outcome.checks if each.status == "failed"] == [
+        found(outcome, "nfs_service")[UNIT]
+    ]
+
+
+def test_one_without_threads_is_started_whatever_its_unit_says(host: ServerHost) -> None:
+    host.settle(TCP)
+    (host.root / "proc/fs/nfsd/threads").write_text("0\n")  # rpc.nfsd 0
+    assert host.units[UNIT] == "enabled, active"
+    count = restarts(host)
+    outcome = host.settle(TCP)
+    assert wrong(outcome) == [] and outcome.changed and restarts(host) == count + 1
+    assert host.read("proc/fs/nfsd/threads") == "64\n"
+
+
+@pytest.mark.parametrize(
+    ("key", "line", "wanted"),
+    [
+        ("vers3", "vers3=y", TCP),
+        ("vers3", "vers3=n", system(version="3")),
+        ("port", "port=2051", system(port=2050)),
+    ],
+)
+def test_what_a_later_file_says_is_found_and_no_start_is_tried(
+    host: ServerHost, key: str, line: str, wanted: FileSystem
+) -> None:
+    host.write("etc/nfs.conf.d/local.conf", f"[nfsd]\n{line}\n")
+    host.settle(wanted)
+    count = restarts(host)
+    host.connected("10.240.0.11")
+    outcome = host.settle(wanted)
+    assert restarts(host) == count and not outcome.changed
+    assert "/etc/nfs.conf.d/local.conf:2 says so" in found(outcome, "nfs_conf")[key].reason
+
+
+def test_what_an_earlier_file_says_is_no_reason_against_a_start(host: ServerHost) -> None:
+    host.write("etc/nfs.conf.d/a.conf", "[nfsd]\nport=2051\nvers3=y\n")
+    host.settle(TCP)
+    assert wrong(host.settle(system(port=2050))) == []
+    assert host.read("proc/fs/nfsd/portlist") == "tcp 2050\n"
+
+
+def test_a_module_that_does_not_load_is_a_package_of_doca(host: ServerHost) -> None:
+    host.settle(TCP)
+    host.unable.add("modprobe")
+    host._tee = lambda words, stdin: (1, "tee: Protocol not supported")  # type: ignore
+    check = found(host.settle(TCP, RDMA), "nfs_rdma_module")["rpcrdma"]
+    assert check.status == "failed" and "kmod-mlnx-nfsrdma on EL" in check.reason
+
+
+def test_a_listener_that_the_kernel_refused_is_found(host: ServerHost) -> None:
+    host.settle(TCP, RDMA)
+    host.write("proc/fs/nfsd/portlist", "tcp 2049\n")
+    host._tee = lambda words, stdin: (1, "tee: Protocol not supported")  # type: ignore[assignment]
+    outcome = host.settle(TCP, RDMA)
+    assert any("Protocol not supported" in error for error in outcome.errors)
+    check = next(each for each in outcome.checks if each.wanted == "rdma 20049")
+    assert check.status == "failed" and check.found == "tcp 2049"
+
+
+def test_version_3_goes_only_where_nobody_else_is_served(host: ServerHost) -> None:
+    host.write("etc/exports", "/export/home 10.9.0.0/16(rw)\n")
+    host.settle(TCP)
+    assert "vers3" not in host.read(CONF) and "+3" in host.read("proc/fs/nfsd/versions")
+    host.write("etc/exports", "")
+    host.connected("10.240.0.11")
+    with pytest.raises(PlanError, match="version 3 is on, and nobody needs it"):
+        host.settle(TCP)
+
+
+def test_a_later_file_that_wins_is_named(host: ServerHost) -> None:
+    host.write("etc/nfs.conf", "[nfsd]\nthreads=4\n")
+    host.write(
+        "etc/nfs.conf.d/local.conf",
+        "[mountd]\nthreads=3\n# x\n[ nfsd ]\n threads = 8\n[lockd]\nthreads=64\n",
+    )
+    outcome = host.settle(TCP)
+    check = found(outcome, "nfs_conf")["threads"]
+    assert check.status == "failed" and check.found == "8"
+    assert "/etc/nfs.conf.d/local.conf:5 says so" in check.reason
+
+
+def test_an_earlier_file_does_not(host: ServerHost) -> None:
+    host.write("etc/nfs.conf", "[nfsd]\nthreads=4\n")
+    host.write("etc/nfs.conf.d/a.conf", "[nfsd]\nthreads=8\n")
+    assert wrong(host.settle(TCP)) == []
+
+
+@pytest.mark.parametrize(
+    ("systems", "part"),
+    [
+        ([TCP, system("b", port=2050)], "ports 2049, 2050 for TCP"),
+        ([RDMA, system("b", port=20050, transport="rdma")], "ports 20049, 20050 for RDMA"),
+        ([TCP, system("b", port=2049, transport="rdma")], "port 2049 is wanted for TCP and for"),
+    ],
+)
+def test_ports_that_one_server_cannot_have(host: ServerHost, systems: list, part: str) -> None:
+    with pytest.raises(PlanError, match=part):
+        host.settle(*systems)
+
+
+@pytest.mark.parametrize("threads", [0, 5000])
+def test_threads_that_make_no_sense(host: ServerHost, threads: int) -> None:
+    with pytest.raises(PlanError, match="is not within 1 and 4096"):
+        host.settle(TCP, threads=threads)
+
+
+def test_what_is_left_keeps_its_settings(host: ServerHost) -> None:
+    host.settle(RDMA)
+    outcome = host.settle()
+    assert not outcome.changed and (host.root / MODULES).exists() and (host.root / CONF).exists()
+    host.settle(absent=["/srv/datasets"])
+    assert not (host.root / MODULES).exists() and not (host.root / CONF).exists()
+    assert host.units[UNIT] == "enabled, active"  # whoever else it serves
+
+
+def test_in_a_container_nothing_of_it_runs(tmp_path: Path) -> None:
+    host = ServerHost(tmp_path, container="podman")
+    outcome = host.settle(TCP, RDMA, backend="kernel")
+    assert wrong(outcome) == [] and host.ran("systemctl") == 0 and host.ran("modprobe") == 0
+    assert found(outcome, "nfs_service")[UNIT].status == "not_applicable"
+    assert "threads=64" in host.read(CONF)
