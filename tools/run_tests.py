@@ -50,7 +50,7 @@ class Stage:
     """Its tests are counted one by one, from the report pytest writes."""
     minutes: float = 10
     long: bool = False
-    """Runs with --all, or when a word of --only is in its name."""
+    """Runs with --all, or when it is asked for by --only."""
     needs: str = ""
     """The stage without which this one cannot run."""
 
@@ -325,7 +325,14 @@ def chosen(every: Iterable[Stage], words: argparse.Namespace) -> list[Stage]:
     if words.fast:
         every = [stage for stage in every if stage.fast]
     if words.only:
-        wanted = [stage for stage in every if any(word in stage.name for word in words.only)]
+        names = {stage.name for stage in every}
+        wanted = [
+            stage
+            for stage in every
+            if any(
+                word == stage.name if word in names else word in stage.name for word in words.only
+            )
+        ]
         needed = {stage.needs for stage in wanted}
         every = [stage for stage in every if stage in wanted or stage.name in needed]
     elif not words.all:
@@ -337,7 +344,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="./test")
     parser.add_argument("--fast", action="store_true", help="without virtual nodes")
     parser.add_argument("--all", action="store_true", help="with what takes long")
-    parser.add_argument("--only", nargs="+", metavar="WORD", help="stages with WORD in the name")
+    parser.add_argument(
+        "--only", nargs="+", metavar="WORD", help="the stage WORD, or those with it"
+    )
     parser.add_argument("--list", action="store_true", help="name the stages and end")
     words = parser.parse_args()
     queue = chosen(stages(words.fast, words.all), words)

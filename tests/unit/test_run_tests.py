@@ -117,6 +117,18 @@ def test_stages_that_others_need_come_along(runner):
     assert runner.chosen(every, argparse.Namespace(fast=True, only=None, all=False)) == [lint]
 
 
+def test_a_whole_name_means_that_stage_and_a_part_of_names_means_all_of_them(runner):
+    every = [runner.Stage(name, ["true"]) for name in ("integration", "machine integration")]
+
+    def chosen(*only):
+        words = argparse.Namespace(fast=False, only=only, all=False)
+        return [stage.name for stage in runner.chosen(every, words)]
+
+    assert chosen("integration") == ["integration"]
+    assert chosen("integr") == ["integration", "machine integration"]
+    assert chosen("machine integration", "integration") == ["integration", "machine integration"]
+
+
 def test_what_takes_long_runs_when_it_is_asked_for(runner):
     images = runner.Stage("machine images", ["true"], long=True)
     machines = runner.Stage("machine tests", ["true"], long=True, needs="machine images")
