@@ -17,6 +17,8 @@ PLACE = f"lustre/{VERSION}"
 LAYOUT = "client"
 HOME = "/var/lib/lustre-stand-in"
 BEHAVIOUR = Path(__file__).parent / "content/lustre_stand_in.py"
+LIBRARY = f"{HOME}/lib/lustre_stand_in.py"
+CONTROL = "/usr/local/sbin/lustre-stand-in"
 PROGRAMS = {
     "/usr/sbin/lnetctl": "lnetctl",
     "/usr/sbin/lctl": "lctl",
@@ -24,7 +26,6 @@ PROGRAMS = {
     "/usr/sbin/mount.lustre": "mount.lustre",
     "/usr/sbin/lustre_rmmod": "lustre_rmmod",
     "/usr/libexec/lustre-stand-in/modprobe": "modprobe",
-    "/usr/local/sbin/lustre-stand-in": "lustre-stand-in",
 }
 CONFIGURATION = "# lnet.conf (simulated: stand-in for tests), empty as Lustre's package has it.\n"
 SERVICE = f"""[Unit]
@@ -65,10 +66,14 @@ sys.exit(lustre_stand_in.main("{name}", sys.argv[1:]))
 def tools() -> dict[str, File]:
     return {
         **{path: program(name) for path, name in PROGRAMS.items()},
-        f"{HOME}/lib/lustre_stand_in.py": File(BEHAVIOUR.read_bytes()),
         "/usr/lib/systemd/system/lnet.service": File(SERVICE.encode()),
         "/etc/lnet.conf": File(CONFIGURATION.encode()),
     }
+
+
+def of_the_node() -> dict[str, File]:
+    """What no package brings: the state of the servers, and what a kernel tells without Lustre."""
+    return {CONTROL: program("lustre-stand-in"), LIBRARY: File(BEHAVIOUR.read_bytes())}
 
 
 def document(name: str) -> dict[str, File]:
@@ -77,8 +82,7 @@ def document(name: str) -> dict[str, File]:
 
 def packages(family: str, kernel: str) -> list[Package]:
     """`kernel`: that which the prebuilt modules of Ubuntu are for."""
-    appear = "/usr/local/sbin/lustre-stand-in >/dev/null || true"
-    forget = f"rm -rf {HOME}/root/sys {HOME}/state.json"
+    forget = f"rm -rf {HOME}/root/sys/module {HOME}/state.json"
     if family == "ubuntu":
         full = f"{VERSION}-1"
         modules = ("lustre-client-modules-dkms", f"lustre-client-modules-{kernel}")
@@ -98,7 +102,6 @@ def packages(family: str, kernel: str) -> list[Package]:
                 full,
                 files=tools(),
                 settings=("/etc/lnet.conf",),
-                after=appear,
                 gone=forget,
             ),
         ]
@@ -118,7 +121,6 @@ def packages(family: str, kernel: str) -> list[Package]:
             requires=("kmod-lustre-client >= 2.15",),
             files=tools(),
             settings=("/etc/lnet.conf",),
-            after=appear,
             gone=forget,
         ),
     ]

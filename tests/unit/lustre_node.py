@@ -151,12 +151,13 @@ class LustreNode:
         container: Optional[str] = None,
         user: str = "",
         mounts: Sequence[FileSystem] = (),
+        absent: Sequence[str] = (),
     ) -> Outcome:
         """`mounts`: file systems whose automount points are armed by this run, before `after`."""
         node = self.node(check_mode=check_mode, container=container)
         self.calls.clear()
         settings = read_settings(value, rails, filesystems)
-        parts = lustre_parts(settings, filesystems, rails, node, user=user)
+        parts = lustre_parts(settings, filesystems, rails, node, user=user, absent=absent)
         between: list[Part] = [_Arming(self, mounts)] if mounts else []
         return settle([*parts.before, *between, *parts.after], node)
 
@@ -190,6 +191,8 @@ class LustreNode:
             return 0, f"UnitFileState={file}\nActiveState={state}\n", ""
         if verb == "enable":
             self.enabled = True
+        elif verb == "disable":
+            self.enabled = False
         elif verb == "stop":
             ran, self.active = self.active, False  # ExecStop of what does not run is not run
             return self.stand_in.run("lustre_rmmod", []) if ran else (0, "", "")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -356,6 +357,25 @@ class TestRefused:
     def test_an_interface_that_is_not_there(self, node):
         with pytest.raises(PlanError, match="rail9 is no rail of this host and no other"):
             node.settle({"networks": [{"net": "o2ib", "interfaces": ["rail9"]}]})
+
+    def test_check_mode_waits_for_rails_that_earlier_layers_make(self, node):
+        """Of a fresh node: `site.yml --check` begins with this one."""
+        for rail in ("rail0", "rail1"):
+            shutil.rmtree(node.root / "sys/class/net" / rail)
+        shutil.rmtree(node.root / "sys/class/infiniband")
+        check = found(node.settle(check_mode=True), "lustre_lnet_network")["o2ib"]
+        assert check.status == PENDING and "rail0 is no rail" in check.reason
+        assert check.reason.endswith("(1 more of this kind)")
+        with pytest.raises(PlanError, match="rail0 is no rail of this host"):
+            node.settle()
+
+    def test_it_waits_for_nothing_else(self, node):
+        with pytest.raises(PlanError, match="rail9 is no rail"):
+            node.settle({"networks": [{"net": "o2ib", "interfaces": ["rail9"]}]}, check_mode=True)
+        node.settle()
+        shutil.rmtree(node.root / "sys/class/net/rail0")
+        with pytest.raises(PlanError, match="rail0 is no rail"):  # LNet runs over it
+            node.settle(check_mode=True)
 
     def test_a_client_that_the_site_has_not_installed(self, node):
         (node.root / "usr/sbin/lfs").unlink()

@@ -9,6 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import FAILED, OK, Check
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import (
+    packages as node_packages,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.engine import Plan
@@ -196,6 +199,7 @@ def node(tmp_path):
 
 def outcome(node, monkeypatch, engine, method="dkms", *, check_mode=False):
     monkeypatch.setattr(packages, "engine", engine)
+    monkeypatch.setattr(node_packages, "engine", engine)
     kernel = Kernel(node.root, node.run)
     of = client_packages(settings(method), EL, KERNELS[EL], b"key")
     part = ClientPackages(settings(method), kernel, of, SimpleNamespace())
@@ -266,13 +270,11 @@ class TestStandIns:
                     assert matches(versions[package.name], package.version), package.name
 
     def test_their_programs_answer_and_say_what_they_are(self, tmp_path):
-        """As on a node: the program of the package, with the behaviour beside it."""
+        """As on a node: the program of the package, with the behaviour that the node has."""
         home = tmp_path / "home"
-        files = {path: file for path, file in lustre.tools().items() if "lib/lustre_st" in path}
         (home / "lib").mkdir(parents=True)
-        for file in files.values():
-            text = file.content.decode().replace(lustre.HOME, str(home))
-            (home / "lib/lustre_stand_in.py").write_text(text)
+        library = lustre.of_the_node()[lustre.LIBRARY].content.decode()
+        (home / "lib/lustre_stand_in.py").write_text(library.replace(lustre.HOME, str(home)))
         text = lustre.program("lctl").content.decode().replace(lustre.HOME, str(home))
         told = subprocess.run(
             [sys.executable, "-c", text, "list_nids"], capture_output=True, text=True, check=False

@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType
 
 import yaml
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import (
@@ -22,23 +20,14 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.
 )
 
 from tests.unit.lustre_node import LUSTRE, RAILS
+from tests.unit.programs import program
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/lustre.md").read_text(encoding="utf-8")
 
 
-def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "generate_lustre", ROOT / "docs/generate_lustre.py"
-    )
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_table_is_what_the_code_has() -> None:
-    assert generator().page(PAGE) == PAGE, "run docs/generate_lustre.py"
+    assert program("docs/generate_lustre.py").page(PAGE) == PAGE, "run docs/generate_lustre.py"
 
 
 def test_the_example_can_be_used() -> None:

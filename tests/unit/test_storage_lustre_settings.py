@@ -174,6 +174,14 @@ def test_the_option_network_excludes_discovery():
     assert read_settings({"discovery": False}, RAILS, [fs])
 
 
+def test_an_option_of_later_releases_is_refused_before_the_mount_would_be():
+    origin = {"url": "file:///srv/l", "key": "keys/l.asc", "key_sha256": "0" * 64}
+    value = {"packages": {"method": "dkms", "version": "2.15.7", "repository": origin}}
+    fs = lustre(options=("statfs_project",))
+    (finding,) = findings(value, filesystems=[fs])
+    assert "'statfs_project' with Lustre 2.15.7" in finding
+
+
 class TestNid:
     @pytest.mark.parametrize(
         ("text", "net"),
@@ -227,8 +235,16 @@ class TestSource:
 
     @given(SOURCES, SOURCES)
     def test_another_file_system_is_another_source(self, one, other):
-        if (one.name, one.directory) != (other.name, other.directory):
+        # Beside a name 2.17 tells no directory.
+        same = one.name == other.name and not other.directory and one.nids[0].named
+        if (one.name, one.directory) != (other.name, other.directory) and not same:
             assert not same_source(str(one), str(other))
+
+    def test_from_2_17_on_the_kernel_tells_the_first_name_alone(self):
+        assert same_source("mgs1@o2ib0:mgs2@o2ib0:/l/home", "mgs1@o2ib:/l")
+        assert not same_source("mgs1@o2ib0:mgs2@o2ib0:/l/home", "mgs2@o2ib:/l")
+        assert not same_source("mgs1@o2ib0:mgs2@o2ib0:/l/home", "mgs1@o2ib:/m")
+        assert not same_source("10.9.0.1@o2ib:10.9.0.2@o2ib:/l", "10.9.0.1@o2ib:/l")
 
     def test_a_name_stands_for_the_address_that_it_was_looked_up_as(self):
         assert same_source("mgs1@o2ib0:/l", "10.9.0.1@o2ib:/l")
@@ -305,7 +321,27 @@ class TestMountOptions:
     def test_every_option_that_the_model_takes_is_known_here(self):
         pairs = [name for pair in known_options.PAIRS["lustre"] for name in pair if name]
         names = {*pairs, *known_options.VALUES["lustre"], *known_options.BY_KEY["lustre"]}
-        # Of these, mount.lustre takes no notice on a client.
-        names -= {"acl", "noacl", "noalways_ping"}
         unknown = {n for n in names if n not in mount_options.OPTIONS}
         assert {n for n in unknown if not mount_flags.is_untold(n)} == set()
+
+    def test_every_option_known_here_is_one_that_the_model_takes(self):
+        pairs = [name for pair in known_options.PAIRS["lustre"] for name in pair if name]
+        names = {*pairs, *known_options.VALUES["lustre"], *known_options.BY_KEY["lustre"]}
+        assert set(mount_options.OPTIONS) == names - {"retry"}
+
+    def test_what_only_some_releases_tell_is_not_judged(self):
+        fs = lustre(options=("32bitapi", "mgssec=krb5i", "exclude=lustre-OST0003"))
+        assert mount_options.differences(fs, running(TOLD)) == ()
+
+    def test_a_value_that_the_kernel_tells_is_judged(self):
+        fs = lustre(options=("foreign_symlink=/arch",))
+        assert mount_options.differences(fs, running([*TOLD, "foreign_symlink=/arch"])) == ()
+        other = mount_options.differences(fs, running([*TOLD, "foreign_symlink=/old"]))
+        assert [each.found for each in other] == ["foreign_symlink=/old"]
+
+    def test_an_option_of_later_releases_is_refused_with_an_earlier_one(self):
+        fs = lustre(options=("statfs_project",))
+        assert mount_options.wrong_options(fs, True, "2.16.1") == []
+        assert mount_options.wrong_options(fs, True) == []
+        ((problem, _remedy),) = mount_options.wrong_options(fs, True, "2.15.7")
+        assert "'statfs_project' with Lustre 2.15.7" in problem and "from 2.16 on" in problem

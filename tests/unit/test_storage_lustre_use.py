@@ -9,10 +9,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     NOT_APPLICABLE,
     OK,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import (
     stripes,
     targets,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.kernel import Kernel
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.settings import (
     Stripes,
 )
@@ -52,6 +54,18 @@ class TestStripes:
         second = mounted.settle({}, [fs])
         assert not second.changed
         assert calls(mounted, "lfs", "setstripe") == []
+
+    def test_where_nothing_can_be_mounted_nothing_is_planned(self, tmp_path):
+        """A container with a stand-in's kernel: no run would ever come to an end."""
+        fs = striped(count=4)
+        node = LustreNode(tmp_path)
+        part = stripes.StripesPart(
+            stripes.wishes([fs], ()), [fs.mount], Kernel(node.root, node.run, simulated=True)
+        )
+        outcome = settle([part], node.node(container="podman"))
+        assert not outcome.changed
+        assert found(outcome, "lustre_stripes")[fs.mount].status == NOT_APPLICABLE
+        assert settle([part], node.node()).changed
 
     def test_a_default_of_the_file_system_that_is_the_wanted_one_is_enough(self, mounted):
         assert not mounted.settle({}, [striped(count=1)]).changed

@@ -6,6 +6,7 @@ nid, source    networks and addresses of LNet, and what a file system is mounted
 mount_options  the options of mounts: the MountKind of Lustre
 packages       the client's packages, by distribution
 lnet           LNet as it is configured (lnet_file) and as it runs (lnet_state)
+left           LNet on a host that has no file system of Lustre any more
 stripes        where new files of a directory are spread
 health         whether servers and targets answer (targets: what the client tells of them)
 kernel         where sys and proc are read: this machine, or a stand-in

@@ -8,7 +8,7 @@ while there is one, such a change is refused. What can be set in a running LNet 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -65,16 +65,18 @@ class Difference:
 @dataclass
 class LnetPart:
     """`after`: units that have to be through before LNet starts. `changing`: whether this run
-    exchanges the modules on disk, which an earlier part's plan knows."""
+    exchanges the modules on disk, which an earlier part's plan knows. `rails`: interfaces that
+    earlier layers make, with their RDMA devices."""
 
     settings: LustreSettings
     kernel: Kernel
     after: Sequence[str] = ()
     changing: Callable[[], bool] = lambda: False
+    rails: Collection[str] = ()
 
     def plan(self, node: Node) -> Plan:
         missing = self.kernel.missing(node)
-        findings = [*self._foreign(node), *([] if missing else self._impossible())]
+        findings = [*self._foreign(node), *([] if missing else self._impossible(node))]
         if findings:
             raise PlanError("\n".join(findings))
         files = self._files(node)
@@ -90,7 +92,8 @@ class LnetPart:
         running = self._running()
         checks = [self._service_check(node, running)]
         if running.problem or not running.loaded:
-            why = running.problem or "LNet is not loaded"
+            # What earlier layers will have made when this one runs is no refusal of check mode.
+            why = running.problem or _first(self._not_yet(node)) or "LNet is not loaded"
             pending = node.check_mode and not running.problem
             status = PENDING if pending else FAILED
             found = "unknown" if running.problem else "not loaded"
@@ -290,11 +293,23 @@ class LnetPart:
                     )
         return findings
 
-    def _impossible(self) -> list[str]:
+    def _impossible(self, node: Node) -> list[str]:
         """What only the node can tell of the interfaces."""
+        later = self._not_yet(node)
+        return [finding for finding in self._lacking() if finding not in later]
+
+    def _not_yet(self, node: Node) -> list[str]:
+        """In check mode of a node that no layer was run on: what is lacking of its rails."""
+        if not node.check_mode or (self.kernel.root / "sys/module/lnet").exists():
+            return []
+        return self._lacking(self.rails)
+
+    def _lacking(self, among: Optional[Collection[str]] = None) -> list[str]:
         findings = []
         for network in self.settings.networks:
             for name in network.interfaces:
+                if among is not None and name not in among:
+                    continue
                 if not self.kernel.has_interface(name):
                     findings.append(
                         f"shared_storage_lustre.networks: {network.net}: {name} is no rail of this "
@@ -410,6 +425,12 @@ class LnetPart:
 
 def _run(node: Node, argv: Sequence[str]) -> None:
     node.run(argv)
+
+
+def _first(findings: Sequence[str]) -> str:
+    """Eight rails lack the same."""
+    more = f" ({len(findings) - 1} more of this kind)" if len(findings) > 1 else ""
+    return f"{findings[0]}{more}" if findings else ""
 
 
 def _list(names: Any) -> str:

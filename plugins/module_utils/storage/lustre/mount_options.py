@@ -52,8 +52,10 @@ OPTIONS = {
         *_pair("statfs_project"),
         *_pair("verbose"),
         Option("always_ping", "always_ping"),
-        Option("32bitapi", "32bitapi"),
+        Option("foreign_symlink", "foreign_symlink"),
         *(Option(name, name, told=False) for name in ("network", "mgssec", "skpath", "exclude")),
+        # 2.17 has it first in its table, and begins to tell with the second.
+        Option("32bitapi", "32bitapi", told=False),
     )
 }
 """Besides the options of every mount (mount_flags)."""
@@ -62,6 +64,9 @@ DEFAULTS = ("noatime", "nosuid", "nodev", "user_xattr", "lazystatfs")
 """Unless the file system says otherwise: no write for a read, no devices and no set-user-ID
 programs from a server, attributes for checkpoint and data set tools, and a df that does not wait
 for a dead target."""
+
+SINCE = {"statfs_project": (2, 16), "nostatfs_project": (2, 16)}
+"""Options that no client before this release mounts with."""
 
 _GROUPS = {
     **{name: name for name in mount_flags.OPPOSITE},
@@ -101,20 +106,35 @@ def group_of(word: str) -> str:
     return _GROUPS.get(name) or (OPTIONS[name].group if name in OPTIONS else name)
 
 
-def wrong_options(fs: FileSystem, discovery: bool) -> list[tuple[str, str]]:
-    """Problem and way out of what does not go with LNet as it is set up.
+def wrong_options(fs: FileSystem, discovery: bool, version: str = "") -> list[tuple[str, str]]:
+    """Problem and way out of what does not go with LNet as it is set up, or with this release.
 
-    What no Lustre mount can have is refused where the model is read (option_rules).
+    What no Lustre mount can have is refused where the model is read (option_rules). `version` is
+    empty where the site installs the client.
     """
-    if not discovery or not any(word.startswith("network=") for word in fs.options):
-        return []
-    return [
-        (
-            "option 'network' with discovery of peers: a server that was discovered is spoken to "
-            "over any network (mount.lustre(8))",
-            "Leave it out, or set discovery: false in shared_storage_lustre",
+    found = []
+    if discovery and any(word.startswith("network=") for word in fs.options):
+        found.append(
+            (
+                "option 'network' with discovery of peers: a server that was discovered is spoken "
+                "to over any network (mount.lustre(8))",
+                "Leave it out, or set discovery: false in shared_storage_lustre",
+            )
         )
-    ]
+    if not version:
+        return found
+    release = tuple(int(number) for number in version.split(".")[:2])
+    for word in fs.options:
+        since = SINCE.get(word)
+        if since is not None and release < since:
+            found.append(
+                (
+                    f"option {word!r} with Lustre {version}, which would mount nothing: it is "
+                    f"known from {since[0]}.{since[1]} on",
+                    "Leave it out",
+                )
+            )
+    return found
 
 
 def wrong_source(fs: FileSystem) -> Optional[tuple[str, str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
@@ -18,12 +19,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     Check,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import secure_boot
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.packages import change
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
     Node,
     Plan,
     PlanError,
     Step,
-    StepError,
     Verdict,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import engine
@@ -234,17 +235,11 @@ class ClientPackages:
             "packages of the Lustre client",
             "as installed",
             self.settings.packages.version,
-            lambda: self._act(plan, manager, node),
+            partial(change, plan, self.wanted, manager, node.layer),
             essential=True,
             shown=plan.diffs(),
         )
         return Plan([], [step])
-
-    def _act(self, plan: engine.Plan, manager: Manager, node: Node) -> None:
-        try:
-            engine.act(plan, self.wanted, manager, node.layer)
-        except PackageError as error:
-            raise StepError(str(error)) from error
 
     def _lacking(self, node: Node) -> str:
         """Programs of the client that are not there; empty where all are."""

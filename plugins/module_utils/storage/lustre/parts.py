@@ -17,6 +17,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.boot.layou
 from ..file_system import LUSTRE, FileSystem
 from .health import HealthPart
 from .kernel import THIS, Kernel
+from .left import LeftLnet
 from .lnet import LnetPart
 from .lnet_file import SERVICE
 from .packages import ClientPackages
@@ -51,13 +52,14 @@ def lustre_parts(
     packages: Optional[PackageSet] = None,
     user: str = "",
     root: Path = THIS,
+    absent: Sequence[str] = (),
 ) -> LustreParts:
     """What a node needs to be a client of Lustre, around the part that mounts.
 
     `settings`     of `reading.read_settings(value, rails, filesystems)`, which raises LustreError
                    with every finding
-    `filesystems`  those that this host mounts, of any type; without Lustre among them there are
-                   no parts
+    `filesystems`  those that this host mounts, of any type; without Lustre among them there is
+                   only what looks for an LNet that was left
     `rails`        as the variable `cluster_rails`
     `look`         runs what may not come back: `partial(run, timeout_s=settings.time_limit_s)`
     `manager`      of `node.system.manager_of`, with `packages`, which is
@@ -66,27 +68,30 @@ def lustre_parts(
     `user`         the MPI user, whose quota is judged
     `root`         where sys and proc of the kernel are; another than `/` is a stand-in's, and
                    what runs there is a simulation
+    `absent`       all that is to be taken away, of any kind
 
     Settle `before`, the mounts, `after`, in this order. Mount units of Lustre come after AFTER.
     """
     mine = [fs for fs in filesystems if fs.type == LUSTRE]
-    if not mine:
-        return LustreParts()
     simulated = root != THIS
     kernel = Kernel(root if simulated else node.root, look or node.look, simulated)
+    left = LeftLnet(kernel, bool(mine), absent)
+    told = (
+        [f"Lustre and LNet are read below {root}: stand-ins, no kernel of this machine has them"]
+        if simulated
+        else []
+    )
+    if not mine:
+        return LustreParts(after=[left], simulated=told if left.files(node) else [])
     names = [str(rail["interface"]) for rail in rails]
     after = (UNIT,) if set(names) & set(settings.interfaces) else ()
     wanted = packages if packages is not None else PackageSet()
     client = ClientPackages(settings, kernel, wanted, manager)
     return LustreParts(
-        before=[client, LnetPart(settings, kernel, after, lambda: client.changing)],
+        before=[left, client, LnetPart(settings, kernel, after, lambda: client.changing, names)],
         after=[
             StripesPart(wishes(mine, settings.stripes), [fs.mount for fs in mine], kernel),
             HealthPart(settings, mine, kernel, user),
         ],
-        simulated=[
-            f"Lustre and LNet are read below {root}: stand-ins, no kernel of this machine has them"
-        ]
-        if simulated
-        else [],
+        simulated=told,
     )

@@ -9,6 +9,7 @@ from typing import Any, Optional
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import (
     Findings,
     Path,
+    RefusedError,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.kinds import check
 
@@ -30,14 +31,8 @@ from .source import read_source
 DEFAULT_NET = "o2ib"
 
 
-class LustreError(ValueError):
-    """Settings are refused. `findings`: one line per reason, with key, value and way out."""
-
-    def __init__(self, findings: list[str]) -> None:
-        self.findings = findings
-        count = len(findings)
-        head = f"{VARIABLE} cannot be used, {count} error{'s' if count != 1 else ''}:"
-        super().__init__("\n  ".join([head, *findings]))
+class LustreError(RefusedError):
+    what = f"{VARIABLE} cannot be used"
 
 
 def read_settings(

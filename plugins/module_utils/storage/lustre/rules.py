@@ -83,7 +83,9 @@ def check_host(
             )
     _sources(settings, mounted, findings, path)
     for fs in mounted:
-        for problem, remedy in mount_options.wrong_options(fs, settings.discovery):
+        for problem, remedy in mount_options.wrong_options(
+            fs, settings.discovery, settings.packages.version
+        ):
             findings.add(("cluster_filesystems", fs.name), problem, remedy)
     for number, stripes in enumerate(settings.stripes):
         if not any(within(stripes.directory, fs.mount) for fs in mounted):

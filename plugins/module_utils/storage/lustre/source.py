@@ -73,12 +73,15 @@ def same_source(wanted: str, found: str) -> bool:
     """Whether the kernel's source is the wanted one.
 
     It tells NIDs in its own spelling, and the addresses of names that mount.lustre looked up: those
-    cannot be told from here, so that a name stands for any address in the same network.
+    cannot be told from here, so that a name stands for any address in the same network. From 2.17
+    on, where the first server is a name, it tells that name alone, and no directory.
     """
     try:
         one, other = read_source(wanted), read_source(found)
     except NidError:
         return wanted == found
+    if one.nids[0].named and other == Source(((one.nids[0],),), one.name):
+        return True
     if (one.name, one.directory) != (other.name, other.directory):
         return False
     if [len(server) for server in one.servers] != [len(server) for server in other.servers]:

@@ -121,6 +121,8 @@ class StripesPart:
         steps = []
         for each in self.wanted:
             point = self._point(each)
+            if node.container and not self._is_mounted(point):
+                continue  # nor will it be: mounts are made by the kernel of its host
             if not self._is_mounted(point) and not self._mount_armed(node, point):
                 steps.append(self._step(node, each, "not mounted yet"))
                 continue

@@ -1,0 +1,215 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A Lustre client on nodes of both families: packages, LNet, units; its kernel is a stand-in.
+
+Containers mount nothing. Where a mount is needed, the stand-in's mount.lustre notes one in its own
+kernel's table, which is where stripes and servers are looked at.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+VERSION = "2.15.7"
+POINT, LNET = "/mnt/lustre", "/etc/lnet.conf"
+SOURCE = "10.9.0.1@o2ib:10.9.0.2@o2ib:/lustre"
+NETWORKS = {"o2ib": [f"rail{number}" for number in range(8)], "tcp1": ["mgmt0"]}
+MODPROBE = "/etc/modprobe.d/baremetal-mpi-roce-lustre.conf"
+DROP_IN = "/etc/systemd/system/lnet.service.d/baremetal-mpi-roce.conf"
+EL, PREBUILT = ("node03", "node04"), ("node02", "node04")
+
+
+def named(host):
+    return host.backend.get_hostname()
+
+
+def packages(host):
+    """What the client is made of there, each with its version."""
+    prebuilt = named(host) in PREBUILT
+    if named(host) in EL:
+        modules = "kmod-lustre-client" if prebuilt else "lustre-client-dkms"
+        return dict.fromkeys((modules, "lustre-client"), f"{VERSION}-1.el9")
+    release = host.check_output("cat /var/lib/lustre-stand-in/root/proc/sys/kernel/osrelease")
+    modules = f"lustre-client-modules-{release if prebuilt else 'dkms'}"
+    return dict.fromkeys((modules, "lustre-client-utils"), f"{VERSION}-1")
+
+
+def stand_in(host, **values):
+    """Its state, after a change of some of it."""
+    words = " ".join(f"{key}='{json.dumps(value)}'" for key, value in values.items())
+    return json.loads(host.check_output(f"lustre-stand-in {words}"))
+
+
+def checks(run, name, host):
+    """By subject."""
+    found = run.report["layers"]["storage"]["hosts"][host]["checks"]
+    return {check["subject"]: check for check in found if check["name"] == name}
+
+
+@pytest.fixture(scope="module")
+def again(nodes, converge):
+    """One more run on all nodes."""
+    return nodes.play(converge)
+
+
+def test_packages_are_of_the_release_and_stay_there(compute):
+    wanted = packages(compute)
+    for name, version in wanted.items():
+        package = compute.package(name)
+        found = f"{package.version}-{package.release}" if named(compute) in EL else package.version
+        assert found == version
+    if named(compute) in EL:
+        locked = compute.check_output("dnf -q versionlock list")
+        assert all(f"{name}-0:{version}." in locked for name, version in wanted.items())
+        return
+    held = compute.check_output("apt-mark showhold").split()
+    pins = compute.file("/etc/apt/preferences.d/00-baremetal-mpi-roce-storage.pref").content_string
+    for name, version in wanted.items():
+        assert name in held
+        assert f"Package: {name}\nPin: version {version}\nPin-Priority: 1001\n" in pins
+
+
+def test_lnet_is_set_up_over_the_rails_and_starts_after_them(compute):
+    text = compute.file(LNET).content_string
+    assert text.count("- interfaces:") == 9 and text.count("peer_credits: 32") == 8
+    assert "    - net type: tcp1\n      local NI(s):\n        - interfaces:\n" in text
+    assert compute.file(MODPROBE).content_string.splitlines()[1:] == [
+        "options ksocklnd skip_mr_route_setup=1",
+        "options lnet lnet_peer_discovery_disabled=0 lnet_transaction_timeout=100",
+    ]
+    after = compute.check_output("systemctl show -p After --value lnet.service").split()
+    assert "baremetal-mpi-roce-rails.service" in after and compute.file(DROP_IN).exists
+    service = compute.service("lnet")
+    assert service.is_enabled and service.is_running
+    assert stand_in(compute)["nets"] == NETWORKS
+
+
+def test_units_mount_it_at_its_first_use_after_lnet(compute):
+    unit = compute.file("/etc/systemd/system/mnt-lustre.mount").content_string
+    for line in (f"What={SOURCE}", f"Where={POINT}", "Type=lustre"):
+        assert f"{line}\n" in unit
+    assert "Options=noatime,nosuid,nodev,user_xattr,lazystatfs,flock\n" in unit
+    after = compute.check_output("systemctl show -p After --value mnt-lustre.mount").split()
+    assert "lnet.service" in after
+    assert compute.service("mnt-lustre.automount").is_enabled
+
+
+def test_what_a_container_cannot_mount_is_said(again, nodes):
+    for host in nodes.group("compute"):
+        for name in ("storage_mount", "storage_options"):
+            check = checks(again, name, host)[POINT]
+            assert check["status"] == "not_applicable"
+            assert "container (podman)" in check["reason"]
+        assert set(checks(again, "lustre_stripes", host)) == {POINT, f"{POINT}/flash"}
+        for name in ("lustre_stripes", "lustre_targets"):
+            assert checks(again, name, host)[POINT]["status"] == "not_applicable"
+        networks = checks(again, "lustre_lnet_network", host)
+        assert {net: check["found"] for net, check in networks.items()} == NETWORKS
+
+
+def test_what_is_simulated_says_so(again, nodes):
+    (line,) = [line for line in again.output.splitlines() if line.startswith("SIMULATED:")]
+    assert "/var/lib/lustre-stand-in/root" in line
+    assert all(host in line for host in nodes.group("compute"))
+
+
+def test_a_change_by_hand_is_shown_and_repaired_there_alone(nodes, converge):
+    host, words = nodes.on("node03"), "--limit=node03:node04"
+    host.check_output(f"sed -i 's/rail7/rail6/' {LNET} && systemctl restart lnet")
+    shown = nodes.play(converge, "--check", "--diff", words)
+    assert shown.hosts_with("changed") == {"node03"}
+    assert "-              0: rail6\n+              0: rail7\n" in shown.output
+    check = checks(shown, "lustre_lnet_network", "node03")["o2ib"]
+    assert (check["status"], check["wanted"]) == ("pending", NETWORKS["o2ib"])
+    assert nodes.play(converge, words).hosts_with("changed") == {"node03"}
+    assert stand_in(host)["nets"] == NETWORKS
+
+
+def test_a_key_that_is_not_the_named_one_is_refused_first(nodes, converge):
+    repository = {"url": "file:///srv/x", "key": "keys/lustre.asc", "key_sha256": "0" * 64}
+    given = {"packages": {"method": "dkms", "version": "2.15.8", "repository": repository}}
+    words = json.dumps({"shared_storage_lustre": given})
+    run = nodes.play(converge, "--limit=node01", f"--extra-vars={words}", expect=2)
+    assert "nothing was changed" in run.output and f"key_sha256 says {'0' * 64}" in run.output
+    assert run.total("changed") == 0
+
+
+@pytest.fixture(scope="module")
+def mounted(nodes):
+    """node02, to whose stand-in it is mounted."""
+    host = nodes.on("node02")
+    before = stand_in(host)["targets"]
+    host.check_output(f"mount.lustre -o noatime,flock {SOURCE} {POINT}")
+    yield host
+    stand_in(host, mounts={}, layouts={}, silent=[], hang=[], targets=before)
+    host.check_output(": >/var/lib/lustre-stand-in/root/proc/self/mountinfo")
+
+
+@pytest.fixture
+def faulty(nodes, converge, mounted):
+    """A run over a state with a fault in it, which is taken out after it."""
+    before = stand_in(mounted)
+
+    def play(**values):
+        stand_in(mounted, **values)
+        return nodes.play(converge, "--limit=node02", expect=2)
+
+    yield play
+    stand_in(mounted, **{key: before[key] for key in ("silent", "hang", "targets")})
+
+
+def test_stripes_of_what_is_mounted_are_set_once(nodes, converge, mounted):
+    words = "--limit=node02"
+    first = nodes.play(converge, words)
+    assert checks(first, "lustre_targets", "node02")[POINT]["status"] == "ok"
+    assert {check["status"] for check in checks(first, "lustre_stripes", "node02").values()} == {
+        "ok"
+    }
+    assert stand_in(mounted)["layouts"] == {
+        POINT: {"count": 2, "size": 4 << 20, "pool": ""},
+        f"{POINT}/flash": {"count": -1, "size": 0, "pool": "flash"},
+    }
+    assert nodes.play(converge, words).total("changed") == 0
+
+
+def test_servers_that_are_silent_are_named(faulty):
+    run = faulty(silent=["10.9.0.1@o2ib", "10.9.0.2@o2ib"])
+    (check,) = checks(run, "lustre_mgs", "node02").values()
+    assert check["status"] == "failed" and "failed to ping 10.9.0.2@o2ib" in check["reason"]
+
+
+def test_a_target_without_connection_is_named(faulty, mounted):
+    targets = stand_in(mounted)["targets"]
+    targets["lustre"]["OST0001"]["state"] = "DISCONN"
+    run = faulty(targets=targets)
+    check = checks(run, "lustre_target", "node02")["lustre-OST0001"]
+    assert check["status"] == "failed" and check["found"].startswith("DISCONN")
+    assert checks(run, "lustre_servers", "node02")[POINT]["status"] == "not_applicable"
+
+
+def test_servers_that_let_one_wait_are_given_up(faulty):
+    run = faulty(hang=["lfs check"])
+    check = checks(run, "lustre_servers", "node02")[POINT]
+    assert check["status"] == "failed" and check["found"] == "none in time"
+    assert "5 s" in check["reason"]
+    assert not checks(run, "lustre_target_room", "node02")  # nothing more is asked
+
+
+def test_a_host_that_leaves_is_told_and_comes_back(nodes, converge):
+    host, limit = nodes.on("node04"), "--limit=node04"
+    left = nodes.play(converge, limit, '--extra-vars={"cluster_filesystems": []}', expect=2)
+    assert left.total("changed") == 0
+    check = checks(left, "lustre_left", "node04")[LNET]
+    assert check["status"] == "failed" and f'["{POINT}", "{LNET}"]' in check["reason"]
+
+    gone = {"cluster_filesystems": [], "shared_storage_absent": [POINT, LNET]}
+    run = nodes.play(converge, limit, f"--extra-vars={json.dumps(gone)}")
+    assert run.hosts_with("changed") == {"node04"}
+    assert not any(host.file(path).exists for path in (LNET, MODPROBE, DROP_IN))
+    assert not host.service("lnet").is_enabled and not host.service("lnet").is_running
+    assert not host.file("/var/lib/lustre-stand-in/root/sys/module/lnet").exists
+    assert stand_in(nodes.on("node03"))["nets"] == NETWORKS  # its neighbour keeps it
+
+    assert nodes.play(converge, limit).hosts_with("changed") == {"node04"}
+    assert stand_in(host)["nets"] == NETWORKS
