@@ -18,7 +18,6 @@ from typing import Any, Optional
 import yaml
 from ansible import constants as C
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils import machine
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
@@ -35,6 +34,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rebooting impor
     node,
     planning,
     table,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.steps import (
+    Step,
+    SteppedAction,
 )
 
 display = Display()
@@ -60,14 +63,11 @@ MESSAGE_SHOWN = 600
 REPAIR = "look at it, repair it with site.yml --tags LAYER --limit {}, then run reboot.yml again"
 
 
-class ActionModule(ActionBase):
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    _supports_async = False
+class ActionModule(SteppedAction):
+    MODULE = MODULE
 
-    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        steps = {
+    def steps(self) -> dict[str, Step]:
+        return {
             "read": self._read,
             "plan": self._plan,
             "turn": self._turn,
@@ -76,10 +76,6 @@ class ActionModule(ActionBase):
             "failed": self._failed,
             "verdict": self._verdict,
         }
-        step = self._task.args.get("step")
-        if step not in steps:
-            raise AnsibleActionFail(f"step {step!r} is not known; see ansible-doc {MODULE}")
-        return {**result, **steps[step](task_vars)}
 
     def _read(self, task_vars: Any) -> dict[str, Any]:
         """A host that cannot be read is left, and named: it is no reason not to read the others."""

@@ -14,7 +14,6 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils import reports
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
@@ -37,6 +36,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
     ContractError,
     read_contract,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.steps import (
+    Step,
+    SteppedAction,
+)
 
 display = Display()
 
@@ -48,19 +51,11 @@ RAILS_STATE = "roce_rails_state"
 """Registered by the role roce_rails."""
 
 
-class ActionModule(ActionBase):
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    _supports_async = False
+class ActionModule(SteppedAction):
+    MODULE = MODULE
 
-    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        step = self._task.args.get("step")
-        if step == "judge":
-            return {**result, **self._judge(task_vars)}
-        if step == "verdict":
-            return {**result, **self._verdict(task_vars)}
-        raise AnsibleActionFail(f"step {step!r} is not known; see ansible-doc {MODULE}")
+    def steps(self) -> dict[str, Step]:
+        return {"judge": self._judge, "verdict": self._verdict}
 
     def _judge(self, task_vars: Any) -> dict[str, Any]:
         arguments = self._task.args
@@ -152,14 +147,4 @@ def _save(directory: Path, links: Links) -> str:
         "shown_by_lldp": links.neighbours,
         "checks": [asdict(check) for check in links.checks],
     }
-    try:
-        path = reports.save(directory, LAYER, found)
-    except OSError as error:
-        # What was found holds, whether or not it can be written down.
-        display.warning(
-            f"{LAYER}: the report was not saved: {error}. Make the directory writable, or set "
-            "fabric_links_report_directory"
-        )
-        return ""
-    display.display(f"{LAYER}: report in {path}")
-    return str(path)
+    return reports.keep(directory, LAYER, found, display, "fabric_links_report_directory")

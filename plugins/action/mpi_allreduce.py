@@ -39,6 +39,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.reading
 display = Display()
 
 PROGRAM = Path(__file__).parents[2] / "roles/mpi_stack/files/allreduce.py"
+PROBE = Path(__file__).parents[1] / "module_utils/storage/use/probe.py"
 PROGRESS = "/run/baremetal-mpi-roce/{}.progress"
 LOOK_S = 5
 """Seconds the shell on the launcher waits for the end before it tells how far it is."""
@@ -72,7 +73,8 @@ class ActionModule(ActionBase):
         result: dict[str, Any] = super().run(tmp, task_vars)
         arguments = dict(self._task.args)
         arguments.setdefault("run_id", uuid.uuid4().hex[:12])
-        arguments.setdefault("program_sha256", _program_sha256())
+        arguments.setdefault("program_sha256", _installed_sha256(PROGRAM))
+        arguments.setdefault("probe_sha256", _installed_sha256(PROBE))
         arguments["nodes"] = [_needed(entry) for entry in arguments.get("nodes") or []]
         arguments.setdefault("host", (task_vars or {}).get("inventory_hostname", ""))
         _say_who_has_checkpoints(arguments, (task_vars or {}).get("groups") or {})
@@ -186,9 +188,9 @@ def _say_who_has_checkpoints(arguments: dict[str, Any], groups: dict[str, list[s
         node["checkpoints"] = node["name"] in having
 
 
-def _program_sha256() -> str:
-    """Of the program as mpi_stack installs it: ending in exactly one line feed."""
-    text = PROGRAM.read_text(encoding="utf-8").rstrip() + "\n"
+def _installed_sha256(program: Path) -> str:
+    """Of a program as mpi_stack installs it: ending in exactly one line feed."""
+    text = program.read_text(encoding="utf-8").rstrip() + "\n"
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 

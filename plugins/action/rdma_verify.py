@@ -8,12 +8,11 @@ there is nothing for it to do.
 from __future__ import annotations
 
 import uuid
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ansible import context
-from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils import reports
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
@@ -31,6 +30,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges
     Effort,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.wire.packets import tos_text
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.steps import (
+    Step,
+    SteppedAction,
+)
 
 display = Display()
 
@@ -43,22 +46,16 @@ HERE_ONLY = frozenset(
 """Options that a host does not need."""
 
 
-class ActionModule(ActionBase):
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    _supports_async = False
+class ActionModule(SteppedAction):
+    MODULE = MODULE
 
-    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
+    def steps(self) -> dict[str, Step]:
         arguments = self._task.args
-        step = arguments.get("step")
-        if step == "pairs":
-            return {**result, **self._pairs(arguments, task_vars)}
-        if step == "report":
-            return {**result, **self._report(arguments, task_vars)}
-        if step not in REMOTE:
-            raise AnsibleActionFail(f"step {step!r} is not known; see ansible-doc {MODULE}")
-        return {**result, **self._remote(step, arguments, task_vars)}
+        return {
+            "pairs": partial(self._pairs, arguments),
+            "report": partial(self._report, arguments),
+            **{step: partial(self._remote, step, arguments) for step in REMOTE},
+        }
 
     def _pairs(self, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:
         transport = arguments.get("transport", "tcp")
@@ -132,7 +129,8 @@ class ActionModule(ActionBase):
         if not directory:
             return {"changed": False}
         text = {"pairs": found, "arrived": arrived, "traffic_class": settings.traffic_class}
-        return {"changed": False, "report": _save(Path(directory), text)}
+        report = reports.keep(Path(directory), LAYER, text, display, "rdma_verify_report_directory")
+        return {"changed": False, "report": report}
 
 
 def _said(checks: list[Check], **more: Any) -> dict[str, Any]:
@@ -180,17 +178,3 @@ def _told(part: dict[str, Any], host: str, name: Any, hostvars: Any) -> list[str
                 rail, _arrow, _peer, exchange = check["subject"].split()
                 found.append(f"{sender} {rail} {exchange}")
     return found
-
-
-def _save(directory: Path, found: dict[str, Any]) -> str:
-    try:
-        path = reports.save(directory, LAYER, found)
-    except OSError as error:
-        # What was measured holds, whether or not it can be written down.
-        display.warning(
-            f"verbs: the report was not saved: {error}. Make the directory writable, or set "
-            "rdma_verify_report_directory"
-        )
-        return ""
-    display.display(f"verbs: report in {path}")
-    return str(path)

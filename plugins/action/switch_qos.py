@@ -18,7 +18,6 @@ from types import FrameType
 from typing import Any, Optional
 
 from ansible.errors import AnsibleActionFail, AnsibleError
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     STRICT,
@@ -51,6 +50,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
     ContractError,
     read_contract,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.steps import (
+    Step,
+    SteppedAction,
+)
 
 display = Display()
 
@@ -69,24 +72,20 @@ CENSORED = "censored"
 REMEDY = "Repair with: site.yml --tags fabric --limit {}"
 
 
-class ActionModule(ActionBase):
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    _supports_async = False
+class ActionModule(SteppedAction):
+    MODULE = MODULE
 
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        steps = {
+        with _strictness(self._task.environment):
+            return super().run(tmp, task_vars)
+
+    def steps(self) -> dict[str, Step]:
+        return {
             "plan": self._plan,
             "verdict": self._verdict,
             "batches": self._batches,
             "apply": self._apply,
         }
-        step = self._task.args.get("step")
-        if step not in steps:
-            raise AnsibleActionFail(f"step {step!r} is not known; see ansible-doc {MODULE}")
-        with _strictness(self._task.environment):
-            return {**result, **steps[step](task_vars)}
 
     def _plan(self, task_vars: Any) -> dict[str, Any]:
         """Says what is in the way instead of failing: what was read is of use all the same."""

@@ -22,17 +22,12 @@ description:
   - Adds lines for C(localhost) where there are none. Open MPI asks DNS for it otherwise, and waits.
   - Tells cloud-init, where it is installed, to leave both files alone at the next boot.
   - Reads the name back from the kernel and resolves every name of this host.
+extends_documentation_fragment:
+  - baremetal.mpi_roce.directory
 options:
   name:
     description: Name of this host, as the inventory has it.
     type: str
-    required: true
-  directory:
-    description:
-      - Every host of the cluster, as the action M(baremetal.mpi_roce.cluster_directory) returns it
-        under RV(baremetal.mpi_roce.cluster_directory#module:directory).
-    type: list
-    elements: dict
     required: true
   domain:
     description:

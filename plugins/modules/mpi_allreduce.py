@@ -130,6 +130,12 @@ options:
     description: Checksum that the allreduce program has to have on every node; empty accepts any.
     type: str
     default: ''
+  probe_sha256:
+    description:
+      - Checksum that the program which writes checkpoints has to have on every node that writes
+        one; empty accepts any.
+    type: str
+    default: ''
   host:
     description:
       - Set by the action plugin. Name of the launcher, which may serve the file system itself.
@@ -395,6 +401,7 @@ def request_of(params: dict) -> session.Request:
         hostfile=Path(params["hostfile"]),
         run_id=params["run_id"],
         program_sha256=params["program_sha256"],
+        probe_sha256=params["probe_sha256"],
         time_limit_s=params["time_limit_s"],
         bisect_runs=params["bisect_runs"],
         bisect_limit_s=params["bisect_limit_s"],
@@ -496,6 +503,7 @@ def main() -> None:
             "checkpoint_mib": {"type": "int", "default": 16},
             "checkpoint_limit_s": {"type": "float", "default": 60},
             "program_sha256": {"type": "str", "default": ""},
+            "probe_sha256": {"type": "str", "default": ""},
             "run_id": {"type": "str", "default": ""},
             "host": {"type": "str", "default": ""},
             "report_directory": {"type": "path"},

@@ -19,14 +19,9 @@ description:
     which GPU and rails each rank is to use.
   - Files are replaced atomically. Afterwards they are read back, and every name in the hostfile is
     resolved on this host and compared with the address in the directory.
+extends_documentation_fragment:
+  - baremetal.mpi_roce.directory
 options:
-  directory:
-    description:
-      - Every host of the cluster, as the action M(baremetal.mpi_roce.cluster_directory) returns it
-        under RV(baremetal.mpi_roce.cluster_directory#module:directory).
-    type: list
-    elements: dict
-    required: true
   path:
     description: The hostfile. Missing directories are made.
     type: path

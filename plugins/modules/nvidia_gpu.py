@@ -23,36 +23,13 @@ description:
     C(not_applicable), with the reason.
 author:
   - Baremetal MPI RoCE founders (@baremetal)
+extends_documentation_fragment:
+  - baremetal.mpi_roce.driver_stack
 attributes:
-  check_mode:
-    support: full
-    description: Computes the same plan and writes nothing; differences are C(pending) checks.
   diff_mode:
     support: full
     description: Shows each package, each file, each service and each module.
 options:
-  software:
-    description: The set of software, as the variable C(cluster_software).
-    type: dict
-    default: {}
-  keys:
-    description: Public keys of the repositories, by name, in base64.
-    type: dict
-    default: {}
-  gpus:
-    description: The GPUs of this host, as the variable C(cluster_gpus).
-    type: list
-    elements: dict
-    default: []
-  rails:
-    description: The rails of this host, as the variable C(cluster_rails).
-    type: list
-    elements: dict
-    default: []
-  allow_downgrade:
-    description: Whether a package of a newer version than the set's is replaced by the older one.
-    type: bool
-    default: false
   change_under_jobs:
     description: Whether the driver is changed although processes use the GPUs. They may fail.
     type: bool
@@ -235,19 +212,21 @@ reboot_reasons:
       sample: 2c4e3f0e-7a0e-4c8e-a3c8-5d0a8f6f8f10
 """
 
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import machine, reboots
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ending import end
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack import request, stack
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack.kernel import Kernel
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack.packages import (
     EngineInstaller,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.layer import (
+    Layer,
+    Settled,
+    carry_out,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node, PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.system import (
@@ -262,13 +241,17 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import
     UnsupportedDistribution,
     gpu_packages,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.arguments import (
+    DRIVER_STACK,
+)
 
-LAYER = "gpu"
-SLOWEST_COMMAND_S = 1800.0
-"""DKMS compiles the modules; the start of the fabric manager trains every NVLink."""
-LOOK_S = 60.0
-"""What only looks: a driver that hangs is a finding soon, and not after half an hour."""
-REMEDY = "Correct what the lines name, then run again with --tags gpu; nothing else is needed."
+LAYER = Layer(
+    "gpu",
+    command_s=1800.0,  # DKMS compiles the modules; the fabric manager trains every NVLink
+    look_s=60.0,  # a driver that hangs is a finding soon, and not after half an hour
+    refusals=(NotInCatalog, UnsupportedDistribution),
+    failures=(PackageError,),
+)
 HEALTH = {
     "product": {"type": "str"},
     "vbios": {"type": "str"},
@@ -285,20 +268,7 @@ HEALTH = {
 }
 
 
-def this_node(check_mode: bool) -> Node:
-    return Node(
-        layer=LAYER,
-        root=Path("/"),
-        run=partial(run, timeout_s=SLOWEST_COMMAND_S),
-        looks=partial(run, timeout_s=LOOK_S),
-        container=machine.container(),
-        boot_id=machine.boot_id(),
-        check_mode=check_mode,
-        rebooted_for=tuple(reboots.recorded(LAYER)),
-    )
-
-
-def converge(node: Node, options: dict[str, Any]) -> stack.Result:
+def converge(options: Mapping[str, Any], node: Node) -> Settled:
     """Raises PlanError, before anything is changed."""
     wanted = request.from_options(options)
     excused = stack.excused(wanted, node)
@@ -310,8 +280,8 @@ def converge(node: Node, options: dict[str, Any]) -> stack.Result:
     if refused:
         raise PlanError("\n".join(refused))
     packages = gpu_packages(wanted.software, found, release, wanted.keys)
-    with manager_of(found, packages, LAYER) as manager:
-        installer = EngineInstaller(packages, manager, LAYER, wanted.allow_downgrade)
+    with manager_of(found, packages, LAYER.tag) as manager:
+        installer = EngineInstaller(packages, manager, LAYER.tag, wanted.allow_downgrade)
         result = stack.converge(wanted, node, installer)
     return replace(result, warnings=doubtful)
 
@@ -319,11 +289,7 @@ def converge(node: Node, options: dict[str, Any]) -> stack.Result:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "software": {"type": "dict", "default": {}},
-            "keys": {"type": "dict", "default": {}, "no_log": False},
-            "gpus": {"type": "list", "elements": "dict", "default": []},
-            "rails": {"type": "list", "elements": "dict", "default": []},
-            "allow_downgrade": {"type": "bool", "default": False},
+            **DRIVER_STACK,
             "change_under_jobs": {"type": "bool", "default": False},
             "reload_driver": {"type": "bool", "default": False},
             "gpudirect": {
@@ -339,32 +305,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        node = this_node(module.check_mode)
-        result = converge(node, module.params)
-    except (PlanError, NotInCatalog, UnsupportedDistribution, reboots.RecordError) as error:
-        module.fail_json(
-            msg=f"gpu: nothing was changed:\n{error}", layer=LAYER, checks=[], simulated=[]
-        )
-    except (PackageError, CommandError, OSError) as error:
-        module.fail_json(msg=f"gpu: {error}", layer=LAYER, checks=[], simulated=[])
-
-    for line in result.warnings:
-        module.warn(line)
-    outcome = result.outcome
-    end(
-        module,
-        LAYER,
-        outcome.checks,
-        REMEDY,
-        errors=outcome.errors,
-        changed=outcome.changed,
-        diff=outcome.diff,
-        simulated=result.simulated,
-        container=node.container,
-        reboot_required=bool(outcome.reasons),
-        reboot_reasons=[asdict(reason) for reason in outcome.reasons],
-    )
+    carry_out(module, LAYER, partial(converge, module.params))
 
 
 if __name__ == "__main__":

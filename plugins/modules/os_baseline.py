@@ -218,25 +218,17 @@ reboot_reasons:
       sample: 2c4e3f0e-7a0e-4c8e-a3c8-5d0a8f6f8f10
 """
 
-from dataclasses import asdict
-from functools import partial
-from pathlib import Path
-
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import machine, reboots
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ending import end
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    PlanError,
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.layer import (
+    Layer,
+    Settled,
+    carry_out,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.options import parts
 
-LAYER = "os"
-
-SLOWEST_COMMAND_S = 600.0
-"""swapoff reads everything back into memory; update-grub probes every disk."""
+# swapoff reads everything back into memory; update-grub probes every disk.
+LAYER = Layer("os", command_s=600.0, simulates=False)
 
 
 def main() -> None:
@@ -273,34 +265,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        node = Node(
-            layer=LAYER,
-            root=Path("/"),
-            run=partial(run, timeout_s=SLOWEST_COMMAND_S),
-            container=machine.container(),
-            boot_id=machine.boot_id(),
-            check_mode=module.check_mode,
-            rebooted_for=tuple(reboots.recorded(LAYER)),
-        )
-        outcome = settle(parts(module.params), node)
-    except (PlanError, reboots.RecordError) as error:
-        module.fail_json(msg=f"os: nothing was changed:\n{error}", layer=LAYER, checks=[])
-    except (CommandError, OSError) as error:
-        module.fail_json(msg=f"os: {error}", layer=LAYER, checks=[])
-
-    end(
-        module,
-        LAYER,
-        outcome.checks,
-        "Correct what the lines name, then run again with --tags os; nothing else is needed.",
-        errors=outcome.errors,
-        changed=outcome.changed,
-        diff=outcome.diff,
-        container=node.container,
-        reboot_required=bool(outcome.reasons),
-        reboot_reasons=[asdict(reason) for reason in outcome.reasons],
-    )
+    carry_out(module, LAYER, lambda node: Settled(settle(parts(module.params), node)))
 
 
 if __name__ == "__main__":

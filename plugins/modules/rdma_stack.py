@@ -20,26 +20,13 @@ description:
   - In a container, what belongs to the host's kernel is C(not_applicable), with the reason.
 author:
   - Baremetal MPI RoCE founders (@baremetal)
+extends_documentation_fragment:
+  - baremetal.mpi_roce.driver_stack
 attributes:
-  check_mode:
-    support: full
-    description: Computes the same plan and writes nothing; differences are C(pending) checks.
   diff_mode:
     support: full
     description: Shows each package, each file and each running value.
 options:
-  software:
-    description: The set of software, as the variable C(cluster_software).
-    type: dict
-    default: {}
-  keys:
-    description: Public keys of the repositories, by name, in base64.
-    type: dict
-    default: {}
-  allow_downgrade:
-    description: Whether a package of a newer version than the set's is replaced by the older one.
-    type: bool
-    default: false
   change_in_use:
     description: Whether drivers are changed although something has RDMA devices open.
     type: bool
@@ -75,16 +62,6 @@ options:
     description: Oldest firmware that the rails' NICs may have; empty for any.
     type: str
     default: ''
-  rails:
-    description: The rails of this host, as the variable C(cluster_rails).
-    type: list
-    elements: dict
-    default: []
-  gpus:
-    description: The GPUs of this host, as the variable C(cluster_gpus).
-    type: list
-    elements: dict
-    default: []
   hardware_root:
     description:
       - Directory below which C(sys) is read. Another one than C(/) is a simulation, and the result
@@ -199,16 +176,17 @@ reboot_reasons:
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import machine, reboots
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ending import end
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import SurveyError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.layer import (
+    Layer,
+    Settled,
+    carry_out,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node, PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.system import (
@@ -232,11 +210,16 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import
     rdma_packages,
     read_software,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.arguments import (
+    DRIVER_STACK,
+)
 
-LAYER = "rdma"
-SLOWEST_COMMAND_S = 600.0
-"""update-grub probes every disk; openibd waits for every device."""
-REMEDY = "Correct what the lines name, then run again with --tags rdma; nothing else is needed."
+LAYER = Layer(
+    "rdma",
+    command_s=600.0,  # update-grub probes every disk; openibd waits for every device
+    refusals=(SoftwareError, NotInCatalog, UnsupportedDistribution, SurveyError),
+    failures=(PackageError,),
+)
 
 
 def decoded(keys: Mapping[str, Any]) -> dict[str, bytes]:
@@ -250,12 +233,23 @@ def decoded(keys: Mapping[str, Any]) -> dict[str, bytes]:
     return found
 
 
+def converge(given: Mapping[str, Any], node: Node) -> Settled:
+    root = Path(given["hardware_root"])
+    hardware = Hardware(root, simulated=root != THIS)
+    software = read_software(given["software"])
+    found = distribution()
+    release = software.kernel or running(hardware, node)
+    wanted = rdma_packages(software, found, decoded(given["keys"]), release)
+    with manager_of(found, wanted, LAYER.tag) as manager:
+        it = stack(given, node, software, wanted, manager, hardware, found.family)
+        outcome = settle(it.parts, node)
+    return Settled(outcome, it.simulated, returned={"source": software.rdma.source})
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "software": {"type": "dict", "default": {}},
-            "keys": {"type": "dict", "default": {}, "no_log": False},
-            "allow_downgrade": {"type": "bool", "default": False},
+            **DRIVER_STACK,
             "change_in_use": {"type": "bool", "default": False},
             "restart_driver": {"type": "bool", "default": False},
             "modules": {
@@ -266,60 +260,11 @@ def main() -> None:
             "iommu": {"type": "str", "choices": list(iommu.CHOICES), "default": "pt"},
             "acs": {"type": "str", "choices": list(acs_part.CHOICES), "default": "disable"},
             "firmware_minimum": {"type": "str", "default": ""},
-            "rails": {"type": "list", "elements": "dict", "default": []},
-            "gpus": {"type": "list", "elements": "dict", "default": []},
             "hardware_root": {"type": "path", "default": "/"},
         },
         supports_check_mode=True,
     )
-    given: dict[str, Any] = module.params
-    root = Path(given["hardware_root"])
-    hardware = Hardware(root, simulated=root != THIS)
-    try:
-        node = Node(
-            layer=LAYER,
-            root=THIS,
-            run=partial(run, timeout_s=SLOWEST_COMMAND_S),
-            container=machine.container(),
-            boot_id=machine.boot_id(),
-            check_mode=module.check_mode,
-            rebooted_for=tuple(reboots.recorded(LAYER)),
-        )
-        software = read_software(given["software"])
-        found = distribution()
-        release = software.kernel or running(hardware, node)
-        wanted = rdma_packages(software, found, decoded(given["keys"]), release)
-        with manager_of(found, wanted, LAYER) as manager:
-            it = stack(given, node, software, wanted, manager, hardware, found.family)
-            outcome = settle(it.parts, node)
-    except (
-        PlanError,
-        SoftwareError,
-        NotInCatalog,
-        UnsupportedDistribution,
-        SurveyError,
-        reboots.RecordError,
-    ) as error:
-        module.fail_json(
-            msg=f"rdma: nothing was changed:\n{error}", layer=LAYER, checks=[], simulated=[]
-        )
-    except (PackageError, CommandError, OSError) as error:
-        module.fail_json(msg=f"rdma: {error}", layer=LAYER, checks=[], simulated=[])
-
-    end(
-        module,
-        LAYER,
-        outcome.checks,
-        REMEDY,
-        errors=outcome.errors,
-        changed=outcome.changed,
-        diff=outcome.diff,
-        simulated=it.simulated,
-        source=software.rdma.source,
-        container=node.container,
-        reboot_required=bool(outcome.reasons),
-        reboot_reasons=[asdict(reason) for reason in outcome.reasons],
-    )
+    carry_out(module, LAYER, partial(converge, module.params))
 
 
 if __name__ == "__main__":

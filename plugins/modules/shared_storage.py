@@ -60,6 +60,12 @@ options:
         C(addresses). The action plugin makes it of O(directory).
     type: dict
     default: {}
+  servers:
+    description:
+      - By name of a host of this cluster that serves what this one mounts, the list of its
+        addresses. The action plugin makes it of that host's variables.
+    type: dict
+    default: {}
   user:
     description: MPI user, who owns what no other owner is given for.
     type: str
@@ -71,6 +77,7 @@ options:
     description:
       - Mount points that are unmounted and whose units are removed, and served directories that
         are no longer exported. What they hold stays.
+      - V(/etc/lnet.conf) stands for all of LNet, on a host that has no Lustre file system any more.
     type: list
     elements: str
     default: []
@@ -243,17 +250,18 @@ reboot_reasons:
   sample: []
 """
 
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import machine, reboots
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ending import end
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node, PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.layer import (
+    Layer,
+    Settled,
+    carry_out,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.system import distribution
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (
@@ -271,11 +279,33 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.
     BACKENDS,
 )
 
-LAYER = "storage"
-SLOWEST_COMMAND_S = 900.0
-"""mkfs on a large device, which tells it first that all of it is free."""
-SLOWEST_LOOK_S = 60.0
-REMEDY = "Correct what the lines name, then run again with --tags storage; nothing else is needed."
+LAYER = Layer(
+    "storage",
+    command_s=900.0,  # mkfs on a large device, which tells it first that all of it is free
+    look_s=60.0,
+    refusals=(UnsupportedDistribution,),
+    failures=(PackageError,),
+)
+
+
+def converge(given: Mapping[str, Any], node: Node) -> Settled:
+    with ExitStack() as closing:
+        it = storage(given, node, distribution(), closing)
+        outcome = settle(it.parts, node)
+    returned = {
+        "mounts": [
+            {
+                "name": each.fs.name,
+                "mount": each.point,
+                "source": each.source,
+                "unit": each.unit.mount,
+            }
+            for each in it.mounts
+        ],
+        "served": [each.system.name for each in it.served],
+        "backend": it.backend,
+    }
+    return Settled(outcome, it.simulated, returned=returned)
 
 
 def main() -> None:
@@ -286,6 +316,7 @@ def main() -> None:
             "groups": {"type": "list", "elements": "str", "default": []},
             "directory": {"type": "list", "elements": "dict", "default": []},
             "clients": {"type": "dict", "default": {}},
+            "servers": {"type": "dict", "default": {}},
             "user": {"type": "str", "default": "mpi"},
             "uid": {"type": "int"},
             "absent": {"type": "list", "elements": "str", "default": []},
@@ -302,52 +333,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    given: dict[str, Any] = module.params
-    try:
-        node = Node(
-            layer=LAYER,
-            root=Path("/"),
-            run=partial(run, timeout_s=SLOWEST_COMMAND_S),
-            looks=partial(run, timeout_s=SLOWEST_LOOK_S),
-            container=machine.container(),
-            boot_id=machine.boot_id(),
-            check_mode=module.check_mode,
-            rebooted_for=tuple(reboots.recorded(LAYER)),
-        )
-        with ExitStack() as closing:
-            it = storage(given, node, distribution(), closing)
-            outcome = settle(it.parts, node)
-    except (PlanError, UnsupportedDistribution, reboots.RecordError) as error:
-        module.fail_json(
-            msg=f"storage: nothing was changed:\n{error}", layer=LAYER, checks=[], simulated=[]
-        )
-    except (PackageError, CommandError, OSError) as error:
-        module.fail_json(msg=f"storage: {error}", layer=LAYER, checks=[], simulated=[])
-
-    end(
-        module,
-        LAYER,
-        outcome.checks,
-        REMEDY,
-        errors=outcome.errors,
-        changed=outcome.changed,
-        diff=outcome.diff,
-        simulated=it.simulated,
-        container=node.container,
-        mounts=[
-            {
-                "name": each.fs.name,
-                "mount": each.point,
-                "source": each.source,
-                "unit": each.unit.mount,
-            }
-            for each in it.mounts
-        ],
-        served=[each.system.name for each in it.served],
-        backend=it.backend,
-        reboot_required=bool(outcome.reasons),
-        reboot_reasons=[asdict(reason) for reason in outcome.reasons],
-    )
+    carry_out(module, LAYER, partial(converge, module.params))
 
 
 if __name__ == "__main__":

@@ -18,14 +18,9 @@ description:
   - In the mode V(authorized_keys) it builds the classic lists from the keys that nodes have shown.
   - Who has left is judged by the directory, which is made of the whole inventory. The limit of a
     run changes nothing.
+extends_documentation_fragment:
+  - baremetal.mpi_roce.directory
 options:
-  directory:
-    description:
-      - Every host of the cluster, as the action M(baremetal.mpi_roce.cluster_directory) returns it
-        under RV(baremetal.mpi_roce.cluster_directory#module:directory).
-    type: list
-    elements: dict
-    required: true
   cluster_name:
     description: Name of the cluster.
     type: str

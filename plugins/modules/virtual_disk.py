@@ -13,6 +13,8 @@ description:
     same inputs is there. The inputs are the files, the package lists and the release.
   - It is Debian with Debian's own kernel, GRUB, and a kernel module that simulates DCB settings.
   - Runs as root on the machine that carries the virtual nodes.
+extends_documentation_fragment:
+  - baremetal.mpi_roce.virtual.build
 options:
   source:
     description: Folder with the files of machines and the program C(prepare).
@@ -26,12 +28,6 @@ options:
     description: Debian release.
     type: str
     default: bookworm
-  mirror:
-    description:
-      - Debian mirror. Security updates come from the same address with C(-security).
-      - When empty, mmdebstrap takes the mirror it would take by itself.
-    type: str
-    default: ""
   packages:
     description: Packages of the machines, the kernel and those that roles need included.
     type: list
@@ -42,10 +38,6 @@ options:
     type: list
     elements: str
     default: []
-  log:
-    description: File that gets each step and all output as it happens.
-    type: path
-    default: /var/log/baremetal-mpi-roce/virtual-image.log
 attributes:
   check_mode:
     description: Says whether a disk would be built.
@@ -88,36 +80,34 @@ steps:
   sample: [{name: make its file system, seconds: 4.6}]
 """
 
-from dataclasses import asdict
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.arguments import (
+    BUILD,
+    WORDS,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.building import build
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.disk import (
     Disk,
     DiskBuilder,
     DiskRecipe,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.image import (
-    Bootstrap,
-    one_builder,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.image import Bootstrap
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.qemu import STATE
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.steps import (
+    Step,
     VirtualImageError,
 )
 
 
 def main() -> None:
-    words = {"type": "list", "elements": "str", "default": []}
     module = AnsibleModule(
         argument_spec={
-            "source": {"type": "path", "required": True},
+            **BUILD,
             "common": {"type": "path", "required": True},
-            "suite": {"type": "str", "default": "bookworm"},
-            "mirror": {"type": "str", "default": ""},
-            "packages": words,
-            "build_packages": words,
-            "log": {"type": "path", "default": "/var/log/baremetal-mpi-roce/virtual-image.log"},
+            "packages": WORDS,
+            "build_packages": WORDS,
         },
         supports_check_mode=True,
     )
@@ -132,21 +122,22 @@ def main() -> None:
     )
     disk = Disk.of(recipe)
     builder = DiskBuilder(Path(wanted["log"]))
-    found = {"disk": str(disk.path), "kernel": str(disk.kernel)}
-    diff = {"before": "", "after": f"{disk.path}\n"}
-    if disk.exists:
-        module.exit_json(changed=False, build=False, steps=[], **found)
-    if module.check_mode:
-        module.exit_json(changed=True, build=True, diff=diff, **found)
-    try:
-        with one_builder():
-            if not disk.exists:
-                builder.build(recipe)
-                builder.forget_old(STATE)
-    except (OSError, VirtualImageError) as error:
-        module.fail_json(msg=f"disk of the virtual machines: {error}")
-    steps = [asdict(step) for step in builder.steps]
-    module.exit_json(changed=bool(steps), build=bool(steps), steps=steps, diff=diff, **found)
+
+    def make() -> list[Step]:
+        if not disk.exists:
+            builder.build(recipe)
+            builder.forget_old(STATE)
+        return builder.steps
+
+    build(
+        module,
+        str(disk.path),
+        {"disk": str(disk.path), "kernel": str(disk.kernel)},
+        exists=lambda: disk.exists,
+        make=make,
+        name="disk of the virtual machines",
+        errors=(OSError, VirtualImageError),
+    )
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ description:
     there. The inputs are the files in O(source), the package lists and the base.
   - Stands on a Debian bootstrapped here from packages, or on an ordinary OCI image.
   - Runs as root on the machine that carries the virtual nodes.
+extends_documentation_fragment:
+  - baremetal.mpi_roce.virtual.build
 options:
   family:
     description:
@@ -37,12 +39,6 @@ options:
     description: Debian release to bootstrap.
     type: str
     default: bookworm
-  mirror:
-    description:
-      - Debian mirror. Security updates come from the same address with C(-security).
-      - When empty, mmdebstrap takes the mirror it would take by itself.
-    type: str
-    default: ""
   bootstrap_packages:
     description: Packages of the bootstrapped Debian.
     type: list
@@ -63,10 +59,6 @@ options:
     type: list
     elements: str
     default: []
-  log:
-    description: File that gets each step and all output as it happens.
-    type: path
-    default: /var/log/baremetal-mpi-roce/virtual-image.log
 attributes:
   check_mode:
     description: Says whether an image would be built.
@@ -104,34 +96,36 @@ steps:
   sample: [{name: build the ubuntu image, seconds: 19.2}]
 """
 
-from dataclasses import asdict
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.arguments import (
+    BUILD,
+    WORDS,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.building import build
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.image import (
     Bootstrap,
     Builder,
     Recipe,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.steps import (
+    Step,
     VirtualImageError,
-    one_builder,
 )
 
 
 def main() -> None:
-    words = {"type": "list", "elements": "str", "default": []}
     module = AnsibleModule(
         argument_spec={
+            **BUILD,
             "family": {"type": "str", "choices": ["ubuntu", "el", "switch"], "required": True},
-            "source": {"type": "path", "required": True},
             "base": {"type": "str", "default": ""},
-            "suite": {"type": "str", "default": "bookworm"},
-            "mirror": {"type": "str", "default": ""},
-            "bootstrap_packages": words,
-            "base_packages": words,
-            "heavy_packages": words,
-            "role_packages": words,
-            "log": {"type": "path", "default": "/var/log/baremetal-mpi-roce/virtual-image.log"},
+            "bootstrap_packages": WORDS,
+            "base_packages": WORDS,
+            "heavy_packages": WORDS,
+            "role_packages": WORDS,
         },
         supports_check_mode=True,
     )
@@ -148,28 +142,25 @@ def main() -> None:
         },
     )
     builder = Builder(run, Path(wanted["log"]))
-    diff = {"before": "", "after": f"{recipe.image}\n"}
-    try:
-        if builder.exists(recipe.image):
-            module.exit_json(changed=False, build=False, image=recipe.image, steps=[])
-        if module.check_mode:
-            module.exit_json(changed=True, build=True, image=recipe.image, diff=diff)
-        with one_builder():
-            if not builder.exists(recipe.base):
-                if wanted["base"]:
-                    builder.pull(recipe.base)
-                else:
-                    builder.bootstrap(base)
-            if not builder.exists(recipe.image):
-                builder.build(recipe)
-    except (CommandError, VirtualImageError) as error:
-        module.fail_json(msg=f"image of the {wanted['family']} family: {error}")
-    module.exit_json(
-        changed=bool(builder.steps),
-        build=bool(builder.steps),
-        image=recipe.image,
-        steps=[asdict(step) for step in builder.steps],
-        diff=diff,
+
+    def make() -> list[Step]:
+        if not builder.exists(recipe.base):
+            if wanted["base"]:
+                builder.pull(recipe.base)
+            else:
+                builder.bootstrap(base)
+        if not builder.exists(recipe.image):
+            builder.build(recipe)
+        return builder.steps
+
+    build(
+        module,
+        recipe.image,
+        {"image": recipe.image},
+        exists=lambda: builder.exists(recipe.image),
+        make=make,
+        name=f"image of the {wanted['family']} family",
+        errors=(CommandError, VirtualImageError),
     )
 
 

@@ -15,11 +15,9 @@ description:
   - A machine is made anew when its disk image or any of its settings changed; one that is off, or
     whose cable was cut, is started again.
   - Runs on the machine that carries the virtual nodes, as root.
+extends_documentation_fragment:
+  - baremetal.mpi_roce.virtual.nodes
 options:
-  cluster:
-    description: Name of the cluster.
-    type: str
-    required: true
   management:
     description: The C(cluster_management) variable of every machine, by host name.
     type: dict
@@ -64,18 +62,6 @@ options:
     description: Unprivileged account of the disk that may sudo.
     type: str
     default: ops
-  login_key:
-    description: Public key that may log in as O(login_user).
-    type: str
-    default: ""
-  identity:
-    description: Path of the private half on the controller, as the SSH configuration names it.
-    type: str
-    default: ""
-  known_hosts:
-    description: Path where the known hosts will lie, as the SSH configuration names it.
-    type: str
-    default: ""
   timeout_s:
     description: Seconds within which every machine has to be up.
     type: int
@@ -85,13 +71,6 @@ options:
     type: str
     choices: [present, absent]
     default: present
-attributes:
-  check_mode:
-    description: Says what would be made, started and removed.
-    support: full
-  diff_mode:
-    description: Shows the same as a diff.
-    support: full
 """
 
 EXAMPLES = r"""
@@ -145,24 +124,22 @@ seconds:
   sample: 13.1
 """
 
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual import ending, login
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.accelerator import (
     KVM,
     AcceleratorError,
     choose,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.arguments import NODES
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import (
     VirtualNetworkError,
     parse_nodes,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.login import (
-    known_hosts,
-    ssh_config,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.machines import (
     Hardware,
@@ -173,6 +150,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.qemu im
     Qemu,
     plan_work,
 )
+
+ERRORS = (AcceleratorError, CommandError, VirtualMachineError, VirtualNetworkError)
 
 
 def hardware_of(name: str, wanted: dict[str, Any]) -> Hardware:
@@ -213,10 +192,7 @@ def present(module: AnsibleModule, qemu: Qemu) -> dict[str, Any]:
             }
             for node in nodes
         },
-        "known_hosts": known_hosts(nodes, keys),
-        "ssh_config": ssh_config(
-            nodes, wanted["login_user"], wanted["identity"], wanted["known_hosts"]
-        ),
+        **login.files(nodes, keys, wanted),
     }
 
 
@@ -229,8 +205,7 @@ def absent(module: AnsibleModule, qemu: Qemu) -> dict[str, Any]:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "cluster": {"type": "str", "required": True},
-            "management": {"type": "dict", "default": {}},
+            **NODES,
             "rails": {"type": "dict", "default": {}},
             "memory_mib": {"type": "dict", "default": {}},
             "processors": {"type": "dict", "default": {}},
@@ -239,35 +214,14 @@ def main() -> None:
             "kernel": {"type": "path", "default": ""},
             "accelerator": {"type": "str", "choices": ["auto", "kvm", "tcg"], "default": "auto"},
             "emulator": {"type": "list", "elements": "str", "default": ["qemu-system-x86_64"]},
-            "login_user": {"type": "str", "default": "ops"},
-            "login_key": {"type": "str", "default": "", "no_log": False},
-            "identity": {"type": "str", "default": ""},
-            "known_hosts": {"type": "str", "default": ""},
             "timeout_s": {"type": "int", "default": 240},
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
         },
         supports_check_mode=True,
     )
-    started = time.monotonic()
-    cluster = module.params["cluster"]
-    qemu = Qemu(cluster, run)
+    name = f"virtual machines of {module.params['cluster']}"
+    qemu = Qemu(module.params["cluster"], run)
     act = present if module.params["state"] == "present" else absent
-    try:
-        result = act(module, qemu)
-    except (AcceleratorError, CommandError, VirtualMachineError, VirtualNetworkError) as error:
-        module.fail_json(msg=f"virtual machines of {cluster}: {error}")
-    header = f"virtual machines of {cluster}"
-    module.exit_json(
-        changed=bool(result["actions"]),
-        diff={
-            "before_header": header,
-            "after_header": header,
-            "before": "",
-            "after": "".join(f"{line}\n" for line in result["actions"]),
-        },
-        seconds=round(time.monotonic() - started, 1),
-        **result,
-    )
+    ending.act(module, partial(act, module, qemu), name, name, ERRORS)
 
 
 if __name__ == "__main__":

@@ -121,6 +121,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual import ending
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.cabling import (
     plan_network,
 )
@@ -189,16 +190,9 @@ def main() -> None:
             result["controller"] = plan.controller
     except (CommandError, VirtualNetworkError) as error:
         module.fail_json(msg=f"virtual network of {cluster}: {error}")
-    shown = "".join(f"{line}\n" for line in done.commands)
-    header = f"network namespaces of {cluster}"
     module.exit_json(
         changed=bool(done.commands),
-        diff={
-            "before_header": header,
-            "after_header": header,
-            "before": "",
-            "after": shown,
-        },
+        diff=ending.diff(f"network namespaces of {cluster}", done.commands),
         interface=done.interface,
         commands=list(done.commands),
         **result,

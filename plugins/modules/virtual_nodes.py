@@ -14,11 +14,9 @@ description:
   - Each node lives in the network namespace M(baremetal.mpi_roce.virtual_network) made for it.
   - A node is made anew when its image or any of its settings changed.
   - Runs on the machine that carries the virtual nodes, as root.
+extends_documentation_fragment:
+  - baremetal.mpi_roce.virtual.nodes
 options:
-  cluster:
-    description: Name of the cluster.
-    type: str
-    required: true
   management:
     description: The C(cluster_management) variable of every node, by host name.
     type: dict
@@ -37,18 +35,6 @@ options:
     description: Unprivileged account of the image that may sudo.
     type: str
     default: ops
-  login_key:
-    description: Public key that may log in as O(login_user).
-    type: str
-    default: ""
-  identity:
-    description: Path of the private half on the controller, as the SSH configuration names it.
-    type: str
-    default: ""
-  known_hosts:
-    description: Path where the known hosts will lie, as the SSH configuration names it.
-    type: str
-    default: ""
   runtime:
     description: OCI runtime; V(auto) takes runc on hosts with cgroup v1 and podman's own elsewhere.
     type: str
@@ -83,13 +69,6 @@ options:
     type: str
     choices: [present, absent]
     default: present
-attributes:
-  check_mode:
-    description: Says what would be made, started and removed.
-    support: full
-  diff_mode:
-    description: Shows the same as a diff.
-    support: full
 """
 
 EXAMPLES = r"""
@@ -134,11 +113,13 @@ seconds:
   sample: 4.2
 """
 
-import time
+from functools import partial
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual import ending, login
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.arguments import NODES
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.containers import (
     Node,
     Podman,
@@ -148,10 +129,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.contain
     choose_runtime,
     plan_work,
     podman_run,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.login import (
-    known_hosts,
-    ssh_config,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.names import (
     MANAGEMENT,
@@ -210,10 +187,7 @@ def present(module: AnsibleModule, podman: Podman) -> dict[str, Any]:
             }
             for node in nodes
         },
-        "known_hosts": known_hosts(nodes, keys),
-        "ssh_config": ssh_config(
-            nodes, wanted["login_user"], wanted["identity"], wanted["known_hosts"]
-        ),
+        **login.files(nodes, keys, wanted),
     }
 
 
@@ -226,42 +200,26 @@ def absent(module: AnsibleModule, podman: Podman) -> dict[str, Any]:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "cluster": {"type": "str", "required": True},
-            "management": {"type": "dict", "default": {}},
+            **NODES,
             "images": {"type": "dict", "default": {}},
             "folders": {"type": "dict", "default": {}},
-            "login_user": {"type": "str", "default": "ops"},
-            "login_key": {"type": "str", "default": "", "no_log": False},
-            "identity": {"type": "str", "default": ""},
-            "known_hosts": {"type": "str", "default": ""},
             "runtime": {"type": "str", "default": "auto"},
             "limits": {"type": "list", "elements": "str", "default": ["auto"]},
             "capabilities": {"type": "list", "elements": "str", "default": []},
             "shared_memory": {"type": "str", "default": "1g"},
             "arguments": {"type": "list", "elements": "str", "default": []},
             "timeout_s": {"type": "int", "default": 60},
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
         },
         supports_check_mode=True,
     )
-    started = time.monotonic()
-    podman = Podman(module.params["cluster"], run)
+    cluster = module.params["cluster"]
     act = present if module.params["state"] == "present" else absent
-    try:
-        result = act(module, podman)
-    except (CommandError, VirtualNodeError) as error:
-        module.fail_json(msg=f"virtual nodes of {module.params['cluster']}: {error}")
-    header = f"containers of {module.params['cluster']}"
-    module.exit_json(
-        changed=bool(result["actions"]),
-        diff={
-            "before_header": header,
-            "after_header": header,
-            "before": "",
-            "after": "".join(f"{line}\n" for line in result["actions"]),
-        },
-        seconds=round(time.monotonic() - started, 1),
-        **result,
+    ending.act(
+        module,
+        partial(act, module, Podman(cluster, run)),
+        f"virtual nodes of {cluster}",
+        f"containers of {cluster}",
+        (CommandError, VirtualNodeError),
     )
 
 

@@ -84,6 +84,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual import ending
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.switches import (
     Folders,
     VirtualSwitchError,
@@ -121,8 +122,7 @@ def main() -> None:
         module.fail_json(msg=f"virtual switches of {wanted['cluster']}: {error}")
     if signed:
         header = f"certificates of {wanted['cluster']}"
-        made = "".join(f"sign {name}\n" for name in signed)
-        diff.append({"before_header": header, "after_header": header, "before": "", "after": made})
+        diff.append(ending.diff(header, [f"sign {name}" for name in signed]))
     module.exit_json(changed=bool(diff), diff=diff, signed=signed, folders=found)
 
 

@@ -3,29 +3,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import Check
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ending import end
 
+from tests.unit.ended import Ended, Module
+
 HOLDS = Check("rail_mtu", 9000, 9000, "ok", "rail0")
 BROKEN = Check("rail_mtu", 9000, 1500, "failed", "rail1")
-
-
-class Ended(Exception):
-    def __init__(self, failed: bool, result: dict[str, Any]) -> None:
-        super().__init__(failed, result)
-        self.failed = failed
-        self.result = result
-
-
-class Module:
-    def exit_json(self, **kwargs: Any) -> NoReturn:
-        raise Ended(False, kwargs)
-
-    def fail_json(self, msg: str, **kwargs: Any) -> NoReturn:
-        raise Ended(True, {"msg": msg, **kwargs})
 
 
 def ended(*checks: Check, **result: Any) -> Ended:

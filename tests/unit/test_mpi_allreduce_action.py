@@ -102,11 +102,22 @@ def test_a_report_that_cannot_be_saved_is_a_warning(
     assert "File exists" in told[0] or "Not a directory" in told[0]
 
 
-def test_the_checksum_is_that_of_the_installed_program() -> None:
+@pytest.mark.parametrize(
+    ("program", "source"),
+    [
+        (action.PROGRAM, "roles/mpi_stack/files/allreduce.py"),
+        (action.PROBE, "plugins/module_utils/storage/use/probe.py"),
+    ],
+)
+def test_the_checksum_is_that_of_the_installed_program(program: Path, source: str) -> None:
     """As the file lookup (it strips) and the module (it ends in one line feed) write it."""
-    text = (ROOT / "roles/mpi_stack/files/allreduce.py").read_text(encoding="utf-8")
-    installed = text.rstrip() + "\n"
-    assert action._program_sha256() == hashlib.sha256(installed.encode()).hexdigest()
+    installed = (ROOT / source).read_text(encoding="utf-8").rstrip() + "\n"
+    assert action._installed_sha256(program) == hashlib.sha256(installed.encode()).hexdigest()
+
+
+def test_what_the_role_installs_is_what_is_compared() -> None:
+    tasks = (ROOT / "roles/mpi_stack/tasks/main.yml").read_text(encoding="utf-8")
+    assert "/".join(action.PROBE.parts[-5:]) in tasks
 
 
 def test_an_answer_that_is_none_is_a_failure_with_what_came() -> None:

@@ -142,11 +142,23 @@ def test_what_has_no_peer_is_said() -> None:
     assert (one.subject, one.status) == ("rail7", "not_applicable")
 
 
-def test_figures_are_saved_under_their_time_and_as_the_latest(tmp_path: Path) -> None:
-    path = Path(action._save(tmp_path / "new", {"pairs": []}))
-    assert json.loads(path.read_text()) == json.loads(
-        (tmp_path / "new/verbs-latest.json").read_text()
-    )
+def reported(directory: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What the step `report` says of where it saved the figures of one pair."""
+    monkeypatch.setattr(action.table, "lines", lambda *_figures: [])
+    asked = {"plan": {"parts": {"node01": {"drives": []}}}, "driven": "d", "collected": "c"}
+    hostvars = {"node01": {"d": {"figures": {"pairs": ["a pair"]}}}}
+    one = object.__new__(action.ActionModule)
+    said = one._report({**asked, "report_directory": str(directory)}, {"hostvars": hostvars})
+    assert said["changed"] is False
+    return str(said["report"])
+
+
+def test_figures_are_saved_under_their_time_and_as_the_latest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(reported(tmp_path / "new", monkeypatch))
+    assert json.loads(path.read_text())["pairs"] == ["a pair"]
+    assert path.read_text() == (tmp_path / "new/verbs-latest.json").read_text()
 
 
 def test_figures_that_cannot_be_saved_are_a_warning(
@@ -155,5 +167,5 @@ def test_figures_that_cannot_be_saved_are_a_warning(
     told: list[str] = []
     monkeypatch.setattr(action.display, "warning", told.append)
     (tmp_path / "file").write_text("")
-    assert action._save(tmp_path / "file/below", {"pairs": []}) == ""
+    assert reported(tmp_path / "file/below", monkeypatch) == ""
     assert "rdma_verify_report_directory" in told[0]

@@ -30,6 +30,19 @@ class Finding:
         return f"{place}{key}{self.problem}. {self.remedy}."
 
 
+class RefusedError(ValueError):
+    """A variable is refused. `findings`: one line per reason, with key, value and way out."""
+
+    what = ""
+    """The variable, and what cannot be done with it."""
+
+    def __init__(self, findings: list[str]) -> None:
+        self.findings = findings
+        count = len(findings)
+        head = f"{self.what}, {count} error{'s' if count != 1 else ''}:"
+        super().__init__("\n  ".join([head, *findings]))
+
+
 class Findings:
     """A growing list of findings that looks up the line of each.
 

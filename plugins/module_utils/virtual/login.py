@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 
 class Reachable(Protocol):
@@ -29,6 +29,18 @@ def ssh_config(nodes: Iterable[Reachable], user: str, identity: str, known: str)
         f"  UserKnownHostsFile {known}\n  StrictHostKeyChecking yes\n"
         for node in nodes
     )
+
+
+def files(
+    nodes: Sequence[Reachable], keys: Mapping[str, str], wanted: Mapping[str, Any]
+) -> dict[str, str]:
+    """Both files as the modules return them; `wanted` are a module's options."""
+    return {
+        "known_hosts": known_hosts(nodes, keys),
+        "ssh_config": ssh_config(
+            nodes, wanted["login_user"], wanted["identity"], wanted["known_hosts"]
+        ),
+    }
 
 
 def answers_ssh(address: str, timeout_s: float = 2.0) -> bool:

@@ -1,0 +1,34 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""An action that is called several times in a play, each time for another step."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+
+Step = Callable[[Any], dict[str, Any]]
+"""Takes the variables of the task and returns its result."""
+
+
+class SteppedAction(ActionBase):
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_async = False
+    MODULE = ""
+    """Whose documentation names the steps."""
+
+    @abstractmethod
+    def steps(self) -> Mapping[str, Step]:
+        """By the names that tasks may give."""
+
+    def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        steps = self.steps()
+        step = self._task.args.get("step")
+        if step not in steps:
+            raise AnsibleActionFail(f"step {step!r} is not known; see ansible-doc {self.MODULE}")
+        return {**result, **steps[step](task_vars)}

@@ -1,0 +1,147 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What the modules of virtual nodes do alike: act and say so, or build what is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual import building, login
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.ending import act
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.steps import (
+    Step,
+    VirtualImageError,
+)
+
+from tests.unit.ended import Ended, Module
+
+FOUND = {"image": "localhost/node:1f0c"}
+STEP = Step("build the image", 19.2)
+
+
+def acted(action: Any) -> Ended:
+    with pytest.raises(Ended) as caught:
+        act(Module(), action, "virtual nodes of v", "containers of v", (KeyError,))
+    return caught.value
+
+
+def test_what_was_done_is_told_as_lines_and_as_a_diff() -> None:
+    done = acted(lambda: {"actions": ["create a", "start b"], "nodes": {}})
+    assert not done.failed
+    assert isinstance(done.result.pop("seconds"), float)
+    assert done.result == {
+        "changed": True,
+        "actions": ["create a", "start b"],
+        "nodes": {},
+        "diff": {
+            "before_header": "containers of v",
+            "after_header": "containers of v",
+            "before": "",
+            "after": "create a\nstart b\n",
+        },
+    }
+
+
+def test_nothing_to_do_is_no_change() -> None:
+    done = acted(lambda: {"actions": []})
+    assert (done.result["changed"], done.result["diff"]["after"]) == (False, "")
+
+
+def test_what_went_wrong_is_named_and_a_mistake_is_not_hidden() -> None:
+    done = acted(lambda: {}["x"])
+    assert done.failed
+    assert done.result == {"msg": "virtual nodes of v: 'x'"}
+    with pytest.raises(ZeroDivisionError):
+        act(Module(), lambda: {"actions": [1 / 0]}, "", "", (KeyError,))
+
+
+class Images:
+    """A place with or without the image, and who holds the lock of builds."""
+
+    def __init__(self, there: bool) -> None:
+        self.there = there
+        self.made = 0
+        self.locked = False
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        self.locked = True
+        yield
+        self.locked = False
+
+    def make(self) -> list[Step]:
+        assert self.locked
+        self.made += 1
+        return [STEP]
+
+
+def built(
+    images: Images, monkeypatch: pytest.MonkeyPatch, *, check_mode: bool = False, make: Any = None
+) -> Ended:
+    monkeypatch.setattr(building, "one_builder", images.lock)
+    with pytest.raises(Ended) as caught:
+        building.build(
+            Module(check_mode),
+            FOUND["image"],
+            FOUND,
+            exists=lambda: images.there,
+            make=make or images.make,
+            name="image of the el family",
+            errors=(VirtualImageError,),
+        )
+    return caught.value
+
+
+@pytest.mark.parametrize("check_mode", [True, False])
+def test_an_image_that_is_there_is_not_built(
+    monkeypatch: pytest.MonkeyPatch, check_mode: bool
+) -> None:
+    images = Images(there=True)
+    done = built(images, monkeypatch, check_mode=check_mode)
+    assert done.result == {"changed": False, "build": False, "steps": [], **FOUND}
+    assert images.made == 0
+
+
+def test_one_that_is_not_there_is_built_alone_and_told_in_check_mode(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    images = Images(there=False)
+    diff = {"before": "", "after": "localhost/node:1f0c\n"}
+    told = {"changed": True, "build": True, "diff": diff, **FOUND}
+    assert built(images, monkeypatch, check_mode=True).result == told
+    assert images.made == 0
+    done = built(images, monkeypatch)
+    assert done.result == {**told, "steps": [{"name": STEP.name, "seconds": STEP.seconds}]}
+    assert images.made == 1
+
+
+def test_what_another_build_made_meanwhile_is_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = built(Images(there=False), monkeypatch, make=list)
+    assert (done.result["changed"], done.result["build"], done.result["steps"]) == (
+        False,
+        False,
+        [],
+    )
+
+
+def test_a_build_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make() -> list[Step]:
+        raise VirtualImageError("could not import it")
+
+    done = built(Images(there=False), monkeypatch, make=make)
+    assert done.failed
+    assert done.result == {"msg": "image of the el family: could not import it"}
+
+
+def test_the_files_of_a_login_have_each_option_in_its_place() -> None:
+    class Node:
+        name, address = "node01", "10.0.0.11"
+
+    wanted = {"login_user": "ops", "identity": "/keys/id", "known_hosts": "/keys/known"}
+    files = login.files([Node()], {"node01": "ssh-ed25519 AAAA"}, wanted)
+    assert files["known_hosts"] == "10.0.0.11,node01 ssh-ed25519 AAAA\n"
+    lines = files["ssh_config"].split("\n")
+    for line in ("User ops", "IdentityFile /keys/id", "UserKnownHostsFile /keys/known"):
+        assert f"  {line}" in lines
