@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -36,6 +37,8 @@ BOOKKEEPING = frozenset(
     ]
 )
 """Keys of a result that are no measurement."""
+NO_ROOM = re.compile("No usable temporary directory|No space left on device|Read-only file system")
+"""In what Ansible printed instead of a module's result: on a full disk none can be unpacked."""
 NAMES_SHOWN = 12
 """So many host names stand in one line before it says how many more there are."""
 
@@ -64,6 +67,8 @@ class RunSummary:
     layers: dict[str, dict[str, LayerOnHost]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     """Host, and the task that failed on it."""
+    no_room: set[str] = field(default_factory=set)
+    """Hosts on which Ansible could not even start a module."""
     unreachable: dict[str, str] = field(default_factory=dict)
     changed: Counter[str] = field(default_factory=Counter)
     executions: Counter[str] = field(default_factory=Counter)
@@ -79,6 +84,8 @@ class RunSummary:
     def add_result(self, host: str, result: Mapping[str, Any]) -> None:
         """Take in a module's result if it speaks for a layer; any other is none of our business."""
         self._add_reboot(host, result)
+        if NO_ROOM.search(str(result.get("module_stderr", ""))):
+            self.no_room.add(host)
         layer, checks = result.get("layer"), result.get("checks")
         if not isinstance(layer, str) or not isinstance(checks, list):
             return
@@ -148,6 +155,12 @@ class RunSummary:
             lines.append(f"{count} {_without(reason)}: {what}")
         if self.failed:
             lines.append(f"failed: {_listed(f'{h} ({t})' for h, t in self.failed.items())}")
+        no_room = [host for host in self.failed if host in self.no_room]
+        if no_room:
+            lines.append(
+                f"no room: no module starts on {_listed(no_room)}: a disk there is full or "
+                "read-only (df -h, df -i, dmesg)"
+            )
         if self.unreachable:
             lines.append(f"unreachable: {_listed(self.unreachable)}")
         for line, hosts in self.simulated.items():

@@ -72,6 +72,24 @@ def test_hosts_that_need_the_operator_are_named():
     assert "reboot needed: node01 (os: iommu=pt)" in lines
 
 
+def test_a_full_disk_on_which_no_module_starts_is_told_in_words():
+    python = "Traceback\nFileNotFoundError: [Errno 2] No usable temporary directory found in ..."
+    for stderr in (python, "sh: 1: cannot create x: No space left on device"):
+        run = summary(failed={"node02": "Install MPI"})
+        run.add_result("node02", {"failed": True, "module_stderr": stderr})
+        run.add_result("node02", {"failed": True, "module_stderr": stderr})
+        lines = run.lines(1, 60)
+        after = lines[lines.index("failed: node02 (Install MPI)") + 1]
+        assert after.startswith("no room: no module starts on node02: a disk there is full")
+
+
+def test_other_crashes_and_rescued_ones_are_no_full_disk():
+    run = summary(failed={"node02": "Install MPI"})
+    run.add_result("node02", {"failed": True, "module_stderr": "ImportError: no module named x"})
+    run.add_result("node03", {"failed": True, "module_stderr": "No space left on device"})
+    assert not any("no room" in line for line in run.lines(1, 60))
+
+
 def test_remote_executions_are_those_of_the_busiest_compute_node():
     run = summary()
     run.executions.update({"login01": 80, "node01": 12, "node02": 14})
