@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import errno
-import importlib.util
 import json
 import queue
 import shlex
@@ -48,7 +47,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_sy
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import bounded, probe
 from ansible_collections.baremetal.mpi_roce.plugins.modules import mpi_allreduce as module
 
-PROGRAM = Path(__file__).parents[2] / "roles/mpi_stack/files/allreduce.py"
+from tests.unit import programs
+
+PROGRAM = "roles/mpi_stack/files/allreduce.py"
 HOSTS = ("node01", "node02", "node03")
 SIZE = 1 << 20
 UNDEFINED = -1
@@ -121,10 +122,7 @@ class Report:
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The program of the ranks; its probe takes a directory for a mount point."""
-    spec = importlib.util.spec_from_file_location("allreduce_with_storage", PROGRAM)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = programs.program(PROGRAM)
     stand_in = tmp_path / "storage-probe.py"
     stand_in.write_text(
         Path(str(probe.__file__))

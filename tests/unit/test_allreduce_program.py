@@ -3,28 +3,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import socket
 from pathlib import Path
-from types import ModuleType
 
 import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-PATH = Path(__file__).parents[2] / "roles/mpi_stack/files/allreduce.py"
+from tests.unit import programs
+from tests.unit.programs import ROOT
 
-
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("allreduce_program", PATH)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-program = load()
+PROGRAM = "roles/mpi_stack/files/allreduce.py"
+PATH = ROOT / PROGRAM
+program = programs.program(PROGRAM)
 CASES = sorted({(kind, operation) for kind, operation, _placement in program.combinations()})
 NUMPY = {
     "SUM": numpy.add,

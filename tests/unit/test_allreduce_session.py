@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional
 
@@ -35,6 +36,7 @@ class Cluster:
         self.fails: Callable[[set[str]], str] = lambda names: ""
         self.silent: set[str] = set()
         self.sha256 = "abc"
+        self.probe = "def"
         self.left_behind = 0
         self.runs: list[tuple[str, list[str]]] = []
         self.now = 0.0
@@ -48,8 +50,8 @@ class Cluster:
         if "killed" in " ".join(argv):
             killed = self.left_behind if host else 0
             return Result(tuple(argv), 0, f"killed {killed} left 0\n", "")
-        said = "mpi-ready program {}\nmpi-ready orted yes\nmpi-ready end\n"
-        return Result(tuple(argv), 0, said.format(self.sha256), "")
+        said = "mpi-ready program {}\nmpi-ready probe {}\nmpi-ready orted yes\nmpi-ready end\n"
+        return Result(tuple(argv), 0, said.format(self.sha256, self.probe), "")
 
     def start(
         self, plan: Plan, hostfile: Path, run_id: str, limit_s: float, progress: Any
@@ -125,6 +127,7 @@ def play(cluster: Cluster, tmp_path: Path, **changes: Any) -> tuple[dict[str, An
     listed = changes.pop("listed", NAMES)
     hostfile.write_text("".join(f"{name} slots=2\n" for name in listed))
     plan = Plan(tuple(Node(name, 2, RAILS) for name in NAMES), "tcp", max_bytes=1 << 16)
+    plan = replace(plan, checkpoint=changes.pop("checkpoint", None))
     request = Request(plan, "mpi", hostfile, "run7", "abc", **changes)
     told: list[str] = []
     session = Session(request, cluster.ssh, cluster.start, told.append, lambda: cluster.now)
@@ -222,6 +225,18 @@ def test_a_stale_program_is_named(cluster: Cluster, tmp_path: Path) -> None:
     result, _told = play(cluster, tmp_path)
     assert "another version" in result["message"]
     assert cluster.runs == []
+
+
+def test_a_stale_probe_is_named_where_checkpoints_are_written(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.probe = "older"
+    checkpoint = Checkpoint("demo", 1 << 20, 60.0)
+    result, _told = play(cluster, tmp_path, probe_sha256="def", checkpoint=checkpoint)
+    assert "storage-probe.py is of another version; run --tags mpi" in result["message"]
+    assert cluster.runs == []
+    result, _told = play(cluster, tmp_path, probe_sha256="def")
+    assert result["message"] == "", "nothing of it is used where nothing is written"
 
 
 def test_a_hostfile_unlike_the_model_is_not_run_over(cluster: Cluster, tmp_path: Path) -> None:

@@ -9,7 +9,11 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.hosts import SSH, as_user
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.hosts import (
+    PROBE,
+    SSH,
+    as_user,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.plan import (
     Checkpoint,
     Node,
@@ -34,7 +38,7 @@ NAME = "checkpoint_results"
 FILE = "smoke-latest.json"
 """One file, written over by each run; what controllers keep is under its time."""
 
-PROGRAM = f"{PROGRAM_DIRECTORY}/storage-probe.py"
+PROGRAM = f"{PROGRAM_DIRECTORY}/{PROBE}"
 CONNECT_S = 20.0
 """Seconds for logging in to a node, beyond the limit of what it does there."""
 

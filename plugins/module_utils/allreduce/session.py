@@ -57,6 +57,7 @@ class Request:
     hostfile: Path
     run_id: str
     program_sha256: str = ""
+    probe_sha256: str = ""
     time_limit_s: float = 300.0
     bisect_runs: int = 24
     bisect_limit_s: float = 30.0
@@ -176,6 +177,7 @@ class Session:
             PROGRAM,
             request.program_sha256,
             plan.transport,
+            request.probe_sha256 if plan.checkpoint is not None else "",
         )
         if found.problems:
             return plan, [
