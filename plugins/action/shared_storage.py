@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.key_files import (
     KeyFileError,
@@ -21,6 +22,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.control
     ADDRESSES,
     clients_of,
     lustre_key,
+    servers_of,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.reading import (
     StorageError,
@@ -49,6 +51,11 @@ class ActionModule(ActionBase):
                 arguments["clients"] = clients_of(
                     host, filesystems, directory, task_vars["groups"], further
                 )
+            if "servers" not in arguments:
+                variables = partial(_variables, task_vars["hostvars"])
+                arguments["servers"] = servers_of(
+                    host, filesystems, groups, variables, (AnsibleError,)
+                )
             key = lustre_key(
                 arguments.get("lustre"),
                 filesystems,
@@ -68,6 +75,14 @@ class ActionModule(ActionBase):
             MODULE, module_args=arguments, task_vars=task_vars
         )
         return found
+
+
+def _variables(hostvars: Any, host: str) -> Mapping[str, Any]:
+    """Templated as they are taken out; none of a host that is not in the inventory."""
+    if host not in hostvars:  # whose value would be a marker, and no error
+        return {}
+    found: Mapping[str, Any] = hostvars[host]
+    return found
 
 
 def _further(hostvars: Any, host: str) -> Sequence[str]:

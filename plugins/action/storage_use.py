@@ -191,7 +191,13 @@ def _report(
         "figures": {one.fs.name: one.as_dict() for one in used},
     }
     if used and arguments.get("report_directory"):
-        result["report"] = _save(Path(arguments["report_directory"]), result["figures"])
+        result["report"] = reports.keep(
+            Path(arguments["report_directory"]),
+            LAYER,
+            {"filesystems": result["figures"]},
+            display,
+            "shared_storage_report_directory",
+        )
     return result
 
 
@@ -227,17 +233,3 @@ def _link(host: str, figures: Mapping[str, Any], hostvars: Any) -> Optional[tabl
             speed = float(rail.get("speed_gbps") or 0)
             return table.Link(rail["interface"], speed) if speed else None
     return None
-
-
-def _save(directory: Path, found: Mapping[str, Any]) -> str:
-    try:
-        path = reports.save(directory, "storage", {"filesystems": found})
-    except OSError as error:
-        # What was measured holds, whether or not it can be written down.
-        display.warning(
-            f"{LAYER}: the report was not saved: {error}. Make the directory writable, or set "
-            "shared_storage_report_directory"
-        )
-        return ""
-    display.display(f"{LAYER}: report in {path}")
-    return str(path)

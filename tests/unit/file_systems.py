@@ -6,6 +6,11 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.reading import (
+    StorageError,
+    read_filesystems,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.site import Site
 
 NFS: dict[str, Any] = {
@@ -77,3 +82,11 @@ def two(first: dict[str, Any] = NFS, **changes: Any) -> list[dict[str, Any]]:
         "source": "storage01:/srv/other",
     }
     return [first, changed(first, **{**other, **changes})]
+
+
+def refused(value: Any) -> list[str]:
+    """Each thing that is wrong with these file systems, and that the message has a line for it."""
+    with pytest.raises(StorageError) as caught:
+        read_filesystems(value, SITE)
+    assert str(caught.value).count("\n") == len(caught.value.findings)
+    return caught.value.findings

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
@@ -40,6 +40,8 @@ ROOT_MOUNT = "20 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
 FSTAB = "# <file system> <mount point>\nUUID=1 / ext4 defaults 0 1\nUUID=2 none swap sw 0 0\n"
 PASSWD = "root:x:0:0::/root:/bin/sh\nalice:x:1001:1001::/home/alice:/bin/sh\n"
 WAIT_S = 60
+ADDRESS = "10.0.0.1"
+"""Of every server, wherever it is mounted from."""
 
 
 def filesystem(name: str = "checkpoints", **given: Any) -> FileSystem:
@@ -65,7 +67,11 @@ class StorageNode:
         self.loaded: dict[str, str] = {}
         self.active: set[str] = set()
         self.dead: set[str] = set()
+        self.busy: set[str] = set()
+        """Units of devices that something keeps which no process is, as the kernel's server."""
         self.journal = ""
+        self.leads_to: dict[str, Optional[list[str]]] = {}
+        """Addresses of names; None where nobody answers. All others lead to ADDRESS."""
         self.reloads_fail = False
         self.number = 100
         self.write("etc/fstab", FSTAB)
@@ -81,9 +87,10 @@ class StorageNode:
         groups: Sequence[str] = ("compute",),
         absent: Sequence[str] = (),
         timeout_s: int = 600,
+        servers: Optional[Mapping[str, Sequence[str]]] = None,
     ) -> Mounts:
         wanted = wanted_mounts(filesystems, host, groups, timeout_s, {"nfs": nfs_options})
-        return Mounts(wanted, absent, self.run, WAIT_S)
+        return Mounts(wanted, absent, self.run, WAIT_S, servers or {})
 
     def settle(self, *filesystems: FileSystem, check_mode: bool = False, **given: Any) -> Outcome:
         return settle([self.mounts(*filesystems, **given)], self.node(check_mode))
@@ -169,7 +176,7 @@ class StorageNode:
     def changing(self) -> list[list[str]]:
         """Calls that change something; a mount that is started is as if it were used."""
         looking = (["systemctl", "show"], ["systemctl", "start"])
-        programs = ("realpath", "find", "grep", "journalctl", "dpkg-query", "rpm")
+        programs = ("realpath", "find", "grep", "journalctl", "dpkg-query", "rpm", "timeout")
         return [call for call in self.calls if call[:2] not in looking and call[0] not in programs]
 
     def snapshot(self) -> dict[str, str]:
@@ -200,6 +207,14 @@ class StorageNode:
 
     def _journalctl(self, words: list[str]) -> tuple[int, str]:
         return 0, self.journal
+
+    def _timeout(self, words: list[str]) -> tuple[int, str]:
+        assert words[2:4] == ["getent", "ahosts"]
+        found = self.leads_to.get(words[4], [ADDRESS])
+        if found is None:
+            return 124, ""
+        kinds = ("STREAM", "DGRAM", "RAW")
+        return 0 if found else 2, "".join(f"{each} {x}\n" for each in found for x in kinds)
 
     def _mount(self, words: list[str]) -> tuple[int, str]:
         """`-o remount,bind,FLAGS POINT`: the flags of this mount become these."""
@@ -270,7 +285,11 @@ class StorageNode:
         return 0, ""
 
     def _systemctl_disable(self, words: list[str]) -> tuple[int, str]:
-        for unit in words[2:]:
+        for unit in [word for word in words[2:] if word != "--now"]:
+            if "--now" in words:
+                if unit in self.busy:
+                    return 1, f"Job for {unit} failed: target is busy"
+                self._systemctl_stop(["systemctl", "stop", unit])
             if not (self.root / "etc/systemd/system" / unit).exists():
                 return 1, f"Failed to disable unit: Unit file {unit} does not exist."
             self._enabled(unit).unlink(missing_ok=True)
@@ -338,7 +357,7 @@ def told_of(words: Sequence[str]) -> str:
         *([f"nconnect={asked['nconnect']}"] if "nconnect" in asked else []),
         *([f"port={port}"] if port != "2049" or version == "3" else []),
         *(f"timeo={asked['timeo']}", f"retrans={asked['retrans']}", "sec=sys"),
-        *("clientaddr=10.0.0.11", "local_lock=none", "addr=10.0.0.1"),
+        *("clientaddr=10.0.0.11", "local_lock=none", f"addr={ADDRESS}"),
     ]
     return ",".join(told)
 

@@ -5,20 +5,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model import (
-    Inventory,
-    ModelError,
-    compile_model,
     inventory_of,
     load,
-    read,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model.filesystem_lists import (
     Holder,
@@ -35,6 +28,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.reading
 )
 
 from tests.unit.file_systems import LUSTRE, NFS, SERVED, SITE, changed
+from tests.unit.small_model import compiled, directory, refused
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = """\
@@ -56,16 +50,6 @@ filesystems:
 def model(*entries: dict[str, Any], plan: str = "subnet_per_rail") -> str:
     """A list in block style: one line for each entry."""
     return MODEL % plan + "".join(f"  - {json.dumps(entry)}\n" for entry in entries)
-
-
-def compiled(text: str) -> Inventory:
-    return inventory_of(compile_model(read("cluster.yml", text)))
-
-
-def refused(text: str) -> list[str]:
-    with pytest.raises(ModelError) as caught:
-        compiled(text)
-    return [finding.text() for finding in caught.value.findings]
 
 
 def test_a_model_that_says_nothing_has_none() -> None:
@@ -282,32 +266,6 @@ def test_the_directory_knows_hosts_as_the_model_does() -> None:
     assert site.owner("10.1.0.2") == "node01"
     assert site.owner("10.1.0.3") is None
     assert site.groups == ("compute", "login")
-
-
-PLAY = """\
-- name: The directory
-  hosts: all
-  gather_facts: false
-  tasks:
-    - name: Build it
-      baremetal.mpi_roce.cluster_directory:
-      run_once: true
-"""
-
-
-def directory(place: Path) -> str:
-    """What the play says of the inventory in this folder."""
-    play = place / "play.yml"
-    play.write_text(PLAY, encoding="utf-8")
-    ran = subprocess.run(
-        [Path(sys.executable).with_name("ansible-playbook"), "-i", place / "inventory", play],
-        cwd=place,
-        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "COLUMNS": "5000"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return ran.stdout + ran.stderr
 
 
 @pytest.mark.playbooks

@@ -53,7 +53,7 @@ def test_a_fresh_node_mounts_and_a_second_run_changes_nothing(node):
     assert statuses(first) == {OK}
     assert node.running(POINT).source == "storage01:/srv/checkpoints"
     assert {check.name for check in first.checks} == {
-        *("file", "storage_automount", "storage_mount", "storage_options"),
+        *("file", "storage_automount", "storage_mount", "storage_options", "storage_address"),
     }
     before, calls = node.snapshot(), len(node.changing())
     second = node.settle(filesystem())
@@ -143,7 +143,7 @@ def test_a_dead_server_is_reported_within_the_limit_and_keeps_nothing_else(node)
     ("given", "part"),
     [
         ({}, "is port 2049 of storage01 open"),
-        ({"transport": "rdma", "port": 20049}, "mlnx-nfsrdma-dkms on Ubuntu"),
+        ({"transport": "rdma", "port": 20049}, "see storage_rdma_module"),
     ],
 )
 def test_what_to_look_at_first_is_told(node, given, part):
@@ -475,6 +475,7 @@ def test_what_is_asked_to_be_absent_goes_with_its_units(node):
     node.settle(filesystem(), filesystem("datasets"))
     plan = node.settle(filesystem("datasets"), absent=[POINT], check_mode=True)
     assert plan.changed and found(plan, "storage_absent")[POINT].status == PENDING
+    assert found(plan, "storage_leftover") == {}, "it is told once"
     assert node.running(POINT) is not None
     outcome = node.settle(filesystem("datasets"), absent=[f"{POINT}/"])
     assert statuses(outcome) == {OK} and not outcome.errors

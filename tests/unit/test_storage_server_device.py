@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Callable
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server import blank
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.device import (
     label,
     unit_text,
@@ -175,10 +177,16 @@ def test_what_comes_on_it_between_the_plan_and_the_act_is_kept(host: ServerHost)
     assert host.etab == [] and "nfs-server.service" not in host.units  # nothing is served
 
 
-def test_blkid_that_cannot_say_is_no_blank_device(host: ServerHost) -> None:
+@pytest.mark.parametrize("told", [(4, ""), (0, ""), (0, "DEVNAME=/dev/nvme1n1\n"), (-9, "")])
+def test_blkid_that_cannot_say_is_no_blank_device(host: ServerHost, told: tuple[int, str]) -> None:
     host.disk()
-    host.blkid = (4, "")
-    assert "blkid cannot say what is on it (exit status 4)" in refused(host, BLANK)
+    host.blkid = told
+    assert f"blkid cannot say what is on it (exit status {told[0]})" in refused(host, BLANK)
+
+
+@pytest.mark.parametrize(("there", "wanted"), [(MIB, True), (MIB - 1, False), (0, False)])
+def test_what_ends_before_it_should_is_not_known_to_be_blank(there: int, wanted: bool) -> None:
+    assert blank._zero(io.BytesIO(b"\0" * there), 0, MIB) is wanted
 
 
 def test_a_device_that_is_not_there(host: ServerHost) -> None:

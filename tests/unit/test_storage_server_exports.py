@@ -273,11 +273,24 @@ def test_others_who_may_have_a_bind_mount_of_it_are_found(host: ServerHost) -> N
     assert "/mnt/checkpoints/run1, a mount of the same" in check.reason
 
 
-@pytest.mark.parametrize("line", ["/srv/other *(rw)", "/srv 10.240.0.11(rw)", "/srv2 *(rw)"])
+@pytest.mark.parametrize("line", ["/srv 10.240.0.11(rw)", "/srv2 10.240.0.12(rw)", "/disk *(rw)"])
 def test_others_who_have_something_else_are_not(host: ServerHost, line: str) -> None:
+    disk = "90 22 8:16 / /disk rw - ext4 /dev/sdb rw\n"
+    host.write("proc/self/mountinfo", host.read("proc/self/mountinfo") + disk)
     host.write("etc/exports", f"{line}\n")
     outcome = host.settle(system())
     assert found(outcome, "nfs_exports_of_others")["/srv/checkpoints"].status == "ok"
+
+
+@pytest.mark.parametrize("line", ["/srv/other *(rw)", "/srv2 10.240.0.11(rw,no_root_squash)"])
+def test_others_on_the_same_file_system_are_told_and_fail_nothing(
+    host: ServerHost, line: str
+) -> None:
+    host.write("etc/exports", f"# of the site\n{line}\n")
+    outcome = host.settle(system())
+    check = found(outcome, "nfs_exports_of_others")["/srv/checkpoints"]
+    assert check.status == "not_applicable" and wrong(outcome) == []
+    assert f"{line} (/etc/exports:2)" in check.reason and "serve.device" in check.reason
 
 
 def test_what_is_served_no_more_is_exported_until_somebody_says_so(host: ServerHost) -> None:

@@ -229,12 +229,34 @@ def test_what_an_earlier_file_says_is_no_reason_against_a_start(host: ServerHost
     assert host.read("proc/fs/nfsd/portlist") == "tcp 2050\n"
 
 
-def test_a_module_that_does_not_load_is_a_package_of_doca(host: ServerHost) -> None:
-    host.settle(TCP)
-    host.unable.add("modprobe")
-    host._tee = lambda words, stdin: (1, "tee: Protocol not supported")  # type: ignore
-    check = found(host.settle(TCP, RDMA), "nfs_rdma_module")["rpcrdma"]
-    assert check.status == "failed" and "kmod-mlnx-nfsrdma on EL" in check.reason
+@pytest.mark.parametrize("fresh", [True, False])
+def test_a_module_that_does_not_load_is_one_failure(host: ServerHost, fresh: bool) -> None:
+    if not fresh:
+        host.settle(TCP)
+    host._modprobe = lambda words: (1, "modprobe: Invalid argument")  # type: ignore
+    for _run in range(2):
+        host.calls = []
+        outcome = host.settle(TCP, RDMA)
+        (told,) = wrong(outcome)
+        check = found(outcome, "nfs_rdma_module")["rpcrdma"]
+        assert check.status == "failed" and check.line() in told
+        assert "modprobe: Invalid argument" in check.reason
+        assert "dnf install kmod-mlnx-nfsrdma" in check.reason
+        listens = {one.wanted: one for one in outcome.checks if one.name == "nfs_listens"}
+        assert listens["tcp 2049"].status == "ok"
+        assert listens["rdma 20049"].status == "not_applicable"
+        assert "see nfs_rdma_module" in listens["rdma 20049"].reason
+        assert host.ran("tee") == 0, "a kernel without it is not asked for a listener"
+
+
+def test_a_module_that_loads_later_is_told_to_the_running_server(host: ServerHost) -> None:
+    loads = host._modprobe
+    host._modprobe = lambda words: (1, "modprobe: Invalid argument")  # type: ignore
+    host.settle(TCP, RDMA)
+    host._modprobe = loads  # type: ignore[method-assign]
+    count = restarts(host)
+    assert wrong(host.settle(TCP, RDMA)) == [] and restarts(host) == count
+    assert host.read("proc/fs/nfsd/portlist") == "tcp 2049\nrdma 20049\n"
 
 
 def test_a_listener_that_the_kernel_refused_is_found(host: ServerHost) -> None:

@@ -132,6 +132,8 @@ def cases() -> dict[str, table.Used]:
     served = used()
     by_host = {host: dict(each) for host, each in served.figures.items()}
     by_host["launch01"]["served_here"] = True
+    one = used(hosts=("launch01", "node01"))
+    two = {host: by_host[host] for host in one.hosts}
     small = {host: {"wrote": took(1.0, 5.0 + n, 3 << 19)} for n, host in enumerate(by_host)}
     return {
         "as it is": used(),
@@ -139,6 +141,7 @@ def cases() -> dict[str, table.Used]:
         "virtual": used(virtual=True, links={}),
         "alone": used(alone=True),
         "served by one of them": used(figures=by_host),
+        "served by one of two": replace(one, figures=two),
         "one after another, and small": used(figures=small),
         "nothing": used(figures={}),
     }
@@ -175,3 +178,11 @@ def test_the_server_is_not_blamed_for_too_few_forks() -> None:
     late = {host: {"wrote": took(1.0, 5.0 + 2 * n)} for n, host in enumerate(used().hosts)}
     check = table.together(used(fs=EXPECTED, figures=late))[0]
     assert "1 of 4 nodes" in check.reason and "-f 4" in check.reason
+
+
+def test_who_serves_it_is_not_missed_among_those_at_it_at_the_same_moment() -> None:
+    wanted = replace(FS, expect=Expectation(0, 0, 80.0, 0))
+    slow = replace(cases()["served by one of them"], fs=wanted)
+    check = table.together(slow)[0]
+    assert check.status == "failed"
+    assert check.reason == "all nodes at once: the server's links, disks and threads"

@@ -10,17 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from . import nfs_options
+from . import nfs_options, rdma_module
 from .file_system import RDMA
 from .mount_kind import Difference
 from .mounted import Mount
 from .wanted_mounts import WantedMount
 
-RPCRDMA = "rpcrdma"
-RPCRDMA_OF = (
-    "that of the distribution does not load beside DOCA-OFED's drivers, which have it in a package "
-    "of its own: mlnx-nfsrdma-dkms on Ubuntu, kmod-mlnx-nfsrdma on EL"
-)
 _ONE_WAY = frozenset(("proto", "port"))
 """What two mounts of one version from one server cannot have otherwise."""
 
@@ -43,7 +38,7 @@ def not_mounted(each: WantedMount) -> str:
         return ""
     nfs = each.fs.nfs
     if nfs.transport == RDMA:
-        return f"; over RDMA the module {RPCRDMA} is needed: {RPCRDMA_OF}"
+        return f"; over RDMA the module {rdma_module.RPCRDMA} is needed: see {rdma_module.CHECK}"
     return f"; is port {nfs.port} of {each.fs.server} open for this host (firewall-cmd --list-all)?"
 
 

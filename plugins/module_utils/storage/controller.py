@@ -63,6 +63,48 @@ def clients_of(
     return found
 
 
+def servers_of(
+    host: str,
+    filesystems: Sequence[FileSystem],
+    groups: Collection[str],
+    variables: Callable[[str], Mapping[str, Any]],
+    unknown: tuple[type[Exception], ...] = (),
+) -> dict[str, list[str]]:
+    """By name of a host that serves what `host`, which is in `groups`, mounts: its addresses.
+
+    `variables` of a host are merged anew each time that they are asked for: once for each server.
+    What one of them may raise in templating is in `unknown`: a server that the play is not for has
+    no facts. Then nothing is known of it, rather than some of its addresses for all.
+    """
+    names = {
+        fs.serve.host
+        for fs in filesystems
+        if fs.type == NFS
+        and fs.serve is not None
+        and fs.serve.host != host
+        and set(fs.hosts) & set(groups)
+    }
+    found = {}
+    for name in sorted(names):
+        try:
+            found[name] = _addresses(variables(name))
+        except unknown:
+            found[name] = []
+    return found
+
+
+def _addresses(of_host: Mapping[str, Any]) -> list[str]:
+    management = of_host.get("cluster_management") or {}
+    rails = of_host.get("cluster_rails") or []
+    more = of_host.get(ADDRESSES) or []
+    addresses = [
+        management.get("address"),
+        *(rail.get("address") for rail in rails),
+        *([more] if isinstance(more, str) else more),
+    ]
+    return [str(each) for each in addresses if each]
+
+
 def lustre_key(
     settings: Optional[Mapping[str, Any]],
     filesystems: Sequence[FileSystem],

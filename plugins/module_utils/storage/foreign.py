@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Optional
 
@@ -73,12 +74,12 @@ def value_of(text: str, key: str) -> str:
     return next(lines, "=").partition("=")[2].replace("%%", "%")
 
 
-def our_points(node: Node) -> dict[str, str]:
-    """Mount points that have a mount unit of ours on the node, and its file."""
+def our_points(node: Node, which: Callable[[str], bool] = lambda text: True) -> dict[str, str]:
+    """Mount points that have a mount unit of ours on the node, and its file. `which`: by text."""
     found = {}
     for path in sorted(node.path(units.DIRECTORY).glob(f"*.{units.MOUNT}")):
         name = str(path.relative_to(node.root))
         text = node.read(name)
-        if text is not None and is_ours(text):
+        if text is not None and is_ours(text) and which(text):
             found[value_of(text, "Where")] = f"/{name}"
     return found

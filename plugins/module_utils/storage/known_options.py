@@ -1,8 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Mount options: which there are, and which the model says by a key, or never says.
 
-After mount(8), nfs(5) of nfs-utils and mount.lustre(8). What is not here is refused: the kernel
-would refuse it on every node, when the first job comes.
+After mount(8), nfs(5) of nfs-utils and mount.lustre(8), the last with what the clients of Lustre
+2.15 to 2.17 take beside it. What is not here is refused: the kernel would refuse it on every node,
+when the first job comes.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ PAIRS = {
     "lustre": (
         *(("user_xattr", "nouser_xattr"), ("lazystatfs", "nolazystatfs")),
         *(("user_fid2path", "nouser_fid2path"), ("checksum", "nochecksum")),
-        *(("verbose", "noverbose"), ("encrypt", "noencrypt"), ("always_ping", "noalways_ping")),
-        *(("acl", "noacl"),),
+        *(("verbose", "noverbose"), ("encrypt", "noencrypt"), ("lruresize", "nolruresize")),
+        *(("statfs_project", "nostatfs_project"), ("always_ping", ""), ("32bitapi", "")),
     ),
 }
 """Options without a value, each beside its contrary; `any` are those of every file system."""
@@ -46,8 +47,17 @@ VALUES = {
     },
     "lustre": {
         "retry": _NUMBER,
-        "network": (r"(tcp|o2ib)\d*(\(\w+\))?", "a network of LNet"),
+        "network": (r"(tcp|o2ib)\d*", "a network of LNet, such as o2ib1"),
         "skpath": (r"/[A-Za-z0-9._/-]+", "a file or directory of keys"),
+        "mgssec": (
+            r"null|plain|gssnull|krb5[naip]|sk[nai]|skpi",
+            "null, plain, gssnull, krb5n, krb5a, krb5i, krb5p, skn, ska, ski or skpi",
+        ),
+        "exclude": (
+            r"[\w-]{1,8}-OST[0-9a-fA-F]{4}(:[\w-]{1,8}-OST[0-9a-fA-F]{4})*",
+            "targets with colons between them, such as lustre-OST0003:lustre-OST0007",
+        ),
+        "foreign_symlink": (r"/[A-Za-z0-9._/-]*", "an absolute path"),
     },
 }
 """Options with a value: its form, and that in words."""
@@ -84,4 +94,15 @@ NEVER = {
     **dict.fromkeys(("fsid", "anonuid", "anongid", "crossmnt", "no_wdelay"), _OF_EXPORTS),
 }
 """Options that no file system gets, and why."""
+_UNKNOWN = "the client of Lustre does not know it, and would mount nothing"
+NEVER_OF = {
+    "nfs": {},
+    "lustre": {
+        **dict.fromkeys(("acl", "noacl"), "the metadata targets say it, when they are mounted"),
+        **dict.fromkeys(("lazytime", "nolazytime", "dirsync", "nostrictatime"), _UNKNOWN),
+        "noalways_ping": "it is what holds without always_ping, and Lustre has no word for it",
+        "mgsname": "the kernel would tell it in place of the source, which could not be checked",
+    },
+}
+"""The same of one type: what others have and it has not, or what cannot be read back."""
 FOR_UNITS = "x-systemd."

@@ -95,6 +95,15 @@ def gone(
     return found
 
 
+def stays(point: str, source: str) -> Check:
+    """Asked to be taken away, and mounted from somewhere else by what the model says."""
+    why = (
+        f"this host is to mount {source} there, which stays; only what it served there itself is "
+        "taken away"
+    )
+    return not_applicable(ABSENT, "absent", why, subject=point)
+
+
 def _of_another_part(node: Node, point: str) -> bool:
     """A device below a directory that this host served: whoever mounted it speaks for it."""
     text = node.read(units.path_of(units.unit_name(point, MOUNT)))

@@ -8,11 +8,12 @@ read-back. What is planned are the units, and whatever stands in the way of what
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import Optional
 
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import Check
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
     CommandError,
     NoAnswerError,
@@ -29,10 +30,24 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part impor
     Verdict,
 )
 
-from . import busy, connections, foreign, mount_checks, mount_flags, mounted, removal, under, units
+from . import (
+    after_device,
+    busy,
+    connections,
+    foreign,
+    mount_checks,
+    mount_flags,
+    mounted,
+    nfs_options,
+    removal,
+    server_address,
+    under,
+    units,
+)
 from .mount_kind import Difference
 from .mounted import Mount
 from .running import ENABLED, boot_unit, journal, needs_reload, shown, state
+from .server import once
 from .units import AUTOMOUNT, MOUNT
 from .wanted_mounts import WantedMount
 
@@ -41,10 +56,13 @@ from .wanted_mounts import WantedMount
 class Mounts:
     wanted: Sequence[WantedMount]
     absent: Sequence[str]
-    """Mount points whose units are taken away."""
+    """Mount points whose units are taken away; and directories that this host serves no more,
+    whose exports and devices other parts end before this one is done."""
     wait: Runner
     """Runs what may have to wait for a server, and is given up after `wait_s`."""
     wait_s: int
+    servers: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """Addresses of the hosts of this cluster that serve, by name."""
     _in_use: dict[str, str] = field(default_factory=dict, init=False)
     """Check mode: mount points that would have to be unmounted, and who keeps them."""
 
@@ -60,6 +78,12 @@ class Mounts:
         moves: dict[str, Sequence[Difference]] = {}
         for each in self.wanted:
             try:
+                if self._follows_a_device(node, each):
+                    self._refuse_others(node, each, table, [each.unit.automount])
+                    own = self._files(node, each)
+                    late += own
+                    away.append(self._follow(node, each, own, table))
+                    continue
                 self._refuse_foreign(node, each, table)
                 runs = None if node.container else mounted.on(table, each.point)
                 own = self._files(node, each)
@@ -84,6 +108,8 @@ class Mounts:
                 findings.append(str(error))
         gone = set()
         for point in map(posixpath.normpath, self.absent):
+            if self._was_served(node, point):
+                continue
             try:
                 removals = self._removal(node, point, table)
                 gone |= {point} if removals else set()
@@ -111,7 +137,10 @@ class Mounts:
             return []
         return [removal.step(node, each.point, gone, shown(runs), self.wait, unmount=True)]
 
-    def _refuse_foreign(self, node: Node, each: WantedMount, table: Sequence[Mount]) -> None:
+    def _refuse_others(
+        self, node: Node, each: WantedMount, table: Sequence[Mount], names: Sequence[str]
+    ) -> None:
+        """`names`: units for the place that are to be ours, or not there."""
         line = foreign.in_fstab(node, each.point)
         if line is not None:
             raise PlanError(
@@ -119,7 +148,7 @@ class Mounts:
                 f"{line.text}. Two cannot mount one directory, and an entry there can keep the "
                 f"node from booting. Remove the line; what is mounted by it is taken over"
             )
-        for unit in (each.unit.mount, each.unit.automount):
+        for unit in names:
             path = foreign.unit_elsewhere(node, unit)
             if path:
                 raise PlanError(
@@ -132,6 +161,11 @@ class Mounts:
                 f"{each.point}: an automounter has it (map {trap.source}). Take it out there, "
                 f"or mount {each.fs.name} elsewhere"
             )
+
+    def _refuse_foreign(self, node: Node, each: WantedMount, table: Sequence[Mount]) -> None:
+        if not each.unit.is_bind and once.has_device(node, each.point):
+            raise PlanError(after_device.stays(each))
+        self._refuse_others(node, each, table, [each.unit.mount, each.unit.automount])
         if node.container:
             return
         runs = mounted.on(table, each.point)
@@ -230,11 +264,31 @@ class Mounts:
             act,
         )
 
+    def _was_served(self, node: Node, point: str) -> bool:
+        """Whether `absent` names there what was served, and is mounted from elsewhere now. By the
+        same path on its server, also where a run before this one has ended it."""
+        wanted = next((each for each in self.wanted if each.point == point), None)
+        if wanted is None or wanted.kind is None:
+            return False
+        same = wanted.kind is nfs_options and wanted.fs.path == point
+        return same or once.served_once(node, point)
+
+    def _follows_a_device(self, node: Node, each: WantedMount) -> bool:
+        return after_device.follows(node, each, frozenset(map(posixpath.normpath, self.absent)))
+
+    def _follow(
+        self, node: Node, each: WantedMount, files: Sequence[FilePlan], table: Sequence[Mount]
+    ) -> Step:
+        runs = mounted.on(table, each.point)
+        if runs is not None:
+            self._refuse_busy(node, each.point, f"{shown(runs)} is to be taken away", table)
+        return after_device.step(node, each, files, runs, self.wait)
+
     def _removal(self, node: Node, point: str, table: Sequence[Mount]) -> list[Step]:
         if point in {each.point for each in self.wanted}:
             raise PlanError(
                 f"shared_storage_absent: {point} is the mount point of a file system that this "
-                "host is to mount. Remove one of the two"
+                "host is to mount, and nothing that it served is left there. Remove one of the two"
             )
         gone = removal.files(node, point, [AUTOMOUNT, MOUNT])
         if not gone:
@@ -280,6 +334,8 @@ class Mounts:
         unit = each.unit.mount
         if each.unit.is_bind or state(node, unit)[0] != "enabled":
             return []
+        if self._follows_a_device(node, each):
+            return []  # whose unit that is now
         disable = partial(node.run, ["systemctl", "disable", unit])
         return [Step(unit, "enabled", "mounted at its first use", lambda: _done(disable()))]
 
@@ -303,13 +359,36 @@ class Mounts:
         why = {} if node.container else self._mount_what_is_armed(node)
         table = mounted.read(node.root)
         checks = []
+        resolved = cache(partial(server_address.resolve, self.wait))
         for each in self.wanted:
             keeps = self._in_use.get(each.point, "")
             checks.append(mount_checks.at_boot(node, each))
             checks += mount_checks.running(node, each, table, why.get(each.point, ""), keeps)
-        checks += mount_checks.gone(node, self.absent, table, self._in_use)
-        known = {each.point for each in self.wanted} | set(map(posixpath.normpath, self.absent))
+            checks += self._from_its_server(node, each, table, resolved)
+        sources = {each.point: each.source for each in self.wanted}
+        absent = list(map(posixpath.normpath, self.absent))
+        gone = [point for point in absent if point not in sources]
+        checks += mount_checks.gone(node, gone, table, self._in_use)
+        checks += [
+            mount_checks.stays(point, sources[point]) for point in absent if point in sources
+        ]
+        known = {*sources, *absent}
         return Verdict([*checks, *mount_checks.leftovers(node, known)])
+
+    def _from_its_server(
+        self,
+        node: Node,
+        each: WantedMount,
+        table: Sequence[Mount],
+        resolved: server_address.Resolved,
+    ) -> list[Check]:
+        runs = None if node.container else mounted.on(table, each.point)
+        if runs is None or not each.is_source(runs, table):
+            return []  # which is told by another check
+        serve = each.fs.serve
+        known = self.servers.get(serve.host, ()) if serve is not None else ()
+        found = server_address.check(node, each, runs, known, resolved, table)
+        return [] if found is None else [found]
 
     def _mount_what_is_armed(self, node: Node) -> dict[str, str]:
         """As its first use would; point -> why it could not be. All at once.

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..schema.findings import Findings, Path, dotted, nearest
 from .file_system import CHECKPOINTS, LUSTRE, NFS, SCRATCH
-from .known_options import BY_KEY, FOR_UNITS, NEVER, ONLY_VERSION_3, PAIRS, VALUES
+from .known_options import BY_KEY, FOR_UNITS, NEVER, NEVER_OF, ONLY_VERSION_3, PAIRS, VALUES
 
 Value = dict[str, Any]
 
@@ -38,8 +38,9 @@ def _known(option: str, entry: Value, findings: Findings, at: Path, path: Path) 
         place = dotted((*at, type_, key))
         findings.add(path, f"{option!r} is what {place} is for", f"Leave it out, and write {key}")
         return False
-    if name in NEVER or name.startswith(FOR_UNITS):
-        why = NEVER.get(name, "mounts have units of their own, which say it")
+    never = {**NEVER, **NEVER_OF[type_]}
+    if name in never or name.startswith(FOR_UNITS):
+        why = never.get(name, "mounts have units of their own, which say it")
         # The name alone: what stands behind it may be a password.
         findings.add(path, f"{name!r} is not for these mounts: {why}", "Leave it out")
         return False
@@ -101,7 +102,8 @@ _CALLED = {NFS: "NFS", LUSTRE: "Lustre"}
 
 def _names(type_: str) -> tuple[set[str], dict[str, tuple[str, str]]]:
     pairs = (*PAIRS["any"], *PAIRS[type_])
-    return {name for pair in pairs for name in pair if name}, {**VALUES["any"], **VALUES[type_]}
+    flags = {name for pair in pairs for name in pair if name}
+    return flags - set(NEVER_OF[type_]), {**VALUES["any"], **VALUES[type_]}
 
 
 def _subject(name: str) -> str:

@@ -29,10 +29,14 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     LUSTRE,
     NFS,
+    RDMA,
     FileSystem,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import (
     mount_options as lustre_options,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.left import (
+    without_lnet,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.packages import (
     NotKnown,
@@ -60,6 +64,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.package
     NFS_SERVER,
     XFS,
     Packages,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.rdma_module import (
+    RdmaModule,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.reading import (
     StorageError,
@@ -128,6 +135,7 @@ def storage(
 
     root = Path(options["lustre_root"])
     lustre = _lustre(options, settings, mine, node, distribution, root, closing)
+    absent = without_lnet(options["absent"])
     wait: Runner = partial(run, timeout_s=options["mount_wait_s"])
     parts: list[Part] = [
         Packages(distribution.family, frozenset(_purposes(mounts, served, backend)), node_runner()),
@@ -136,11 +144,12 @@ def storage(
             User(options["user"], options["uid"]),
             backend=backend,
             threads=options["server_threads"],
-            absent=options["absent"],
+            absent=absent,
             restart=options["server_restart"],
         ),
         *lustre.before,
-        Mounts(mounts, options["absent"], wait, options["mount_wait_s"]),
+        Mounts(mounts, absent, wait, options["mount_wait_s"], options["servers"]),
+        *_rdma_module(mounts, distribution),
         *lustre.after,
     ]
     return Storage(parts, mounts, served, backend, lustre.simulated)
@@ -170,6 +179,12 @@ def _purposes(
             yield _MAKING[each.system.serve.format]
 
 
+def _rdma_module(mounts: Iterable[WantedMount], distribution: Distribution) -> list[Part]:
+    """Looked at after the mounts, of which the first loads it."""
+    by_rdma = any(each.kind is nfs_options and each.fs.nfs.transport == RDMA for each in mounts)
+    return [RdmaModule(distribution.family)] if by_rdma else []
+
+
 def _lustre(
     options: Mapping[str, Any],
     settings: LustreSettings,
@@ -179,14 +194,13 @@ def _lustre(
     root: Path,
     closing: ExitStack,
 ) -> LustreParts:
-    if not any(fs.type == LUSTRE for fs in mine):
-        return LustreParts()
     manager: Optional[Manager] = None
     wanted: Optional[PackageSet] = None
-    if settings.packages.method != PRESENT:
+    here = any(fs.type == LUSTRE for fs in mine)
+    if here and settings.packages.method != PRESENT:
         try:
             key = base64.b64decode(options["lustre_key"], validate=True)
-            release = (node.read(_RELEASE) or "").strip()
+            release = _release(root)
             wanted = client_packages(settings, distribution, release, key, options["rdma_source"])
         except binascii.Error as error:
             raise PlanError(f"lustre_key: not in base64 ({error})") from error
@@ -203,4 +217,16 @@ def _lustre(
         packages=wanted,
         user=options["user"],
         root=root,
+        absent=options["absent"],
     )
+
+
+def _release(root: Path) -> str:
+    """Of the kernel that the modules are for: a stand-in's, where one stands for it."""
+    try:
+        return (root / _RELEASE).read_text().strip()
+    except OSError as error:
+        raise PlanError(
+            f"{root / _RELEASE}: {error.strerror}, and Lustre's modules are for one kernel. "
+            "shared_storage_lustre_root is / on every machine but those of tests"
+        ) from error

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Optional
 
-from ..schema.findings import Findings, Path
+from ..schema.findings import Findings, Path, RefusedError
 from ..schema.kinds import check
 from .between import check_together
 from .file_system import Expectation, FileSystem, Lustre, Nfs, Serve
@@ -15,14 +15,8 @@ from .rules import check_one
 from .site import Site
 
 
-class StorageError(ValueError):
-    """The list is refused. `findings`: one line per reason, with key, value and way out."""
-
-    def __init__(self, findings: list[str]) -> None:
-        self.findings = findings
-        count = len(findings)
-        head = f"{VARIABLE} cannot be mounted, {count} error{'s' if count != 1 else ''}:"
-        super().__init__("\n  ".join([head, *findings]))
+class StorageError(RefusedError):
+    what = f"{VARIABLE} cannot be mounted"
 
 
 def read_filesystems(

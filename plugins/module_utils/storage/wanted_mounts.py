@@ -10,7 +10,7 @@ from typing import Optional
 from . import mount_flags, nfs_options
 from .file_system import LUSTRE, NFS, FileSystem
 from .mount_kind import Difference, MountKind
-from .mounted import Mount, place
+from .mounted import Mount, on, place
 from .units import MountUnit
 
 BIND = "none"
@@ -35,10 +35,17 @@ class WantedMount:
     def source(self) -> str:
         return self.unit.what
 
+    @property
+    def device(self) -> str:
+        """Of a directory that this host serves itself; empty where it is served as it is."""
+        return self.fs.serve.device if self.kind is None and self.fs.serve is not None else ""
+
     def is_source(self, running: Mount, mounts: Collection[Mount]) -> bool:
         """Whether what runs is of the wanted file system and directory."""
         if self.kind is None:
-            return place(mounts, self.source) == (running.device, running.root)
+            # What shows the directory below a device that is still to come shows another one then.
+            awaited = self.device and on(mounts, self.source) is None
+            return not awaited and place(mounts, self.source) == (running.device, running.root)
         return running.kind in self.kind.TYPES and self.kind.same_source(
             self.source, running.source
         )

@@ -288,7 +288,8 @@ def _where(text: str) -> Optional[str]:
 
 
 def _command(kind: str, name: str, identity: str) -> list[str]:
-    """No -f, no -F: both look by themselves too, and refuse. Nothing to discard on a blank one."""
+    """No -f, no -F: mkfs.xfs looks by itself too and refuses, mkfs.ext4 on a terminal alone. There
+    is nothing to discard on a blank one."""
     if kind == XFS:
         return ["mkfs.xfs", "-q", "-K", "-L", name, "-m", f"uuid={identity}"]
     return ["mkfs.ext4", "-q", "-E", "nodiscard", "-L", name, "-U", identity]

@@ -183,8 +183,8 @@ class Exports:
                 for one in wide
             ]
             if not wide:
-                nobody = "nobody but the cluster's nodes"
-                checks.append(Check(OTHERS, nobody, nobody, OK, each.path))
+                addresses = frozenset(each.block().addresses)
+                checks.append(_alone(each, others.beside(foreign, each.path, addresses, table)))
         return checks
 
     def _by_hand(self, node: Node) -> list[others.Foreign]:
@@ -265,6 +265,18 @@ def _compared(export: Export) -> Export:
     """With the options that matter, in one order, and without its line."""
     kept = {each for each in export.options if each in COMPARED or each.startswith("sec=")}
     return Export(export.path, export.client, tuple(sorted(kept)))
+
+
+def _alone(each: Served, beside: Sequence[others.Foreign]) -> Check:
+    nobody = "nobody but the cluster's nodes"
+    if not beside:
+        return Check(OTHERS, nobody, nobody, OK, each.path)
+    told = _shown([f"{one.export.text} ({one.place})" for one in beside])
+    why = (
+        f"not known: on the same file system is {told}, whose clients may guess handles of all of "
+        "it. Give what is served a device (serve.device), if they are not to be trusted with it"
+    )
+    return not_applicable(OTHERS, nobody, why, subject=each.path)
 
 
 def _left(block: Block) -> Check:

@@ -60,6 +60,25 @@ def wider(
     ]
 
 
+def beside(
+    foreign: Iterable[Foreign], path: str, addresses: Collection[str], table: Collection[Mount]
+) -> list[Foreign]:
+    """Those of other directories of the same file system, for others than our clients; where none
+    is wider.
+
+    No mistake of the export: every host without a disk for it has its directories on one. But a
+    guessed handle is as good there as one of the directory itself.
+    """
+    here = mounted.place(table, path)
+    found = []
+    for each in foreign:
+        there = mounted.place(table, each.export.path)
+        same = here is not None and there is not None and here[0] == there[0]
+        if same and not _narrow(each.export, addresses):
+            found.append(each)
+    return found
+
+
 def _shared(path: str, other: str, table: Collection[Mount]) -> bool:
     """By name, or because one of them is a bind mount of the other."""
     one, two = mounted.place(table, path), mounted.place(table, other)

@@ -10,7 +10,7 @@ lost by one, and all of them wait for the grace period, 90 s.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Optional
 
@@ -22,6 +22,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     compare,
     not_applicable,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import systemd
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
@@ -32,9 +33,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part impor
     Step,
     Verdict,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.connections import (
-    RPCRDMA_OF,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import rdma_module
 
 from . import others
 from .nfs_conf import THREADS, overruled
@@ -42,7 +41,8 @@ from .served import NFS_PORT, Wire
 
 UNIT = "nfs-server.service"
 ENABLED = "enabled, active"
-MODULE = "rpcrdma"
+MODULE = rdma_module.RPCRDMA
+MODULE_OF = f"{rdma_module.OF_DOCA}: {' or '.join(rdma_module.INSTALL.values())}"
 MODULES_FILE = f"etc/modules-load.d/{NAME}-nfs-rdma.conf"
 NFSD = "proc/fs/nfsd"
 SHOWN = 6
@@ -73,6 +73,9 @@ class Services:
     restart: bool = False
     leaves: Callable[[Node], bool] = lambda node: False
     """Whether something is still served that is not wanted: its settings stay too."""
+    _not_loaded: list[str] = field(default_factory=list, init=False, compare=False, repr=False)
+    """What was said when the module could not be loaded: a part of its check, and no error beside.
+    The server serves TCP without it."""
 
     def plan(self, node: Node) -> Plan:
         if self.wire is None and self.leaves(node):
@@ -82,7 +85,7 @@ class Services:
             return Plan(files)
         steps = []
         if self.wire.rdma_ports and not _loaded(node):
-            load = partial(_load, node)
+            load = partial(self._load, node)
             steps.append(Step(f"kernel module {MODULE}", "not loaded", "loaded", load))
         before = _state(node)
         running = read(node)
@@ -105,7 +108,7 @@ class Services:
         for listener in sorted(self._listeners() - running.listens):
             if listener.startswith("tcp"):  # a later file has another, which is found
                 continue
-            tell = partial(_tell, node, "portlist", listener)
+            tell = partial(self._listen, node, listener)
             before = ", ".join(sorted(running.listens))
             steps.append(Step("NFS listeners", before, f"{before}, {listener}", tell))
         return Plan(files, steps)
@@ -146,10 +149,12 @@ class Services:
         told = ", ".join(sorted(running.listens)) or "nowhere"
         for listener in listeners:
             there = listener in running.listens
+            if not there and listener in self._by_module() and not _loaded(node):
+                why = f"nothing listens without the module {MODULE}: see {LOADED}"
+                checks.append(not_applicable(LISTENS, listener, why, subject=UNIT))
+                continue
             status = OK if there else PENDING if pending else FAILED
-            why = (
-                "" if there else f"see dmesg; for RDMA the module {MODULE} and a device are needed"
-            )
+            why = "" if there else "see dmesg; for RDMA an RDMA device is needed"
             checks.append(Check(LISTENS, listener, listener if there else told, status, UNIT, why))
         if self.wire.version_3:
             spoken = "3" in running.versions
@@ -158,10 +163,9 @@ class Services:
             checks.append(Check(SPEAKS, "3", "3" if spoken else found, status, UNIT))
         if self.wire.rdma_ports:
             found = "loaded" if _loaded(node) else "not loaded"
+            why = "; ".join([*self._not_loaded, MODULE_OF])
             checks.append(
-                compare(
-                    LOADED, "loaded", found, subject=MODULE, check_mode=pending, reason=RPCRDMA_OF
-                )
+                compare(LOADED, "loaded", found, subject=MODULE, check_mode=pending, reason=why)
             )
         return Verdict(checks)
 
@@ -174,9 +178,21 @@ class Services:
     def _listeners(self) -> frozenset[str]:
         wire = self.wire or Wire()
         tcp = wire.ports or (NFS_PORT,)
-        return frozenset(
-            [*(f"tcp {port}" for port in tcp), *(f"rdma {port}" for port in wire.rdma_ports)]
-        )
+        return frozenset(f"tcp {port}" for port in tcp) | self._by_module()
+
+    def _by_module(self) -> frozenset[str]:
+        wire = self.wire or Wire()
+        return frozenset(f"rdma {port}" for port in wire.rdma_ports)
+
+    def _load(self, node: Node) -> None:
+        try:
+            node.run(["modprobe", "--", MODULE])
+        except CommandError as error:
+            self._not_loaded.append(str(error))
+
+    def _listen(self, node: Node, listener: str) -> None:
+        if listener not in self._by_module() or _loaded(node):
+            _tell(node, "portlist", listener)
 
     def _only_by_start(self, node: Node, running: Running) -> list[str]:
         """What of the wanted settings a server takes at its start alone.
@@ -252,10 +268,6 @@ def _state(node: Node) -> str:
 
 def _loaded(node: Node) -> bool:
     return node.path(f"sys/module/{MODULE}").is_dir()
-
-
-def _load(node: Node) -> None:
-    node.run(["modprobe", "--", MODULE])
 
 
 def _tell(node: Node, name: str, text: str) -> None:

@@ -22,6 +22,8 @@ class Figure:
     fastest: float
     fastest_host: str
     together: float
+    nodes: int
+    """Hosts that measured something: one that serves the file system is not among them."""
     at_once: int
     """Hosts that were at it at the same time, at most."""
     seconds: float
@@ -79,6 +81,7 @@ def figure(measured: Mapping[str, Mapping[str, Any]]) -> Optional[Figure]:
         fastest=rates[ordered[-1]],
         fastest_host=ordered[-1],
         together=min(volume / seconds / 1e9, sum(rates.values())),
+        nodes=len(rates),
         at_once=most_at_once(intervals),
         seconds=seconds,
         bytes=volume,

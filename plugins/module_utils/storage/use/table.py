@@ -147,9 +147,11 @@ def _notes(used: Used) -> list[str]:
     told = []
     if used.alone:
         told.append("each node alone, one after another; all together were not measured")
+    elif found is not None and found.nodes == 1:
+        told.append("one node was measured")
     elif found is not None:
         told.append(
-            f"at most {found.at_once} of {len(used.hosts)} nodes at the same moment (forks, -f), "
+            f"at most {found.at_once} of {found.nodes} nodes at the same moment (forks, -f), "
             "by their own clocks"
         )
         told.append("a node alone was not measured (shared_storage_use_alone)")
@@ -191,21 +193,14 @@ def _together(used: Used, name: str, measured: Optional[Figure], wanted: float) 
         return Check(name, promise, None, NOT_APPLICABLE, subject, why)
     if measured.together >= wanted:
         return Check(name, promise, shown, OK, subject)
-    taking_part = len(
-        [host for host in used.hosts if used.figures.get(host, {}).get(what_of(name))]
-    )
-    if measured.at_once < taking_part:
+    if measured.at_once < measured.nodes:
         why = (
-            f"{measured.at_once} of {taking_part} nodes were at it at the same moment: run with "
+            f"{measured.at_once} of {measured.nodes} nodes were at it at the same moment: run with "
             f"-f {len(used.hosts)} before blaming the server"
         )
     else:
         why = "all nodes at once: the server's links, disks and threads"
     return Check(name, promise, shown, FAILED, subject, why)
-
-
-def what_of(name: str) -> str:
-    return "wrote" if name == "storage_together_write" else "read"
 
 
 def checks(all_used: Sequence[Used]) -> list[Check]:

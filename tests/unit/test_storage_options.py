@@ -1,0 +1,83 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""From the options of the module to the parts: each is told what it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
+    DEBIAN,
+    Distribution,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.left import (
+    LeftLnet,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.mounts import Mounts
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.options import storage
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.device import (
+    LeftDevices,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.exports import (
+    Exports,
+)
+
+from tests.unit.storage_node import StorageNode, served
+
+ABSENT = ["/mnt/old/", "/srv/old", "/etc/lnet.conf"]
+SERVERS = {"storage01": ["10.0.0.9"]}
+GIVEN: dict[str, Any] = {
+    "filesystems": [served().as_variable()],
+    "host": "node01",
+    "groups": ["compute"],
+    "clients": {},
+    "servers": SERVERS,
+    "user": "mpi",
+    "uid": None,
+    "absent": ABSENT,
+    "mount_timeout_s": 600,
+    "mount_wait_s": 7,
+    "server_backend": "auto",
+    "server_threads": 16,
+    "server_restart": False,
+    "lustre": {},
+    "lustre_key": "",
+    "lustre_root": "/",
+    "rdma_source": "",
+    "rails": [],
+}
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Sequence[Any]:
+    node = StorageNode(tmp_path).node()
+    debian = Distribution(DEBIAN, "debian", "12")
+    with ExitStack() as closing:
+        return storage(GIVEN, node, debian, closing).parts
+
+
+def only(parts: Sequence[Any], kind: type) -> Any:
+    (found,) = [part for part in parts if isinstance(part, kind)]
+    return found
+
+
+def test_what_goes_is_told_to_those_who_can_take_it_away(parts: Sequence[Any]) -> None:
+    assert only(parts, Mounts).absent == ["/mnt/old/", "/srv/old"]
+    for kind in (Exports, LeftDevices):
+        assert only(parts, kind).absent == {"/mnt/old", "/srv/old"}
+    assert only(parts, LeftLnet).absent == ABSENT and not only(parts, LeftLnet).wanted
+
+
+def test_devices_end_before_mounts_take_their_place_and_lnet_after_them(
+    parts: Sequence[Any],
+) -> None:
+    order = [parts.index(only(parts, kind)) for kind in (Exports, LeftDevices, Mounts, LeftLnet)]
+    assert order == sorted(order)
+
+
+def test_mounts_know_the_servers_and_how_long_to_wait(parts: Sequence[Any]) -> None:
+    mounts = only(parts, Mounts)
+    assert (mounts.servers, mounts.wait_s) == (SERVERS, 7)
