@@ -13,8 +13,8 @@ from tests.nodes import INVENTORY, MACHINES, TOP, Nodes
 SCENARIO = Path(os.environ["MOLECULE_SCENARIO_DIRECTORY"])
 OWN = SCENARIO / "inventory"
 SHARED = MACHINES if SCENARIO.name == "site_rdma" else INVENTORY
-STAND_INS = ("nvidia_gpu", "rdma_stack")
-"""Scenarios on nodes that play GPU nodes: tests/stand_ins/README.md."""
+STAND_INS = ("lustre_client", "nvidia_gpu", "rdma_stack")
+"""Scenarios on nodes that play GPU nodes, or Lustre clients: tests/stand_ins/README.md."""
 if SCENARIO.name in STAND_INS:
     SHARED = TOP / "build/stand-ins/inventory"
 NODES = Nodes(OWN if OWN.exists() else SHARED)

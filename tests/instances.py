@@ -43,6 +43,7 @@ def traces() -> set[str]:
         *(f"state {path.name}" for path in STATE.glob("*")),
         *(f"machine {path.name}" for path in MACHINES.glob("*")),
         f"forwarding {Path('/proc/sys/net/ipv4/ip_forward').read_text()}",
+        *(f"volume {name}" for name in volumes()),
     }
     commands = [
         "ip netns list",
@@ -50,7 +51,6 @@ def traces() -> set[str]:
         "ip -6 rule",
         "ip route show table all",
         "podman ps -a --format {{.Names}}",
-        "podman volume ls -q",
         "podman network ls -q",
         "iptables-save",
         "ip6tables-save",
@@ -62,6 +62,17 @@ def traces() -> set[str]:
             lines = re.sub(r"\[\d+:\d+\]", "", output(*command.split())).splitlines()
             found.update(f"{command}: {line}" for line in lines if not line.startswith("#"))
     return {line for line in found if not any(word in line for word in others())}
+
+
+def volumes() -> set[str]:
+    """Of podman, without those of other clusters: no name says whose they are."""
+    found = set(output("podman", "volume", "ls", "-q").split())
+    for container in output("podman", "ps", "-a", "--format", "{{.Names}}").split():
+        if any(name in container for name in others()):
+            mounts = ["--format", "{{range .Mounts}}{{.Name}} {{end}}", container]
+            told = subprocess.run(["podman", "inspect", *mounts], capture_output=True, text=True)
+            found -= set(told.stdout.split())  # nothing where it went in between
+    return found
 
 
 def others() -> set[str]:

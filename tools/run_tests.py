@@ -1,8 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Runs the stages of ./test: each with its time and result, and one table at the end.
 
-Stages without virtual nodes run two at a time, the others one after the other on the same nodes.
-Every stage runs, whatever the ones before it said, so that one run tells everything.
+Stages with virtual nodes run one after the other on the same nodes, and often wait for
+something. So what needs no nodes runs beside them, and gives way: it gets what they leave. Alone it
+runs two at a time. Every stage runs, whatever the ones before it said, so that one run tells all.
 """
 
 from __future__ import annotations
@@ -14,16 +15,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Optional
 from xml.etree import ElementTree
 
 TOP = Path(__file__).resolve().parents[1]
 BIN = TOP / ".venv/bin"
 LOGS = TOP / "build/test"
 LANES = 2
-"""So many stages without nodes run at a time."""
+"""So many stages without nodes run at a time where none has nodes; beside those it is one."""
+GIVES_WAY = 10
+"""Niceness of what runs beside nodes, whose tests wait for something with a limit."""
 PROGRESS_S = 10 if sys.stdout.isatty() else 30
 COMPILED = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(TOP / "build/pycache")}
 """Keeps what Python and pytest make of sources, whatever the caller's environment says: to prepare
@@ -48,7 +52,7 @@ class Stage:
     nodes: bool = False
     pytest: bool = False
     """Its tests are counted one by one, from the report pytest writes."""
-    minutes: float = 10
+    minutes: float = 30
     long: bool = False
     """Runs with --all, or when it is asked for by --only."""
     needs: str = ""
@@ -117,7 +121,7 @@ def stages(fast: bool = False, whole: bool = False) -> list[Stage]:
     unit = "not nodes and not gpu" + (" and not playbooks" if fast else "")
     lint = ["ansible-lint", "--nocolor", "-q", *(["roles", "playbooks"] if fast else [])]
     return [
-        Stage("unit", pytest("-n", "2", "-m", unit, "tests/unit"), pytest=True, minutes=30),
+        Stage("unit", pytest("-n", "2", "-m", unit, "tests/unit"), pytest=True, minutes=60),
         Stage("gpu", pytest("-m", "gpu", "tests/gpu"), pytest=True),  # skipped where there is none
         Stage("ansible-lint", lint),  # the whole tree takes twice as long
         Stage("mypy", ["mypy"]),
@@ -126,7 +130,7 @@ def stages(fast: bool = False, whole: bool = False) -> list[Stage]:
         Stage("ruff check", ["ruff", "check", "--quiet", "."]),
         Stage("ruff format", ["ruff", "format", "--check", "."]),
         Stage("changelog", ["antsibull-changelog", "lint"]),
-        Stage("sanity", ["tools/sanity.sh"], fast=False, minutes=15),
+        Stage("sanity", ["tools/sanity.sh"], fast=False, minutes=30),
         Stage("package", ["tools/package.sh"], fast=False),
         Stage("images", ["tools/node_images.sh"], fast=False, nodes=True, minutes=15),
         Stage(
@@ -185,9 +189,11 @@ def machine_stages() -> list[Stage]:
     ]
 
 
-def start(stage: Stage) -> Running:
+def start(stage: Stage, niceness: int = 0) -> Running:
     say(f"      {stage.name} ...")
-    argv = [*stage.argv, f"--junitxml={stage.junit}"] if stage.pytest else stage.argv
+    argv = [*stage.argv, f"--junitxml={stage.junit}"] if stage.pytest else list(stage.argv)
+    # Also where it is 0: a program that is missing fails its own stage then, and no other one.
+    argv = ["nice", "-n", str(niceness), *argv]
     stage.junit.unlink(missing_ok=True)
     with open(stage.log, "wb") as log:
         process = subprocess.Popen(
@@ -211,8 +217,9 @@ def start(stage: Stage) -> Running:
 def finish(running: Running) -> Outcome:
     stage, code = running.stage, running.process.returncode
     outcome = Outcome(seconds=running.seconds)
-    if stage.pytest and stage.junit.exists():
-        for suite in ElementTree.parse(stage.junit).getroot().iter("testsuite"):
+    report = report_of(stage)
+    if report is not None:
+        for suite in report.iter("testsuite"):
             bad = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
             skipped = int(suite.get("skipped", 0))
             outcome.failed += bad
@@ -238,6 +245,16 @@ def finish(running: Running) -> Outcome:
     return outcome
 
 
+def report_of(stage: Stage) -> Optional[ElementTree.Element]:
+    """None where pytest has written none, or was ended while it did."""
+    if not stage.pytest or not stage.junit.exists():
+        return None
+    try:
+        return ElementTree.parse(stage.junit).getroot()
+    except ElementTree.ParseError:
+        return None
+
+
 def bad_tests(suite: ElementTree.Element) -> list[str]:
     """The tests of a suite that failed, each with the first line of why."""
     found = []
@@ -252,29 +269,69 @@ def lines_of(stage: Stage) -> list[str]:
     return stage.log.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
-def run(queue: list[Stage], lanes: int, outcomes: dict[str, Outcome]) -> None:
-    """Run the stages in order, `lanes` at a time."""
-    active: list[Running] = []
+@dataclass
+class Lane:
+    """A queue of stages, of which `width` run at a time."""
+
+    queue: list[Stage]
+    width: int = 1
+    niceness: int = 0
+    active: list[Running] = field(default_factory=list)
+
+    def next(self, outcomes: dict[str, Outcome]) -> None:
+        """Start what there is room for; what cannot run without another stage has failed."""
+        while self.queue and len(self.active) < self.width:
+            stage = self.queue.pop(0)
+            if stage.needs in outcomes and outcomes[stage.needs].failed:
+                remark = f"could not run without {stage.needs}"
+                outcomes[stage.name] = Outcome(failed=1, remark=remark)
+                say(f"FAIL  {stage.name}: {remark}")
+            else:
+                self.active.append(start(stage, self.niceness))
+
+    def look(self, outcomes: dict[str, Outcome]) -> None:
+        for running in list(self.active):
+            if running.process.poll() is not None:
+                self.active.remove(running)
+                outcomes[running.stage.name] = finish(running)
+            else:
+                watch(running)
+
+
+def lanes(queue: Sequence[Stage]) -> list[Lane]:
+    with_nodes = [stage for stage in queue if stage.nodes]
+    others = [stage for stage in queue if not stage.nodes]
+    if with_nodes:
+        return [Lane(with_nodes), Lane(others, niceness=GIVES_WAY)]
+    return [Lane(others, width=LANES)]
+
+
+def run(every: Sequence[Lane], outcomes: dict[str, Outcome]) -> None:
+    """Run the stages of each lane in order, the lanes beside each other."""
     try:
-        while queue or active:
-            while queue and len(active) < lanes:
-                stage = queue.pop(0)
-                if stage.needs in outcomes and outcomes[stage.needs].failed:
-                    remark = f"could not run without {stage.needs}"
-                    outcomes[stage.name] = Outcome(failed=1, remark=remark)
-                    say(f"FAIL  {stage.name}: {remark}")
-                    continue
-                active.append(start(stage))
+        while any(lane.queue or lane.active for lane in every):
+            for lane in every:
+                lane.next(outcomes)
             time.sleep(0.05)
-            for running in list(active):
-                if running.process.poll() is not None:
-                    active.remove(running)
-                    outcomes[running.stage.name] = finish(running)
-                else:
-                    watch(running)
+            for lane in every:
+                lane.look(outcomes)
     finally:
-        for running in active:
-            end(running)
+        with undisturbed():
+            for lane in every:
+                for running in lane.active:
+                    end(running)
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Whoever interrupts once more while stages are ended would leave the other lane's running."""
+    both = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, signal.SIG_IGN) for number in both]
+    try:
+        yield
+    finally:
+        for number, handler in zip(both, before):
+            signal.signal(number, handler)
 
 
 def watch(running: Running) -> None:
@@ -366,9 +423,9 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("Ended by SIGTERM."))
     began = time.monotonic()
     outcomes: dict[str, Outcome] = {}
-    run([stage for stage in queue if not stage.nodes], LANES, outcomes)
-    run([stage for stage in queue if stage.nodes], 1, outcomes)
-    return close(outcomes, time.monotonic() - began)
+    run(lanes(queue), outcomes)
+    in_order = {stage.name: outcomes[stage.name] for stage in queue}
+    return close(in_order, time.monotonic() - began)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import signal
 import sys
 import time
 from pathlib import Path
@@ -28,7 +29,7 @@ def runner(tmp_path, monkeypatch):
 
 def run(runner, capsys, *stages) -> tuple[int, str]:
     outcomes: dict = {}
-    runner.run(list(stages), 2, outcomes)
+    runner.run(runner.lanes(stages), outcomes)
     return runner.close(outcomes, 1.0), capsys.readouterr().out
 
 
@@ -75,12 +76,50 @@ def test_a_run_of_no_tests_has_failed(runner, capsys, tmp_path, text):
     assert out.splitlines()[-1].startswith("0 passed, 1 failed")
 
 
+@pytest.mark.parametrize(("status", "ends"), [(3, "0 passed, 1"), (0, "1 passed, 0")])
+def test_a_report_that_was_not_written_to_its_end_is_none(runner, capsys, status, ends):
+    """On a full disk: the other lane's stages go on."""
+    script = f"echo '<testsuites><testsuite te' > {runner.LOGS}/unit.xml; exit {status}"
+    stages = [runner.Stage("unit", ["sh", "-c", script], pytest=True)]
+    assert run(runner, capsys, *stages)[1].splitlines()[-1].startswith(ends)
+
+
+def test_a_program_that_is_missing_fails_its_own_stage(runner, capsys):
+    missing = runner.Stage("nope", ["no-such-program"], nodes=True)
+    status, out = run(runner, capsys, missing, runner.Stage("lint", ["true"]))
+    assert status == 1 and "no-such-program" in out
+    assert out.splitlines()[-1] == "1 passed, 1 failed, 0 skipped"
+
+
+def test_who_interrupts_twice_leaves_no_stage_running(runner, monkeypatch):
+    ended = []
+
+    def end(running):
+        ended.append(running.stage.name)
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+        running.process.kill()
+        running.process.wait()
+
+    def interrupted(running):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "end", end)
+    monkeypatch.setattr(runner, "watch", interrupted)
+    before, order = signal.getsignal(signal.SIGINT), ["nodes", "x"]
+    stages = [
+        runner.Stage(name, ["sleep", "300"], nodes=name == "nodes") for name in ("nodes", "x")
+    ]
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(runner.lanes(stages), {})
+    assert ended == order and signal.getsignal(signal.SIGINT) == before
+
+
 def test_what_could_not_run_has_failed(runner, capsys):
     images = runner.Stage("images", ["false"])
     nodes = runner.Stage("molecule x", ["true"], needs="images")
     outcomes: dict = {}
-    runner.run([images], 1, outcomes)
-    runner.run([nodes], 1, outcomes)
+    runner.run([runner.Lane([images, nodes])], outcomes)
     assert runner.close(outcomes, 1.0) == 1
     out = capsys.readouterr().out
     assert "could not run without images" in out
@@ -98,6 +137,42 @@ def test_a_stage_that_hangs_is_ended_with_all_it_started(runner, capsys, tmp_pat
     while alive(state):  # killed, but not gone at once
         assert time.monotonic() < until
         time.sleep(0.05)
+
+
+def test_what_needs_no_nodes_runs_beside_them_and_gives_way(runner, capsys, tmp_path):
+    """Each of both ends only when it has seen the other."""
+    wait = f"until [ -e {tmp_path}/$1 ]; do sleep 0.05; done"
+    both = {"nodes": "lint", "lint": "nodes"}
+    stages = [
+        runner.Stage(
+            name,
+            [
+                "sh",
+                "-c",
+                f"touch {tmp_path}/{name}; nice > {tmp_path}/{name}.nice; {wait}",
+                "sh",
+                of,
+            ],
+            nodes=name == "nodes",
+            minutes=1,
+        )
+        for name, of in both.items()
+    ]
+    status, out = run(runner, capsys, *stages)
+    assert status == 0, out
+    nice = {name: int((tmp_path / f"{name}.nice").read_text()) for name in both}
+    assert nice["lint"] == min(nice["nodes"] + runner.GIVES_WAY, 19)
+
+
+def test_stages_with_nodes_run_one_after_the_other(runner):
+    every = [runner.Stage(name, ["true"], nodes=True) for name in ("a", "b")]
+    lint = [runner.Stage(name, ["true"]) for name in ("lint", "types")]
+    assert [(lane.queue, lane.width) for lane in runner.lanes([*lint, *every])] == [
+        (every, 1),
+        (lint, 1),
+    ]
+    (alone,) = runner.lanes(lint)
+    assert (alone.queue, alone.width, alone.niceness) == (lint, runner.LANES, 0)
 
 
 def alive(state: Path) -> bool:
