@@ -15,6 +15,7 @@ from tests.hardware import gpu_states
 from tests.hardware.trees import scratch
 from tools.record_hardware import Directory, build
 
+from . import lustre
 from .table import tool
 from .versions import FIRST, KERNELS
 
@@ -73,8 +74,10 @@ rpm --import /srv/stand-ins/distribution.asc
 rpm -q stand-in-shell >/dev/null 2>&1 || rpm -i /srv/stand-ins/distribution/stand-in-shell-*.rpm
 """,
 }
-END = """\
+END = f"""\
 /usr/local/sbin/gpu-stand-in state healthy
+install -D -m 0644 /{HOME}/kernel {lustre.HOME}/root/proc/sys/kernel/osrelease
+{lustre.CONTROL} >/dev/null
 systemctl daemon-reload
 systemctl enable -q gpu-stand-in.service
 """
@@ -89,6 +92,8 @@ def own_files(family: str, edition: str) -> dict[str, tuple[bytes, int]]:
         f"{HOME}/begin": (script.encode(), 0o755),
         "etc/systemd/system/gpu-stand-in.service": (BOOT_UNIT.encode(), 0o644),
     }
+    for path, file in lustre.of_the_node().items():
+        files[path.lstrip("/")] = (file.content, file.mode)
     for name in ("gpu-stand-in", *IN_FRONT):
         file = tool(name, "")
         files[f"usr/local/sbin/{name}"] = (file.content, file.mode)

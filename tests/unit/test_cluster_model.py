@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -21,6 +20,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model i
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from tests.unit.programs import program
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).parent / "golden" / "cluster_b300.json"
@@ -329,11 +330,6 @@ def test_no_address_of_a_cluster_is_there_twice(shape: dict[str, Any]) -> None:
 
 
 def test_the_page_of_keys_is_not_stale() -> None:
-    spec = importlib.util.spec_from_file_location(
-        "generate_cluster_model", ROOT / "docs/generate_cluster_model.py"
-    )
-    assert spec is not None and spec.loader is not None
-    generator = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(generator)
+    generator = program("docs/generate_cluster_model.py")
     written = (ROOT / "docs/cluster-model.md").read_text(encoding="utf-8")
     assert written == generator.page(), "run docs/generate_cluster_model.py"

@@ -22,19 +22,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.unit.small_model import MODEL as BASE
+from tests.unit.small_model import refused
 
-BASE = """\
-plugin: baremetal.mpi_roce.cluster
-name: small
-management: {subnet: 10.0.0.0/24}
-nodes: {count: 2, management_first: 10.0.0.11}
-gpus: {count: 2}
-rails: {count: 2, speed_gbps: 800}
-addresses: {pool: 10.1.0.0/16}
-leaves: {count: 2, ports: 64, management_first: 10.0.0.101}
-launcher: {name: launcher01, management: 10.0.0.10}
-"""
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Case(NamedTuple):
@@ -879,12 +870,6 @@ CASES = (
         ],
     ),
 )
-
-
-def refused(text: str) -> list[str]:
-    with pytest.raises(ModelError) as refusal:
-        compile_model(read("cluster.yml", text))
-    return [finding.text() for finding in refusal.value.findings]
 
 
 def test_the_base_compiles() -> None:

@@ -43,12 +43,21 @@ def test_a_program_that_cannot_be_killed_is_left(monkeypatch: pytest.MonkeyPatch
     with monkeypatch.context() as patched:
         patched.setattr(os, "killpg", lambda pid, _signal: asked.append(pid))
         begin = time.monotonic()
-        with pytest.raises(commands.NoAnswerError, match=r"sleep 20: no answer within 0\.1 s"):
+        with pytest.raises(
+            commands.NoAnswerError, match=r"sleep 20: no answer within 0\.1 s"
+        ) as error:
             commands.run(["sleep", "20"], timeout_s=0.1)
     try:
+        assert error.value.left_behind == started[0].pid
         assert time.monotonic() - begin < 18
         assert asked == [started[0].pid]
         assert started[0].stdout is not None and started[0].stdout.closed
     finally:
         os.killpg(started[0].pid, signal.SIGKILL)
         started[0].wait()
+
+
+def test_a_program_that_was_ended_is_not_left_behind() -> None:
+    with pytest.raises(commands.NoAnswerError) as error:
+        commands.run(["sleep", "20"], timeout_s=0.1)
+    assert error.value.left_behind == 0

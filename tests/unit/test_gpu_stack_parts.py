@@ -23,6 +23,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack.drive
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack.health import Health
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack.kernel import Kernel
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack.packages import fitting
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import layer
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.modules import nvidia_gpu
 
@@ -401,8 +402,8 @@ def test_a_hung_look_takes_a_minute_once_in_a_run(node, monkeypatch, check_mode)
 
 def test_the_module_gives_a_look_a_minute_and_dkms_its_half_hour(monkeypatch):
     asked = {}
-    monkeypatch.setattr(nvidia_gpu, "run", lambda argv, timeout_s: asked.update({argv: timeout_s}))
-    here = nvidia_gpu.this_node(check_mode=True)
+    monkeypatch.setattr(layer, "run", lambda argv, timeout_s: asked.update({argv: timeout_s}))
+    here = nvidia_gpu.LAYER.node(check_mode=True)
     here.look("nvidia-smi")
     here.run("dkms")
     assert asked == {"nvidia-smi": 60.0, "dkms": 1800.0}

@@ -13,13 +13,9 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model import (
-    Inventory,
-    ModelError,
-    compile_model,
     contracts,
     inventory_of,
     load,
-    read,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model.contracts import (
     Holder,
@@ -29,30 +25,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import read
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import Findings
 
 from tests.unit.qos_contracts import STORAGE
+from tests.unit.small_model import MODEL, compiled, refused
 
 ROOT = Path(__file__).resolve().parents[2]
 B300 = ROOT / "inventories/b300/cluster.yml"
-MODEL = """\
-plugin: baremetal.mpi_roce.cluster
-name: small
-management: {subnet: 10.0.0.0/24}
-nodes: {count: 2, management_first: 10.0.0.11}
-gpus: {count: 2}
-rails: {count: 2, speed_gbps: 800}
-addresses: {pool: 10.1.0.0/16}
-leaves: {count: 2, ports: 64, management_first: 10.0.0.101}
-launcher: {name: launcher01, management: 10.0.0.10}
-"""
-
-
-def compiled(text: str) -> Inventory:
-    return inventory_of(compile_model(read("cluster.yml", text)))
-
-
-def refused(text: str) -> list[str]:
-    with pytest.raises(ModelError) as caught:
-        compiled(text)
-    return [finding.text() for finding in caught.value.findings]
 
 
 def test_a_model_that_says_nothing_has_the_default_contract() -> None:

@@ -28,3 +28,35 @@ def test_what_cannot_be_written_is_an_error_for_the_caller(tmp_path: Path) -> No
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
         reports.save(tmp_path / "file/below", "smoke", {})
+
+
+class Shown:
+    """What the operator has seen."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.warnings: list[str] = []
+
+    def display(self, msg: str) -> None:
+        self.lines.append(msg)
+
+    def warning(self, msg: str) -> None:
+        self.warnings.append(msg)
+
+
+def test_the_operator_is_told_where_a_report_is(tmp_path: Path) -> None:
+    shown = Shown()
+    path = reports.keep(tmp_path, "verbs", {"pairs": []}, shown, "rdma_verify_report_directory")
+    assert json.loads(Path(path).read_text(encoding="utf-8"))["pairs"] == []
+    assert (shown.lines, shown.warnings) == ([f"verbs: report in {path}"], [])
+
+
+def test_a_report_that_cannot_be_saved_is_a_warning_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    shown = Shown()
+    directory = tmp_path / "file/below"
+    assert reports.keep(directory, "verbs", {}, shown, "rdma_verify_report_directory") == ""
+    (told,) = shown.warnings
+    assert told.startswith("verbs: the report was not saved: ") and "file" in told
+    assert told.endswith("Make the directory writable, or set rdma_verify_report_directory")
+    assert shown.lines == []

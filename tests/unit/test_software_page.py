@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType
 
 import yaml
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import read_software
@@ -15,22 +13,15 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.versio
     RULES,
 )
 
+from tests.unit.programs import program
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/software-set.md").read_text(encoding="utf-8")
 
 
-def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "generate_software_set", ROOT / "docs/generate_software_set.py"
-    )
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_tables_are_what_the_code_has() -> None:
-    assert generator().page(PAGE) == PAGE, "run docs/generate_software_set.py"
+    generator = program("docs/generate_software_set.py")
+    assert generator.page(PAGE) == PAGE, "run docs/generate_software_set.py"
 
 
 def test_every_rule_stands_in_the_table() -> None:

@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import Check, not_applicable
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.machine import IN_CONTAINER
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.layer import Settled
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
     Node,
     Part,
     PlanError,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import Outcome, settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import (
     Distribution,
     SoftwareSet,
@@ -39,14 +38,6 @@ from .services import Services
 from .suitable import Suitable
 
 
-@dataclass
-class Result:
-    outcome: Outcome
-    simulated: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    """What is doubtful of this set on this node."""
-
-
 def excused(request: Request, node: Node) -> list[Check]:
     """The one check of a node on which there is nothing to do; none where there is."""
     why = ""
@@ -67,11 +58,11 @@ def judged(software: SoftwareSet, found: Distribution, release: str) -> tuple[li
     return refused, [each.line() for each in here if each.status != REFUSED and each not in known]
 
 
-def nothing(node: Node, checks: list[Check]) -> Result:
+def nothing(node: Node, checks: list[Check]) -> Settled:
     """The result of a node on which there is nothing to do. It waits for no reboot either."""
     outcome = settle([], node)
     outcome.checks = checks
-    return Result(outcome)
+    return Settled(outcome)
 
 
 def parts(request: Request, node: Node, kernel: Kernel, installer: Installer) -> list[Part]:
@@ -103,10 +94,10 @@ def parts(request: Request, node: Node, kernel: Kernel, installer: Installer) ->
     return chosen
 
 
-def converge(request: Request, node: Node, installer: Installer) -> Result:
+def converge(request: Request, node: Node, installer: Installer) -> Settled:
     """Plan, act, verify. Raises PlanError before anything is changed."""
     kernel = Kernel(request.hardware_root, node.root)
     chosen = parts(request, node, kernel, installer)
     outcome = settle(chosen, node)
     simulated = [line for part in chosen if isinstance(part, Health) for line in part.simulated]
-    return Result(outcome, simulated)
+    return Settled(outcome, simulated)

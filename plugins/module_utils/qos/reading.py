@@ -7,7 +7,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any, Optional
 
-from ..schema.findings import Findings, Path
+from ..schema.findings import Findings, Path, RefusedError
 from ..schema.kinds import check
 from . import rules
 from .contract import (
@@ -27,14 +27,10 @@ from .keys import CONTRACT, VARIABLE
 from .path_mtu import largest_path_mtu
 
 
-class ContractError(ValueError):
-    """The contract is refused. `findings`: one line per reason, with key, value and way out."""
+class ContractError(RefusedError):
+    """The contract is refused."""
 
-    def __init__(self, findings: list[str]) -> None:
-        self.findings = findings
-        count = len(findings)
-        head = f"{VARIABLE} cannot be kept, {count} error{'s' if count != 1 else ''}:"
-        super().__init__("\n  ".join([head, *findings]))
+    what = f"{VARIABLE} cannot be kept"
 
 
 def read_contract(value: Optional[Mapping[str, Any]], rail_mtu: Optional[int] = None) -> Contract:

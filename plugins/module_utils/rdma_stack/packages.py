@@ -6,18 +6,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     Check,
     compare,
     not_applicable,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.packages import change
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
     Node,
     Plan,
     PlanError,
     Step,
-    StepError,
     Verdict,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import engine
@@ -116,17 +117,11 @@ class Packages:
             f"packages of RDMA ({self.rdma.source})",
             before,
             self.rdma.source,
-            lambda: self._act(plan, wanted, node.layer),
+            partial(change, plan, wanted, self.manager, node.layer),
             essential=True,
             shown=plan.diffs(),
         )
         return Plan([], [step])
-
-    def _act(self, plan: engine.Plan, wanted: PackageSet, layer: str) -> None:
-        try:
-            engine.act(plan, wanted, self.manager, layer)
-        except PackageError as error:
-            raise StepError(str(error)) from error
 
     def _back_to_inbox(self, layer: str) -> PackageSet:
         """The distribution's versions of what DOCA replaced, and nothing of what it added.

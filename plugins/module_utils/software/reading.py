@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Optional
 
-from ..schema.findings import Findings, Path
+from ..schema.findings import Findings, Path, RefusedError
 from ..schema.kinds import check
 from . import defaults
 from .compatibility import REFUSED, judge
@@ -15,14 +15,10 @@ from .rules import check_software
 from .software_set import DOCA, Driver, Rdma, SoftwareSet, Source
 
 
-class SoftwareError(ValueError):
-    """The set is refused. `findings`: one line per reason, with key, value and way out."""
+class SoftwareError(RefusedError):
+    """The set is refused."""
 
-    def __init__(self, findings: list[str]) -> None:
-        self.findings = findings
-        count = len(findings)
-        head = f"{VARIABLE} cannot be installed, {count} error{'s' if count != 1 else ''}:"
-        super().__init__("\n  ".join([head, *findings]))
+    what = f"{VARIABLE} cannot be installed"
 
 
 def read_software(value: Optional[Mapping[str, Any]]) -> SoftwareSet:
