@@ -90,10 +90,22 @@ def kill_a_run(nodes: Nodes, kill: Kill) -> str:
     return "".join(lines)
 
 
+def hosts_file(nodes: Nodes, host: str) -> str:
+    """/etc/hosts of a node, whose sshd may just read its files: what was killed may have asked it
+    to, and until it listens again, connections are refused."""
+    until = time.monotonic() + 60
+    while True:
+        try:
+            return str(nodes.on(host).file("/etc/hosts").content_string)
+        except RuntimeError as refused:
+            assert time.monotonic() < until, refused
+        time.sleep(0.5)
+
+
 def hosts_table(nodes: Nodes, host: str) -> dict[str, set[str]]:
     """Every name in /etc/hosts of a node, with its addresses."""
     table: dict[str, set[str]] = {}
-    for line in nodes.on(host).file("/etc/hosts").content_string.splitlines():
+    for line in hosts_file(nodes, host).splitlines():
         address, *names = line.partition("#")[0].split() or [""]
         for name in names:
             table.setdefault(name, set()).add(address)
@@ -217,7 +229,7 @@ def bare(fresh_nodes: Nodes) -> Nodes:
 def test_a_run_is_killed(bare: Nodes, kill: Kill) -> None:
     kill_a_run(bare, kill)
     for host in bare.group("compute", "launcher"):
-        table = bare.on(host).file("/etc/hosts").content_string
+        table = hosts_file(bare, host)
         assert "localhost" in table
         assert table.count("BEGIN baremetal") == table.count("END baremetal")
 
