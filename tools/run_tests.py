@@ -39,6 +39,8 @@ SHOWN_BY_SITE = (
 )
 """Scenarios of roles that the scenario `site` runs on the same nodes, check mode, second run and
 drift included: a minute or two each that a run without --all does not take."""
+SHOWN_BY_SOFTWARE = ("nvidia_gpu", "rdma_stack")
+"""The same of tests/integration/test_software.py, which installs the whole set from nothing."""
 TAIL_LINES = 60
 BAD_SHOWN = 10
 """So much of a failed stage's output is shown; its log has the rest."""
@@ -159,7 +161,7 @@ def molecule(name: str, *, minutes: float, needs: str) -> Stage:
         fast=False,
         nodes=True,
         minutes=minutes,
-        long=name in SHOWN_BY_SITE,
+        long=name in (*SHOWN_BY_SITE, *SHOWN_BY_SOFTWARE),
         needs=needs,
     )
 

@@ -229,6 +229,7 @@ def test_long_tests_and_scenarios_run_with_all(runner, monkeypatch):
 
     assert (integration(whole=False), integration(whole=True)) == ("nodes and not long", "nodes")
     scenarios = {stage.name: stage.long for stage in runner.stages() if "molecule" in stage.name}
-    long = {f"molecule {name}" for name in runner.SHOWN_BY_SITE}
+    shown = (*runner.SHOWN_BY_SITE, *runner.SHOWN_BY_SOFTWARE)
+    long = {f"molecule {name}" for name in shown}
     assert {name for name, is_long in scenarios.items() if is_long} == long
     assert not scenarios["molecule site"], "it stands for them"
