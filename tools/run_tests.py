@@ -35,7 +35,7 @@ all test modules takes pytest seconds in each worker."""
 MACHINE_SCENARIOS = ("site_rdma",)
 SHOWN_BY_SITE = (
     *("cluster_hosts", "mpi_hostfile", "mpi_smoke", "mpi_stack"),
-    *("os_baseline", "roce_rails", "shared_storage", "virtual_nodes"),
+    *("os_baseline", "roce_rails", "shared_storage", "ssh_trust", "virtual_nodes"),
 )
 """Scenarios of roles that the scenario `site` runs on the same nodes, check mode, second run and
 drift included: a minute or two each that a run without --all does not take."""
