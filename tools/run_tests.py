@@ -39,8 +39,9 @@ SHOWN_BY_SITE = (
 )
 """Scenarios of roles that the scenario `site` runs on the same nodes, check mode, second run and
 drift included: a minute or two each that a run without --all does not take."""
-SHOWN_BY_SOFTWARE = ("nvidia_gpu", "rdma_stack")
-"""The same of tests/integration/test_software.py, which installs the whole set from nothing."""
+SHOWN_BY_SOFTWARE = ("nvidia_gpu",)
+"""The same of tests/integration/test_software.py, which installs the whole set from nothing. Not
+rdma_stack: nodes with the drivers of their kernel are in that scenario alone."""
 TAIL_LINES = 60
 BAD_SHOWN = 10
 """So much of a failed stage's output is shown; its log has the rest."""
