@@ -3,13 +3,17 @@
 
 Stages with virtual nodes run one after the other on the same nodes, and often wait for
 something. So what needs no nodes runs beside them, and gives way: it gets what they leave. Alone it
-runs two at a time. Every stage runs, whatever the ones before it said, so that one run tells all.
+runs two at a time. Every stage runs, whatever the ones before it said, so that one run shows all.
+
+The last lines say where the time went; build/test/times.json has every test. docs/testing.md
+explains both.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -20,6 +24,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional
 from xml.etree import ElementTree
+
+from tests import waiting
+from tools import bed
 
 TOP = Path(__file__).resolve().parents[1]
 BIN = TOP / ".venv/bin"
@@ -33,16 +40,23 @@ COMPILED = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(TOP / "bui
 """Keeps what Python and pytest make of sources, whatever the caller's environment says: to prepare
 all test modules takes pytest seconds in each worker."""
 MACHINE_SCENARIOS = ("site_rdma",)
-SHOWN_BY_SITE = (
-    *("cluster_hosts", "mpi_hostfile", "mpi_smoke", "mpi_stack"),
-    *("os_baseline", "roce_rails", "shared_storage", "ssh_trust", "virtual_nodes"),
+ALWAYS = ("lustre_client", *MACHINE_SCENARIOS)
+"""Scenarios that every run takes: what they show, tests/integration does not. The others are for
+work on one role, and run with --all."""
+LOOKS = ("cluster_hosts", "mpi_hostfile", "mpi_stack", "os_baseline", "roce_rails", "ssh_trust")
+"""Scenarios whose tests look at what a role promises, and run on the cluster of tests/integration:
+after its check mode on fresh nodes, and beside its check mode on converged ones."""
+ON_THE_CLUSTER = (
+    "molecule/shared/fresh",
+    "tests/integration",
+    "molecule/shared/converged",
+    *(f"molecule/{name}/tests" for name in ("site", *LOOKS)),
 )
-"""Scenarios of roles that the scenario `site` runs on the same nodes, check mode, second run and
-drift included: a minute or two each that a run without --all does not take."""
-SHOWN_BY_SOFTWARE = ("nvidia_gpu",)
-"""The same of tests/integration/test_software.py, which installs the whole set from nothing. Not
-rdma_stack: nodes with the drivers of their kernel are in that scenario alone."""
+BED_UNIT = "test bed"
+BED_NODES = "test bed integration"
 TAIL_LINES = 60
+SLOWEST = 20
+"""So many tests are listed with their times."""
 BAD_SHOWN = 10
 """So much of a failed stage's output is shown; its log has the rest."""
 
@@ -56,6 +70,7 @@ class Stage:
     pytest: bool = False
     """Its tests are counted one by one, from the report pytest writes."""
     minutes: float = 30
+    """What it may take on the machine that has factor 1 (tests/waiting.py)."""
     long: bool = False
     """Runs with --all, or when it is asked for by --only."""
     needs: str = ""
@@ -78,6 +93,8 @@ class Outcome:
     seconds: float = 0.0
     remark: str = ""
     bad_tests: list[str] = field(default_factory=list)
+    tests: list[tuple[float, str]] = field(default_factory=list)
+    """Seconds and name of each, those of the fixtures that it was the first to use included."""
 
 
 @dataclass
@@ -118,31 +135,53 @@ def pytest(*words: str) -> list[str]:
     return [str(BIN / "pytest"), "-q", "--color=no", *words]
 
 
-def stages(fast: bool = False, whole: bool = False) -> list[Stage]:
+def stages(fast: bool = False, whole: bool = False, bed_differs: bool = True) -> list[Stage]:
     """Every stage, the long ones of each kind first. `whole`: with tests marked `long`."""
     on_nodes = "nodes" if whole else "nodes and not long"
     unit = "not nodes and not gpu" + (" and not playbooks" if fast else "")
-    lint = ["ansible-lint", "--nocolor", "-q", *(["roles", "playbooks"] if fast else [])]
+    lint = ["ansible-lint", "--nocolor", "-q", *([] if whole else ["roles", "playbooks"])]
+    same_bed = not bed_differs
     return [
-        Stage("unit", pytest("-n", "2", "-m", unit, "tests/unit"), pytest=True, minutes=60),
+        Stage(
+            "unit",
+            pytest("-n", "2", "-m", f"{unit} and not bed", "tests/unit"),
+            pytest=True,
+            minutes=60,
+        ),
+        Stage(
+            BED_UNIT,
+            pytest("-n", "2", "-m", f"{unit} and bed", "tests/unit"),
+            pytest=True,
+            long=same_bed,
+        ),
         Stage("gpu", pytest("-m", "gpu", "tests/gpu"), pytest=True),  # skipped where there is none
-        Stage("ansible-lint", lint),  # the whole tree takes twice as long
+        Stage("ansible-lint", lint),  # the whole tree, tests included, takes twice as long
         Stage("mypy", ["mypy"]),
         Stage("yamllint", ["yamllint", "--strict", *tracked("*.yml", "*.yaml")]),
         Stage("shellcheck", ["shellcheck", *shell_scripts()]),
         Stage("ruff check", ["ruff", "check", "--quiet", "."]),
         Stage("ruff format", ["ruff", "format", "--check", "."]),
         Stage("changelog", ["antsibull-changelog", "lint"]),
-        Stage("sanity", ["tools/sanity.sh"], fast=False, minutes=30),
+        Stage("sanity", ["tools/sanity.sh", *(["--all"] if whole else [])], fast=False),
         Stage("package", ["tools/package.sh"], fast=False),
         Stage("images", ["tools/node_images.sh"], fast=False, nodes=True, minutes=15),
         Stage(
             "integration",
-            pytest("-m", on_nodes, "-vv", "tests/integration"),  # so that progress names the test
+            # -vv, so that progress names the test
+            pytest("-m", f"{on_nodes} and not bed", "-vv", *ON_THE_CLUSTER),
             fast=False,
             nodes=True,
             pytest=True,
             minutes=60,
+            needs="images",
+        ),
+        Stage(
+            BED_NODES,
+            pytest("-m", f"{on_nodes} and bed", "-vv", "tests/integration"),
+            fast=False,
+            nodes=True,
+            pytest=True,
+            long=same_bed,
             needs="images",
         ),
         *(
@@ -162,7 +201,7 @@ def molecule(name: str, *, minutes: float, needs: str) -> Stage:
         fast=False,
         nodes=True,
         minutes=minutes,
-        long=name in (*SHOWN_BY_SITE, *SHOWN_BY_SOFTWARE),
+        long=name not in ALWAYS,
         needs=needs,
     )
 
@@ -214,6 +253,10 @@ def start(stage: Stage, niceness: int = 0) -> Running:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+    # The kernel shares the processor evenly among sessions where it groups processes by them:
+    # niceness counts within a session alone, and a session has one of its own.
+    with contextlib.suppress(OSError):
+        Path(f"/proc/{process.pid}/autogroup").write_text(f"{niceness}\n", encoding="ascii")
     return Running(stage, process)
 
 
@@ -229,6 +272,10 @@ def finish(running: Running) -> Outcome:
             outcome.skipped += skipped
             outcome.passed += int(suite.get("tests", 0)) - bad - skipped
             outcome.bad_tests += bad_tests(suite)
+            outcome.tests += [
+                (float(case.get("time", 0)), f"{case.get('classname')}::{case.get('name')}")
+                for case in suite.iter("testcase")
+            ]
     else:
         outcome.passed = int(code == 0)
     if code != 0 and not outcome.failed:  # also when pytest died, or found no test
@@ -339,9 +386,10 @@ def undisturbed() -> Iterator[None]:
 
 def watch(running: Running) -> None:
     """Show that a long stage is alive, and end one that exceeds its time."""
-    if running.seconds > running.stage.minutes * 60:
+    limit_s = waiting.deadline(running.stage.minutes * 60)
+    if running.seconds > limit_s:
         with open(running.stage.log, "a", encoding="utf-8") as log:
-            log.write(f"\nEnded after its limit of {running.stage.minutes:g} minutes.\n")
+            log.write(f"\nEnded after its limit of {limit_s:.0f} s.\n")
         end(running)
     elif time.monotonic() - running.told >= PROGRESS_S:
         running.told = time.monotonic()
@@ -351,11 +399,24 @@ def watch(running: Running) -> None:
 
 def end(running: Running) -> None:
     """End a stage and everything it started."""
+    started = descendants(running.process.pid)
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(running.process.pid, number)
+        for pid in started:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             running.process.wait(timeout=10)
+
+
+def descendants(pid: int) -> list[int]:
+    """A process and what it started; Ansible's workers have sessions, so groups, of their own."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return [pid, *(found for child in children for found in descendants(int(child)))]
 
 
 def say(line: str) -> None:
@@ -363,14 +424,31 @@ def say(line: str) -> None:
 
 
 def close(outcomes: dict[str, Outcome], seconds: float) -> int:
-    """The table, and the line that counts everything."""
+    """Where the time went, the table, and the line that counts everything."""
+    tests = sorted(
+        ((took, name, test) for name, one in outcomes.items() for took, test in one.tests),
+        reverse=True,
+    )
+    times = {
+        "seconds": round(seconds, 1),
+        "machine_factor": round(waiting.factor(), 2),
+        "stages": {name: round(one.seconds, 1) for name, one in outcomes.items()},
+        "tests": [{"seconds": took, "stage": name, "test": test} for took, name, test in tests],
+    }
+    (LOGS / "times.json").write_text(json.dumps(times, indent=1), encoding="utf-8")
+    if tests:
+        say("")
+        say(f"The {min(SLOWEST, len(tests))} slowest of {len(tests)} tests:")
+        for took, name, test in tests[:SLOWEST]:
+            say(f"      {took:7.1f} s  {name}: {test}"[:150])
     say("")
     for name, outcome in outcomes.items():
         verdict = "FAIL" if outcome.failed else "ok"
-        say(f"{verdict:4}  {outcome.seconds:7.1f} s  {name}  {outcome.remark}".rstrip())
+        took = f"{outcome.seconds:7.1f} s {outcome.seconds / seconds:5.0%}"
+        say(f"{verdict:4}  {took}  {name}  {outcome.remark}".rstrip())
         for line in outcome.bad_tests[:BAD_SHOWN]:
             say(f"                 FAILED {line}")
-    say(f"      {seconds:7.1f} s  in all")
+    say(f"      {seconds:7.1f} s        in all, on a machine of factor {waiting.factor():.2f}")
     say("")
     total = {
         kind: sum(getattr(outcome, kind) for outcome in outcomes.values())
@@ -409,7 +487,8 @@ def main() -> int:
     )
     parser.add_argument("--list", action="store_true", help="name the stages and end")
     words = parser.parse_args()
-    queue = chosen(stages(words.fast, words.all), words)
+    bed_differs = bed.differs()
+    queue = chosen(stages(words.fast, words.all, bed_differs), words)
     if not queue:
         parser.error("no such stage; ./test --list names them")
     if words.list:
@@ -419,15 +498,22 @@ def main() -> int:
     LOGS.mkdir(parents=True, exist_ok=True)
     if words.fast:
         os.environ.setdefault("HYPOTHESIS_PROFILE", "fast")  # tests/unit/conftest.py
-        say("      fast: fewer random examples, no unit tests that start whole playbooks, lint of")
-        say("      roles and playbooks alone; ./test --only unit ansible-lint has all of them")
+        say("      fast: fewer random examples, and no unit tests that start whole playbooks;")
+        say("      ./test --only unit has all of them")
     if words.all:
         os.environ.setdefault("HYPOTHESIS_PROFILE", "random")
+    os.environ.setdefault(waiting.VARIABLE, f"{waiting.factor():.3f}")
+    say(f"      This machine: factor {waiting.factor():.2f}; limits of time are multiplied by it.")
+    which = f"not those of {bed.RECORD}: its" if bed_differs else f"those of {bed.RECORD}: no"
+    say(f"      Sources of the test bed (tools/bed.py) are {which} own tests run.")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("Ended by SIGTERM."))
     began = time.monotonic()
     outcomes: dict[str, Outcome] = {}
     run(lanes(queue), outcomes)
     in_order = {stage.name: outcomes[stage.name] for stage in queue}
+    of_bed = [in_order.get(name) for name in (BED_UNIT, BED_NODES)]
+    if all(one is not None and not one.failed for one in of_bed) and bed.passed():
+        say(f"      The tests of the test bed passed: commit {bed.RECORD} with the change.")
     return close(in_order, time.monotonic() - began)
 
 

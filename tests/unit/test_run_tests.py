@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import json
 import signal
 import sys
 import time
@@ -12,19 +12,19 @@ from pathlib import Path
 
 import pytest
 
+from tests import waiting
+from tools import run_tests
+
 TOP = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
 def runner(tmp_path, monkeypatch):
-    spec = importlib.util.spec_from_file_location("run_tests", TOP / "tools/run_tests.py")
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "run_tests", module)  # dataclasses look themselves up there
-    spec.loader.exec_module(module)
-    monkeypatch.setattr(module, "TOP", tmp_path)
-    monkeypatch.setattr(module, "LOGS", tmp_path / "logs")
+    monkeypatch.setattr(run_tests, "TOP", tmp_path)
+    monkeypatch.setattr(run_tests, "LOGS", tmp_path / "logs")
+    monkeypatch.setenv(waiting.VARIABLE, "2")
     (tmp_path / "logs").mkdir()
-    return module
+    return run_tests
 
 
 def run(runner, capsys, *stages) -> tuple[int, str]:
@@ -128,10 +128,10 @@ def test_what_could_not_run_has_failed(runner, capsys):
 
 def test_a_stage_that_hangs_is_ended_with_all_it_started(runner, capsys, tmp_path):
     pid = tmp_path / "pid"
-    script = f"sleep 300 & echo $! > {pid}; wait"
-    status, out = run(runner, capsys, runner.Stage("hangs", ["sh", "-c", script], minutes=0.1))
+    script = f"setsid sh -c 'echo $$ > {pid}; exec sleep 300' & wait"
+    status, out = run(runner, capsys, runner.Stage("hangs", ["sh", "-c", script], minutes=1 / 60))
     assert status == 1
-    assert "Ended after its limit of 0.1 minutes" in out
+    assert "Ended after its limit of 2 s" in out, "that of the stage, on a machine of factor 2"
     state = Path(f"/proc/{pid.read_text().strip()}/stat")
     until = time.monotonic() + 60
     while alive(state):  # killed, but not gone at once
@@ -149,7 +149,8 @@ def test_what_needs_no_nodes_runs_beside_them_and_gives_way(runner, capsys, tmp_
             [
                 "sh",
                 "-c",
-                f"touch {tmp_path}/{name}; nice > {tmp_path}/{name}.nice; {wait}",
+                f"touch {tmp_path}/{name}; {wait}; {{ nice; cat /proc/self/autogroup; }} "
+                f"> {tmp_path}/{name}.nice",
                 "sh",
                 of,
             ],
@@ -160,8 +161,11 @@ def test_what_needs_no_nodes_runs_beside_them_and_gives_way(runner, capsys, tmp_
     ]
     status, out = run(runner, capsys, *stages)
     assert status == 0, out
-    nice = {name: int((tmp_path / f"{name}.nice").read_text()) for name in both}
+    nice = {name: int((tmp_path / f"{name}.nice").read_text().split()[0]) for name in both}
     assert nice["lint"] == min(nice["nodes"] + runner.GIVES_WAY, 19)
+    if Path("/proc/self/autogroup").exists():
+        groups = {name: (tmp_path / f"{name}.nice").read_text().split()[-1] for name in both}
+        assert groups == {"nodes": "0", "lint": str(runner.GIVES_WAY)}
 
 
 def test_stages_with_nodes_run_one_after_the_other(runner):
@@ -227,9 +231,39 @@ def test_long_tests_and_scenarios_run_with_all(runner, monkeypatch):
             if stage.name == "integration"
         )
 
-    assert (integration(whole=False), integration(whole=True)) == ("nodes and not long", "nodes")
+    usual, whole = "nodes and not long and not bed", "nodes and not bed"
+    assert (integration(whole=False), integration(whole=True)) == (usual, whole)
     scenarios = {stage.name: stage.long for stage in runner.stages() if "molecule" in stage.name}
-    shown = (*runner.SHOWN_BY_SITE, *runner.SHOWN_BY_SOFTWARE)
-    long = {f"molecule {name}" for name in shown}
-    assert {name for name, is_long in scenarios.items() if is_long} == long
-    assert not scenarios["molecule site"], "it stands for them"
+    always = {name for name, is_long in scenarios.items() if not is_long}
+    assert always == {f"molecule {name}" for name in runner.ALWAYS}
+    for path in runner.ON_THE_CLUSTER:
+        assert list((TOP / path).glob("test_*.py")), path
+
+
+def test_where_the_time_went_is_shown_and_kept(runner, capsys, tmp_path):
+    tests = "import time\ndef test_quick(): pass\ndef test_slow(): time.sleep(0.2)\n"
+    stages = [pytest_stage(runner, tmp_path, tests), runner.Stage("lint", ["true"])]
+    status, out = run(runner, capsys, *stages)
+    assert status == 0
+    slowest = next(line for line in out.splitlines() if " s  unit: " in line)
+    assert slowest.endswith("test_it::test_slow")
+    times = json.loads((runner.LOGS / "times.json").read_text())
+    assert [one["test"] for one in times["tests"]] == ["test_it::test_slow", "test_it::test_quick"]
+    assert times["tests"][0]["seconds"] >= 0.2 and set(times["stages"]) == {"unit", "lint"}
+    assert times["machine_factor"] == 2
+    assert any("%  lint" in line for line in out.splitlines())
+
+
+@pytest.mark.parametrize(("whole", "differs", "runs"), [(0, 0, False), (0, 1, True), (1, 0, True)])
+def test_tests_of_the_bed_run_when_it_changed_and_with_all(
+    runner, monkeypatch, whole, differs, runs
+):
+    monkeypatch.setattr(runner, "TOP", TOP)
+    words = argparse.Namespace(fast=False, only=None, all=bool(whole))
+    queue = runner.chosen(runner.stages(whole=bool(whole), bed_differs=bool(differs)), words)
+    names = {stage.name for stage in queue}
+    assert {runner.BED_UNIT, runner.BED_NODES} & names == (
+        {runner.BED_UNIT, runner.BED_NODES} if runs else set()
+    )
+    unit = next(stage for stage in queue if stage.name == "unit")
+    assert "not bed" in unit.argv[unit.argv.index("-m") + 1]

@@ -1,0 +1,70 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""When the tests of the test bed run: by the paths of its sources, and what these hold."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tools import bed
+
+SOURCE = "plugins/module_utils/virtual/qemu.py"
+TEST = "tests/unit/test_virtual_qemu.py"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    for path in (SOURCE, TEST, "plugins/module_utils/files.py", "roles/virtual_nodes/README.md"):
+        write(tmp_path, path, "as it was")
+    return tmp_path
+
+
+def write(tree: Path, path: str, text: str) -> None:
+    (tree / path).parent.mkdir(parents=True, exist_ok=True)
+    (tree / path).write_text(text)
+
+
+def test_the_bed_is_another_one_until_its_tests_passed(tree: Path) -> None:
+    assert bed.differs(tree)
+    assert bed.passed(tree)
+    assert not bed.differs(tree)
+    assert not bed.passed(tree), "nothing new to record"
+
+
+@pytest.mark.parametrize("path", [SOURCE, TEST, "roles/virtual_nodes/files/image/build/new.sh"])
+def test_a_source_or_a_test_that_changes_makes_it_another_one(tree: Path, path: str) -> None:
+    bed.passed(tree)
+    write(tree, path, "another")
+    assert bed.differs(tree)
+
+
+def test_a_source_that_goes_makes_it_another_one(tree: Path) -> None:
+    bed.passed(tree)
+    (tree / SOURCE).unlink()
+    assert bed.differs(tree)
+
+
+@pytest.mark.parametrize(
+    "path", ["plugins/module_utils/files.py", "roles/virtual_nodes/README.md", "tests/nodes.py"]
+)
+def test_what_is_no_source_of_it_does_not(tree: Path, path: str) -> None:
+    bed.passed(tree)
+    write(tree, path, "another")
+    assert not bed.differs(tree)
+
+
+def test_every_pattern_names_something_of_this_checkout() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=bed.TOP, check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+    for pattern in (*bed.SOURCES, *bed.TESTS):
+        assert any(bed.is_one_of(path, [pattern]) for path in listed), pattern
+
+
+def test_its_tests_are_marked_by_their_path(request: pytest.FixtureRequest) -> None:
+    assert bed.is_test(bed.TOP / TEST)
+    assert not bed.is_test(Path(__file__))
+    assert not request.node.get_closest_marker("bed")
