@@ -1,34 +1,69 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What the tests of every scenario get: the scenario's nodes and its converge playbook."""
+"""What the tests of every scenario get: its nodes, and its converge playbook.
+
+Molecule runs the tests of one scenario on nodes that it brought up. ./test runs those of many
+scenarios on the one cluster of tests/integration, which site.yml has converged: there too each test
+has the playbook of its own scenario.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.nodes import INVENTORY, MACHINES, TOP, Nodes
+from tests.nodes import CLUSTER, INVENTORY, MACHINES, TOP, Nodes
 
-SCENARIO = Path(os.environ["MOLECULE_SCENARIO_DIRECTORY"])
-OWN = SCENARIO / "inventory"
-SHARED = MACHINES if SCENARIO.name == "site_rdma" else INVENTORY
 STAND_INS = ("lustre_client", "nvidia_gpu", "rdma_stack")
 """Scenarios on nodes that play GPU nodes, or Lustre clients: tests/stand_ins/README.md."""
-if SCENARIO.name in STAND_INS:
-    SHARED = TOP / "build/stand-ins/inventory"
-NODES = Nodes(OWN if OWN.exists() else SHARED)
 
 
-@pytest.fixture(scope="session")
-def nodes() -> Nodes:
-    return NODES
+def scenario() -> Path | None:
+    """The folder of the scenario that Molecule runs."""
+    folder = os.environ.get("MOLECULE_SCENARIO_DIRECTORY")
+    return Path(folder) if folder else None
 
 
-@pytest.fixture(scope="session")
-def converge() -> str:
+def inventory(folder: Path) -> Path:
+    if (folder / "inventory").exists():
+        return folder / "inventory"
+    if folder.name in STAND_INS:
+        return TOP / "build/stand-ins/inventory"
+    return MACHINES if folder.name == "site_rdma" else INVENTORY
+
+
+RUNS = scenario()
+NODES = Nodes(inventory(RUNS)) if RUNS else CLUSTER.nodes
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cluster() -> Iterator[None]:
+    yield
+    CLUSTER.down()
+
+
+@pytest.fixture(scope="module")
+def nodes(request: pytest.FixtureRequest) -> Nodes:
+    if RUNS:
+        return NODES
+    return CLUSTER.fresh() if request.path.parent.name == "fresh" else CLUSTER.converged()
+
+
+@pytest.fixture(scope="module")
+def converge(request: pytest.FixtureRequest) -> str:
     """The playbook of the scenario whose tests these are."""
-    return str(SCENARIO / "converge.yml")
+    of_it = request.path.parents[1] / "converge.yml"
+    shared = TOP / "molecule/site/converge.yml"
+    return str(RUNS / "converge.yml" if RUNS else of_it if of_it.exists() else shared)
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(TOP / "molecule"):
+            item.add_marker(pytest.mark.nodes)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -36,13 +71,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     groups = {"compute": ["compute"], "launcher": ["launcher"], "node": ["compute", "launcher"]}
     for name, members in groups.items():
         if name in metafunc.fixturenames:
-            metafunc.parametrize(name, NODES.group(*members), indirect=True, scope="session")
+            metafunc.parametrize(name, NODES.group(*members), indirect=True, scope="module")
 
 
-def _host(request: pytest.FixtureRequest):
-    return NODES.on(request.param)
+def _host(request: pytest.FixtureRequest, nodes: Nodes):
+    return nodes.on(request.param)
 
 
-compute = pytest.fixture(scope="session", name="compute")(_host)
-launcher = pytest.fixture(scope="session", name="launcher")(_host)
-node = pytest.fixture(scope="session", name="node")(_host)
+compute = pytest.fixture(scope="module", name="compute")(_host)
+launcher = pytest.fixture(scope="module", name="launcher")(_host)
+node = pytest.fixture(scope="module", name="node")(_host)

@@ -138,3 +138,50 @@ class Nodes:
 
     def group(self, *names: str) -> list[str]:
         return [host for name in names for host in self.variables.get(name, {}).get("hosts", [])]
+
+
+class Cluster:
+    """The one cluster that tests share. Each asks for the state that it begins from.
+
+    In whatever order they run, that state is made; in the usual order it is there already.
+    """
+
+    def __init__(self, inventory: Path) -> None:
+        self.nodes = Nodes(inventory)
+        self._state = ""
+        """`fresh`, `used` or `converged`; empty before it was up."""
+
+    def fresh(self) -> Nodes:
+        """Nodes as their images made them. Whoever changes them says so with `used`."""
+        if self._state != "fresh":
+            self.nodes.state(present=False)
+            self.nodes.state(present=True)
+            self._state = "fresh"
+        return self.nodes
+
+    def used(self) -> None:
+        """Somebody begins to change the nodes."""
+        self._state = "used"
+
+    def converge(self) -> Run:
+        """One run of site.yml."""
+        if not self._state:
+            self.fresh()
+        run = self.nodes.play("site.yml")
+        self._state = "converged"
+        return run
+
+    def converged(self) -> Nodes:
+        """Nodes after a run of site.yml. Whoever changes one puts it back."""
+        if self._state != "converged":
+            self.converge()
+        return self.nodes
+
+    def down(self) -> None:
+        """Take it away, if it was ever up. KEEP_NODES=1 leaves it for a look at what failed."""
+        if self._state and not os.environ.get("KEEP_NODES"):
+            self.nodes.state(present=False)
+            self._state = ""
+
+
+CLUSTER = Cluster(INVENTORY)

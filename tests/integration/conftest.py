@@ -11,34 +11,47 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.nodes import INVENTORY, MACHINES, Nodes
+from tests.nodes import CLUSTER, MACHINES, Nodes
 
 
-@pytest.fixture(scope="session")
-def fresh_nodes() -> Iterator[Nodes]:
-    """Nodes of both families, up, and as the image made them."""
-    yield from _up_and_down(Nodes(INVENTORY))
+@pytest.fixture(scope="session", autouse=True)
+def _cluster() -> Iterator[None]:
+    yield
+    CLUSTER.down()
 
 
-def _up_and_down(nodes: Nodes) -> Iterator[Nodes]:
-    nodes.state(present=False)
-    nodes.state(present=True)
-    yield nodes
-    if not os.environ.get("KEEP_NODES"):
-        nodes.state(present=False)
+@pytest.fixture(scope="module")
+def fresh_nodes(_cluster: None) -> Nodes:
+    """Nodes of both families, up, and as their images made them."""
+    return CLUSTER.fresh()
 
 
-@pytest.fixture(scope="session")
-def nodes(fresh_nodes: Nodes) -> Nodes:
-    """The same nodes after one run of site.yml. A test that changes one puts it back."""
-    fresh_nodes.play("site.yml")
-    return fresh_nodes
+@pytest.fixture(scope="module")
+def nodes(_cluster: None) -> Nodes:
+    """The same nodes after a run of site.yml. A test that changes one puts it back."""
+    return CLUSTER.converged()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """First what leaves fresh nodes fresh, then what uses them up: other orders make them again."""
+
+    def turn(item: pytest.Item) -> int:
+        if item.path.parent.name == "fresh":
+            return 0
+        return 1 if "fresh_nodes" in getattr(item, "fixturenames", ()) else 2
+
+    items.sort(key=turn)
 
 
 @pytest.fixture(scope="session")
 def fresh_machines() -> Iterator[Nodes]:
     """Machines with kernels of their own and Soft-RoCE, up, and as the disk image made them."""
-    yield from _up_and_down(Nodes(MACHINES))
+    nodes = Nodes(MACHINES)
+    nodes.state(present=False)
+    nodes.state(present=True)
+    yield nodes
+    if not os.environ.get("KEEP_NODES"):
+        nodes.state(present=False)
 
 
 @pytest.fixture(scope="session")

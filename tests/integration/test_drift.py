@@ -162,6 +162,19 @@ def test_a_check_accuses_only_those_that_drifted(nodes: Nodes, seen: Run) -> Non
     assert accused == {host_of(nodes, drift) for drift in DRIFTS}
 
 
+def test_a_proof_fails_for_it_with_what_was_wanted_and_found(nodes: Nodes, seen: Run) -> None:
+    before = fingerprints(nodes)
+    proof = nodes.play("playbooks/verify.yml", "--tags=rails", expect=2)
+    assert fingerprints(nodes) == before
+    host = nodes.group("compute")[0]
+    assert proof.hosts_with("failed") == {host}
+    checks = proof.report["layers"]["rails"]["hosts"][host]["checks"]
+    wrong = [each for each in checks if each["status"] == "failed"]
+    assert ("rail_mtu", "rail1", 9000, 1500) in [
+        (each["name"], each["subject"], each["wanted"], each["found"]) for each in wrong
+    ]
+
+
 @pytest.mark.parametrize("drift", DRIFTS, ids=name)
 def test_one_tag_on_one_node_repairs_it_and_nothing_else(
     nodes: Nodes, converged: dict[str, set[str]], seen: Run, drift: Drift
@@ -186,4 +199,3 @@ def test_in_the_end_the_cluster_is_as_it_was(
     nodes: Nodes, converged: dict[str, set[str]], seen: Run
 ) -> None:
     assert fingerprints(nodes) == converged
-    assert nodes.play("site.yml", "--skip-tags=smoke").total("changed") == 0

@@ -1,0 +1,129 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""kill -9, again and again, on the way from nodes as the image made them to a verified cluster.
+
+The run that ends it is the one that converges the nodes for all other tests.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests import waiting
+from tests.nodes import CLUSTER, TOP, Nodes
+
+pytestmark = pytest.mark.nodes
+
+UNTOLD = ("Validating arguments", "Look the whole cluster up", "Read the")
+"""Tasks of a role that run on the controller alone, before it does anything to a node."""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """SIGKILL, some seconds after the first task of a role that reaches the nodes has begun.
+
+    With `workers` the whole process group goes, as when the controller loses power; else the main
+    process alone, which leaves its workers to end what they had begun. Whenever it comes, what
+    holds afterwards is the same: the moment only chooses what was interrupted.
+    """
+
+    role: str
+    after_s: float
+    workers: bool
+
+
+KILLS = [
+    Kill("cluster_hosts", 0.4, workers=True),
+    Kill("os_baseline", 1.5, workers=False),
+    Kill("roce_rails", 1.0, workers=True),
+    Kill("mpi_stack", 2.0, workers=False),
+    Kill("mpi_stack", 5.0, workers=True),
+    Kill("mpi_hostfile", 0.4, workers=True),
+    Kill("ssh_trust", 1.5, workers=True),
+    Kill("mpi_smoke", 4.0, workers=True),
+]
+USUALLY = ("roce_rails", "mpi_stack", "ssh_trust")
+"""Files, packages, keys: a kill while each of them is written, in every run of the tests."""
+
+
+def case(kill: Kill) -> pytest.ParameterSet:
+    usual = kill == next(each for each in KILLS if each.role == kill.role) and kill.role in USUALLY
+    marks = () if usual else pytest.mark.long
+    return pytest.param(kill, marks=marks, id=f"{kill.role}-{kill.after_s:g}s")
+
+
+def kill_a_run(nodes: Nodes, kill: Kill) -> str:
+    """Start the site and kill it there. Returns what it had printed; to end earlier is an error."""
+    process = subprocess.Popen(
+        nodes.command("site.yml"),
+        cwd=TOP,
+        env=nodes.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    begun = f"TASK [baremetal.mpi_roce.{kill.role} : "
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if line.startswith(begun) and not line[len(begun) :].startswith(UNTOLD):
+            break
+    else:
+        process.wait()
+        raise AssertionError(f"the run ended before it was killed:\n{''.join(lines)}")
+    time.sleep(kill.after_s)
+    if kill.workers:
+        os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()
+    process.wait()
+    process.stdout.close()
+    assert process.returncode == -signal.SIGKILL, "the run had ended before it was killed"
+    return "".join(lines)
+
+
+@pytest.fixture(scope="module")
+def bare(fresh_nodes: Nodes) -> Iterator[Nodes]:
+    """Nodes as made: a killed run has to have been doing something."""
+    CLUSTER.used()
+    yield fresh_nodes
+
+
+@pytest.mark.parametrize("kill", [case(kill) for kill in KILLS])
+def test_a_run_is_killed(bare: Nodes, kill: Kill) -> None:
+    kill_a_run(bare, kill)
+    for host in bare.group("compute", "launcher"):
+        table = hosts_file(bare, host)
+        assert "localhost" in table
+        assert table.count("BEGIN baremetal") == table.count("END baremetal")
+
+
+def hosts_file(nodes: Nodes, host: str) -> str:
+    """/etc/hosts of a node, whose sshd may just read its files: what was killed may have asked it
+    to, and until it listens again, connections are refused."""
+
+    def text() -> str:
+        try:
+            return str(nodes.on(host).file("/etc/hosts").content_string)
+        except RuntimeError:
+            return ""
+
+    return waiting.until(text, f"{host} lets nobody in", 60)
+
+
+def test_after_the_kills_one_run_converges_and_nothing_is_left(bare: Nodes) -> None:
+    CLUSTER.converge()
+    user = bare.of(bare.group("launcher")[0])["cluster_mpi_user"]
+    for host in bare.group("compute", "launcher"):
+        assert bare.on(host).run(f"pgrep -u {user} -a -f 'mpirun|orted|allreduce'").stdout == ""
+        half = "find /etc /etc/baremetal-mpi-roce -maxdepth 1 -name '.host*.*'"
+        assert bare.on(host).check_output(half) == ""
