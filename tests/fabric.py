@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import functools
 import json
+import re
 import shlex
 import ssl
 import urllib.error
@@ -17,6 +18,10 @@ from tests.nodes import Nodes
 
 LOG = "/var/log/virtual-switch.log"
 FAULTS = "/etc/virtual-switch/faults.json"
+NAME = "BAREMETAL_MPI_ROCE"
+"""Of rows and profiles that are the collection's."""
+MTU = 9198
+"""Of ports, with room for what a fabric adds to the 9000 bytes of a rail."""
 
 
 class VirtualSwitch:
@@ -48,6 +53,10 @@ class VirtualSwitch:
         """What is in force and what is saved."""
         raise AssertionError("said by each system")
 
+    def keeps_the_contract(self) -> None:
+        """That both states have DSCP 26 and 48, PFC on 3 and the MTU, in the system's own words."""
+        raise AssertionError("said by each system")
+
     def operate(self) -> None:
         """What an operator has besides, some of it alike to what is ours."""
         raise AssertionError("said by each system")
@@ -71,6 +80,16 @@ class Sonic(VirtualSwitch):
 
     def state(self) -> Any:
         return self.database(), json.loads(self.shell("cat /etc/sonic/config_db.json"))
+
+    def keeps_the_contract(self) -> None:
+        for found in self.state():
+            classes = found["DSCP_TO_TC_MAP"][NAME]
+            assert (classes["26"], classes["48"]) == ("3", "6")
+            for port in ("Ethernet0", "Ethernet504"):
+                assert found["PORT_QOS_MAP"][port]["dscp_to_tc_map"] == NAME
+                assert found["PORT_QOS_MAP"][port]["pfc_enable"] == "3"
+                assert found["PORT"][port]["mtu"] == str(MTU)
+            assert found["QUEUE"]["Ethernet0|3"]["wred_profile"] == NAME
 
     def operate(self) -> None:
         self.shell(
@@ -143,6 +162,14 @@ class Nvue(OverHttps):
     def state(self) -> Any:
         return self.revision("applied"), self.revision("startup")
 
+    def keeps_the_contract(self) -> None:
+        for found in self.state():
+            assert found["qos"]["roce"]["mode"] == "lossless"
+            table = found["qos"]["mapping"]["default-global"]["dscp"]
+            assert [table[dscp]["switch-priority"] for dscp in ("26", "48")] == [3, 6]
+            assert list(found["qos"]["pfc"]["default-global"]["switch-priority"]) == ["3"]
+            assert found["interface"]["swp1"]["link"]["mtu"] == MTU
+
     def _set(self, values: dict[str, Any]) -> None:
         (number,) = self.ask("POST", "/nvue_v1/revision", {})
         self.ask("PATCH", f"/nvue_v1/?rev={number}", values)
@@ -202,6 +229,15 @@ class Eos(OverHttps):
             lines(self.run(command)[0])
             for command in ("show running-config", "show startup-config")
         ]
+
+    def keeps_the_contract(self) -> None:
+        for lines in self.state():
+            text = "\n".join([*lines, ""])
+            assert f"qos profile {NAME}" in text
+            for port in ("Ethernet1/1", "Ethernet64/1"):
+                (block,) = re.findall(rf"^interface {port}\n((?: .*\n)+)", text, re.MULTILINE)
+                assert f"service-profile {NAME}" in block and f"mtu {MTU}" in block
+            assert "priority-flow-control priority 3 no-drop" in text
 
     def operate(self) -> None:
         self.run(

@@ -10,17 +10,17 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
+from tests import waiting
 from tests.fabric import VirtualSwitch, switch
 from tests.instances import describe
 from tests.nodes import TOP, Nodes, Run
+from tools.run_tests import descendants
 
 pytestmark = pytest.mark.nodes
 
@@ -153,12 +153,6 @@ def test_after_a_fault_a_switch_is_what_it_was_and_the_message_names_it(
         assert after[name] == before[name], name
 
 
-def descendants(pid: int) -> list[int]:
-    """Workers of Ansible have sessions of their own: no group holds them all."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [pid, *(found for child in children for found in descendants(int(child)))]
-
-
 def test_a_killed_controller_leaves_nothing_in_force(nodes: Nodes, fabric: Fabric) -> None:
     before = states(fabric, ONE_OF_EACH)
 
@@ -174,9 +168,12 @@ def test_a_killed_controller_leaves_nothing_in_force(nodes: Nodes, fabric: Fabri
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        end = time.monotonic() + 120
-        while not fabric[name].waits():
-            assert time.monotonic() < end and running.poll() is None
+        waiting.until(
+            lambda: fabric[name].waits() or running.poll() is not None,
+            f"a change of {name} to be in force",
+            120,
+        )
+        assert running.poll() is None, "the run ended before it was killed"
         for pid in descendants(running.pid):
             os.kill(pid, signal.SIGKILL)
         running.wait()
@@ -188,10 +185,12 @@ def test_a_killed_controller_leaves_nothing_in_force(nodes: Nodes, fabric: Fabri
     # A run that comes too early says that it has to wait.
     early = run(nodes, f"--limit={','.join(ONE_OF_EACH)}", expect=None)
     assert early.rc != 0 and early.total("changed") == 0, early.output
-    end = time.monotonic() + 6 * KILLED_CONFIRM_S
-    while states(fabric, ONE_OF_EACH) != before:
-        assert time.monotonic() < end
-        time.sleep(1)
+    waiting.until(
+        lambda: states(fabric, ONE_OF_EACH) == before,
+        "the switches to undo it",
+        6 * KILLED_CONFIRM_S,
+        every=1,
+    )
 
 
 def test_one_switch_that_is_down_stops_all_before_any_is_touched(
@@ -230,6 +229,7 @@ def converged(nodes: Nodes, fabric: Fabric, operators: dict[str, Any]) -> Run:
 def test_every_switch_keeps_the_contract_after_a_run(converged: Run, fabric: Fabric) -> None:
     for name in fabric:
         assert set(of_layer(converged, name).values()) == {"ok"}, name
+        fabric[name].keeps_the_contract()
     assert converged.hosts_with("changed") == set(fabric) - {"spine02"}
 
 
