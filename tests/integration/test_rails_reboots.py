@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.boot import layout
 
+from tests import waiting
 from tests.nodes import BIN, TOP, Nodes
 
 pytestmark = pytest.mark.machines
@@ -43,13 +43,6 @@ def state(machines: Nodes, name: str) -> str:
     return machines.on(name).run("systemctl is-active %s", layout.UNIT).stdout.strip()
 
 
-def until(condition: Callable[[], bool], seconds: float = 240) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come about in time"
-        time.sleep(2)
-
-
 def test_everything_holds_after_a_reboot_without_ansible(machines: Nodes, node: str) -> None:
     before = machines.on(node).check_output(f"{PROGRAM} --check --json")
     reboot = ["--become", "--module-name=ansible.builtin.reboot", "--args=reboot_timeout=400"]
@@ -60,7 +53,9 @@ def test_everything_holds_after_a_reboot_without_ansible(machines: Nodes, node: 
         stdin=subprocess.DEVNULL,
         check=True,
     )
-    until(lambda: state(machines, node) not in ("activating", "unknown", ""))
+    waiting.until(
+        lambda: state(machines, node) not in ("activating", "unknown", ""), "the unit to end", 240
+    )
 
     assert result(machines, node)["failed"] == []
     found = machines.on(node).run(f"{PROGRAM} --check --json")
@@ -87,7 +82,11 @@ def test_an_rdma_device_that_is_gone_fails_the_unit_and_one_that_returns_mends_i
     assert any("rail_rdma" in line for line in result(machines, node)["failed"])
 
     machines.on(node).check_output("rdma link add rxe1 type rxe netdev rail1")
-    until(lambda: result(machines, node)["failed"] == [] and state(machines, node) == "inactive")
+    waiting.until(
+        lambda: result(machines, node)["failed"] == [] and state(machines, node) == "inactive",
+        "the unit to mend it",
+        240,
+    )
 
 
 @pytest.mark.parametrize("damage", ["rm -r /{library}", "systemctl disable {unit}", "rm /{state}"])
@@ -115,7 +114,7 @@ def card(machines: Nodes) -> Iterator[tuple[str, str]]:
     name, rail = cards[0]
     machines.play(PLAYBOOK, f"--limit={name}")
     machines.on(name).check_output(f"echo 4 >/sys/class/net/{rail}/device/sriov_numvfs")
-    until(lambda: len(functions(machines, name, rail)) == 4)
+    waiting.until(lambda: len(functions(machines, name, rail)) == 4, "four functions", 240)
     yield name, rail
     machines.play(PLAYBOOK, f"--limit={name}", ALLOWED)
 

@@ -12,13 +12,13 @@ import json
 import os
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils import reboots
 
+from tests import waiting
 from tests.instances import describe
 from tests.nodes import TOP, Nodes, Run
 
@@ -42,7 +42,7 @@ RECORD = f"/{reboots.DIRECTORY}/{LAYER}.json"
 WHY = "a test wants it"
 JOB = "hold-the-node"
 DEADLINE_S = 600
-"""For what is polled: never reached, however busy the machine is."""
+"""For reboots and jobs: never reached, however busy the machine is."""
 OFTEN = ["--extra-vars", "cluster_reboot_min_hours=0 cluster_reboot_max_per_day=0"]
 
 
@@ -78,7 +78,7 @@ def ask(nodes: Nodes, *names: str, boot: str = "") -> None:
         nodes.on(name).check_output("mkdir -p %s && echo %s > %s", folder, text, RECORD)
 
 
-def waiting(nodes: Nodes, *names: str) -> list[str]:
+def asked(nodes: Nodes, *names: str) -> list[str]:
     return [name for name in names or COMPUTE if nodes.on(name).file(RECORD).exists]
 
 
@@ -120,13 +120,6 @@ def in_background(nodes: Nodes, until: str, *words: str) -> Iterator[subprocess.
     assert process.wait() == 0, "".join(said) + rest
 
 
-def poll(condition: Callable[[], bool], what: str) -> None:
-    until = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < until, what
-        time.sleep(0.5)
-
-
 def answers(nodes: Nodes, name: str) -> bool:
     with contextlib.suppress(OSError):
         socket.create_connection((nodes.of(name)["ansible_host"], 22), timeout=5).close()
@@ -150,14 +143,14 @@ def test_two_batches_with_a_job_on_one_node(nodes: Nodes) -> None:
     shown = reboot(nodes, "--check", "--extra-vars", "cluster_reboot_batch=2")
     assert "batch 1: reboot node01, node02\nbatch 2: reboot node04\n" in shown.output
     assert job in rows(shown)["node03"] and f"names: {WHY}" in rows(shown)["node01"]
-    assert boot_ids(nodes) == before and waiting(nodes) == COMPUTE
+    assert boot_ids(nodes) == before and asked(nodes) == COMPUTE
     assert shown.total("changed") == 0
 
     run = reboot(nodes, "--extra-vars", "cluster_reboot_batch=2")
     table, after = rows(run), boot_ids(nodes)
     rebooted = ["node01", "node02", "node04"]
     assert [name for name in COMPUTE if after[name] != before[name]] == rebooted, run.output
-    assert waiting(nodes) == ["node03"] and job in table["node03"]
+    assert asked(nodes) == ["node03"] and job in table["node03"]
     assert all("verified: names" in table[name] for name in rebooted)
     assert run.rc != 0 and run.hosts_with("failed") == {"node03"}
     assert run.report["rebooted"]["node01"]["status"] == "verified"
@@ -169,7 +162,7 @@ def test_a_job_is_waited_for_by_one_run_at_a_time(nodes: Nodes) -> None:
         second = reboot(nodes, limit="node03")
         assert "nothing was rebooted: another run reboots hosts of this cluster" in second.output
         nodes.on("node03").check_output("systemctl stop %s", JOB)
-    assert waiting(nodes) == []
+    assert asked(nodes) == []
 
 
 def test_a_node_that_does_not_come_back_stops_the_rest(nodes: Nodes) -> None:
@@ -200,7 +193,7 @@ def test_a_reboot_that_was_not_seen_to_its_end_is_verified_and_not_done_again(
     nodes: Nodes,
 ) -> None:
     """As after a run that was killed: the reason is of an earlier boot. node02 is still away."""
-    poll(lambda: not answers(nodes, "node02"), "node02 does not go")
+    waiting.until(lambda: not answers(nodes, "node02"), "node02 to go", every=0.5)
     ask(nodes, "node03", boot="an-earlier-one")
     ask(nodes, "node04")
     before = {name: boot_id(nodes, name) for name in ("node03", "node04")}
@@ -217,12 +210,12 @@ def test_a_reboot_that_was_not_seen_to_its_end_is_verified_and_not_done_again(
     run = reboot(nodes, "--extra-vars", json.dumps(lost), limit="node03")
     assert run.hosts_with("unreachable") == {"node03"} and run.rc != 0
     assert "lost while its batch ran" in rows(run)["node03"], run.output
-    assert waiting(nodes, "node03") == ["node03"]
+    assert asked(nodes, "node03") == ["node03"]
 
     # node04 waits for a reboot, and has had one just now.
     run = reboot(nodes, limit="node03,node04")
     table = rows(run)
     assert "had rebooted, verified: names" in table["node03"], run.output
     assert "no host is rebooted twice within 12 h" in table["node04"]
-    assert run.hosts_with("failed") == {"node04"} and waiting(nodes, *before) == ["node04"]
+    assert run.hosts_with("failed") == {"node04"} and asked(nodes, *before) == ["node04"]
     assert {name: boot_id(nodes, name) for name in before} == before

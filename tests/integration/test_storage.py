@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests import waiting
 from tests.nodes import BIN, TOP, Nodes, Run
 
 pytestmark = pytest.mark.machines
@@ -109,12 +110,10 @@ def changed(systems: dict[str, dict[str, Any]], **changes: dict[str, Any]) -> st
     return f"--extra-vars={json.dumps({'cluster_filesystems': wanted})}"
 
 
-def until(condition: Callable[[], bool], seconds: float) -> float:
+def until(condition: Callable[[], bool], what: str, seconds: float) -> float:
     """How long it took."""
     began = time.monotonic()
-    while not condition():
-        assert time.monotonic() < began + seconds, "it did not come about in time"
-        time.sleep(1)
+    waiting.until(condition, what, seconds, every=1)
     return time.monotonic() - began
 
 
@@ -203,11 +202,11 @@ def test_a_server_that_is_away_for_a_while_costs_no_data_and_no_process(
                 fs["mount"],
                 transport,
             )
-        until(lambda: all(written(transport) > 3 for transport in systems), 60)
+        until(lambda: all(written(transport) > 3 for transport in systems), "writers", 60)
         stopped()
-        time.sleep(3)
+        time.sleep(3)  # what the server acknowledged may still be on its way
         held = {transport: written(transport) for transport in systems}
-        time.sleep(OUTAGE_S)
+        time.sleep(OUTAGE_S)  # the outage itself
         assert {transport: written(transport) for transport in systems} == held, "not stopped"
         running = f"systemctl show -P SubState {' '.join(units.values())}"
         assert set(on.check_output(running).split()) == {"running"}, "a writer ended"
@@ -215,13 +214,14 @@ def test_a_server_that_is_away_for_a_while_costs_no_data_and_no_process(
         machines.on(server).check_output("systemctl start %s", SERVER)
         took = until(
             lambda: all(written(transport) > held[transport] + 3 for transport in systems),
+            "the writers to go on",
             GRACE_S + 60,
         )
         print(f"away for {OUTAGE_S:.0f} s, all went on {took:.0f} s after it was back")
     finally:
         on.run("touch /run/storage-test-enough")
     ended = "systemctl show -P SubState -P Result " + " ".join(units.values())
-    until(lambda: "running" not in on.check_output(ended), 60)
+    until(lambda: "running" not in on.check_output(ended), "the writers to end", 60)
     assert set(on.check_output(ended).split()) == {"exited", "success"}
     on.check_output(f"systemctl stop {' '.join(units.values())}")
     for transport, fs in systems.items():
@@ -379,7 +379,7 @@ def test_a_client_boots_without_its_server_and_mounts_without_ansible(
         stdin=subprocess.DEVNULL,
         check=True,
     )
-    until(lambda: on.run("systemctl is-active multi-user.target").rc == 0, 240)
+    until(lambda: on.run("systemctl is-active multi-user.target").rc == 0, "it to boot", 240)
     print(f"rebooted without its server in {time.monotonic() - began:.0f} s")
     for fs in systems.values():
         assert mounted(machines, client, fs["mount"]) == {}

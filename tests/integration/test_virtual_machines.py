@@ -12,12 +12,12 @@ import os
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import waiting
 from tests.instances import MACHINES, describe, kill_after, output, reboot_playbook, traces
 from tests.nodes import Nodes
 
@@ -190,9 +190,7 @@ def test_one_that_was_switched_off_is_started_with_its_files(cluster: Nodes) -> 
     before = boot_id(cluster)
     cluster.on("node01").run("systemd-run --on-active=1 systemctl poweroff")
     process = pid()
-    deadline = time.monotonic() + 120
-    while Path(f"/proc/{process}").exists() and time.monotonic() < deadline:
-        time.sleep(0.5)
+    waiting.until(lambda: not Path(f"/proc/{process}").exists(), "QEMU to end", 120, every=0.5)
     cluster.state(present=True)
     assert boot_id(cluster) != before
     assert cluster.on("node01").check_output("cat /root/note") == "kept"

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +43,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.names i
     router_namespace,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.routing import Routing
+
+from tests import waiting
 
 pytestmark = pytest.mark.nodes
 
@@ -152,19 +154,14 @@ class Routed:
         )
         return done.returncode == 0
 
-    def reaches(self, source: tuple[str, int], target: tuple[str, int], within_s: float) -> bool:
-        until = time.monotonic() + within_s
-        while not self.ping(source, target):
-            if time.monotonic() > until:
-                return False
-        return True
+    def reaches(self, source: tuple[str, int], target: tuple[str, int]) -> bool:
+        """As soon as routers have found a way; a ping that gets no answer takes a second itself."""
+        return waiting.until(lambda: self.ping(source, target), f"{source} to reach {target}", 10)
 
-    def paths(self, leaf: str, network: str, count: int) -> list[str]:
-        """The leaf's ways there, once there are so many, or as they are after a while."""
-        until = time.monotonic() + 10
-        while len(found := self._paths(leaf, network)) != count and time.monotonic() < until:
-            time.sleep(0.2)
-        return found
+    def paths(self, leaf: str, network: str, wanted: list[str]) -> bool:
+        """Whether the leaf comes to have these ways there, and no others."""
+        found = f"{leaf} to have {wanted} to {network}"
+        return waiting.until(lambda: self._paths(leaf, network) == wanted, found, 10)
 
     def _paths(self, leaf: str, network: str) -> list[str]:
         routes = json.loads(
@@ -197,18 +194,26 @@ def test_rails_of_different_leaves_meet_over_the_spines_and_one_spine_is_enough(
     routed.address_rails()
     assert routed.up() == (), "a second run has nothing to do"
     here, there = ("node01", 0), ("node02", 1)
-    assert routed.reaches(here, there, 10)
+    assert routed.reaches(here, there)
     assert routed.ping(here, there, size=9000 - 28), "a whole packet of the rail's MTU"
     network = routed.rails["node02"][1]["network"]
-    assert routed.paths("leaf01", network, 2) == ["Ethernet6", "Ethernet7"]
+    assert routed.paths("leaf01", network, ["Ethernet6", "Ethernet7"])
     for interface in ("Ethernet0", "Ethernet1"):
         routed.ip(router_namespace(CLUSTER, "spine01"), "link", "set", interface, "down")
-    assert routed.reaches(here, there, 10), "by the other spine"
-    assert routed.paths("leaf01", network, 1) == ["Ethernet7"]
+    assert routed.reaches(here, there), "by the other spine"
+    assert routed.paths("leaf01", network, ["Ethernet7"])
     assert routed.up() != ()
-    assert routed.reaches(here, there, 10)
+    assert routed.reaches(here, there)
     routed.down()
     assert traces() == []
+
+
+def ended(process: int) -> bool:
+    """Gone, or a zombie that nobody has waited for."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 def test_a_router_that_was_killed_is_started_again() -> None:
@@ -218,8 +223,9 @@ def test_a_router_that_was_killed_is_started_again() -> None:
         folder = Path("/run/baremetal-mpi-roce/virtual/routers") / router_namespace(
             CLUSTER, "leaf01"
         )
-        os.kill(int((folder / "bgpd.pid").read_text()), 9)
-        time.sleep(0.3)
+        process = int((folder / "bgpd.pid").read_text())
+        os.kill(process, signal.SIGKILL)
+        waiting.until(lambda: ended(process), "bgpd to end")
         assert [line for line in network.up() if line.startswith(("stop", "route"))] == [
             "route in vnrouted.router.leaf01: zebra, bgpd as AS 65001"
         ]
@@ -250,8 +256,9 @@ def test_a_wrong_address_plan_shows_as_no_connectivity(mistake: Any) -> None:
         network.up()
         network.rails = right
         network.address_rails()
-        assert not network.reaches(("node01", 0), ("node02", 1), 5)
-        assert network.reaches(("node01", 0), ("node02", 0), 5), "the other leaf is right"
+        assert network.reaches(("node01", 0), ("node02", 0)), "the other leaf is right"
+        # With a right plan they meet within a second or two: five tries take five.
+        assert not any(network.ping(("node01", 0), ("node02", 1)) for _try in range(5))
     finally:
         network.down()
 
