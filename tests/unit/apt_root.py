@@ -23,6 +23,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils import commands
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.apt import Apt
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import Repository
 
+from tests.waiting import deadline
+
 PROGRAMS = ("apt-get", "apt-cache", "apt-mark", "dpkg", "dpkg-deb", "dpkg-query", "gpg", "gpgv")
 MISSING = [name for name in PROGRAMS if shutil.which(name) is None]
 WHY_NOT = f"not on this machine: {', '.join(MISSING)}"
@@ -209,7 +211,9 @@ class AptRoot:
             "PATH": f"{self.root}/bin:{os.environ['PATH']}",
             "DPKG_COLORS": "never",
         }
-        return commands.run(argv, check=check, stdin=stdin, timeout_s=300, env=environment)
+        return commands.run(
+            argv, check=check, stdin=stdin, timeout_s=deadline(300), env=environment
+        )
 
     def manager(self) -> Apt:
         """A manager as a new run of the module would make it."""

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-LOOPBACK = "127.0.0.1"
+from tests.unit.loopback import LOOPBACK
 
 
 def _name(name: str) -> x509.Name:
@@ -103,7 +103,7 @@ def serving(pem: Path, key: Path, served: Served) -> Iterator[int]:
                 authorization = self.headers.get("Authorization", "")
                 served.seen.append((self.command, self.path, authorization))
             if served.delay is not None:
-                served.delay.wait(5)
+                served.delay.wait()
             if served.cut:
                 self.connection.close()
                 return

@@ -6,6 +6,7 @@ The simulation was written from the vendor's documents by somebody else than the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system i
 
 from tests.unit.eos_intents import OTHER, QUIET, leaf
 from tests.unit.https_server import LOOPBACK, Authority
-from tests.unit.virtual_switch import PASSWORD, USER, VirtualSwitch, wait_until
+from tests.unit.virtual_switch import PASSWORD, USER, VirtualSwitch
 
 PORTS = [
     {
@@ -31,6 +32,8 @@ PORTS = [
     }
     for number in (1, 2, 3)
 ]
+LONG_S = 3600
+"""Longer than any test: a timer that does not end in it."""
 OPERATORS = [
     "qos profile OPS", "qos cos 5", "exit",
     "interface Ethernet3/1", "description spare", "service-profile OPS", "exit",
@@ -59,7 +62,7 @@ def virtual(release: str, tmp_path: Path, authority: Authority) -> Iterator[Virt
 
 
 def login(virtual: VirtualSwitch, authority: Authority) -> Login:
-    return Login(LOOPBACK, virtual.port, USER, PASSWORD, "", str(authority.ca_file), 5)
+    return Login(LOOPBACK, virtual.port, USER, PASSWORD, "", str(authority.ca_file), LONG_S)
 
 
 def typed(virtual: VirtualSwitch, authority: Authority, *lines: str) -> None:
@@ -73,7 +76,7 @@ def running(virtual: VirtualSwitch, authority: Authority) -> str:
 
 
 def run(
-    virtual: VirtualSwitch, authority: Authority, contract: Any = None, confirm_s: int = 60
+    virtual: VirtualSwitch, authority: Authority, contract: Any = None, confirm_s: int = LONG_S
 ) -> Outcome:
     return session.run(
         SYSTEM,
@@ -171,12 +174,16 @@ def test_each_fault_leaves_the_former_state(
     assert run(virtual, authority).error == ""
 
 
-def test_a_run_that_was_killed_is_told_of_and_repaired_when_the_timer_ends(
+def test_a_run_that_was_killed_is_told_of_and_repaired_when_its_change_is_undone(
     virtual: VirtualSwitch, authority: Authority
 ) -> None:
     killed = connect(login(virtual, authority))
     wanted = SYSTEM.wanted(leaf())
-    killed.apply(SYSTEM.difference(leaf(), wanted, killed.read()), 6)
-    assert "earlier run still waits to be confirmed" in run(virtual, authority).error
-    wait_until(lambda: any("rolled_back" in line for line in virtual.log))
+    killed.apply(SYSTEM.difference(leaf(), wanted, killed.read()), LONG_S)
+    error = run(virtual, authority).error
+    assert "earlier run still waits to be confirmed" in error
+    (undo,) = re.findall(r"undo it now with `(configure session \S+ abort)`", error)
+    with Eapi(login(virtual, authority)) as eapi:
+        eapi.texts([undo])
+    assert any("rolled_back" in line for line in virtual.log)
     assert run(virtual, authority).error == ""

@@ -22,6 +22,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system i
 )
 
 from tests.unit.https_server import LOOPBACK, Authority, Served, serving
+from tests.unit.loopback import held_port
+from tests.waiting import deadline
 
 PASSWORD = "correct-horse-7"
 TOKEN = "eyJhbGciOi.tok-9"
@@ -45,7 +47,7 @@ def login(port: int, authority: Authority | None, **more: object) -> Login:
         "user": "ops",
         "password": PASSWORD,
         "ca_file": str(authority.ca_file) if authority else "",
-        "timeout_s": 2,
+        "timeout_s": deadline(60),
     }
     values.update(more)
     return Login(**values)  # type: ignore[arg-type]
@@ -118,10 +120,8 @@ def test_an_expired_certificate_says_so(tmp_path: Path) -> None:
 
 
 def test_connection_refused_names_the_command_that_turns_it_on(authority: Authority) -> None:
-    with socket.socket() as free:
-        free.bind((LOOPBACK, 0))
-        port = free.getsockname()[1]
-    message = failing(login(port, authority), Lost)
+    with held_port() as silent:
+        message = failing(login(silent.getsockname()[1], authority), Lost)
     assert "connection refused" in message and "nv show system api" in message
 
 

@@ -7,7 +7,7 @@ The simulation was written from the vendor's documents by somebody else than the
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system i
 
 from tests.unit.https_server import LOOPBACK, Authority
 from tests.unit.nvue_switch import intent
-from tests.unit.virtual_switch import PASSWORD, USER, VirtualSwitch, wait_until
+from tests.unit.virtual_switch import PASSWORD, USER, VirtualSwitch
+from tests.waiting import until
 
 PORTS = [
     {
@@ -54,6 +55,8 @@ OTHER: dict[str, Any] = {
 }
 QUIET: dict[str, Any] = {"pfc": {"watchdog": {"enabled": False}}}
 STEP_S = 0.004
+LONG_S = 3600
+"""Longer than any test: a timer that does not end in it."""
 
 
 @pytest.fixture(scope="module")
@@ -84,12 +87,22 @@ def virtual(
 
 
 def login(virtual: VirtualSwitch, authority: Authority) -> Login:
-    return Login(LOOPBACK, virtual.port, USER, PASSWORD, "", str(authority.ca_file), 5)
+    return Login(LOOPBACK, virtual.port, USER, PASSWORD, "", str(authority.ca_file), LONG_S)
 
 
-def connect(virtual: VirtualSwitch, authority: Authority) -> NvueSwitch:
+def soon(seconds: float) -> None:
     """Looks again sooner than it would at a real switch."""
-    return NvueSwitch(login(virtual, authority), sleep=lambda seconds: time.sleep(seconds / 50))
+    time.sleep(seconds / 50)
+
+
+def connect(
+    virtual: VirtualSwitch, authority: Authority, sleep: Callable[[float], None] = soon
+) -> NvueSwitch:
+    return NvueSwitch(login(virtual, authority), sleep=sleep)
+
+
+def rolled_back(virtual: VirtualSwitch) -> bool:
+    return any("rolled_back" in line for line in virtual.log)
 
 
 def typed(virtual: VirtualSwitch, patch: dict[str, Any]) -> None:
@@ -100,7 +113,8 @@ def typed(virtual: VirtualSwitch, patch: dict[str, Any]) -> None:
         assert answer.status_code == 200, answer.text
         said = {"state": "apply", "auto-prompt": {"ays": "ays_yes"}}
         client.patch(f"/nvue_v1/revision/{number}", json=said)
-        wait_until(lambda: "applied" in client.get(f"/nvue_v1/revision/{number}").json()["state"])
+        path = f"/nvue_v1/revision/{number}"
+        until(lambda: "applied" in client.get(path).json()["state"], f"{path} applied", every=0.01)
 
 
 def applied(virtual: VirtualSwitch, rev: str = "applied", path: str = "/") -> Any:
@@ -109,11 +123,15 @@ def applied(virtual: VirtualSwitch, rev: str = "applied", path: str = "/") -> An
 
 
 def run(
-    virtual: VirtualSwitch, authority: Authority, contract: Any = None, confirm_s: int = 60
+    virtual: VirtualSwitch,
+    authority: Authority,
+    contract: Any = None,
+    confirm_s: int = LONG_S,
+    sleep: Callable[[float], None] = soon,
 ) -> Outcome:
     return session.run(
         SYSTEM,
-        connect(virtual, authority),
+        connect(virtual, authority, sleep),
         intent(contract),
         apply=True,
         confirm_s=confirm_s,
@@ -240,7 +258,14 @@ def test_a_connection_that_stays_cut_is_undone_by_the_switch(
     monkeypatch.setattr(session, "CONFIRM_S", (1, 60))  # so that nobody waits for it
     before = applied(virtual)
     virtual.fault(apply="cut", seconds=1.3, times=1)
-    outcome = run(virtual, authority, confirm_s=1)
+
+    def undone(seconds: float) -> None:
+        """After the cut nobody looks before the switch has undone it."""
+        soon(seconds)
+        if "fault apply=cut" in virtual.log:
+            until(lambda: rolled_back(virtual), "the switch to take it back", every=0.02)
+
+    outcome = run(virtual, authority, confirm_s=1, sleep=undone)
     assert outcome.restored
     assert "takes a change back by itself" in outcome.error
     assert applied(virtual) == before
@@ -261,18 +286,20 @@ def test_a_wrong_read_back_is_not_kept(virtual: VirtualSwitch, authority: Author
             return applied
 
     outcome = session.run(
-        SYSTEM, Liar(), intent(), apply=True, confirm_s=60, clock=Clock(sleep=lambda _s: None)
+        SYSTEM, Liar(), intent(), apply=True, confirm_s=LONG_S, clock=Clock(sleep=lambda _s: None)
     )
     assert "does not have the change that it accepted" in outcome.error
     assert outcome.restored
 
 
-def test_a_run_that_was_killed_is_told_of_and_repaired_when_the_timer_ends(
+def test_a_run_that_was_killed_is_told_of_and_repaired_when_its_change_is_undone(
     virtual: VirtualSwitch, authority: Authority
 ) -> None:
     killed = connect(virtual, authority)
     wanted = SYSTEM.wanted(intent())
-    killed.apply(SYSTEM.difference(intent(), wanted, killed.read()), 6)
+    begun = killed.apply(SYSTEM.difference(intent(), wanted, killed.read()), LONG_S)
     assert "waits to be confirmed" in run(virtual, authority).error
-    wait_until(lambda: any("rolled_back" in line for line in virtual.log))
+    with virtual.client() as client:
+        client.patch(f"/nvue_v1/revision/{begun.revision}", json={"state": "confirm_no"})
+    until(lambda: rolled_back(virtual), "the switch to take it back", every=0.02)
     assert run(virtual, authority).error == ""

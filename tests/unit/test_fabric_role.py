@@ -11,8 +11,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +23,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.report i
     PortReport,
     SwitchReport,
 )
+
+from tests.waiting import deadline, until
 
 ROOT = Path(__file__).parents[2]
 
@@ -118,7 +118,7 @@ class Fabric:
 
     def run(self, *words: str, playbook: str = "playbooks/fabric.yml") -> Ran:
         running = self.start(playbook, *words)
-        output, _nothing = running.communicate(timeout=300)
+        output, _nothing = running.communicate(timeout=deadline(300))
         reports = sorted((self.folder / "reports" / "files").glob("*.json"))
         return Ran(running.returncode, output, json.loads(reports[-1].read_text()))
 
@@ -359,22 +359,15 @@ def test_a_port_that_a_change_took_down_is_waited_for_and_fails_nobody(
 ) -> None:
     fabric.write("leaf01", {**fabric.state("leaf01"), "dark": ["Ethernet8"]})
     playbook = fabric.folder / "settled.yml"
-    playbook.write_text(SETTLED.replace("SECONDS", "60" if comes_up else "1"))
+    playbook.write_text(SETTLED.replace("SECONDS", "36000" if comes_up else "0"))
     running = fabric.start(str(playbook))
-    wait_for(lambda: fabric.calls("leaf01") == ["read"])
+    until(lambda: fabric.calls("leaf01"), "the first look", 300)
     if comes_up:
         fabric.write("leaf01", {**fabric.state("leaf01"), "dark": []})
-    output, _nothing = running.communicate(timeout=300)
+    output, _nothing = running.communicate(timeout=deadline(300))
     assert running.returncode == 0, output
-    assert len(fabric.calls("leaf01")) > 1
+    assert (len(fabric.calls("leaf01")) > 1) == comes_up
     assert ("dark: []" in output) == comes_up and ("dark: ['Ethernet8']" in output) != comes_up
-
-
-def wait_for(what: Callable[[], bool], seconds: float = 300) -> None:
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 @pytest.mark.playbooks
@@ -382,7 +375,7 @@ def test_a_run_that_is_ended_undoes_what_it_applied(fabric: Fabric) -> None:
     # A second signal, while it is being undone, changes nothing about that.
     fabric.fault("spine01", read=[None, None, "hang"], rollback=["pause"])
     running = fabric.start("playbooks/fabric.yml")
-    wait_for(lambda: fabric.calls("spine01")[-2:] == ["apply", "read"])
+    until(lambda: fabric.calls("spine01")[-2:] == ["apply", "read"], "a change to undo", 300)
     assert fabric.applied("spine01")
     workers = [
         int(pid)
@@ -392,8 +385,9 @@ def test_a_run_that_is_ended_undoes_what_it_applied(fabric: Fabric) -> None:
         for worker in workers:
             with suppress(ProcessLookupError):  # it is done, and gone
                 os.kill(worker, signal.SIGTERM)
-        wait_for(lambda: "rollback" in fabric.calls("spine01"))
-    running.communicate(timeout=300)
+        until(lambda: "rollback" in fabric.calls("spine01"), "the change being undone", 300)
+    fabric.file("spine01", "go").touch()
+    running.communicate(timeout=deadline(300))
     assert running.returncode != 0
     assert not fabric.applied("spine01")
     assert fabric.calls("spine01")[-2:] == ["rollback", "read"]

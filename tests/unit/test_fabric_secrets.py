@@ -15,6 +15,7 @@ import pytest
 from ansible.parsing.vault import VaultLib, VaultSecret
 
 from tests.unit.https_server import LOOPBACK, Authority, Served, serving
+from tests.waiting import deadline
 
 pytestmark = pytest.mark.playbooks
 
@@ -72,7 +73,7 @@ def run(folder: Path, port: int, ca_file: Path) -> subprocess.CompletedProcess[s
         },
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=deadline(300),
         check=False,
     )
 
@@ -144,6 +145,6 @@ def over_ssh(folder: Path, ssh: Path, **environment: str) -> subprocess.Complete
         },
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=deadline(300),
         check=False,
     )

@@ -4,19 +4,18 @@
 from __future__ import annotations
 
 import signal
-import time
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ansible.errors import AnsibleConnectionFailure
-from ansible_collections.baremetal.mpi_roce.plugins.action.switch_qos import (
-    AnsibleShell,
-    _time_limit,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.action import switch_qos
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.shell import Completed
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import SwitchError
+
+from tests.waiting import deadline
 
 
 class Connection:
@@ -58,9 +57,11 @@ class Action:
         return {"rc": rc, "stdout": stdout, "stderr": stderr}
 
 
-def shell_on(do: Callable[[str, bytes], tuple[int, str, str]]) -> tuple[AnsibleShell, Action]:
+def shell_on(
+    do: Callable[[str, bytes], tuple[int, str, str]],
+) -> tuple[switch_qos.AnsibleShell, Action]:
     action = Action(do)
-    return AnsibleShell(action), action  # type: ignore[arg-type]
+    return switch_qos.AnsibleShell(action), action  # type: ignore[arg-type]
 
 
 def test_a_command_is_run_once_without_a_terminal_and_its_answer_not_shown() -> None:
@@ -105,23 +106,23 @@ def test_a_reason_that_may_not_be_shown_is_asked_for_with_a_harmless_command() -
 
 def test_a_switch_that_does_not_answer_is_given_up_when_time_is_over() -> None:
     def hang(_command: str, _stdin: bytes) -> tuple[int, str, str]:
-        time.sleep(30)
+        threading.Event().wait(deadline(60))
         return 0, "", ""
 
     shell, _action = shell_on(hang)
-    began = time.monotonic()
     with pytest.raises(SwitchError, match="did not answer within 1 s over SSH"):
         shell.run("true", timeout_s=1)
-    assert time.monotonic() - began < 25
 
 
-def test_a_time_limit_around_it_goes_on_counting() -> None:
+def test_a_time_limit_around_it_goes_on_counting(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(monotonic=iter([50.0, 80.5]).__next__)
+    monkeypatch.setattr(switch_qos, "time", clock)
     former = signal.signal(signal.SIGALRM, lambda *_nothing: None)
     try:
-        signal.alarm(100)
-        with _time_limit(5):
-            time.sleep(1.1)
-        assert 50 <= signal.alarm(0) <= 99
+        signal.alarm(10_000)
+        with switch_qos._time_limit(500):
+            pass
+        assert 0 < signal.alarm(0) <= 9_970
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, former)

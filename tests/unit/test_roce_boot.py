@@ -49,6 +49,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.request im
 )
 
 from tests.unit.test_roce_sriov import Nic
+from tests.waiting import deadline
 
 OPTIONS = unit.BootOptions(wait_s=5, before=("slurmd.service",))
 BOOT_ID = "2c4e3f0e-7a0e-4c8e-a3c8-5d0a8f6f8f10"
@@ -699,7 +700,7 @@ def test_wishes_survive_the_file():
 
 def run_installed(node, *arguments, env=None):
     command = [str(node.root / layout.PROGRAM), *arguments, "--root", str(node.root)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=env)
+    return subprocess.run(command, capture_output=True, text=True, timeout=deadline(300), env=env)
 
 
 @pytest.mark.skipif(not shutil.which("/usr/bin/python3"), reason="needs /usr/bin/python3")
@@ -823,7 +824,10 @@ def test_systemd_accepts_the_unit(tmp_path):
     text = unit.unit_text(("rail0",), OPTIONS).replace(f"/{layout.PROGRAM}", "/bin/true")
     path.write_text(text)
     done = subprocess.run(
-        ["systemd-analyze", "verify", str(path)], capture_output=True, text=True, timeout=300
+        ["systemd-analyze", "verify", str(path)],
+        capture_output=True,
+        text=True,
+        timeout=deadline(300),
     )
     ours = [line for line in done.stderr.splitlines() if layout.UNIT in line]
     assert ours == []

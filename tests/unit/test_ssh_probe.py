@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from pathlib import Path
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import probe
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.account import Account
+
+from tests.waiting import deadline
 
 TOLD = {
     probe.UNKNOWN_HOST_KEY: (
@@ -117,7 +118,7 @@ def test_in_check_mode_a_difference_is_pending() -> None:
 
 def test_so_many_at_a_time_and_in_order() -> None:
     running, most, lock = 0, 0, threading.Lock()
-    four = threading.Barrier(4, timeout=60)
+    four = threading.Barrier(4, timeout=deadline(60))
 
     def one(target: probe.Target, account: Account, timeout_s: int) -> probe.Attempt:
         nonlocal running, most
@@ -138,14 +139,12 @@ def test_so_many_at_a_time_and_in_order() -> None:
 
 def test_a_login_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "ssh"
-    program.write_text("#!/bin/sh\nexec sleep 30\n")
+    program.write_text("#!/bin/sh\nexec sleep infinity\n")
     program.chmod(0o755)
     monkeypatch.setattr(probe, "argv", lambda target, timeout_s: [str(program), target])
     monkeypatch.setattr(probe, "GRACE_S", 0.1)
-    began = time.monotonic()
     found = probe.attempt(probe.Target("n", "n"), ACCOUNT, 0)
     assert (found.why, found.told) == (probe.TIMEOUT, "ssh was ended")
-    assert time.monotonic() - began < 25
 
 
 def test_the_environment_is_the_user_s_and_clean(

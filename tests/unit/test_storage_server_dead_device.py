@@ -14,6 +14,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import bounded
 
 from tests.unit.storage_server import DISK, ServerHost, found, system, wrong
+from tests.waiting import deadline
 
 BLANK = system(device=DISK, format="xfs")
 RECORD = "run/baremetal-mpi-roce/storage/device-nvme1n1"
@@ -22,7 +23,7 @@ SHORT_S = 0.05
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ServerHost:
-    monkeypatch.setattr(blank, "READ_S", SHORT_S)
+    monkeypatch.setattr(blank, "READ_S", deadline(60))
     return ServerHost(tmp_path)
 
 
@@ -41,7 +42,10 @@ def refused(host: ServerHost) -> str:
     return str(error.value)
 
 
-def test_one_that_does_not_answer_is_named_and_never_formatted(host: ServerHost) -> None:
+def test_one_that_does_not_answer_is_named_and_never_formatted(
+    host: ServerHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blank, "READ_S", SHORT_S)
     host.disk()
     dies(host)
     told = refused(host)
@@ -92,7 +96,7 @@ def test_one_that_dies_right_before_it_is_formatted(
 
     def second_hangs(limit_s: float, work: Callable[..., Any], **given: Any) -> bounded.Answer:
         looks.append(1)
-        return within(60.0, work, **given) if len(looks) == 1 else bounded.Answer()
+        return within(deadline(60), work, **given) if len(looks) == 1 else bounded.Answer()
 
     monkeypatch.setattr(bounded, "within", second_hangs)
     outcome = host.settle(BLANK)
@@ -105,7 +109,6 @@ def test_a_blkid_that_does_not_answer_says_of_which_disk(
     host: ServerHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host.disk()
-    monkeypatch.setattr(blank, "READ_S", 60.0)
     run = host.run
 
     def hangs(argv: Any, **given: Any) -> Any:
@@ -123,7 +126,6 @@ def test_a_blkid_that_was_left_behind_stays_the_only_one(
 ) -> None:
     """Of a mounted device, of which nothing else is read, at each run and each verification."""
     host.disk()
-    monkeypatch.setattr(blank, "READ_S", 60.0)
     assert wrong(host.settle(BLANK)) == []
     run, looks = host.run, []
 
@@ -144,7 +146,6 @@ def test_a_blkid_that_was_left_behind_stays_the_only_one(
 
 def test_one_that_is_mounted_is_not_read(host: ServerHost, monkeypatch: pytest.MonkeyPatch) -> None:
     host.disk()
-    monkeypatch.setattr(blank, "READ_S", 60.0)
     assert wrong(host.settle(BLANK)) == []
     monkeypatch.setattr(bounded, "within", lambda *given, **more: pytest.fail("it was read"))
     outcome = host.settle(BLANK)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,38 @@ from typing import Any
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import bounded
 
+from tests.waiting import deadline, until
+
 Tell = Callable[[dict[str, Any]], None]
-LONG_S = 60.0
+Work = Callable[[Tell], None]
+LONG_S = deadline(60)
 SHORT_S = 0.05
 
 
-def hangs(tell: Tell) -> None:
-    tell({"line": "what was found before"})
-    tell({"step": "writing node01.data"})
-    reading, _writing = os.pipe()
-    os.read(reading, 1)
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "REAP_S", LONG_S)
+
+
+@pytest.fixture
+def hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Work:
+    """Work that hangs, and that time is up for when it does."""
+    there = tmp_path / "hangs"
+    listen = bounded._listen
+
+    def once_it_hangs(reading: int, _until: float) -> Any:
+        until(there.exists, "the work to hang")
+        return listen(reading, time.monotonic() + SHORT_S)
+
+    def work(tell: Tell) -> None:
+        tell({"line": "what was found before"})
+        tell({"step": "writing node01.data"})
+        there.touch()
+        reading, _writing = os.pipe()
+        os.read(reading, 1)
+
+    monkeypatch.setattr(bounded, "_listen", once_it_hangs)
+    return work
 
 
 @pytest.fixture
@@ -50,7 +73,7 @@ def test_what_was_told_comes_back() -> None:
     assert (found.found["a"], len(found.found["b"]), found.step) == (1, 200_000, "two")
 
 
-def test_it_returns_within_the_limit_and_says_what_hung() -> None:
+def test_it_returns_within_the_limit_and_says_what_hung(hangs: Work) -> None:
     found = bounded.within(SHORT_S, hangs)
     assert not found.answered
     assert found.step == "writing node01.data"
@@ -59,7 +82,7 @@ def test_it_returns_within_the_limit_and_says_what_hung() -> None:
 
 
 def test_what_cannot_be_ended_is_left_behind_and_no_second_one_begun(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, immortal: Any
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs: Work, immortal: Any
 ) -> None:
     monkeypatch.setattr(bounded, "REAP_S", 0.0)
     record = tmp_path / "run" / "mnt-a.pid"
@@ -80,20 +103,18 @@ def test_a_process_that_went_does_not_keep_the_next_from_beginning(tmp_path: Pat
     assert bounded.still_waiting(record) == os.getpid()
 
 
-def test_it_holds_no_pipe_and_no_directory_of_its_parent(immortal: Any) -> None:
+def test_it_holds_no_pipe_and_no_directory_of_its_parent(
+    monkeypatch: pytest.MonkeyPatch, hangs: Work, immortal: Any
+) -> None:
     """Whoever waits for the end of the module's output would wait for the dead server."""
+    monkeypatch.setattr(bounded, "REAP_S", 0.0)
     reading, writing = os.pipe()
-    found: list[bounded.Answer] = []
-    patience = bounded.REAP_S
-    bounded.REAP_S = 0.0
     try:
-        found.append(bounded.within(SHORT_S, hangs, kill=immortal))
+        pid = bounded.within(SHORT_S, hangs, kill=immortal).left_behind
     finally:
-        bounded.REAP_S = patience
         os.close(writing)
     assert os.read(reading, 1) == b""
     os.close(reading)
-    pid = found[0].left_behind
     proc = Path(f"/proc/{pid}")
     assert str((proc / "cwd").readlink()) == "/"
     assert {str((proc / f"fd/{n}").readlink()) for n in (0, 1, 2)} == {"/dev/null"}

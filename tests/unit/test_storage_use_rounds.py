@@ -38,6 +38,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.wanted_
     wanted_mounts,
 )
 
+from tests.waiting import deadline
+
 MOUNT = "/mnt/checkpoints"
 SIZE = 1 << 20
 FS = FileSystem("checkpoints", "nfs", "10.10.2.1:/export/a", MOUNT, "checkpoints")
@@ -275,7 +277,7 @@ def test_unmounted_between_the_look_and_the_write(tmp_path: Path) -> None:
     """The table says mounted, the directory that was opened is one of this node."""
     fs = replace(FS, mount=str(tmp_path))
     line = LINE.replace(MOUNT, str(tmp_path))
-    given = replace(target(fs), limit_s=60.0)
+    given = replace(target(fs), limit_s=deadline(60))
     found = rounds.write(given, here(line, records=tmp_path / "records"))
     (check,) = failed(found)
     assert check.name == "storage_mounted"
@@ -513,7 +515,7 @@ def test_the_rounds_with_a_real_probe(tmp_path: Path, monkeypatch: pytest.Monkey
     hosts = ("node01", "node02")
 
     def of(host: str, seat: Seat) -> Target:
-        return target(fs, host, seat=seat, uid=os.geteuid(), limit_s=60.0)
+        return target(fs, host, seat=seat, uid=os.geteuid(), limit_s=deadline(60))
 
     held = {host: rounds.write(of(host, Seat(2)), there) for host in hosts}
     for host, other in zip(hosts, reversed(hosts)):

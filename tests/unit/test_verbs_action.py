@@ -15,6 +15,8 @@ import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.action import rdma_verify as action
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.pairs import parts
 
+from tests.waiting import deadline
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -29,7 +31,7 @@ def play(tmp_path: Path, *words: str) -> dict[str, Any]:
         env={**os.environ, "BAREMETAL_MPI_ROCE_REPORTS": str(tmp_path), "ANSIBLE_NOCOLOR": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=deadline(300),
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

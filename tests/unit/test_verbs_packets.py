@@ -6,7 +6,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 import struct
-import time
+from collections import Counter
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.wire import (
@@ -18,9 +18,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.wire impo
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.loopback import own_address
+from tests.waiting import until
+
 PEER, HERE = "10.0.0.2", "10.0.0.1"
-OWN = "127.77.0.1"
-"""On loopback, and nobody else's: tests beside this one send such packets as well."""
+OWN = own_address()
 MAC = bytes(6)
 addresses = st.ip_addresses(v=4).map(str)
 bytes_of_8 = st.integers(0, 255)
@@ -215,6 +217,9 @@ def test_another_family_or_version_is_wrong_whoever_sends_it() -> None:
         assert not wrong.run(data, kind, False)
 
 
+COUNTED = ("packets", "wrong", "marked", "cnp")
+
+
 def test_the_kernel_counts_every_packet_that_passes_loopback() -> None:
     wanted = filters.Wanted(OWN, 106, 48)
     try:
@@ -227,14 +232,24 @@ def test_the_kernel_counts_every_packet_that_passes_loopback() -> None:
         send(0, 0x0A, 2)
         send(192, packets.CNP, 4)
         send(4, packets.CNP, 1)
-        time.sleep(0.1)
-        found = seen.take()
-        counts = {key: found["in"][key] for key in ("packets", "wrong", "marked", "cnp")}
-        assert counts == {"packets": 510, "wrong": 3, "marked": 3, "cnp": 5}
-        assert found["in"]["first_wrong"].endswith("RC WRITE, TOS 0 (DSCP 0, Not-ECT)")
-        assert found["out"]["packets"] == 510
-        assert found["out"]["wrong"] == 6  # whoever sends may not mark congestion itself
-        assert "DSCP 26, CE" in found["out"]["first_wrong"]
+        found = {"in": Counter[str](), "out": Counter[str]()}
+        first: dict[str, str] = {}
+
+        def arrived() -> bool:
+            """Each take has what came since the one before."""
+            for way, part in seen.take().items():
+                found[way].update({key: part[key] for key in COUNTED})
+                if part["first_wrong"]:
+                    first.setdefault(way, part["first_wrong"])
+            return [found[way] for way in ("in", "out")] == [
+                {"packets": 510, "wrong": 3, "marked": 3, "cnp": 5},
+                # Whoever sends may not mark congestion itself.
+                {"packets": 510, "wrong": 6, "marked": 0, "cnp": 5},
+            ]
+
+        until(arrived, f"every packet to be counted, of {found}")
+        assert first["in"].endswith("RC WRITE, TOS 0 (DSCP 0, Not-ECT)")
+        assert "DSCP 26, CE" in first["out"]
         assert seen.take()["out"]["packets"] == 0
     finally:
         seen.close()

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,25 +34,40 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.endpoints
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.pairs import Half
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.request import Request
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.wire import serve
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.wire import (
+    filters,
+    serve,
+    witness,
+)
 
+from tests.unit.loopback import held_port, own_address
+from tests.waiting import deadline, until
+
+PYTHON = (sys.executable, "-I", "-S")
+"""Listens as soon as it can."""
 SERVER = """
 import socket, sys
 one = socket.create_server(("127.0.0.1", int(sys.argv[1])))
 one.accept()[0].close()
 print("served")
 """
-PEER = "127.77.0.2"
-"""On loopback, and nobody else's: tests beside this one send such packets as well."""
+PEER = own_address()
 SETTINGS = host_settings(read_contract({}))
+Ports = Callable[[int], list[int]]
 
 
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
+@pytest.fixture
+def free_ports() -> Iterator[Ports]:
+    """Ports for servers of the test, and nobody else's."""
+    held: list[socket.socket] = []
+
+    def some(count: int) -> list[int]:
+        held.extend(held_port() for _ in range(count))
+        return [one.getsockname()[1] for one in held[-count:]]
+
+    yield some
+    for one in held:
         one.close()
-    return ports
 
 
 def plan(ports: Sequence[int], argv: Optional[list[str]] = None) -> dict[str, Any]:
@@ -60,7 +75,7 @@ def plan(ports: Sequence[int], argv: Optional[list[str]] = None) -> dict[str, An
         {
             "exchange": f"exchange{place}",
             "port": port,
-            "argv": argv or [sys.executable, "-c", SERVER, str(port)],
+            "argv": argv or [*PYTHON, "-c", SERVER, str(port)],
             "env": {"MARK": "here"},
         }
         for place, port in enumerate(ports)
@@ -92,7 +107,7 @@ class Program:
         self.process = subprocess.Popen(
             [sys.executable, "-I", str(self.directory / "program.pyz"), str(self.directory)]
         )
-        state = serving.wait(self.directory / serve.STATE, 120)
+        state = serving.wait(self.directory / serve.STATE, deadline(120))
         assert state is not None
         return state
 
@@ -105,16 +120,27 @@ class Program:
         return [int(pid) for pid in listed.stdout.split()]
 
     def wait_for_servers(self, left: int) -> None:
-        until = time.monotonic() + 120
-        while len(self.children()) > left:
-            assert time.monotonic() < until
-            time.sleep(0.02)
+        until(lambda: len(self.children()) <= left, f"all servers but {left} to end")
+
+    def wait_for_counts(self) -> None:
+        """Until it has taken every packet that its sockets hold."""
+        until(lambda: self.unread() == 0, "the packets to be counted", every=0.02)
+
+    def unread(self) -> int:
+        """Bytes that wait in its packet sockets."""
+        assert self.process is not None
+        mine = set()
+        for handle in Path(f"/proc/{self.process.pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                mine.add(str(handle.readlink()))
+        rows = [line.split() for line in Path("/proc/net/packet").read_text().splitlines()[1:]]
+        return sum(int(row[6]) for row in rows if f"socket:[{row[8]}]" in mine)
 
     def end(self, stop: bool = False) -> dict[str, Any]:
         assert self.process is not None
         if stop:
             self.process.terminate()
-        self.process.wait(timeout=120)
+        self.process.wait(timeout=deadline(120))
         result: dict[str, Any] = json.loads((self.directory / serve.RESULT).read_text())
         return result
 
@@ -128,11 +154,13 @@ def program(tmp_path: Path) -> Iterator[Program]:
         one.process.wait()
 
 
-def test_servers_listen_before_it_says_so_and_each_one_is_told_of(program: Program) -> None:
+def test_servers_listen_before_it_says_so_and_each_one_is_told_of(
+    program: Program, free_ports: Ports
+) -> None:
     ports = free_ports(3)
     assert program.start(plan(ports)) == {"run_id": "run1", "problem": ""}
     for port in ports:
-        socket.create_connection(("127.0.0.1", port), timeout=60).close()
+        socket.create_connection(("127.0.0.1", port), timeout=deadline(60)).close()
     result = program.end()
     found = result["rails"]["rail0"]["exchanges"]
     assert [found[f"exchange{place}"]["rc"] for place in range(3)] == [0, 0, 0]
@@ -140,29 +168,33 @@ def test_servers_listen_before_it_says_so_and_each_one_is_told_of(program: Progr
     assert result["rails"]["rail0"]["peer"] == "node01"
 
 
-def test_a_server_that_fails_has_its_say(program: Program) -> None:
+def test_a_server_that_fails_has_its_say(program: Program, free_ports: Ports) -> None:
     (port,) = free_ports(1)
     source = SERVER + "sys.exit('completion with error')"
-    program.start(plan([port], [sys.executable, "-c", source, str(port)]))
-    socket.create_connection(("127.0.0.1", port), timeout=60).close()
+    program.start(plan([port], [*PYTHON, "-c", source, str(port)]))
+    socket.create_connection(("127.0.0.1", port), timeout=deadline(60)).close()
     found = program.end()["rails"]["rail0"]["exchanges"]["exchange0"]
     assert found["rc"] == 1
     assert "completion with error" in found["log"]
 
 
-def test_told_to_stop_it_ends_its_servers_and_says_what_it_saw(program: Program) -> None:
+def test_told_to_stop_it_ends_its_servers_and_says_what_it_saw(
+    program: Program, free_ports: Ports
+) -> None:
     ports = free_ports(2)
     program.start(plan(ports))
-    socket.create_connection(("127.0.0.1", ports[0]), timeout=60).close()
+    socket.create_connection(("127.0.0.1", ports[0]), timeout=deadline(60)).close()
     program.wait_for_servers(1)
     found = program.end(stop=True)["rails"]["rail0"]["exchanges"]
     assert found["exchange0"]["rc"] == 0
     assert found["exchange1"]["rc"] is None
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", ports[1]), timeout=60)
+        socket.create_connection(("127.0.0.1", ports[1]), timeout=deadline(60))
 
 
-def test_killed_with_its_unit_nothing_is_left_but_what_systemd_ends(program: Program) -> None:
+def test_killed_with_its_unit_nothing_is_left_but_what_systemd_ends(
+    program: Program, free_ports: Ports
+) -> None:
     """systemd kills all of the unit's processes; here it is seen that they are of one tree."""
     (port,) = free_ports(1)
     program.start(plan([port]))
@@ -173,40 +205,67 @@ def test_killed_with_its_unit_nothing_is_left_but_what_systemd_ends(program: Pro
     os.killpg(children[0], signal.SIGKILL)
 
 
-def test_a_port_that_is_taken_is_told(program: Program) -> None:
+def test_a_port_that_is_taken_is_told(program: Program, free_ports: Ports) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         state = program.start(plan([*free_ports(1), port]))
     assert state["problem"] == f"TCP port {port} is taken by another program"
 
 
-def test_a_server_that_ends_at_once_is_told_with_what_it_said(program: Program) -> None:
-    argv = [sys.executable, "-c", "import sys; sys.exit('Couldn\\'t listen to port 1')"]
+def test_a_server_that_ends_at_once_is_told_with_what_it_said(
+    program: Program, free_ports: Ports
+) -> None:
+    argv = [*PYTHON, "-c", "import sys; sys.exit('Couldn\\'t listen to port 1')"]
     state = program.start(plan(free_ports(1), argv))
     assert "ended with status 1: Couldn't listen to port 1" in state["problem"]
 
 
-def test_a_program_that_is_missing_is_told(program: Program) -> None:
+def test_a_program_that_is_missing_is_told(program: Program, free_ports: Ports) -> None:
     state = program.start(plan(free_ports(1), ["no-such-program"]))
     assert state["problem"] == "No such file or directory: no-such-program"
 
 
-def test_packets_are_counted_with_the_server_they_came_with(program: Program) -> None:
+@pytest.fixture
+def seen() -> Iterator[witness.Witness]:
+    """Sees every packet after the program did: the kernel shows them to the latest one first."""
+    try:
+        first = witness.Witness("lo", filters.Wanted(PEER, 106, 48))
+    except PermissionError:
+        pytest.skip("raw sockets need root")
+    yield first
+    first.close()
+
+
+def send(tos: int, operation: int, count: int, seen: witness.Witness) -> None:
+    """Returns when all of them have arrived."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        one.bind((PEER, 0))
+        one.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
+        for _ in range(count):
+            one.sendto(bytes([operation]) + bytes(60), (PEER, 4791))
+    arrived = 0
+
+    def all_of_them() -> bool:
+        nonlocal arrived
+        arrived += seen.take()["in"]["packets"]
+        return arrived == count
+
+    until(all_of_them, f"{count} packets", every=0.02)
+
+
+def test_packets_are_counted_with_the_server_they_came_with(
+    program: Program, free_ports: Ports, seen: witness.Witness
+) -> None:
     ports = free_ports(2)
     told = plan(ports)
     told["rails"][0]["watch"]["by"] = "kernel"
-    if os.geteuid():
-        pytest.skip("raw sockets need root")
     assert program.start(told)["problem"] == ""
     for place, port in enumerate(ports):
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-            one.bind((PEER, 0))
-            one.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, (106, 98)[place])
-            for _ in range(10 + place):
-                one.sendto(bytes([0x0A]) + bytes(60), (PEER, 4791))
-        socket.create_connection(("127.0.0.1", port), timeout=60).close()
-        program.wait_for_servers(1 - place)
-        time.sleep(0.5)  # it takes the counts after it saw the end
+        send((106, 98)[place], 0x0A, 10 + place, seen)
+        assert program.unread() > 0
+        socket.create_connection(("127.0.0.1", port), timeout=deadline(60)).close()
+        if place == 0:  # after the last one it ends
+            program.wait_for_counts()
     found = program.end()["rails"]["rail0"]["exchanges"]
     first, second = found["exchange0"]["wire"]["in"], found["exchange1"]["wire"]["in"]
     assert (first["packets"], first["wrong"]) == (10, 0)
@@ -214,30 +273,23 @@ def test_packets_are_counted_with_the_server_they_came_with(program: Program) ->
     assert "TOS 98 (DSCP 24, ECT(0))" in second["first_wrong"]
 
 
-def test_what_came_before_a_node_is_served_is_forgotten(program: Program) -> None:
+def test_what_came_before_a_node_is_served_is_forgotten(
+    program: Program, free_ports: Ports, seen: witness.Witness
+) -> None:
     """Answers to its own clients come from the same peer as what is sent to its servers."""
-    if os.geteuid():
-        pytest.skip("raw sockets need root")
     (port,) = free_ports(1)
     told = plan([port])
     told["rails"][0]["watch"]["by"] = "kernel"
     program.start(told)
     assert program.process is not None
-    answer(5)
+    send(106, 0x11, 5, seen)
+    assert program.unread() > 0
     program.process.send_signal(serve.FORGET)
-    time.sleep(2)  # nothing tells when it has forgotten
-    answer(3)
-    socket.create_connection(("127.0.0.1", port), timeout=60).close()
+    program.wait_for_counts()
+    send(106, 0x11, 3, seen)
+    socket.create_connection(("127.0.0.1", port), timeout=deadline(60)).close()
     found = program.end()["rails"]["rail0"]["exchanges"]["exchange0"]
     assert found["wire"]["in"]["packets"] == 3
-
-
-def answer(count: int) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-        one.bind((PEER, 0))
-        one.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 106)
-        for _ in range(count):
-            one.sendto(bytes([0x11]) + bytes(60), (PEER, 4791))
 
 
 def test_only_servers_of_a_peer_both_ways_are_told_to_forget(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.guest_a
     GuestAgent,
 )
 
+from tests.waiting import deadline
+
 
 class Server:
     """The agent behind QEMU's socket. Its channel keeps what a former client did not read."""
@@ -71,8 +73,12 @@ def server(tmp_path: Path) -> Iterator[Server]:
     server.close()
 
 
+def agent(server: Server) -> GuestAgent:
+    return GuestAgent(server.path, timeout_s=deadline(60))
+
+
 def test_a_programs_output_and_status(server: Server) -> None:
-    done = GuestAgent(server.path).run(["systemctl", "is-system-running"])
+    done = agent(server).run(["systemctl", "is-system-running"])
     assert (done.rc, done.stdout, done.stderr) == (3, "running\n", "")
     assert server.asked[0]["arguments"]["path"] == "systemctl"
     assert server.asked[0]["arguments"]["arg"] == ["is-system-running"]
@@ -81,13 +87,13 @@ def test_a_programs_output_and_status(server: Server) -> None:
 def test_what_it_refuses_is_told(server: Server) -> None:
     server.error = "Guest agent command failed: no such program"
     with pytest.raises(CommandError, match="no such program"):
-        GuestAgent(server.path).run(["nothing"])
+        agent(server).run(["nothing"])
 
 
 def test_one_that_runs_for_ever_is_given_up(server: Server) -> None:
     server.runs = 10**6
     with pytest.raises(CommandError, match="no answer within"):
-        GuestAgent(server.path).run(["sleep", "infinity"], timeout_s=0.1)
+        agent(server).run(["sleep", "infinity"], timeout_s=0.1)
 
 
 def test_a_machine_that_is_off_is_an_error(tmp_path: Path) -> None:

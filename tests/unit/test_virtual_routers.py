@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +19,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.invento
     parse_nodes,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.routers import Router
+
+from tests.waiting import deadline
 
 MANAGEMENT = {
     f"node0{number}": {"address": f"10.99.0.1{number}", "prefix": 24, "interface": "mgmt0"}
@@ -133,7 +134,7 @@ class Machine:
             peers = {"swp1": {"state": state}, "swp2": {"state": state}}
             return SimpleNamespace(stdout=json.dumps({"ipv4Unicast": {"peers": peers}}))
         namespace, program = command[3], Path(command[4]).name
-        process = subprocess.Popen(["sleep", "60"])
+        process = subprocess.Popen(["sleep", "infinity"])
         self.processes.append(process)
         Path(command[command.index("-i") + 1]).write_text(f"{process.pid}\n")
         place = self.proc / str(process.pid)
@@ -144,13 +145,16 @@ class Machine:
         os.link(there, place / "ns/net")
         return SimpleNamespace(stdout="")
 
+    def kill(self, pid: int, number: int) -> None:
+        """What is ended is gone before anybody looks: no time passes but in `sleep`."""
+        os.kill(pid, number)
+        (process,) = (one for one in self.processes if one.pid == pid)
+        process.wait(deadline(60))
+        stat = self.proc / str(pid) / "stat"
+        stat.write_text(stat.read_text().replace(" S ", " Z "))
+
     def sleep(self, seconds: float) -> None:
         self.now += seconds
-        for process in self.processes:
-            if process.poll() is not None:
-                stat = self.proc / str(process.pid) / "stat"
-                stat.write_text(stat.read_text().replace(" S ", " Z "))
-        time.sleep(0.005)
 
     def routing(self) -> routing.Routing:
         return routing.Routing(
@@ -169,6 +173,7 @@ class Machine:
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(routing.shutil, "chown", lambda *_names: None)
     made = Machine(tmp_path)
+    monkeypatch.setattr(routing, "os", SimpleNamespace(kill=made.kill))
     yield made
     for process in made.processes:
         process.kill()

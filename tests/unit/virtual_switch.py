@@ -9,18 +9,18 @@ import signal
 import ssl
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Optional
 
 import httpx
 
-from tests.unit.https_server import LOOPBACK, Authority
+from tests.unit.https_server import Authority
+from tests.unit.loopback import LOOPBACK, held_port
+from tests.waiting import deadline
 
 PROGRAMS = Path(__file__).resolve().parents[2] / "roles/virtual_nodes/files/switch"
 USER, PASSWORD = "ops", "a word of the test"
-PATIENCE = 60.0
+PATIENCE_S = deadline(60)
 
 
 class VirtualSwitch:
@@ -37,7 +37,9 @@ class VirtualSwitch:
         (directory / "switch.json").write_text(json.dumps(description))
         (directory / "password").write_text(PASSWORD + "\n")
         self._process: Optional[subprocess.Popen[str]] = None
-        self.port = 0
+        self._held = held_port()
+        """So that it is there after a reboot as well."""
+        self.port = self._held.getsockname()[1]
         self.start()
 
     def start(self) -> None:
@@ -58,9 +60,7 @@ class VirtualSwitch:
             text=True,
         )  # fmt: skip
         assert self._process.stdout is not None
-        said = self._process.stdout.readline().split()
-        assert said[:1] == ["port"], said
-        self.port = int(said[1])
+        assert self._process.stdout.readline().split() == ["port", str(self.port)]
 
     def kill(self) -> None:
         """As a power cut does it."""
@@ -75,7 +75,8 @@ class VirtualSwitch:
     def stop(self) -> None:
         assert self._process is not None
         self._process.terminate()
-        assert self._process.wait(PATIENCE) == 0
+        assert self._process.wait(PATIENCE_S) == 0
+        self._held.close()
 
     def fault(self, **faults: Any) -> None:
         self._faults.write_text(json.dumps(faults))
@@ -93,17 +94,10 @@ class VirtualSwitch:
             base_url=self.url,
             auth=(USER, password),
             verify=ssl.create_default_context(cafile=str(self._authority.ca_file)),
-            timeout=PATIENCE,
+            timeout=PATIENCE_S,
         )
 
     @property
     def log(self) -> list[str]:
         """Events without their times."""
         return [line.split(" ", 1)[1] for line in self._log.read_text().splitlines()]
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.005)

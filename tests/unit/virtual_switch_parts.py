@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from pathlib import Path
 from typing import Any
 
 from tests.unit.virtual_switch import PROGRAMS
@@ -16,6 +17,10 @@ sys.path.append(str(PROGRAMS))
 
 store: Any = importlib.import_module("common.store")
 switch: Any = importlib.import_module("common.switch")
+program: Any = importlib.import_module("common.program")
+faults: Any = importlib.import_module("common.faults")
+log: Any = importlib.import_module("common.log")
+nvue_revisions: Any = importlib.import_module("nvue.revisions")
 nvue_vendor: Any = importlib.import_module("nvue.vendor")
 nvue_effective: Any = importlib.import_module("nvue.effective")
 eos_config: Any = importlib.import_module("eos.config")
@@ -29,4 +34,14 @@ def hardware(system: str, ports: list[dict[str, Any]], asic: str = "spectrum4") 
         asic=asic,
         release="",
         ports=tuple(switch.Port(**{"peer_mac": None, **port}) for port in ports),
+    )
+
+
+def surroundings(hardware: Any, directory: Path) -> Any:
+    """Of a switch whose files lie in a directory."""
+    return program.Surroundings(
+        hardware,
+        faults.Faults(directory / "faults.json", directory),
+        directory,
+        log.Log(directory / "log"),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import time
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system i
     Impact,
     SwitchError,
 )
+
+from tests.waiting import until
 
 
 class FileSystem:
@@ -93,9 +95,9 @@ class FileSwitch:
         with self.path.with_suffix(".log").open("a") as log:
             log.write(f"{name}\n")
         if fault == "hang":
-            time.sleep(600)
+            threading.Event().wait()
         elif fault == "pause":
-            time.sleep(1)
+            until(self.path.with_suffix(".go").exists, "the test's leave to go on", 300)
         elif fault:
             raise SwitchError(f"{self.path.stem}: {fault}")
         return found

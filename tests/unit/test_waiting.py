@@ -1,0 +1,77 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Waiting for a condition: tests/waiting.py."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests import waiting
+
+
+class Clock:
+    """Time that passes only where somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(waiting, "time", clock)
+    monkeypatch.setenv(waiting.VARIABLE, "3")
+    return clock
+
+
+def test_the_first_true_answer_is_returned_and_nothing_waited_after_it(clock: Clock) -> None:
+    answers = iter([None, "", "there", "never asked"])
+    assert waiting.until(lambda: next(answers), "it", every=0.5) == "there"
+    assert clock.now == 101.0
+
+
+def test_the_deadline_scales_and_the_failure_says_what_was_waited_for(clock: Clock) -> None:
+    with pytest.raises(AssertionError, match=r"waited 6\.0 s for a sign \(2 s x .* 3\).*: \[\]"):
+        waiting.until(lambda: [], "a sign", 2, every=0.5)
+    assert clock.now == 106.0
+    assert waiting.deadline(2) == 6.0
+
+
+def test_a_test_that_got_no_time_asks_once_more(clock: Clock) -> None:
+    asked = []
+
+    def after_a_pause() -> bool:
+        asked.append(clock.now)
+        clock.now += 1000  # the machine gave this test nothing for so long
+        return len(asked) == 2
+
+    assert waiting.until(after_a_pause, "it", 1)
+
+
+def test_the_factor_is_measured_once_and_kept_for_what_the_run_starts(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(waiting.VARIABLE)
+    took = iter([2.5 * waiting.REFERENCE_S])
+    monkeypatch.setattr(waiting, "_job", lambda: clock.sleep(next(took)))
+    assert waiting.factor() == waiting.factor() == 2.5
+    assert os.environ[waiting.VARIABLE] == "2.50"
+
+
+def test_a_faster_machine_gives_no_shorter_deadline(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(waiting.VARIABLE)
+    monkeypatch.setattr(waiting, "_job", lambda: clock.sleep(0.01))
+    assert waiting.deadline(7) == 7
+
+
+def test_the_job_of_the_measurement_runs() -> None:
+    waiting._job()
