@@ -171,7 +171,7 @@ def _needed(entry: dict[str, Any]) -> dict[str, Any]:
         "drained": entry.get("drained", False),
         "management_address": entry.get("management_address") or "",
         "rails": [
-            {key: rail.get(key) for key in ("rail", "interface", "gpu", "speed_gbps")}
+            {key: rail.get(key) for key in ("rail", "interface", "network", "gpu", "speed_gbps")}
             for rail in entry.get("rails") or []
         ],
     }

@@ -9,7 +9,8 @@ version_added: "0.1.0"
 description:
   - Launches an mpi4py allreduce from the launcher, as the MPI user, over the hostfile.
   - Checks every result to the bit on every rank, where the ranks run, which transport UCX used, and
-    that the bytes went over the rails and not over management.
+    that the bytes went over the rails and not over management; each rail by an allreduce of its
+    own.
   - Measures every size, and returns the figures beside the line rate.
   - On failure it runs again on fewer and fewer nodes until the node or the pair at fault is found.
   - A run ends after its time limit whatever happens, and no process of it is left on any node.
@@ -197,8 +198,9 @@ figures:
     - C(by_size) has per size the number of iterations, the minimum, median and 99th percentile time
       in microseconds, and algorithm and bus bandwidth. The time of an iteration is that of its
       slowest rank.
-    - C(rails) has each rail over all nodes, the least that one of them sent over it, the most that
-      went beside RDMA, and the mean rate beside the line rate, in Gb/s.
+    - C(rails) has each rail over all nodes, the least that one of them sent over it, the least that
+      one sent in the rail's own allreduce and how many nodes have one, the most that went beside
+      RDMA, and the mean rate beside the line rate, in Gb/s.
     - C(virtual) says that the launcher is a container, or the RDMA devices are made of software;
       the line rate is then nominal only.
   type: dict
@@ -214,7 +216,14 @@ figures:
     least_bytes_per_node: 51200000
     sent_bytes_per_node: 545259520
     rails:
-      - {rail: rail0, nodes: 4, sent_bytes: 68157440, tcp_bytes: 9120, gbps: 212.4, speed_gbps: 800}
+      - rail: rail0
+        nodes: 4
+        sent_bytes: 68157440
+        own_bytes: 393216
+        own_nodes: 4
+        tcp_bytes: 9120
+        gbps: 212.4
+        speed_gbps: 800
     by_size:
       - bytes: 1048576
         iterations: 50
@@ -226,6 +235,7 @@ figures:
 traffic:
   description:
     - Bytes of each rail of each node, and bytes on its other interfaces.
+    - C(own_bytes) is what a rail sent in its own allreduce, null where it has none.
     - With V(rc) what was sent is what the RDMA device counted; C(tcp_bytes) is what passed beside
       it. Soft-RoCE counts C(packets); C(other_packets) are those of the interface that are not its
       own.
@@ -242,6 +252,7 @@ traffic:
           packets: null
           tcp_bytes: 9120
           other_packets: null
+          own_bytes: 393216
       elsewhere: {eth0: 14029}
 lanes:
   description: What UCX reported its endpoints run over, and how many ranks did.
@@ -362,7 +373,8 @@ def nodes_of(directory: list) -> tuple:
             int(entry["slots"]),
             tuple(rail["interface"] for rail in entry.get("rails") or []),
             tuple(float(rail.get("speed_gbps") or 0) for rail in entry.get("rails") or []),
-            bound=bound_rails(entry),
+            networks=tuple(rail.get("network") or "" for rail in entry.get("rails") or []),
+            by_rank=rails_by_rank(entry),
             management=entry.get("management_address") or "",
             checkpoints=bool(entry.get("checkpoints", True)),
         )
@@ -371,12 +383,11 @@ def nodes_of(directory: list) -> tuple:
     )
 
 
-def bound_rails(entry: dict) -> tuple:
-    """The rails that ranks of a node are given: with fewer slots than GPUs not all of them."""
+def rails_by_rank(entry: dict) -> tuple:
+    """The rails that each rank of a node is given: with fewer slots than GPUs not all of them."""
     rails = mpi_environment.rails_from_model(entry.get("rails") or [])
     ranks = mpi_environment.rails_by_rank(rails, int(entry["slots"]))
-    given = {rail.interface for own in ranks for rail in own}
-    return tuple(rail.interface for rail in rails if rail.interface in given)
+    return tuple(tuple(rail.interface for rail in own) for own in ranks)
 
 
 def request_of(params: dict) -> session.Request:
@@ -512,13 +523,13 @@ def main() -> None:
     )
     module.params["run_id"] = module.params["run_id"] or uuid.uuid4().hex[:12]
     progress = PROGRESS_DIRECTORY / f"{module.params['run_id']}.progress"
+    launcher = session.mpirun(module.params["user"], commands.run)
 
     def say(text: str) -> None:
         files.write_atomically(progress, f"{os.getpid()}\n{text}\n", 0o644, 0, 0)
 
     def start() -> dict:
         request = request_of(module.params)
-        launcher = session.mpirun(request.user, commands.run)
         if module.check_mode:
             return session.Session(request, commands.run, launcher, say).result(request.plan, [])
         with alone(say, request.time_limit_s):

@@ -42,7 +42,15 @@ def test_only_what_is_used_is_sent() -> None:
         "slots": 8,
         "drained": False,
         "management_address": "10.0.0.1",
-        "rails": [{"rail": 0, "interface": "rail0", "gpu": 0, "speed_gbps": 800}],
+        "rails": [
+            {
+                "rail": 0,
+                "interface": "rail0",
+                "network": "10.1.0.0/24",
+                "gpu": 0,
+                "speed_gbps": 800,
+            }
+        ],
     }
 
 
@@ -69,7 +77,7 @@ def test_nodes_that_mount_no_checkpoints_are_said_to() -> None:
     assert module.nodes_of(broken["nodes"])[0].checkpoints
 
 
-def test_only_rails_that_a_rank_is_given_are_expected_to_carry_something() -> None:
+def test_each_rank_has_the_rails_of_its_gpu() -> None:
     entry = {
         "name": "node01",
         "slots": 2,
@@ -81,11 +89,14 @@ def test_only_rails_that_a_rank_is_given_are_expected_to_carry_something() -> No
     node = module.nodes_of([action._needed(entry)])[0]
     assert node.line_rate_gbytes_s == 200
     assert node.rails == ("rail0", "rail1", "rail2", "rail3")
-    assert node.bound == ("rail0", "rail1")
+    assert node.by_rank == (("rail0",), ("rail1",))
+    assert node.given == ("rail0", "rail1")
     assert node.management == "10.0.0.1"
     for rail in entry["rails"]:
         rail["gpu"] = None
-    assert module.nodes_of([action._needed(entry)])[0].bound == node.rails
+    node = module.nodes_of([action._needed(entry)])[0]
+    assert node.by_rank == (("rail0", "rail2"), ("rail1", "rail3"))
+    assert set(node.given) == set(node.rails)
 
 
 def test_a_report_that_cannot_be_saved_is_a_warning(

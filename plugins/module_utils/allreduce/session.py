@@ -152,8 +152,10 @@ class Session:
         limit = max(5.0, self.left())
         outcome = self.start(plan, request.hostfile, request.run_id, limit, progress)
         self.outcome = outcome
-        swept = self.sweep(plan)
         checks.append(self.finished(outcome, done, total))
+        if outcome.complete:
+            checks += self.prove_rails(plan, outcome)
+        swept = self.sweep(plan)
         if outcome.complete:
             checks += verdict.judge(plan, outcome.records, request.tolerances)
         checks += checkpoint.judge(
@@ -212,6 +214,22 @@ class Session:
         why += f"; it names {', '.join(named)}" if named else ""
         why += f"; rank(s) {', '.join(map(str, ranks[:8]))}" if ranks else ""
         return Check("finished", "all sizes", f"{done} of {total} sizes", FAILED, "", why)
+
+    def prove_rails(self, plan: Plan, outcome: Outcome) -> list[Check]:
+        """The short runs in which each rank has one of its rails. What they tell of rails joins
+        what the run told; a check comes of one that fails."""
+        for part in plan.rail_runs:
+            subject = f"rail {part.only} of each rank"
+            self.tell(f"allreduce: {subject} by itself")
+            run_id = f"{self.request.run_id}-rail{part.only}"
+            limit = max(5.0, self.left())
+            found = self.start(part, self.request.hostfile, run_id, limit, _ignore)
+            if not found.complete or found.rc != 0:
+                end = self.finished(found, 0, 0)
+                return [replace(end, subject=subject, wanted="its end", found="none")]
+            kinds = ("rails", "wrong")
+            outcome.records += [one for one in found.records if one["kind"] in kinds]
+        return []
 
     def sweep(self, plan: Plan) -> hosts.Swept:
         names = [node.host for node in plan.nodes]
