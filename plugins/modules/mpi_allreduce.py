@@ -146,6 +146,12 @@ options:
     description: Name of this run, in the command line of each of its processes; empty makes one up.
     type: str
     default: ''
+  end:
+    description:
+      - Set by the action plugin for a run that it gives up. Ends what is left of C(run_id) on every
+        node, and launches nothing.
+    type: bool
+    default: false
   report_directory:
     description:
       - Directory on the controller where the action plugin saves the result as JSON; a relative
@@ -297,6 +303,7 @@ seconds:
 import contextlib
 import fcntl
 import os
+import signal
 import time
 import uuid
 from collections.abc import Iterator
@@ -486,6 +493,14 @@ def saved_by_a_node(params: dict, result: dict, fs: FileSystem) -> Check:
     )
 
 
+def kill_module(progress: Path) -> None:
+    """Kill the module whose progress that is, unless its number is another process's by now."""
+    pid = (files.plan_file(progress, None).before or "").partition("\n")[0]
+    with contextlib.suppress(OSError, ValueError):
+        if b"mpi_allreduce" in Path("/proc", pid, "cmdline").read_bytes():
+            os.kill(int(pid), signal.SIGKILL)
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
@@ -517,6 +532,7 @@ def main() -> None:
             "probe_sha256": {"type": "str", "default": ""},
             "run_id": {"type": "str", "default": ""},
             "host": {"type": "str", "default": ""},
+            "end": {"type": "bool", "default": False},
             "report_directory": {"type": "path"},
         },
         supports_check_mode=True,
@@ -528,6 +544,13 @@ def main() -> None:
     def say(text: str) -> None:
         files.write_atomically(progress, f"{os.getpid()}\n{text}\n", 0o644, 0, 0)
 
+    def end() -> str:
+        kill_module(progress)  # or it would start the next run, to find out why this one failed
+        check = session.Session(request_of(module.params), commands.run, launcher, say).end()
+        if check.status == FAILED:
+            return f"its processes are not all ended: {check.reason}"
+        return f"its processes are ended on every node: {check.reason or 'none was left'}"
+
     def start() -> dict:
         request = request_of(module.params)
         if module.check_mode:
@@ -537,6 +560,8 @@ def main() -> None:
         return saved(module.params, found)
 
     try:
+        if module.params["end"]:
+            module.exit_json(changed=False, layer="smoke", msg=end())
         result = start()
     except (plan.PlanError, StorageError, commands.CommandError, OSError, KeyError) as error:
         module.fail_json(msg=f"smoke: {error}", layer="smoke", checks=[], figures={})

@@ -42,7 +42,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     Check,
     failures,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Runner
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+    CommandError,
+    Runner,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     FileSystem,
 )
@@ -155,6 +158,7 @@ class Session:
         checks.append(self.finished(outcome, done, total))
         if outcome.complete:
             checks += self.prove_rails(plan, outcome)
+        ended = not failures(checks)
         swept = self.sweep(plan)
         if outcome.complete:
             checks += verdict.judge(plan, outcome.records, request.tolerances)
@@ -163,9 +167,20 @@ class Session:
         )
         checks.append(verdict.no_orphans(swept))
         wrong = any(check.name == "exactness" for check in failures(checks))
-        if (not outcome.complete or wrong) and len(plan.nodes) > 1 and request.bisect_runs > 0:
+        # All nodes were ready: what keeps one back now names it, and spares the search.
+        unready = [] if ended else failures(self.ready(plan)[1])
+        checks += unready
+        if (not outcome.complete or wrong) and not unready and request.bisect_runs > 0:
             self.search(plan)
         return self.result(plan, checks)
+
+    def end(self) -> Check:
+        """End a run that whoever watched it has given up: its launcher, then what is left."""
+        units = f"baremetal-mpi-smoke-{self.request.run_id}*"
+        with contextlib.suppress(CommandError):  # without systemd it is found by its id
+            self.run_program(["systemctl", "stop", units], check=False)
+        nodes, _differences = as_listed(self.request.plan.nodes, _read(self.request.hostfile))
+        return verdict.no_orphans(self.sweep(replace(self.request.plan, nodes=nodes)))
 
     def ready(self, plan: Plan) -> tuple[Plan, list[Check]]:
         """Whether every node can take part; and the plan with what they said of themselves."""
@@ -237,6 +252,8 @@ class Session:
 
     def search(self, plan: Plan) -> None:
         """Short runs on fewer and fewer nodes."""
+        if len(plan.nodes) < 2:
+            return
         request = self.request
         number = 0
 
