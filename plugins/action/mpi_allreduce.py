@@ -16,7 +16,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from ansible.errors import AnsibleActionFail
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils import reports
@@ -44,7 +44,8 @@ PROGRESS = "/run/baremetal-mpi-roce/{}.progress"
 LOOK_S = 5
 """Seconds the shell on the launcher waits for the end before it tells how far it is."""
 PATIENCE_S = 60
-"""Beyond the time limits of the module, for what it does before and after its runs."""
+"""Beyond the time limits of the module, for what it does before and after its runs; and for ending
+a run that is given up."""
 
 # Done when Ansible's record of the job no longer says that it has only started.
 WAIT = """
@@ -135,31 +136,73 @@ class ActionModule(ActionBase):
         job = started.get("results_file")
         if not job:
             return started
-        while time.monotonic() - begin < limit + PATIENCE_S:
-            done, text = self._look(job, PROGRESS.format(arguments["run_id"]))
-            if done:
-                self._low_level_execute_command(f"rm -f {shlex.quote(job)}")
+        progress = PROGRESS.format(arguments["run_id"])
+        patience = _seconds(arguments, "time_limit_s", 300) + PATIENCE_S
+        seen = now = time.monotonic()
+        text = state = ""
+        while now - begin < limit + PATIENCE_S and now - seen < patience:
+            state, text = self._look(job, progress)
+            if state == "finished":
+                self._quietly(f"rm -f {shlex.quote(job)}")
                 return _result(text)
+            if state == "died":
+                break
+            now = time.monotonic()
+            if state == "unseen":
+                # Ranks may have all of the launcher's cores; it says nothing of how they are.
+                display.display(f"allreduce: the launcher could not be asked, once more: {text}")
+                time.sleep(LOOK_S)
+                continue
+            seen = now
             if text and text != self._told:
                 self._told = text
                 display.display(text)
+        why = {
+            "died": "the module was killed on the launcher",
+            "unseen": f"the launcher could not be asked for {now - seen:.0f} s: {text}",
+        }.get(state, f"the module has not ended within {limit:.0f} s")
         raise AnsibleActionFail(
-            f"smoke: the allreduce has not ended within {limit:.0f} s; job on the launcher: {job}"
+            f"smoke: the allreduce was given up: {why}\n"
+            f"  last seen: {self._told or 'nothing'}; job on the launcher: {job}\n"
+            f"  {self._end(arguments, task_vars)}"
         )
 
-    def _look(self, job: str, progress: str) -> tuple[bool, str]:
+    def _look(self, job: str, progress: str) -> tuple[str, str]:
+        """How the module is getting on: `running`, `finished`, `died`, or `unseen`, with what it or
+        the connection says."""
         script = WAIT.format(job=shlex.quote(job), progress=progress, seconds=LOOK_S)
-        answer = self._low_level_execute_command(f"/bin/sh -c {shlex.quote(script)}")
-        head, _separator, rest = answer["stdout"].partition("\n")
-        if head.strip() == "died":
-            raise AnsibleActionFail(
-                "smoke: the module was killed on the launcher; its ranks end by themselves within "
-                f"the time limit. What it was doing: {self._told or 'nothing yet'}"
-            )
-        if head.strip() not in ("running", "finished"):
-            told = (answer.get("stderr") or answer["stdout"]).strip()
-            raise AnsibleActionFail(f"smoke: could not look after the allreduce: {told}")
-        return head.strip() == "finished", rest.strip()
+        answer = self._quietly(f"/bin/sh -c {shlex.quote(script)}")
+        state, _separator, rest = answer["stdout"].partition("\n")
+        if state.strip() in ("running", "finished", "died"):
+            return state.strip(), rest.strip()
+        return "unseen", (answer.get("stderr") or answer["stdout"]).strip()
+
+    def _quietly(self, command: str) -> dict[str, Any]:
+        """A command on the launcher; where it cannot be reached, an answer that says so."""
+        try:
+            answer: dict[str, Any] = self._low_level_execute_command(command)
+        except AnsibleConnectionFailure as error:
+            return {"stdout": "", "stderr": str(error)}
+        return answer
+
+    def _end(self, arguments: dict[str, Any], task_vars: Any) -> str:
+        """End what is left of the run on every node, and say what came of that."""
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                found = self._execute_module(
+                    "baremetal.mpi_roce.mpi_allreduce",
+                    module_args={**arguments, "end": True},
+                    task_vars=task_vars,
+                )
+                return str(found["msg"])
+            except AnsibleConnectionFailure as error:
+                if time.monotonic() >= until:
+                    return (
+                        f"its processes could not be ended ({error}); they end within the time "
+                        f"limit, or now, on every node, by: pkill -f {arguments['run_id']}"
+                    )
+            time.sleep(LOOK_S)
 
 
 def _needed(entry: dict[str, Any]) -> dict[str, Any]:
@@ -171,7 +214,7 @@ def _needed(entry: dict[str, Any]) -> dict[str, Any]:
         "drained": entry.get("drained", False),
         "management_address": entry.get("management_address") or "",
         "rails": [
-            {key: rail.get(key) for key in ("rail", "interface", "gpu", "speed_gbps")}
+            {key: rail.get(key) for key in ("rail", "interface", "network", "gpu", "speed_gbps")}
             for rail in entry.get("rails") or []
         ],
     }

@@ -9,7 +9,8 @@ version_added: "0.1.0"
 description:
   - Launches an mpi4py allreduce from the launcher, as the MPI user, over the hostfile.
   - Checks every result to the bit on every rank, where the ranks run, which transport UCX used, and
-    that the bytes went over the rails and not over management.
+    that the bytes went over the rails and not over management; each rail by an allreduce of its
+    own.
   - Measures every size, and returns the figures beside the line rate.
   - On failure it runs again on fewer and fewer nodes until the node or the pair at fault is found.
   - A run ends after its time limit whatever happens, and no process of it is left on any node.
@@ -145,6 +146,12 @@ options:
     description: Name of this run, in the command line of each of its processes; empty makes one up.
     type: str
     default: ''
+  end:
+    description:
+      - Set by the action plugin for a run that it gives up. Ends what is left of C(run_id) on every
+        node, and launches nothing.
+    type: bool
+    default: false
   report_directory:
     description:
       - Directory on the controller where the action plugin saves the result as JSON; a relative
@@ -197,8 +204,9 @@ figures:
     - C(by_size) has per size the number of iterations, the minimum, median and 99th percentile time
       in microseconds, and algorithm and bus bandwidth. The time of an iteration is that of its
       slowest rank.
-    - C(rails) has each rail over all nodes, the least that one of them sent over it, the most that
-      went beside RDMA, and the mean rate beside the line rate, in Gb/s.
+    - C(rails) has each rail over all nodes, the least that one of them sent over it, the least that
+      one sent in the rail's own allreduce and how many nodes have one, the most that went beside
+      RDMA, and the mean rate beside the line rate, in Gb/s.
     - C(virtual) says that the launcher is a container, or the RDMA devices are made of software;
       the line rate is then nominal only.
   type: dict
@@ -214,7 +222,14 @@ figures:
     least_bytes_per_node: 51200000
     sent_bytes_per_node: 545259520
     rails:
-      - {rail: rail0, nodes: 4, sent_bytes: 68157440, tcp_bytes: 9120, gbps: 212.4, speed_gbps: 800}
+      - rail: rail0
+        nodes: 4
+        sent_bytes: 68157440
+        own_bytes: 393216
+        own_nodes: 4
+        tcp_bytes: 9120
+        gbps: 212.4
+        speed_gbps: 800
     by_size:
       - bytes: 1048576
         iterations: 50
@@ -226,6 +241,7 @@ figures:
 traffic:
   description:
     - Bytes of each rail of each node, and bytes on its other interfaces.
+    - C(own_bytes) is what a rail sent in its own allreduce, null where it has none.
     - With V(rc) what was sent is what the RDMA device counted; C(tcp_bytes) is what passed beside
       it. Soft-RoCE counts C(packets); C(other_packets) are those of the interface that are not its
       own.
@@ -242,6 +258,7 @@ traffic:
           packets: null
           tcp_bytes: 9120
           other_packets: null
+          own_bytes: 393216
       elsewhere: {eth0: 14029}
 lanes:
   description: What UCX reported its endpoints run over, and how many ranks did.
@@ -286,6 +303,7 @@ seconds:
 import contextlib
 import fcntl
 import os
+import signal
 import time
 import uuid
 from collections.abc import Iterator
@@ -362,7 +380,8 @@ def nodes_of(directory: list) -> tuple:
             int(entry["slots"]),
             tuple(rail["interface"] for rail in entry.get("rails") or []),
             tuple(float(rail.get("speed_gbps") or 0) for rail in entry.get("rails") or []),
-            bound=bound_rails(entry),
+            networks=tuple(rail.get("network") or "" for rail in entry.get("rails") or []),
+            by_rank=rails_by_rank(entry),
             management=entry.get("management_address") or "",
             checkpoints=bool(entry.get("checkpoints", True)),
         )
@@ -371,12 +390,11 @@ def nodes_of(directory: list) -> tuple:
     )
 
 
-def bound_rails(entry: dict) -> tuple:
-    """The rails that ranks of a node are given: with fewer slots than GPUs not all of them."""
+def rails_by_rank(entry: dict) -> tuple:
+    """The rails that each rank of a node is given: with fewer slots than GPUs not all of them."""
     rails = mpi_environment.rails_from_model(entry.get("rails") or [])
     ranks = mpi_environment.rails_by_rank(rails, int(entry["slots"]))
-    given = {rail.interface for own in ranks for rail in own}
-    return tuple(rail.interface for rail in rails if rail.interface in given)
+    return tuple(tuple(rail.interface for rail in own) for own in ranks)
 
 
 def request_of(params: dict) -> session.Request:
@@ -475,6 +493,14 @@ def saved_by_a_node(params: dict, result: dict, fs: FileSystem) -> Check:
     )
 
 
+def kill_module(progress: Path) -> None:
+    """Kill the module whose progress that is, unless its number is another process's by now."""
+    pid = (files.plan_file(progress, None).before or "").partition("\n")[0]
+    with contextlib.suppress(OSError, ValueError):
+        if b"mpi_allreduce" in Path("/proc", pid, "cmdline").read_bytes():
+            os.kill(int(pid), signal.SIGKILL)
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
@@ -506,19 +532,27 @@ def main() -> None:
             "probe_sha256": {"type": "str", "default": ""},
             "run_id": {"type": "str", "default": ""},
             "host": {"type": "str", "default": ""},
+            "end": {"type": "bool", "default": False},
             "report_directory": {"type": "path"},
         },
         supports_check_mode=True,
     )
     module.params["run_id"] = module.params["run_id"] or uuid.uuid4().hex[:12]
     progress = PROGRESS_DIRECTORY / f"{module.params['run_id']}.progress"
+    launcher = session.mpirun(module.params["user"], commands.run)
 
     def say(text: str) -> None:
         files.write_atomically(progress, f"{os.getpid()}\n{text}\n", 0o644, 0, 0)
 
+    def end() -> str:
+        kill_module(progress)  # or it would start the next run, to find out why this one failed
+        check = session.Session(request_of(module.params), commands.run, launcher, say).end()
+        if check.status == FAILED:
+            return f"its processes are not all ended: {check.reason}"
+        return f"its processes are ended on every node: {check.reason or 'none was left'}"
+
     def start() -> dict:
         request = request_of(module.params)
-        launcher = session.mpirun(request.user, commands.run)
         if module.check_mode:
             return session.Session(request, commands.run, launcher, say).result(request.plan, [])
         with alone(say, request.time_limit_s):
@@ -526,6 +560,8 @@ def main() -> None:
         return saved(module.params, found)
 
     try:
+        if module.params["end"]:
+            module.exit_json(changed=False, layer="smoke", msg=end())
         result = start()
     except (plan.PlanError, StorageError, commands.CommandError, OSError, KeyError) as error:
         module.fail_json(msg=f"smoke: {error}", layer="smoke", checks=[], figures={})

@@ -88,6 +88,8 @@ RAILS = [
         "rail": f"rail{k}",
         "nodes": 4,
         "sent_bytes": (5 + 40 * k) << 20,
+        "own_bytes": 384 << 10 if k else None,
+        "own_nodes": 3 * k,
         "tcp_bytes": 100 * k or None,
         "gbps": 0.012 + 30 * k,
         "speed_gbps": 400.0 if k else None,
@@ -100,9 +102,10 @@ def test_each_rail_stands_beside_its_line_rate_and_what_should_not_be_there() ->
     totals = {"sent_bytes_per_node": 50 << 20, "least_bytes_per_node": 25 << 20}
     found = table.lines(result(transport="rc", rails=RAILS, **totals))
     head, first, second, told = found[5:9]
-    assert " ".join(head.split()) == "rail sent by RDMA mean line rate beside RDMA"
-    assert " ".join(first.split()) == "rail0 5.00 MiB 12 Mb/s not known not counted"
-    assert " ".join(second.split()) == "rail1 45.00 MiB 30.012 Gb/s 400 Gb/s 100 B"
+    assert " ".join(head.split()) == "rail sent by RDMA mean line rate own allreduce beside RDMA"
+    assert " ".join(first.split()) == "rail0 5.00 MiB 12 Mb/s not known none not counted"
+    own = "384.00 KiB (3 of 4 nodes)"
+    assert " ".join(second.split()) == f"rail1 45.00 MiB 30.012 Gb/s 400 Gb/s {own} 100 B"
     assert len(head) == len(first) == len(second)
     assert told == "  each of 4 nodes sent 50.00 MiB or more; at least 25.00 MiB are expected"
     plain = table.lines(result(rails=RAILS, **totals))

@@ -248,6 +248,7 @@ def rank(host: str, wrong: int = 0, lanes: tuple = ("ep_cfg[2]: tag(tcp/rail0)",
         "devices": "rail0",
         "lanes": list(lanes),
         "counted": COUNTED if host.endswith("1") else None,
+        "rails": COUNTED if host.endswith("1") else None,
         "wrong": [{"rank": 1}] if wrong else [],
         "wrong_count": wrong,
     }
@@ -266,6 +267,10 @@ def test_the_report_is_by_host_and_by_lane() -> None:
     ]
     assert by_kind["host"][0]["counters"] == {"rail0": [5, 6]}
     assert by_kind["host"][0]["tcp"] == {"rail0": [1, 1]}
+    assert [(one["name"], one["counters"]) for one in by_kind["rails"]] == [
+        ("node01", {"rail0": [5, 6]}),
+        ("node01", {"rail0": [5, 6]}),
+    ]
     assert by_kind["lane"] == [
         {"kind": "lane", "text": "ep_cfg[2]: tag(tcp/rail0)", "ranks": [0, 1]}
     ]

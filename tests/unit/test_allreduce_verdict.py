@@ -17,9 +17,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.hosts
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.plan import Node, Plan
 
 RAILS = ("rail0", "rail1")
-PLAN = Plan((Node("node01", 2, RAILS), Node("node02", 2, RAILS)), "tcp")
+BY_RANK = (("rail0",), ("rail1",))
+PLAN = Plan(tuple(Node(name, 2, RAILS, by_rank=BY_RANK) for name in ("node01", "node02")), "tcp")
 VOLUME = 8 << 20
 HALF = VOLUME // 2
+OWN = PLAN.rail_bytes
 
 SOUND: list[dict[str, Any]] = [
     {"kind": "start", "ranks": 4, "steps": 1},
@@ -53,8 +55,16 @@ SOUND: list[dict[str, Any]] = [
         "wrong_results": 0,
         "silent_ranks": [],
     },
+    *(
+        {
+            "kind": "rails",
+            "name": name,
+            "counters": {"rail0": [OWN, OWN], "rail1": [OWN, OWN], "mgmt0": [90, 70]},
+        }
+        for name in ("node01", "node02.example.net")
+    ),
 ]
-START, SIZE, HOST1, HOST2, INSIDE, LANE0, LANE1, END = range(8)
+START, SIZE, HOST1, HOST2, INSIDE, LANE0, LANE1, END, OWN1, OWN2 = range(10)
 Records = list[dict[str, Any]]
 
 
@@ -132,18 +142,24 @@ DEVICES = (("mlx5_0:1", "rail0"), ("mlx5_1:1", "rail1"), ("mlx5_8:1", "storage0"
 RDMA = Plan(tuple(replace(node, devices=DEVICES) for node in PLAN.nodes), "rc")
 
 
+def counting(records: Records) -> Records:
+    """What nodes counted: in the run, and in the allreduce of each rail."""
+    return [records[index] for index in (HOST1, HOST2, OWN1, OWN2)]
+
+
 def over_rdma(second: str = "mlx5_1:1") -> Callable[[Records], object]:
     """A run over real adapters: their ports count, and the kernel's interfaces see nothing."""
 
     def change(records: Records) -> None:
         records[LANE0]["text"] = "x inter-node cfg#2 tag(rc_mlx5/mlx5_0:1)"
         records[LANE1]["text"] = f"x inter-node cfg#2 tag(rc_mlx5/{second})"
-        for host in (records[HOST1], records[HOST2]):
+        for host in counting(records):
+            sent = host["counters"]["rail0"]
             host["counters"].update(rail0=[1000, 900], rail1=[1000, 900])
             host["tcp"] = {}
             host["rdma"] = {
-                "mlx5_0:1": {"interface": "rail0", "bytes": [HALF, HALF]},
-                "mlx5_1:1": {"interface": "rail1", "bytes": [HALF, HALF]},
+                "mlx5_0:1": {"interface": "rail0", "bytes": sent},
+                "mlx5_1:1": {"interface": "rail1", "bytes": [*sent]},
                 "mlx5_8:1": {"interface": "storage0", "bytes": [0, 0]},
             }
 
@@ -159,13 +175,14 @@ def over_soft_roce(records: Records) -> None:
     """A run over Soft-RoCE: it counts packets, and the kernel's interfaces count them as well."""
     records[LANE0]["text"] = "  ep_cfg[2]: tag(rc_verbs/rxe0:1)"
     records[LANE1]["text"] = "  ep_cfg[2]: tag(rc_verbs/rxe1:1)"
-    for host in (records[HOST1], records[HOST2]):
+    for host in counting(records):
+        packets = host["counters"]["rail0"][0] // 1024
         host["tcp"] = {"rail0": [600, 400]}
         host["rdma"] = {
             f"rxe{k}:1": {
                 "interface": f"rail{k}",
-                "packets": [PACKETS, PACKETS],
-                "interface_packets": [PACKETS + 12, PACKETS + 9],
+                "packets": [packets, packets],
+                "interface_packets": [packets + 12, packets + 9],
             }
             for k in (0, 1)
         }
@@ -224,14 +241,15 @@ def test_with_rc_bytes_of_the_kernels_interface_are_no_rdma() -> None:
     """All of it went over TCP, whatever UCX said of its endpoints: both sides of it show."""
 
     def change(records: Records) -> None:
-        for host in (records[HOST1], records[HOST2]):
+        for host in counting(records):
             host["counters"].update(rail0=[HALF, HALF], rail1=[HALF, HALF])
             for counted in host["rdma"].values():
                 counted["bytes"] = [0, 0]
 
     found = judged(then(over_rdma(), change), plan=RDMA)
     assert failed(found) == {"rails_traffic", "rails_tcp"}
-    assert "node01 sent 0.00 MiB over its rails" in found["rails_traffic"].reason
+    assert "node01 sent 0 B over its rails" in found["rails_traffic"].reason
+    assert "node01: nothing went over rail0" in found["rails_traffic"].reason
     assert "node01 rail0: 4.00 MiB beside RDMA" in found["rails_tcp"].reason
 
 
@@ -239,7 +257,7 @@ def test_tcp_over_a_soft_roce_rail_is_seen_by_its_sockets() -> None:
     """Soft-RoCE packets pass the kernel's interface as well: its bytes alone prove nothing."""
 
     def change(records: Records) -> None:
-        for host in (records[HOST1], records[HOST2]):
+        for host in counting(records):
             host["tcp"] = {"rail1": [HALF, HALF]}
 
     found = judged(then(over_soft_roce, change), plan=SOFT)
@@ -259,7 +277,8 @@ def test_packets_of_nobody_on_a_soft_roce_rail_are_found() -> None:
 
 def test_a_soft_roce_device_that_sent_nothing_moved_nothing() -> None:
     def change(records: Records) -> None:
-        records[HOST1]["rdma"]["rxe1:1"]["packets"] = [0, 0]
+        for index in (HOST1, OWN1):
+            records[index]["rdma"]["rxe1:1"]["packets"] = [0, 0]
 
     found = judged(then(over_soft_roce, change), plan=SOFT)
     assert {"rails_traffic", "rails_tcp"} <= failed(found)
@@ -280,6 +299,7 @@ def test_each_rail_is_told_beside_its_line_rate() -> None:
     records = copy.deepcopy(SOUND)
     over_rdma()(records)
     records[HOST2]["rdma"]["mlx5_0:1"]["bytes"] = [HALF // 2, 2 * HALF]
+    records[OWN2]["rdma"]["mlx5_0:1"]["bytes"] = [OWN // 2, 2 * OWN]
     records[END]["window_s"] = 0.5
     found = traffic.by_rail(Plan(nodes, "rc"), records)
     assert [one["rail"] for one in found] == ["rail0", "rail1"]
@@ -287,6 +307,8 @@ def test_each_rail_is_told_beside_its_line_rate() -> None:
         "rail": "rail0",
         "nodes": 2,
         "sent_bytes": HALF // 2,
+        "own_bytes": OWN // 2,
+        "own_nodes": 2,
         "tcp_bytes": 1000,
         "gbps": round(HALF // 2 * 8 / 0.5 / 1e9, 6),
         "speed_gbps": 400.0,
@@ -342,18 +364,6 @@ def test_the_management_interface_that_a_node_names_has_to_be_counted() -> None:
     assert "management interface mgmt0 was not counted" in found["management_traffic"].reason
 
 
-def test_a_rail_that_no_rank_was_given_may_be_idle_and_is_named() -> None:
-    """Fewer slots than GPUs: rank k has the rail of GPU k, and there are more."""
-    rails = (*RAILS, "rail2")
-    nodes = tuple(replace(node, rails=rails, bound=RAILS) for node in PLAN.nodes)
-    found = judged(plan=Plan(nodes, "tcp"))
-    assert failed(found) == set()
-    assert "node01: rail2 given to no rank" in found["rails_traffic"].reason
-    assert failed(judged(plan=Plan(tuple(replace(n, bound=()) for n in nodes), "tcp"))) == {
-        "rails_traffic"
-    }
-
-
 def test_a_wrong_result_names_rank_host_and_place() -> None:
     def change(records: Records) -> None:
         records[END].update(wrong_results=1, wrong_ranks=[3])
@@ -406,15 +416,43 @@ def test_any_other_interface_counts_as_management() -> None:
     assert failed(judged(change)) == {"management_traffic"}
 
 
-def test_an_idle_rail_is_named_when_ranks_are_bound() -> None:
-    def change(records: Records) -> None:
-        records[HOST2]["counters"].update(rail0=[VOLUME, VOLUME], rail1=[600, 600])
+def over(records: Records, index: int, **sent: int) -> None:
+    records[index]["counters"].update({rail: [count, count] for rail, count in sent.items()})
 
-    found = judged(change)
+
+def test_a_rail_is_judged_by_its_own_allreduce_alone() -> None:
+    """What the ranks of all nodes sent over it says nothing: algorithms have it as they like."""
+
+    def folded(records: Records) -> None:
+        over(records, HOST2, rail0=VOLUME, rail1=0)
+
+    def kept(records: Records) -> None:
+        over(records, OWN2, rail0=2 * OWN, rail1=OWN // 2 - 1)
+
+    assert failed(judged(folded)) == set()
+    found = judged(kept)
     assert failed(found) == {"rails_traffic"}
-    assert "node02: nothing went over rail1" in found["rails_traffic"].reason
+    told = "node02: 128.00 KiB of 256.00 KiB went over rail1 in its own allreduce"
+    assert found["rails_traffic"].reason == told
+    assert failed(judged(lambda records: over(records, OWN2, rail1=OWN // 2))) == set()
     unbound = Plan(PLAN.nodes, "tcp", bind_rails=False)
-    assert failed(judged(change, plan=unbound)) == set()
+    assert failed(judged(kept, plan=unbound)) == set()
+
+
+def test_of_several_runs_the_one_counts_in_which_the_rail_was_used() -> None:
+    def change(records: Records) -> None:
+        second = copy.deepcopy(records[OWN2])
+        over(records, OWN2, rail1=400)
+        over([second], 0, rail0=400)
+        records.append(second)
+
+    assert failed(judged(change)) == set()
+
+
+def test_a_rail_of_which_nobody_tells_is_not_passed() -> None:
+    found = judged(lambda records: records.pop(OWN2))
+    assert failed(found) == {"rails_traffic"}
+    assert "node02: nothing went over rail0" in found["rails_traffic"].reason
 
 
 def test_a_threshold_is_kept_or_not() -> None:

@@ -7,9 +7,14 @@ import hashlib
 import json
 import os
 import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Union
 
 import pytest
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible_collections.baremetal.mpi_roce.plugins.action import mpi_allreduce as action
 from ansible_collections.baremetal.mpi_roce.plugins.modules import mpi_allreduce as module
 
@@ -42,7 +47,15 @@ def test_only_what_is_used_is_sent() -> None:
         "slots": 8,
         "drained": False,
         "management_address": "10.0.0.1",
-        "rails": [{"rail": 0, "interface": "rail0", "gpu": 0, "speed_gbps": 800}],
+        "rails": [
+            {
+                "rail": 0,
+                "interface": "rail0",
+                "network": "10.1.0.0/24",
+                "gpu": 0,
+                "speed_gbps": 800,
+            }
+        ],
     }
 
 
@@ -69,7 +82,7 @@ def test_nodes_that_mount_no_checkpoints_are_said_to() -> None:
     assert module.nodes_of(broken["nodes"])[0].checkpoints
 
 
-def test_only_rails_that_a_rank_is_given_are_expected_to_carry_something() -> None:
+def test_each_rank_has_the_rails_of_its_gpu() -> None:
     entry = {
         "name": "node01",
         "slots": 2,
@@ -81,11 +94,14 @@ def test_only_rails_that_a_rank_is_given_are_expected_to_carry_something() -> No
     node = module.nodes_of([action._needed(entry)])[0]
     assert node.line_rate_gbytes_s == 200
     assert node.rails == ("rail0", "rail1", "rail2", "rail3")
-    assert node.bound == ("rail0", "rail1")
+    assert node.by_rank == (("rail0",), ("rail1",))
+    assert node.given == ("rail0", "rail1")
     assert node.management == "10.0.0.1"
     for rail in entry["rails"]:
         rail["gpu"] = None
-    assert module.nodes_of([action._needed(entry)])[0].bound == node.rails
+    node = module.nodes_of([action._needed(entry)])[0]
+    assert node.by_rank == (("rail0", "rail2"), ("rail1", "rail3"))
+    assert set(node.given) == set(node.rails)
 
 
 def test_a_report_that_cannot_be_saved_is_a_warning(
@@ -166,3 +182,128 @@ def test_looking_tells_running_finished_and_killed_apart(tmp_path: Path) -> None
     assert look(job, progress) == ["died"]
     job.write_text('{"changed": false}')
     assert look(job, progress) == ["finished", '{"changed": false}']
+
+
+SLOW = AnsibleConnectionFailure("Timeout (12s) waiting for privilege escalation prompt: ")
+REFUSED = {"rc": 255, "stdout": "", "stderr": "connection refused"}
+DONE = 'finished\n{"changed": false, "ansible_job_id": "j1.2"}'
+Answer = Union[str, Exception, dict[str, Any]]
+
+
+class Watched:
+    """The action plugin before a launcher that answers its looks one after the other."""
+
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        looks: Sequence[Answer],
+        ends: Sequence[Answer] = ("its processes are ended on every node: 3 killed",),
+    ) -> None:
+        self.now = 0.0
+        self.looks, self.ends = list(looks), list(ends)
+        self.did: list[str] = []
+        self.told: list[str] = []
+        clock = SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep)
+        monkeypatch.setattr(action, "time", clock)
+        monkeypatch.setattr(action.display, "display", self.told.append)
+        self.plugin = action.ActionModule.__new__(action.ActionModule)
+        self.plugin._task = SimpleNamespace(async_val=0)
+        monkeypatch.setattr(self.plugin, "_execute_module", self.module, raising=False)
+        monkeypatch.setattr(self.plugin, "_low_level_execute_command", self.look, raising=False)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def module(self, _name: str, *, module_args: dict, task_vars: Any, **how: Any) -> dict:
+        assert module_args["run_id"] == "abc123"
+        if how.get("wrap_async"):
+            return {"results_file": "/root/.ansible_async/j1.2"}
+        assert module_args["end"] is True
+        self.did.append("end")
+        return {"msg": self.answer(self.ends)}
+
+    def look(self, command: str) -> Any:
+        self.did.append("remove" if command.startswith("rm ") else "look")
+        self.now += 12
+        found = self.answer(self.looks)
+        return found if isinstance(found, dict) else {"rc": 0, "stdout": found, "stderr": ""}
+
+    @staticmethod
+    def answer(left: list[Answer]) -> Any:
+        found = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def run(self) -> dict[str, Any]:
+        arguments = {"run_id": "abc123", "time_limit_s": 100}
+        return self.plugin._run_detached(arguments, {})
+
+
+def test_a_look_that_is_slow_or_fails_is_followed_by_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """56 ranks on two cores: the launcher takes longer than ssh waits, and the ranks go on."""
+    running = "running\nallreduce: 2 of 7 sizes, 8 s"
+    watched = Watched(monkeypatch, [SLOW, running, REFUSED, SLOW, running, DONE, SLOW])
+    assert watched.run() == {"changed": False}
+    assert watched.did == [*["look"] * 6, "remove"], "and none is lost at the very end"
+    assert [text for text in watched.told if "Timeout (12s)" in text]
+    assert [text for text in watched.told if "connection refused" in text]
+    assert watched.told.count("allreduce: 2 of 7 sizes, 8 s") == 1
+
+
+def test_many_failures_in_a_row_are_not_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is for a launcher that is silent, and not for one that is slow all the time."""
+    watched = Watched(monkeypatch, [*[SLOW, SLOW, "running\n"] * 10, DONE])
+    assert watched.run() == {"changed": False}
+    assert "end" not in watched.did
+
+
+@pytest.mark.parametrize("silent", [SLOW, REFUSED])
+def test_a_launcher_that_stays_silent_is_given_up_and_the_run_ended(
+    monkeypatch: pytest.MonkeyPatch, silent: Answer
+) -> None:
+    watched = Watched(monkeypatch, ["running\nallreduce: 2 of 7 sizes, 8 s", silent])
+    with pytest.raises(AnsibleActionFail) as failure:
+        watched.run()
+    assert 100 + action.PATIENCE_S <= watched.now <= 100 + action.PATIENCE_S + 50
+    assert watched.did[-1] == "end"
+    text = str(failure.value)
+    assert "the launcher could not be asked for" in text
+    assert "last seen: allreduce: 2 of 7 sizes, 8 s" in text
+    assert "its processes are ended on every node: 3 killed" in text
+
+
+def test_a_module_that_was_killed_leaves_no_run_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch, ["running\n", "died"], ends=[SLOW, "ended"])
+    with pytest.raises(AnsibleActionFail, match="the module was killed on the launcher"):
+        watched.run()
+    assert watched.did == ["look", "look", "end", "end"]
+
+
+def test_a_module_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch, ["running\n"])
+    with pytest.raises(AnsibleActionFail, match="the module has not ended within"):
+        watched.run()
+    assert watched.did[-1] == "end"
+
+
+def test_what_cannot_be_ended_is_said_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(monkeypatch, ["died"], ends=[SLOW])
+    with pytest.raises(AnsibleActionFail, match=r"could not be ended .*: pkill -f abc123"):
+        watched.run()
+    assert watched.did.count("end") > 1
+
+
+def test_the_module_of_a_run_is_killed_and_nobody_else(tmp_path: Path) -> None:
+    progress = tmp_path / "abc123.progress"
+    module.kill_module(progress)  # there is none
+    wait = "import sys; sys.stdin.read()"
+    for word, ended in (("AnsiballZ_mpi_allreduce.py", -9), ("another", 0)):
+        argv = [sys.executable, "-c", wait, word]
+        with subprocess.Popen(argv, stdin=subprocess.PIPE) as process:
+            progress.write_text(f"{process.pid}\nallreduce: 2 of 7 sizes, 8 s\n")
+            module.kill_module(progress)
+            process.communicate()
+            assert process.returncode == ended

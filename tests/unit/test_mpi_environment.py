@@ -284,17 +284,19 @@ def test_the_profile_is_silent_without_its_file() -> None:
     assert sh((ROLE_FILES / "profile.sh").read_text() + "\necho $?") == "0\n"
 
 
-def bound(rank: int, values: dict[str, str]) -> dict[str, str]:
-    """The UCX variables of a program that the installed rail-bind has started."""
+def bound(rank: int, values: dict[str, str], *words: str) -> dict[str, str]:
+    """The variables of a program that the installed rail-bind has started."""
     found = subprocess.run(
-        ["/bin/sh", str(ROLE_FILES / "rail-bind"), "env"],
+        ["/bin/sh", str(ROLE_FILES / "rail-bind"), *words, "env"],
         env={"PATH": "/usr/bin:/bin", "OMPI_COMM_WORLD_LOCAL_RANK": str(rank), **values},
         capture_output=True,
         text=True,
         check=True,
     )
     pairs = dict(line.split("=", 1) for line in found.stdout.splitlines())
-    return {key: value for key, value in pairs.items() if key.startswith(("UCX_", "NCCL_"))}
+    return {
+        key: value for key, value in pairs.items() if key.startswith(("UCX_", "NCCL_", "OMPI_MCA_"))
+    }
 
 
 @pytest.mark.parametrize(("rank", "wanted"), [(0, "rail0"), (1, "rail1,rail2"), (2, "rail0")])
@@ -304,6 +306,15 @@ def test_rail_bind_gives_a_rank_its_own_rails(rank: int, wanted: str) -> None:
     assert bound(rank, values) == {"UCX_NET_DEVICES": wanted, "UCX_MAX_RNDV_RAILS": devices}
     kept = bound(rank, {**values, "UCX_MAX_RNDV_RAILS": "4"})
     assert kept["UCX_MAX_RNDV_RAILS"] == "4", "what the operator says stands"
+
+
+@pytest.mark.parametrize(("only", "wanted"), [(0, "rail1"), (1, "rail2"), (2, "rail1")])
+def test_rail_bind_gives_a_rank_one_of_its_rails_alone(only: int, wanted: str) -> None:
+    values = {"MPI_ROCE_RAILS_BY_RANK": "rail0 rail1,rail2"}
+    found = bound(1, values, "--only", str(only))
+    assert found == {"UCX_NET_DEVICES": wanted, "UCX_MAX_RNDV_RAILS": "1"}
+    own = bound(1, {**values, "OMPI_MCA_pml": "ob1"}, "--only", str(only))
+    assert own == {**found, "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl_tcp_if_include": wanted}
 
 
 def test_rail_bind_gives_a_rank_the_gid_index_of_its_rail() -> None:

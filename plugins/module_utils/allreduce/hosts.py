@@ -270,7 +270,7 @@ def keeps_back_rdma(said: Answer, node: Node) -> str:
     """Why a node that is otherwise ready cannot send over RDMA; empty when it can."""
     behind = {interface: device for device, interface in said.devices}
     wrong = []
-    for rail in node.bound or node.rails:
+    for rail in node.given:
         device = behind.get(rail)
         if device is None:
             wrong.append(f"{rail} has no RDMA device")

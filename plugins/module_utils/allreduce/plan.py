@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any, Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils import hostfile
@@ -32,8 +33,10 @@ class Node:
     """Gb/s of each rail, as the model has it."""
     address: str = ""
     """The name mpirun and ssh call it by."""
-    bound: tuple[str, ...] = ()
-    """The rails that its ranks are given; empty means all."""
+    networks: tuple[str, ...] = ()
+    """The network of each rail, as the model has it."""
+    by_rank: tuple[tuple[str, ...], ...] = ()
+    """The rails that each of its ranks is given."""
     management: str = ""
     """Its management address."""
     interface: str = ""
@@ -49,6 +52,11 @@ class Node:
     def line_rate_gbytes_s(self) -> float:
         """What its rails carry in each direction, in 10^9 bytes per second."""
         return sum(self.speeds) / 8
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The rails that any rank is given; all of them where nobody says."""
+        return tuple(dict.fromkeys(rail for own in self.by_rank for rail in own)) or self.rails
 
     @property
     def host(self) -> str:
@@ -93,6 +101,10 @@ class Plan:
     parameters: tuple[tuple[str, str], ...] = ()
     rankfile: str = ""
     checkpoint: Optional[Checkpoint] = None
+    rail_bytes: int = 1 << 18
+    """Buffer of the allreduce that each rail has to itself."""
+    only: Optional[int] = None
+    """Each rank gets this one of its rails, and nothing is done but the allreduce of each rail."""
 
     def __post_init__(self) -> None:
         if not self.nodes:
@@ -112,7 +124,37 @@ class Plan:
 
     @property
     def sizes(self) -> list[int]:
-        return sizes(self.max_bytes, self.size_step)
+        return sizes(self.max_bytes, self.size_step) if self.only is None else []
+
+    @cached_property
+    def with_peer(self) -> int:
+        """So many ranks of a node have a peer: a rank with the same number on another node."""
+        return sorted(node.slots for node in self.nodes)[-2] if len(self.nodes) > 1 else 0
+
+    def provable(self, node: Node) -> tuple[str, ...]:
+        """The rails by which `node` cannot but send: those of its ranks that have a peer."""
+        found = (rail for own in node.by_rank[: self.with_peer] for rail in own)
+        return tuple(dict.fromkeys(found)) if self.bind_rails else ()
+
+    @cached_property
+    def unbound(self) -> bool:
+        """Whether routes choose the rail, and not who sends: UCX before 1.18 does not bind what it
+        connects by TCP to the rail's address, and its peers are in other networks than the rail."""
+        first: dict[str, str] = {}
+        return self.transport == "tcp" and any(
+            first.setdefault(rail, network) != network
+            for node in self.nodes
+            for rail, network in zip(node.rails, node.networks)
+        )
+
+    @cached_property
+    def rail_runs(self) -> Sequence[Plan]:
+        """Where a rank does not have to send by one rail, as it has several (planes) or does not
+        bind: a short run for each of its rails. Elsewhere none: the run itself proves them."""
+        most = max((len(own) for node in self.nodes for own in node.by_rank), default=0)
+        if not self.bind_rails or len(self.nodes) < 2 or (most < 2 and not self.unbound):
+            return []
+        return [replace(self, only=number, checkpoint=None) for number in range(most)]
 
     def subset(self, names: Sequence[str]) -> Plan:
         """The same run on some of the nodes, short: enough to see whether it fails."""
@@ -157,6 +199,7 @@ def specification(plan: Plan, time_limit_s: float) -> str:
             "iterations_large": plan.iterations_large,
             "large": plan.large_bytes,
             "warmup": plan.warmup,
+            "rail_bytes": 0 if plan.only is None and plan.rail_runs else plan.rail_bytes,
             "time_limit_s": max(1, round(time_limit_s)),
             **_checkpoint(plan),
         },
@@ -180,11 +223,16 @@ def command(plan: Plan, hosts: str, run_id: str, time_limit_s: float) -> list[st
     sweep afterwards finds what was left behind.
     """
     argv = ["mpirun", "--mca", "baremetal_run_id", run_id]
-    for name, value in plan.parameters:
+    parameters = plan.parameters
+    if plan.only is not None and plan.unbound:
+        # Open MPI's own TCP binds to the rail's address.
+        parameters += (("pml", "ob1"), ("btl", "tcp,self,vader"))
+    for name, value in parameters:
         argv += ["--mca", name, value]
     argv += ["--hostfile", hosts, "-np", str(plan.ranks)]
     argv += ["--rankfile", plan.rankfile] if plan.rankfile else ["--map-by", "slot"]
     argv += [RAIL_BIND] if plan.bind_rails else []
+    argv += ["--only", str(plan.only)] if plan.only is not None else []
     return [
         *argv,
         plan.python,

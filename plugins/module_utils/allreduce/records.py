@@ -28,10 +28,12 @@ def node_of(host: str, nodes: Mapping[str, Node]) -> Optional[Node]:
     return nodes.get(host) or nodes.get(host.split(".", 1)[0])
 
 
-def of_nodes(plan: Plan, records: Records) -> list[tuple[Node, Mapping[str, Any]]]:
+def of_nodes(
+    plan: Plan, records: Records, kind: str = "host"
+) -> list[tuple[Node, Mapping[str, Any]]]:
     """What each node reported of itself, of those that are in the plan."""
     nodes = {node.name: node for node in plan.nodes}
-    found = [(node_of(host["name"], nodes), host) for host in of_kind(records, "host")]
+    found = [(node_of(host["name"], nodes), host) for host in of_kind(records, kind)]
     return [(node, host) for node, host in found if node is not None]
 
 

@@ -42,7 +42,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     Check,
     failures,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Runner
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+    CommandError,
+    Runner,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     FileSystem,
 )
@@ -152,8 +155,11 @@ class Session:
         limit = max(5.0, self.left())
         outcome = self.start(plan, request.hostfile, request.run_id, limit, progress)
         self.outcome = outcome
-        swept = self.sweep(plan)
         checks.append(self.finished(outcome, done, total))
+        if outcome.complete:
+            checks += self.prove_rails(plan, outcome)
+        ended = not failures(checks)
+        swept = self.sweep(plan)
         if outcome.complete:
             checks += verdict.judge(plan, outcome.records, request.tolerances)
         checks += checkpoint.judge(
@@ -161,9 +167,20 @@ class Session:
         )
         checks.append(verdict.no_orphans(swept))
         wrong = any(check.name == "exactness" for check in failures(checks))
-        if (not outcome.complete or wrong) and len(plan.nodes) > 1 and request.bisect_runs > 0:
+        # All nodes were ready: what keeps one back now names it, and spares the search.
+        unready = [] if ended else failures(self.ready(plan)[1])
+        checks += unready
+        if (not outcome.complete or wrong) and not unready and request.bisect_runs > 0:
             self.search(plan)
         return self.result(plan, checks)
+
+    def end(self) -> Check:
+        """End a run that whoever watched it has given up: its launcher, then what is left."""
+        units = f"baremetal-mpi-smoke-{self.request.run_id}*"
+        with contextlib.suppress(CommandError):  # without systemd it is found by its id
+            self.run_program(["systemctl", "stop", units], check=False)
+        nodes, _differences = as_listed(self.request.plan.nodes, _read(self.request.hostfile))
+        return verdict.no_orphans(self.sweep(replace(self.request.plan, nodes=nodes)))
 
     def ready(self, plan: Plan) -> tuple[Plan, list[Check]]:
         """Whether every node can take part; and the plan with what they said of themselves."""
@@ -213,12 +230,30 @@ class Session:
         why += f"; rank(s) {', '.join(map(str, ranks[:8]))}" if ranks else ""
         return Check("finished", "all sizes", f"{done} of {total} sizes", FAILED, "", why)
 
+    def prove_rails(self, plan: Plan, outcome: Outcome) -> list[Check]:
+        """The short runs in which each rank has one of its rails. What they tell of rails joins
+        what the run told; a check comes of one that fails."""
+        for part in plan.rail_runs:
+            subject = f"rail {part.only} of each rank"
+            self.tell(f"allreduce: {subject} by itself")
+            run_id = f"{self.request.run_id}-rail{part.only}"
+            limit = max(5.0, self.left())
+            found = self.start(part, self.request.hostfile, run_id, limit, _ignore)
+            if not found.complete or found.rc != 0:
+                end = self.finished(found, 0, 0)
+                return [replace(end, subject=subject, wanted="its end", found="none")]
+            kinds = ("rails", "wrong")
+            outcome.records += [one for one in found.records if one["kind"] in kinds]
+        return []
+
     def sweep(self, plan: Plan) -> hosts.Swept:
         names = [node.host for node in plan.nodes]
         return hosts.sweep(self.run_program, self.request.user, names, self.request.run_id)
 
     def search(self, plan: Plan) -> None:
         """Short runs on fewer and fewer nodes."""
+        if len(plan.nodes) < 2:
+            return
         request = self.request
         number = 0
 

@@ -85,7 +85,7 @@ def rail_lines(figures: Mapping[str, Any]) -> list[str]:
     if not rails:
         return []
     rdma = figures["transport"] == "rc"
-    head = ["rail", "sent by RDMA" if rdma else "sent", "mean", "line rate"]
+    head = ["rail", "sent by RDMA" if rdma else "sent", "mean", "line rate", "own allreduce"]
     rows = [[*head, "beside RDMA"] if rdma else head]
     for one in rails:
         row = [
@@ -93,6 +93,7 @@ def rail_lines(figures: Mapping[str, Any]) -> list[str]:
             bytes_text(one["sent_bytes"]),
             "-" if one["gbps"] is None else bits_text(one["gbps"]),
             bits_text(one["speed_gbps"]) if one["speed_gbps"] else "not known",
+            own_text(one, figures["nodes"]),
         ]
         beside = "not counted" if one["tcp_bytes"] is None else bytes_text(one["tcp_bytes"])
         rows.append([*row, beside] if rdma else row)
@@ -100,6 +101,14 @@ def rail_lines(figures: Mapping[str, Any]) -> list[str]:
     least = bytes_text(figures["least_bytes_per_node"])
     told = f"each of {rails[0]['nodes']} nodes sent {total} or more; at least {least} are expected"
     return [*columns(rows), told]
+
+
+def own_text(rail: Mapping[str, Any], nodes: int) -> str:
+    """The least that a node sent in the rail's own allreduce, and how many of them it has."""
+    if not rail["own_nodes"]:
+        return "none"
+    of = "" if rail["own_nodes"] == nodes else f" ({rail['own_nodes']} of {nodes} nodes)"
+    return bytes_text(rail["own_bytes"]) + of
 
 
 def bytes_text(count: int) -> str:

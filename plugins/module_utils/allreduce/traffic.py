@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.plan import Plan
@@ -15,11 +15,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.recor
     of_nodes,
     of_the_end,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.table import bytes_text
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     FAILED,
-    NOT_APPLICABLE,
     OK,
     Check,
+    not_applicable,
 )
 
 OTHER_PACKETS = 500
@@ -98,9 +99,22 @@ def _soft(
     )
 
 
+def own_bytes(plan: Plan, records: Records) -> dict[str, dict[str, int]]:
+    """By node, for each rail that can be proved, what was sent over it in the allreduces that rails
+    have to themselves: of several runs, the one that sent most."""
+    found = {node.name: dict.fromkeys(plan.provable(node), 0) for node in plan.nodes}
+    for node, counted in of_nodes(plan, records, "rails"):
+        own = found[node.name]
+        for rail in own:
+            own[rail] = max(own[rail], of_rail(rail, counted, plan.transport).sent_bytes)
+    return found
+
+
 def traffic(plan: Plan, records: Records) -> list[dict[str, Any]]:
-    """By node: each rail, and bytes sent or received by everything that is no rail."""
+    """By node: each rail, and bytes sent or received by everything that is no rail. `own_bytes` is
+    what went over a rail in its own allreduce; None where it has none."""
     found = []
+    own = own_bytes(plan, records)
     for node, host in of_nodes(plan, records):
         elsewhere = {
             name: max(moved) for name, moved in host["counters"].items() if name not in node.rails
@@ -109,7 +123,13 @@ def traffic(plan: Plan, records: Records) -> list[dict[str, Any]]:
             name = counted["interface"]
             if "bytes" in counted and name not in node.rails:
                 elsewhere[f"{device} ({name})" if name else device] = max(counted["bytes"])
-        rails = {rail: asdict(of_rail(rail, host, plan.transport)) for rail in node.rails}
+        rails = {
+            rail: {
+                **asdict(of_rail(rail, host, plan.transport)),
+                "own_bytes": own[node.name].get(rail),
+            }
+            for rail in node.rails
+        }
         found.append({"node": node.name, "rails": rails, "elsewhere": elsewhere})
     return found
 
@@ -126,11 +146,14 @@ def by_rail(plan: Plan, records: Records) -> list[dict[str, Any]]:
     for rail, moved in rails.items():
         sent = min(one["sent_bytes"] for one in moved)
         beside = [one["tcp_bytes"] for one in moved if one["tcp_bytes"] is not None]
+        own = [one["own_bytes"] for one in moved if one["own_bytes"] is not None]
         found.append(
             {
                 "rail": rail,
                 "nodes": len(moved),
                 "sent_bytes": sent,
+                "own_bytes": min(own, default=None),
+                "own_nodes": len(own),
                 "tcp_bytes": max(beside) if beside else None,
                 "gbps": round(sent * 8 / window_s / 1e9, 6) if window_s else None,
                 "speed_gbps": speeds.get(rail),
@@ -148,40 +171,58 @@ def least_sent(plan: Plan, records: Records) -> int:
     return min(totals, default=0)
 
 
-def rails_traffic(plan: Plan, records: Records) -> Check:
-    """Every node sent what an allreduce cannot do without, over each rail that a rank was given."""
+def rails_traffic(plan: Plan, records: Records) -> list[Check]:
+    """Every node sent what an allreduce cannot do without over its rails, and over each of them
+    what that rail's own allreduce cannot do without."""
     name = "rails_traffic"
     if len(plan.nodes) < 2:
-        return Check(name, None, None, NOT_APPLICABLE, "", "one node alone: nothing leaves it")
-    least = least_bytes_per_node(plan, records)
+        return [not_applicable(name, None, "one node alone: nothing leaves it")]
+    least, own_least = least_bytes_per_node(plan, records), plan.rail_bytes // 2
     how = "by RDMA " if plan.transport == "rc" else ""
-    wanted = f"at least {mebibytes(least)} sent {how}by every node"
+    wanted = f"at least {bytes_text(least)} sent {how}by every node"
+    wanted += f", {bytes_text(own_least)} over each rail in its own allreduce"
     nodes = {node.name: node for node in plan.nodes}
     totals: list[int] = []
     wrong: list[str] = []
-    unused: list[str] = []
     for one in traffic(plan, records):
-        sent = {rail: moved["sent_bytes"] for rail, moved in one["rails"].items()}
-        total = sum(sent.values())
-        totals.append(total)
-        node = nodes[one["node"]]
-        given = node.bound or node.rails
+        node, moved = nodes[one["node"]], one["rails"]
+        totals.append(sum(rail["sent_bytes"] for rail in moved.values()))
         if plan.transport == "rc":
-            silent = [rail for rail in given if not one["rails"][rail]["device"]]
+            silent = [rail for rail in node.given if not moved[rail]["device"]]
             wrong += [f"{node.name}: no RDMA device counted for {rail}" for rail in silent]
-        if total < least:
-            wrong.append(f"{one['node']} sent {mebibytes(total)} over its rails")
-        idle = [rail for rail in given if sent[rail] < least / 100 / len(given)]
-        spare = [rail for rail in node.rails if rail not in given]
-        if spare and plan.bind_rails:
-            unused.append(f"{node.name}: {', '.join(spare)} given to no rank, so not tested")
-        if idle and plan.bind_rails and len(sent) > len(idle):
-            wrong.append(f"{one['node']}: nothing went over {', '.join(idle)}")
+        if totals[-1] < least:
+            wrong.append(f"{node.name} sent {bytes_text(totals[-1])} over its rails")
+        for rail, own in ((rail, moved[rail]["own_bytes"]) for rail in plan.provable(node)):
+            if own < own_least:
+                told = f"{bytes_text(own)} of {bytes_text(plan.rail_bytes)}" if own else "nothing"
+                wrong.append(f"{node.name}: {told} went over {rail} in its own allreduce")
     if not totals:
         wrong.append("no node reported its counters")
+    check = Check(name, wanted, f"{bytes_text(min(totals, default=0))} or more", OK)
     if wrong:
-        return Check(name, wanted, f"{len(wrong)} not", FAILED, "", listed(wrong))
-    return Check(name, wanted, f"{mebibytes(min(totals))} or more", OK, "", listed(unused))
+        check = replace(check, found=f"{len(wrong)} not", status=FAILED, reason=listed(wrong))
+    return [check, *_not_proved(plan, name)]
+
+
+def _not_proved(plan: Plan, name: str) -> list[Check]:
+    """The rails that no rank can prove, by name, with the reason."""
+    if not plan.bind_rails:
+        why = "ranks are not bound to rails (mpi_smoke_bind_rails): UCX chooses among them"
+        return [not_applicable(name, None, why, subject="each rail")]
+    reasons: dict[str, list[str]] = {}
+    for node in plan.nodes:
+        given, provable = node.given, plan.provable(node)
+        for rail in node.rails:
+            if rail not in given:
+                why = "given to no rank"
+            elif rail not in provable:
+                why = "no other node has a rank of the same number"
+            else:
+                continue
+            reasons.setdefault(why, []).append(f"{node.name} {rail}")
+    return [
+        not_applicable(name, None, why, subject=listed(rails)) for why, rails in reasons.items()
+    ]
 
 
 def rails_tcp(plan: Plan, records: Records, tolerances: Tolerances) -> list[Check]:
@@ -201,14 +242,14 @@ def rails_tcp(plan: Plan, records: Records, tolerances: Tolerances) -> list[Chec
                 continue
             most = max(most, moved["tcp_bytes"])
             if moved["tcp_bytes"] > allowed:
-                wrong.append(f"{where}: {mebibytes(moved['tcp_bytes'])} beside RDMA")
+                wrong.append(f"{where}: {bytes_text(moved['tcp_bytes'])} beside RDMA")
             others = moved["other_packets"] or 0
             if others > OTHER_PACKETS + OTHER_SHARE * (moved["packets"] or 0):
                 wrong.append(f"{where}: {others} packets that are not {moved['device']}'s")
-    wanted = f"at most {mebibytes(allowed)} beside RDMA on any rail"
+    wanted = f"at most {bytes_text(allowed)} beside RDMA on any rail"
     if wrong:
         return [Check("rails_tcp", wanted, f"{len(wrong)} not", FAILED, "", listed(wrong))]
-    return [Check("rails_tcp", wanted, mebibytes(most), OK)]
+    return [Check("rails_tcp", wanted, bytes_text(most), OK)]
 
 
 def management_traffic(plan: Plan, records: Records, tolerances: Tolerances) -> Check:
@@ -220,12 +261,12 @@ def management_traffic(plan: Plan, records: Records, tolerances: Tolerances) -> 
         for interface, moved in one["elsewhere"].items():
             most = max(most, moved)
             if moved > allowed:
-                wrong.append(f"{one['node']} {interface}: {mebibytes(moved)}")
-    wanted = f"at most {mebibytes(allowed)} on any interface that is no rail"
+                wrong.append(f"{one['node']} {interface}: {bytes_text(moved)}")
+    wanted = f"at most {bytes_text(allowed)} on any interface that is no rail"
     return (
         Check("management_traffic", wanted, f"{len(wrong)} not", FAILED, "", listed(wrong))
         if wrong
-        else Check("management_traffic", wanted, mebibytes(most), OK)
+        else Check("management_traffic", wanted, bytes_text(most), OK)
     )
 
 
@@ -241,7 +282,3 @@ def _uncounted(plan: Plan, records: Records) -> list[str]:
         elif not node.interface and not others:
             wrong.append(f"{node.name}: no management interface was counted")
     return wrong
-
-
-def mebibytes(count: int) -> str:
-    return f"{count / (1 << 20):.2f} MiB"

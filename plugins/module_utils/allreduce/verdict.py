@@ -43,7 +43,7 @@ def judge(plan: Plan, records: Records, tolerances: Tolerances) -> list[Check]:
         placement(plan, records),
         *exactness(records),
         transport(plan, records),
-        rails_traffic(plan, records),
+        *rails_traffic(plan, records),
         *rails_tcp(plan, records, tolerances),
         management_traffic(plan, records, tolerances),
         threshold(plan, records, tolerances),

@@ -432,6 +432,8 @@ def run(spec, report, ucx_log, run_id):
     world = MPI.COMM_WORLD
     rank, ranks, host = world.Get_rank(), world.Get_size(), host_name()
     local = world.Split_type(MPI.COMM_TYPE_SHARED)
+    # One rank of each node: whatever the algorithm, each has to send, and from its own rail.
+    alike = world.Split(local.Get_rank(), rank)
     operations = {name: getattr(MPI, name) for name in OPERATIONS}
 
     def tell(kind, **values):
@@ -470,10 +472,11 @@ def run(spec, report, ucx_log, run_id):
                 )
             )
 
-    def exact(kind, operation, placement, count):
+    def exact(kind, operation, placement, count, among=world):
         """One allreduce, compared to the bit; the send buffer must come out as it went in."""
-        mine = spread(numpy, inputs_by_phase(numpy, kind, operation, ranks, rank), kind, count)
-        wanted = spread(numpy, expected_by_phase(numpy, kind, operation, ranks), kind, count)
+        size, place = among.Get_size(), among.Get_rank()
+        mine = spread(numpy, inputs_by_phase(numpy, kind, operation, size, place), kind, count)
+        wanted = spread(numpy, expected_by_phase(numpy, kind, operation, size), kind, count)
         where = {
             "type": kind,
             "operation": operation,
@@ -481,19 +484,19 @@ def run(spec, report, ucx_log, run_id):
             "bytes": int(mine.nbytes),
         }
         if placement == "in_place":
-            world.Allreduce(MPI.IN_PLACE, mine, operations[operation])
+            among.Allreduce(MPI.IN_PLACE, mine, operations[operation])
             check(mine, wanted, **where)
         else:
             before = mine.copy()
             result = numpy.full_like(mine, 77)
-            world.Allreduce(mine, result, operations[operation])
+            among.Allreduce(mine, result, operations[operation])
             check(result, wanted, **where)
             check(mine, before, **{**where, "placement": "send_buffer"})
         return int(mine.nbytes)
 
     # Connect first: the counters and times below are about moving data, not about meeting.
     exact("float32", "SUM", "out_of_place", 1)
-    exact("float32", "SUM", "in_place", max(1, spec["sizes"][-1] // 4))
+    exact("float32", "SUM", "in_place", max(1, max(spec["sizes"], default=4) // 4))
     world.Barrier()
     before = Counted() if local.Get_rank() == 0 else None
     world.Barrier()
@@ -548,14 +551,22 @@ def run(spec, report, ucx_log, run_id):
 
     world.Barrier()
     window_s = time.perf_counter() - began
-    counted = None
+    counted = rails = None
     if before is not None:
-        counted = Counted().since(before, addresses())
+        after = Counted()
+        counted = after.since(before, addresses())
+    if spec["rail_bytes"]:
+        world.Barrier()
+        exact("float32", "SUM", "out_of_place", spec["rail_bytes"] // 4, alike)
+        world.Barrier()
+        if before is not None:
+            rails = Counted().since(after, addresses())
     mine = {
         "host": host,
         "devices": os.environ.get("UCX_NET_DEVICES", ""),
         "lanes": lanes(ucx_log.text()),
         "counted": counted,
+        "rails": rails,
         "wrong": wrong_here,
         "wrong_count": wrong_count,
     }
@@ -580,6 +591,8 @@ def summarise(everyone, volume, window_s, report):
         entry["devices"].append(one["devices"])
         if one["counted"] is not None:
             entry.update(one["counted"])
+        if one["rails"] is not None:
+            report.write("rails", name=one["host"], **one["rails"])
         for text in one["lanes"]:
             texts.setdefault(text, []).append(rank)
         for problem in one["wrong"]:
