@@ -89,4 +89,4 @@ def refused(value: Any) -> list[str]:
     with pytest.raises(StorageError) as caught:
         read_filesystems(value, SITE)
     assert str(caught.value).count("\n") == len(caught.value.findings)
-    return caught.value.findings
+    return [finding.text() for finding in caught.value.findings]

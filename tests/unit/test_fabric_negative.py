@@ -57,7 +57,7 @@ def contract(value: dict[str, Any]) -> Callable[[], list[str]]:
     def messages() -> list[str]:
         with pytest.raises(ContractError) as refused:
             read_contract(value)
-        return refused.value.findings
+        return [finding.text() for finding in refused.value.findings]
 
     return messages
 
@@ -91,7 +91,7 @@ def refused(run: Callable[[], Any]) -> Callable[[], list[str]]:
     def messages() -> list[str]:
         with pytest.raises((WantedError, SwitchError)) as error:
             run()
-        return getattr(error.value, "findings", [str(error.value)])
+        return str(error.value).splitlines()
 
     return messages
 
@@ -111,7 +111,9 @@ def ports(**changes: Any) -> Callable[[], list[str]]:
 
 def intent(spoil: Callable[[FabricIntent], FabricIntent]) -> Callable[[], list[str]]:
     """What an intent may not say, whoever made it: switches accept it and lose packets."""
-    return lambda: fabric_findings(spoil(fabric_intent(read_contract({}))))
+    return lambda: [
+        finding.text() for finding in fabric_findings(spoil(fabric_intent(read_contract({}))))
+    ]
 
 
 def queue(name: str, **changes: Any) -> Callable[[], list[str]]:

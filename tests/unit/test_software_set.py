@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import dotted
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import (
     SoftwareError,
     read_software,
@@ -193,14 +194,14 @@ BAD: tuple[tuple[dict[str, Any], list[str]], ...] = (
 def test_every_reason_is_told(wrong: dict[str, Any], findings: list[str]) -> None:
     with pytest.raises(SoftwareError) as caught:
         read_software(wrong)
-    assert caught.value.findings == findings
+    assert [finding.text() for finding in caught.value.findings] == findings
     assert str(caught.value).count("\n") == len(findings)
 
 
 def test_one_wrong_key_hides_no_other() -> None:
     with pytest.raises(SoftwareError) as caught:
         read_software(value(kernel="6.8 generic", driver__gpu="B400", rdma__source="ofed", nccl=2))
-    assert [finding.split(":")[0] for finding in caught.value.findings] == [
+    assert [dotted(finding.path) for finding in caught.value.findings] == [
         "cluster_software.kernel",
         "cluster_software.rdma.source",
         "cluster_software.driver.gpu",

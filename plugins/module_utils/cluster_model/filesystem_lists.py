@@ -109,10 +109,12 @@ def _check_same(name: str, versions: list[_Version], findings: Findings) -> None
             continue
         also = f" (also on {some(hosts[1:], 3)})" if hosts[1:] else ""
         findings.add(
+            "storage.hosts_differ",
             (hosts[0], VARIABLE),
             f"{_difference(name, entry, usual)}{also} on {some(alike[usual], 3)}: a job finds the "
             "same files on all its nodes",
             f"Set {VARIABLE} once, for group all",
+            value=name,
         )
 
 
