@@ -108,7 +108,7 @@ def _check_same(versions: list[_Version], findings: Findings) -> None:
                     f"{json.dumps(found[key])}{also}, but {json.dumps(wanted[key])} on "
                     f"{some(alike[usual], 3)}: both ends of a link keep one contract",
                     f"Set {VARIABLE} once, for group all",
-                    value=found[key],
+                    value=(found[key], wanted[key]),
                 )
 
 

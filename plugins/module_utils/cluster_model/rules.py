@@ -149,7 +149,7 @@ def check_management(
             path,
             f"{_and_more(hosts)}: taken by {some(others, 3)}",
             "Give each host a management address of its own",
-            value=(text(hosts[0][1]), len(hosts)),
+            value=(text(hosts[0][1]), len(hosts), others[0]),
         )
 
 
@@ -293,7 +293,7 @@ def _take_device(
             path,
             f"the PCI address {pci} of {what} is also that of {first[pci]}",
             "Give each device its own",
-            value=pci,
+            value=(pci, first[pci]),
         )
     else:
         first[pci] = what

@@ -94,7 +94,7 @@ def _check_same(versions: list[_Version], findings: Findings) -> None:
                     f"{json.dumps(values[text][key])}{also}, but {json.dumps(wanted)} on "
                     f"{some(alike[usual], 3)}: a job meets one version on all its nodes",
                     f"Set {VARIABLE} once, for group compute; {' and '.join(OF_A_HOST)} may differ",
-                    value=values[text][key],
+                    value=(values[text][key], wanted),
                 )
 
 

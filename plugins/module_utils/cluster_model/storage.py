@@ -89,7 +89,7 @@ def _check_port(
             (*path, "port"),
             f"{port!r} of {leaf} goes to {whose}",
             way_out,
-            value=(port, whose),
+            value=(port, whose, free, end),
         )
 
 

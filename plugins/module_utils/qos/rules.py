@@ -96,7 +96,7 @@ def _one_class_each(value: Value, findings: Findings, path: Path) -> None:
                     (*path, *entry.place, key),
                     f"{number} is also the {what} of {dotted((*path, *other.place))}: {why}",
                     f"Give {entry.name} one of its own",
-                    value=number,
+                    value=(number, dotted((*path, *other.place))),
                 )
 
 
@@ -139,7 +139,7 @@ def _dscps(value: Value, findings: Findings, path: Path) -> None:
                     f"{dscp} is mapped already, by {dotted(first[dscp])}: a DSCP leads to one "
                     "class",
                     "Give one of them another DSCP",
-                    value=dscp,
+                    value=(dscp, dotted(first[dscp])),
                 )
             first.setdefault(dscp, place)
 

@@ -26,8 +26,7 @@ class Finding:
     remedy: str
     line: Optional[int] = None
     value: Any = field(default=None, repr=False, hash=False)
-    """What is wrong there, or those that do not go together; not to be shown: the problem says it
-    where it is no secret."""
+    """What is wrong there, or those that do not go together. No secret that the problem hides."""
 
     def text(self) -> str:
         place = f"line {self.line}: " if self.line is not None else ""

@@ -16,8 +16,11 @@ from .findings import Findings, Path, nearest
 
 
 class Wrong(Exception):
-    def __init__(self, code: str, problem: str, remedy: str) -> None:
+    """`value`: what is told of the value, where that is not just itself."""
+
+    def __init__(self, code: str, problem: str, remedy: str, value: Any = None) -> None:
         super().__init__(problem)
+        self.value = value
         self.code = code
         self.problem = problem
         self.remedy = remedy
@@ -72,7 +75,12 @@ class Integer(Kind):
         if isinstance(value, bool) or not isinstance(value, int):
             raise Wrong("model.not_a_whole_number", f"{shown(value)} is not a whole number", remedy)
         if not self.low <= value <= self.high:
-            raise Wrong("model.out_of_range", f"{value} is out of range", remedy)
+            raise Wrong(
+                "model.out_of_range",
+                f"{value} is out of range",
+                remedy,
+                (value, self.low, self.high),
+            )
         return value
 
     def describe(self) -> str:
@@ -92,7 +100,9 @@ class Number(Kind):
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise Wrong("model.not_a_number", f"{shown(value)} is not a number", remedy)
         if not 0 <= value <= self.high:  # what is not a number at all is not in it either
-            raise Wrong("model.out_of_range", f"{value} is out of range", remedy)
+            raise Wrong(
+                "model.out_of_range", f"{value} is out of range", remedy, (value, 0, self.high)
+            )
         return float(value)
 
     def describe(self) -> str:
@@ -306,7 +316,8 @@ def _check_scalar(kind: Kind, value: Any, findings: Findings, path: Path) -> Any
     try:
         return kind.convert(value)
     except Wrong as wrong:
-        findings.add(wrong.code, path, wrong.problem, wrong.remedy, value)
+        told = value if wrong.value is None else wrong.value
+        findings.add(wrong.code, path, wrong.problem, wrong.remedy, told)
         return None
 
 

@@ -50,7 +50,6 @@ def refuse(software: SoftwareSet, findings: Findings, path: Path) -> None:
                 (*path, *judgement.key),
                 judgement.problem,
                 judgement.remedy,
-                judgement.found,
             )
 
 

@@ -151,6 +151,7 @@ class MountOption(Kind):
                 f"{', '.join(filter(None, names))}: these stand in one entry, with commas or "
                 "blanks between them",
                 "Give each an entry of its own, without blanks",
+                tuple(names),
             )
         return value
 

@@ -31,7 +31,7 @@ def check_options(entry: Value, findings: Findings, at: Path) -> None:
                 path,
                 f"{option!r} {problem}",
                 "Keep one of them",
-                value=option,
+                value=(option, other),
             )
         first.setdefault(said, option)
 

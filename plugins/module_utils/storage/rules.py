@@ -208,5 +208,5 @@ def _server(server: str, host: str, findings: Findings, at: Path, site: Site) ->
         (*at, "source"),
         f"{server!r} {whose}, and {dotted((*at, 'serve', 'host'))} is {host}",
         f"Begin it with one of {some(sorted(names), 6)}",
-        value=server,
+        value=(server, owner),
     )

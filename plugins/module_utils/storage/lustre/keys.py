@@ -77,7 +77,10 @@ class _Url(Text):
         if isinstance(value, str) and "@" in value:
             # Not shown: what stands before the sign is a password.
             return Wrong(
-                "lustre.secret_in_url", "a user or password is in it", f"Write {self.wanted}"
+                "lustre.secret_in_url",
+                "a user or password is in it",
+                f"Write {self.wanted}",
+                "a secret",
             )
         return super().wrong(value)
 
