@@ -167,7 +167,9 @@ def _resolve(
         try:
             variables[key] = _resolved(hostvars[name][key])
         except AnsibleError as error:
-            findings.add((name, key), f"cannot be templated: {error}", "Correct it")
+            findings.add(
+                "inventory.template", (name, key), f"cannot be templated: {error}", "Correct it"
+            )
             return False
     return True
 

@@ -20,6 +20,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system i
     SwitchError,
     WantedError,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import Finding
 
 Fault = Callable[["FakeSwitch"], None]
 """Called where a step of the real thing would go wrong; raises, or spoils the switch."""
@@ -51,7 +52,7 @@ class FakeSystem:
 
     def wanted(self, intent: SwitchIntent) -> dict[str, Any]:
         if self._findings:
-            raise WantedError(list(self._findings))
+            raise WantedError([Finding("fake", (), each, "") for each in self._findings])
         return self._wanted
 
     def difference(self, intent: SwitchIntent, wanted: Any, present: Any) -> Difference:

@@ -64,12 +64,12 @@ def on_switch(system: str, spoil: Callable[[Any], Any]) -> tuple[Fabric, Any]:
     return fabric, present if changed is None else changed
 
 
-def judged(system: str, spoil: Callable[[Any], Any]) -> list[str]:
-    """What the check of the links says of the first leaf, as its own system reports it."""
+def judged(system: str, spoil: Callable[[Any], Any]) -> Fabric:
+    """The fabric with the first leaf as its own system reports it."""
     fabric, present = on_switch(system, spoil)
     report = SYSTEMS[system].report(intent_of(fabric), present).as_dict()
     fabric.change_switch(LEAF, report=json.loads(json.dumps(report)))
-    return [check.line() for check in fabric.failed()]
+    return fabric
 
 
 def planned(system: str, spoil: Callable[[Any], Any], **changes: Any) -> Any:

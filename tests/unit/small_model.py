@@ -17,6 +17,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model i
     read,
 )
 
+from tests.unit.told import brief
+
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = """\
 plugin: baremetal.mpi_roce.cluster
@@ -44,10 +46,31 @@ def compiled(text: str) -> Inventory:
     return inventory_of(compile_model(read("cluster.yml", text)))
 
 
+def edited(edits: str, text: str = MODEL) -> str:
+    """The model with other values: `rails.mtu: 576; leaves.ports; vars: {all: {x: 1}}`.
+
+    A key that is there already is written anew, `leaves.ports` alone leaves it out, and a section
+    that is not there comes last: every section keeps its line.
+    """
+    lines = dict(line.split(": ", 1) for line in text.splitlines())
+    for edit in edits.split("; "):
+        place, _colon, value = edit.partition(": ")
+        section, _dot, key = place.partition(".")
+        if not key:
+            lines[section] = value
+            continue
+        keys = dict(entry.split(": ", 1) for entry in lines[section][1:-1].split(", ") if entry)
+        keys[key] = value
+        written = ", ".join(f"{name}: {each}" for name, each in keys.items() if each)
+        lines[section] = f"{{{written}}}"
+    return "".join(f"{section}: {value}\n" for section, value in lines.items() if value)
+
+
 def refused(text: str) -> list[str]:
+    """What is found in the model, in short."""
     with pytest.raises(ModelError) as caught:
         compiled(text)
-    return [finding.text() for finding in caught.value.findings]
+    return brief(caught.value.findings)
 
 
 def directory(place: Path) -> str:

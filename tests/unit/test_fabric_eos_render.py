@@ -70,7 +70,7 @@ REFUSED = {
 def test_what_eos_cannot_keep_is_refused_with_its_reason(contract: Any, message: str) -> None:
     with pytest.raises(WantedError, match=message) as error:
         SYSTEM.wanted(leaf(contract))
-    assert all(finding.startswith("leaf01: ") for finding in error.value.findings)
+    assert all(finding.path == ("leaf01",) for finding in error.value.findings)
 
 
 def test_every_reason_is_told_at_once() -> None:

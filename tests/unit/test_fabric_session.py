@@ -205,7 +205,7 @@ def test_a_plan_touches_nothing_and_says_the_cost() -> None:
 def test_what_no_switch_can_keep_is_told_before_one_is_spoken_to() -> None:
     switch = fake()
     outcome = run(switch, findings=("one thing", "another"))
-    assert outcome.error == "one thing\nanother" and switch.calls == []
+    assert outcome.error == "one thing.\nanother." and switch.calls == []
 
 
 def test_a_switch_that_cannot_be_read_is_not_touched() -> None:

@@ -120,8 +120,10 @@ class TestWanted:
         intent = replace(small(), asic=Asic("tomahawk5"))
         with pytest.raises(WantedError) as caught:
             SYSTEM.wanted(intent)
-        assert len(caught.value.findings) == 1
-        assert "leaf01: the headroom of tomahawk5 at 800G over 50 m" in caught.value.findings[0]
+        (finding,) = caught.value.findings
+        assert (finding.code, finding.path, finding.value) == (
+            *("fabric.headroom_unknown", ("leaf01",), (800, 50)),
+        )
 
     def test_a_late_watchdog_polls_at_most_as_seldom_as_the_switch_takes(self) -> None:
         intent = small({"pfc": {"watchdog": {"detection_ms": 5000, "restoration_ms": 5000}}})

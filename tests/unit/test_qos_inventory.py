@@ -1,5 +1,4 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-# ruff: noqa: E501  (messages stand here as the operator sees them, in one line)
 """The contract in an inventory: from the model, or by hand; the same on every host."""
 
 from __future__ import annotations
@@ -25,7 +24,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import read
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import Findings
 
 from tests.unit.qos_contracts import STORAGE
-from tests.unit.small_model import MODEL, compiled, refused
+from tests.unit.small_model import MODEL, compiled, edited, refused
+from tests.unit.told import brief
 
 ROOT = Path(__file__).resolve().parents[2]
 B300 = ROOT / "inventories/b300/cluster.yml"
@@ -66,49 +66,35 @@ def test_a_path_mtu_that_nobody_wrote_is_what_the_rails_carry(rails: int, path: 
 
 
 def test_a_path_mtu_that_the_rails_do_not_carry() -> None:
-    text = MODEL.replace("speed_gbps: 800", "speed_gbps: 800, mtu: 4191")
-    assert refused(text + "roce_qos:\n  mtu:\n    roce_path: 4096\n") == [
-        "line 12: roce_qos.mtu.roce_path: 4096 needs IP packets of 4192 bytes, and rails.mtu is 4191. Write 2048, or raise the rail's MTU to 4192."
+    assert refused(edited("rails.mtu: 4191") + "roce_qos:\n  mtu:\n    roce_path: 4096\n") == [
+        "12 qos.path_mtu_above_rail roce_qos.mtu.roce_path (4096, 4191)"
     ]
 
 
 def test_rails_above_the_fabric() -> None:
     """9216 on both sides is the mistake: one counts the frame, the other the packet in it."""
-    text = MODEL.replace("speed_gbps: 800", "speed_gbps: 800, mtu: 9216")
-    assert refused(text) == [
-        "line 6: rails.mtu: 9216 is above the fabric's: a node would send IP packets of 9216 bytes, and the fabric carries 9198 (roce_qos.mtu.fabric 9216 counts the frame, 18 more). Write at most 9198, or raise roce_qos.mtu.fabric."
-    ]
-    assert refused(text + "roce_qos: {mtu: {fabric: 9214, fabric_layer: ip}}\n") == [
-        "line 6: rails.mtu: 9216 is above the fabric's: a node would send IP packets of 9216 bytes, and the fabric carries 9214 (roce_qos.mtu.fabric, layer ip). Write at most 9214, or raise roce_qos.mtu.fabric."
-    ]
-    compiled(text + "roce_qos: {mtu: {fabric: 9216, fabric_layer: ip}}\n")
-    compiled(text.replace("9216", "9198"))
+    assert refused(edited("rails.mtu: 9216")) == ["6 qos.rail_mtu rails.mtu (9216, 9198)"]
+    fabric = "rails.mtu: 9216; roce_qos: {mtu: {fabric: %d, fabric_layer: ip}}"
+    assert refused(edited(fabric % 9214)) == ["6 qos.rail_mtu rails.mtu (9216, 9214)"]
+    compiled(edited(fabric % 9216))
+    compiled(edited("rails.mtu: 9198"))
 
 
 def test_a_wrong_contract_is_told_with_its_line_among_other_findings() -> None:
-    text = MODEL.replace("ports: 64", "prots: 64").replace("  ", " ")
-    text += "roce_qos:\n  roce:\n    priority: 6\n  ecn:\n    minimum_bytes: 2000000\n"
-    lines = refused(text)
-    assert lines[0].startswith("line 8: leaves.prots: unknown key")
-    assert lines[2:] == [
-        "line 10: roce_qos.cnp.priority: 6 puts CNP into the lossless class, priority of roce_qos.roce: a pause would hold back the very packets that end the congestion. Give CNP a priority of its own.",
-        "line 10: roce_qos.cnp.traffic_class: 6 puts CNP into the lossless class, traffic class of roce_qos.roce: a pause would hold back the very packets that end the congestion. Give CNP a traffic class of its own.",
-        "line 14: roce_qos.ecn.minimum_bytes: 2000000 is above roce_qos.ecn.maximum_bytes, 1500000. Write at most that, or raise the maximum.",
-    ]
-
-
-@pytest.mark.parametrize("where", ["vars: {all: {roce_qos: {}}}", "vars: {leaf: {roce_qos: {}}}"])
-def test_the_model_has_one_place_for_it(where: str) -> None:
-    group = "all" if "all" in where else "leaf"
-    assert refused(MODEL + where + "\n") == [
-        f"line 10: vars.{group}.roce_qos: is set by the model itself. Change the key of the model it comes from, or override it in host_vars/."
+    contract = "roce_qos:\n  roce:\n    priority: 6\n  ecn:\n    minimum_bytes: 2000000\n"
+    assert refused(edited("leaves.ports; leaves.prots: 64") + contract) == [
+        "8 model.unknown_key leaves.prots",
+        "8 model.missing_key leaves.ports",
+        "10 qos.cnp_lossless roce_qos.cnp.priority 6",
+        "10 qos.cnp_lossless roce_qos.cnp.traffic_class 6",
+        "14 qos.ecn_order roce_qos.ecn.minimum_bytes (2000000, 1500000)",
     ]
 
 
 def told(*holders: Holder) -> list[str]:
     findings = Findings()
     check_contracts(holders, findings)
-    return [finding.text() for finding in findings.found]
+    return brief(findings.found)
 
 
 def rails(*mtus: Any) -> list[dict[str, Any]]:
@@ -132,8 +118,9 @@ def test_by_hand_too_a_path_mtu_that_nobody_wrote_is_what_the_rails_carry() -> N
     """As the model has it; the same inventory by hand is no worse."""
     assert told(Holder("node01", {}, rails(1500)), Holder("node02", {}, rails(1500, 1500))) == []
     written = {"mtu": {"roce_path": 4096}}
-    (line,) = told(Holder("node01", written, rails(1500)))
-    assert "roce_path" in line
+    assert told(Holder("node01", written, rails(1500))) == [
+        "qos.path_mtu_above_rail node01.roce_qos.mtu.roce_path (4096, 1500)"
+    ]
     assert read_contract(None, 1500).mtu.roce_path == 1024
 
 
@@ -146,21 +133,22 @@ def test_hosts_that_differ_are_told_key_by_key() -> None:
         Holder("leaf01", other),
         Holder("spine01", None),
     ) == [
-        "node02.roce_qos.roce.dscp: 24 (also on leaf01), but 26 on node01, spine01, node03: both ends of a link keep one contract. Set roce_qos once, for group all.",
-        "node02.roce_qos.pfc.watchdog.enabled: false (also on leaf01), but true on node01, spine01, node03: both ends of a link keep one contract. Set roce_qos once, for group all.",
+        "qos.hosts_differ node02.roce_qos.roce.dscp (24, 26)",
+        "qos.hosts_differ node02.roce_qos.pfc.watchdog.enabled (False, True)",
     ]
 
 
 def test_a_contract_that_cannot_be_kept_is_told_once_for_all_who_have_it() -> None:
     wrong = {"roce": {"dscp": 106}}
     assert told(*(Holder(f"node{number:02}", wrong) for number in range(40))) == [
-        "node00.roce_qos.roce.dscp: 106 is no DSCP. Write one from 0 to 63; as the byte of the IP header it is DSCP 26."
+        "qos.dscp_is_byte node00.roce_qos.roce.dscp 106"
     ]
 
 
 def test_a_wrong_contract_beside_right_ones_is_no_second_finding() -> None:
-    lines = told(Holder("node01", None), Holder("node02", {"cnp": {"strict": False}}))
-    assert [line.partition(":")[0] for line in lines] == ["node02.roce_qos.cnp.strict"]
+    assert told(Holder("node01", None), Holder("node02", {"cnp": {"strict": False}})) == [
+        "qos.cnp_not_strict node02.roce_qos.cnp.strict False"
+    ]
 
 
 def test_rails_of_a_hand_written_inventory_keep_the_contract() -> None:
@@ -168,8 +156,8 @@ def test_rails_of_a_hand_written_inventory_keep_the_contract() -> None:
         Holder("node01", None, rails(9000, 9216)),
         Holder("node02", None, rails(9216, 1500)),
     ) == [
-        "node01.cluster_rails[1].mtu: 9216 is above the fabric's: a node would send IP packets of 9216 bytes, and the fabric carries 9198 (node01.roce_qos.mtu.fabric 9216 counts the frame, 18 more). Write at most 9198, or raise node01.roce_qos.mtu.fabric.",
-        "node02.roce_qos.mtu.roce_path: 4096 needs IP packets of 4192 bytes, and node02.cluster_rails[1].mtu is 1500. Write 1024, or raise the rail's MTU to 4192.",
+        "qos.rail_mtu node01.cluster_rails[1].mtu (9216, 9198)",
+        "qos.path_mtu_above_rail node02.roce_qos.mtu.roce_path (4096, 1500)",
     ]
 
 

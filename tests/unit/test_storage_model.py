@@ -1,5 +1,4 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-# ruff: noqa: E501  (messages stand here as the operator sees them, in one line)
 """File systems in an inventory: from the model with lines, or by hand; the same where they meet."""
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model i
     inventory_of,
     load,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model.filesystem_lists import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model.filesystem_lists import (  # noqa: E501
     Holder,
     check_lists,
     site_of,
@@ -29,6 +28,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.reading
 
 from tests.unit.file_systems import LUSTRE, NFS, SERVED, SITE, changed
 from tests.unit.small_model import compiled, directory, refused
+from tests.unit.told import brief
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = """\
@@ -67,25 +67,27 @@ def test_a_model_gives_its_file_systems_whole_and_once() -> None:
 def test_text_is_read_as_it_is_written() -> None:
     """YAML makes 504 of 0770 and a number of 4.10; a model has the file."""
     text = MODEL % "subnet_per_rail"
-    text += "  - {name: a, type: nfs, source: s:/a, mount: /mnt/a, purpose: home, mode: 0770, nfs: {version: 4.2}}\n"
+    text += "  - {name: a, type: nfs, source: s:/a, mount: /mnt/a, purpose: home, mode: 0770"
+    text += ", nfs: {version: 4.2}}\n"
     (entry,) = compiled(text).group_variables["all"]["cluster_filesystems"]
     assert (entry["mode"], entry["nfs"]["version"]) == ("0770", "4.2")
     assert refused(text.replace("4.2", "4.20")) == [
-        "line 13: filesystems[0].nfs.version: '4.20' is not a choice. Did you mean '4.2'? Known here: 4.2, 4.1, 3."
+        "13 model.not_a_choice filesystems[0].nfs.version '4.20'"
     ]
 
 
 def test_every_finding_has_its_line() -> None:
     text = model(SERVED, changed(NFS, source="fd00::1:/x", mount="/mnt"), LUSTRE)
-    text += "  - name: later\n    type: nfs\n    source: a:/b\n    mount: /etc\n    purpose: home\n    options:\n      - noatime\n      - soft\n"
+    text += "  - name: later\n    type: nfs\n    source: a:/b\n    mount: /etc\n"
+    text += "    purpose: home\n    options:\n      - noatime\n      - soft\n"
     assert refused(text) == [
-        "line 14: filesystems[1].source: 'fd00::1' is an IPv6 address without brackets. Write [fd00::1]:/x.",
-        "line 14: filesystems[1].name: 'checkpoints' is also the name of filesystems[0] (line 13). Rename one of them.",
-        "line 14: filesystems[1].purpose: checkpoints are also the purpose of filesystems[0] (line 13), and jobs are told of one. Write scratch for the other one.",
-        "line 14: filesystems[1].mount: '/mnt' meets '/mnt/checkpoints', that of filesystems[0] (line 13): one would hide the other. Mount them beside each other.",
-        "line 15: filesystems[2].mount: '/mnt/scratch' meets '/mnt', that of filesystems[1] (line 14): one would hide the other. Mount them beside each other.",
-        "line 19: filesystems[3].mount: '/etc' is a directory of the system. Mount it somewhere such as /mnt/checkpoints.",
-        "line 23: filesystems[3].options[1]: 'soft' is not for these mounts: it ends in an error when the server is slow, and what a job has written is lost. Leave it out.",
+        "14 storage.source_without_brackets filesystems[1].source 'fd00::1:/x'",
+        "14 storage.name_twice filesystems[1].name 'checkpoints'",
+        "14 storage.checkpoints_twice filesystems[1].purpose",
+        "14 storage.mounts_overlap filesystems[1].mount ('/mnt', '/mnt/checkpoints')",
+        "15 storage.mounts_overlap filesystems[2].mount ('/mnt/scratch', '/mnt')",
+        "19 storage.mount_in_system filesystems[3].mount '/etc'",
+        "23 storage.option_never filesystems[3].options[1] 'soft'",
     ]
 
 
@@ -117,52 +119,35 @@ def test_links_of_two_addresses_have_servers_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("server", "host", "finding"),
+    ("server", "host", "told"),
     [
         (
             "10.1.1.2",
             "storage01",
-            "line 13: filesystems[0].source: '10.1.1.2' is of node01, and filesystems[0].serve.host is storage01. Begin it with one of 10.0.0.21, storage01, storage01.example.net.",
+            "source_of_other_host filesystems[0].source ('10.1.1.2', 'node01')",
         ),
-        (
-            "10.1.1.9",
-            "node01",
-            "line 13: filesystems[0].source: '10.1.1.9' is no name or address of node01, and filesystems[0].serve.host is node01. Begin it with one of 10.0.0.11, 10.1.0.2, 10.1.1.2, node01, node01-rail0, node01-rail1 and 1 more.",
-        ),
-        (
-            "storage01",
-            "leaf01",
-            "line 13: filesystems[0].serve.host: there is no host 'leaf01'. Did you mean 'node01'? Known here: launcher01, node01, node02, storage01.",
-        ),
+        ("10.1.1.9", "node01", "source_of_other_host filesystems[0].source ('10.1.1.9', None)"),
+        ("storage01", "leaf01", "unknown_host filesystems[0].serve.host 'leaf01'"),
     ],
 )
-def test_a_server_is_the_host_that_serves(server: str, host: str, finding: str) -> None:
+def test_a_server_is_the_host_that_serves(server: str, host: str, told: str) -> None:
     entry = changed(SERVED, source=f"{server}:/srv/checkpoints", serve__host=host)
-    assert refused(model(entry)) == [finding]
+    assert refused(model(entry)) == [f"13 storage.{told}"]
 
 
 def test_groups_are_those_of_the_model() -> None:
     compiled(model(changed(NFS, hosts=["rack_r01", "storage"])))
     assert refused(model(changed(NFS, hosts=["rack_r02"]))) == [
-        "line 13: filesystems[0].hosts[0]: there is no group 'rack_r02'. Did you mean 'rack_r01'? Known here: compute, launcher, storage, rack_r01."
+        "13 storage.unknown_group filesystems[0].hosts[0] 'rack_r02'"
     ]
 
 
 def test_another_mistake_hides_none_of_a_file_system() -> None:
     text = model(changed(SERVED, mount="/")).replace("ports: 64", "prots: 64")
-    assert [line.split(":")[1].strip() for line in refused(text)] == [
-        "leaves.prots",
-        "leaves.ports",
-        "filesystems[0].mount",
-    ]
-
-
-def test_the_model_has_one_place_for_them() -> None:
-    text = (MODEL % "subnet_per_rail").replace(
-        "filesystems:", "vars: {all: {cluster_filesystems: []}}"
-    )
     assert refused(text) == [
-        "line 12: vars.all.cluster_filesystems: is set by the model itself. Change the key of the model it comes from, or override it in host_vars/."
+        "9 model.unknown_key leaves.prots",
+        "9 model.missing_key leaves.ports",
+        "13 storage.mount_on_root filesystems[0].mount '/'",
     ]
 
 
@@ -196,7 +181,7 @@ def holder(name: str, value: Any, *groups: str) -> Holder:
 def told(*holders: Holder) -> list[str]:
     findings = Findings()
     check_lists(holders, SITE, findings)
-    return [finding.text() for finding in findings.found]
+    return brief(findings.found)
 
 
 def whole(*entries: dict[str, Any]) -> list[dict[str, Any]]:
@@ -224,28 +209,22 @@ def test_a_host_that_would_mount_something_else_is_told_key_by_key() -> None:
         holder("node02", [other]),
         holder("node03", [NFS]),
         holder("launcher01", [other], "launcher"),
-    ) == [
-        'node02.cluster_filesystems: \'checkpoints\' has source "elsewhere:/srv/checkpoints", but "storage01:/srv/checkpoints"; '
-        'nfs {"version": "4.2", "transport": "tcp", "port": 2049, "connections": 4}, but {"version": "4.2", "transport": "tcp", "port": 2049, "connections": 8} '
-        "(also on launcher01) on node01, node03: a job finds the same files on all its nodes. Set cluster_filesystems once, for group all."
-    ]
+    ) == ["storage.hosts_differ node02.cluster_filesystems ('checkpoints', 'source', 'nfs')"]
 
 
 def test_a_host_that_would_mount_nothing_is_told() -> None:
     assert told(holder("node01", [NFS]), holder("node02", None), holder("node03", [NFS])) == [
-        "node02.cluster_filesystems: 'checkpoints' is not in it, but on node01, node03: a job finds the same files on all its nodes. Set cluster_filesystems once, for group all."
+        "storage.hosts_differ node02.cluster_filesystems ('checkpoints',)"
     ]
     assert told(holder("node01", [SERVED]), holder("storage01", None, "storage")) == [
-        "storage01.cluster_filesystems: 'checkpoints' is not in it, but on node01: a job finds the same files on all its nodes. Set cluster_filesystems once, for group all."
+        "storage.hosts_differ storage01.cluster_filesystems ('checkpoints',)"
     ]
 
 
 def test_a_mistake_of_ten_thousand_hosts_is_told_once() -> None:
     wrong = [changed(NFS, mount="/")]
     holders = [holder(f"node{number:05d}", wrong) for number in range(10_000)]
-    assert told(*holders) == [
-        "node00000.cluster_filesystems[0].mount: '/' is the root file system of the host. Mount it somewhere such as /mnt/checkpoints."
-    ]
+    assert told(*holders) == ["storage.mount_on_root node00000.cluster_filesystems[0].mount '/'"]
 
 
 def test_the_directory_knows_hosts_as_the_model_does() -> None:

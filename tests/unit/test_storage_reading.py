@@ -8,6 +8,7 @@ import posixpath
 from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import dotted
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.kinds import Wrong
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     PURPOSES,
@@ -151,7 +152,7 @@ def test_one_wrong_key_hides_no_other() -> None:
     wrong = changed(served()[0], mount="/etc", mode=7, serve__host="nobody", options=["soft"])
     with pytest.raises(StorageError) as caught:
         read_filesystems([wrong, *one(name="other", hosts=[])], SITE)
-    assert [finding.split(":")[0] for finding in caught.value.findings] == [
+    assert [dotted(finding.path) for finding in caught.value.findings] == [
         "cluster_filesystems[0].mount",
         "cluster_filesystems[0].mode",
         "cluster_filesystems[0].options[0]",

@@ -13,6 +13,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model.s
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import Findings
 
 from tests.unit.link_fabric import Fabric
+from tests.unit.told import brief
 
 GOOD: dict[str, Any] = {
     "kind": "host",
@@ -27,7 +28,7 @@ GOOD: dict[str, Any] = {
 def told(**switches: dict[str, Any]) -> list[str]:
     findings = Findings()
     check_switches(switches.items(), findings)
-    return [finding.text() for finding in findings.found]
+    return brief(findings.found)
 
 
 def test_what_a_model_compiles_is_right() -> None:
@@ -45,29 +46,29 @@ def test_a_switch_of_which_nothing_is_said_is_nobodys_business() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "line"),
+    ("change", "told_of"),
     [
-        ({"kind": "node"}, "[0].kind: 'node' is not a choice. Known here: host, storage, uplink, "),
-        ({"speed_gbps": "400"}, "[0].speed_gbps: '400' is text, not a number. Write 400 without "),
-        ({"mtu": None}, "[0].mtu: an empty value is not a whole number."),
-        ({"peers": {}}, "[0].peers: has no ports. Write each, or leave the group out."),
-        ({"peers": []}, "[0].peers: a list is not a mapping."),
-        ({"peers": {"Ethernet0": ""}}, "[0].peers.Ethernet0: '' is not a name without blanks."),
-        ({"rail": "0"}, "[0].rail: '0' is text, not a number. Write 0 without quotes."),
-        ({"rail": None}, "[0].rail: is missing: two leaves of one rail of a node are never"),
-        ({"speed": 400}, "[0].speed: unknown key."),
+        ({"kind": "node"}, "model.not_a_choice %s.kind 'node'"),
+        ({"speed_gbps": "400"}, "model.number_in_quotes %s.speed_gbps '400'"),
+        ({"mtu": None}, "model.not_a_whole_number %s.mtu"),
+        ({"peers": {}}, "fabric.ports_without_peers %s.peers"),
+        ({"peers": []}, "model.not_a_mapping %s.peers list"),
+        ({"peers": {"Ethernet0": ""}}, "model.wrong_form %s.peers.Ethernet0 ''"),
+        ({"rail": "0"}, "model.number_in_quotes %s.rail '0'"),
+        ({"rail": None}, "fabric.ports_without_rail %s.rail"),
+        ({"speed": 400}, "model.unknown_key %s.speed"),
     ],
     ids=str,
 )
-def test_a_group_of_ports_is_refused_by_host_and_key(change: dict[str, Any], line: str) -> None:
-    (found,) = told(leaf01={"cluster_ports": [{**GOOD, **change}]})
-    assert found.startswith(f"leaf01.cluster_ports{line}")
+def test_a_group_of_ports_is_refused_by_host_and_key(change: dict[str, Any], told_of: str) -> None:
+    found = told(leaf01={"cluster_ports": [{**GOOD, **change}]})
+    assert found == [told_of % "leaf01.cluster_ports[0]"]
 
 
 def test_every_key_that_is_missing_is_told() -> None:
-    found = told(leaf01={"cluster_ports": [GOOD, {"kind": "uplink"}]})
-    assert [line.partition(":")[0] for line in found] == [
-        f"leaf01.cluster_ports[1].{key}" for key in ("peer_interface", "speed_gbps", "mtu", "peers")
+    assert told(leaf01={"cluster_ports": [GOOD, {"kind": "uplink"}]}) == [
+        f"model.missing_key leaf01.cluster_ports[1].{key}"
+        for key in ("peer_interface", "speed_gbps", "mtu", "peers")
     ]
 
 
@@ -77,19 +78,18 @@ def test_ports_that_are_no_list_are_refused_and_none_at_all_are_not() -> None:
         leaf02={"cluster_ports": [None]},
         leaf03={"cluster_ports": [], "cluster_system": "sonic"},
     ) == [
-        "leaf01.cluster_ports: 'Ethernet0' is not a list. Write a list of a section with kind, "
-        "peer_interface, speed_gbps, mtu, peers.",
-        "leaf02.cluster_ports[0]: an empty value is not a mapping. Write keys below it.",
+        "model.not_a_list leaf01.cluster_ports 'Ethernet0'",
+        "model.not_a_mapping leaf02.cluster_ports[0]",
     ]
 
 
 def test_chips_that_everybody_has_are_told_of_once() -> None:
     wrong = {"cluster_asics": {"mine": {"headroom": [{"speed_gbps": "fast"}]}}}
-    found = told(leaf01=wrong, leaf02=copy.deepcopy(wrong), leaf03={"cluster_asics": []})
-    assert [line.partition(":")[0] for line in found] == [
+    assert told(leaf01=wrong, leaf02=copy.deepcopy(wrong), leaf03={"cluster_asics": []}) == [
+        "model.not_a_whole_number leaf01.cluster_asics.mine.headroom[0].speed_gbps 'fast'",
         *(
-            f"leaf01.cluster_asics.mine.headroom[0].{key}"
-            for key in ("speed_gbps", "cable_metres", "size_bytes", "xon_bytes", "xoff_bytes")
+            f"model.missing_key leaf01.cluster_asics.mine.headroom[0].{key}"
+            for key in ("cable_metres", "size_bytes", "xon_bytes", "xoff_bytes")
         ),
-        "leaf03.cluster_asics",
+        "model.not_a_mapping leaf03.cluster_asics list",
     ]

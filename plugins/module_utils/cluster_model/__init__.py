@@ -56,9 +56,12 @@ def load(path: str) -> Cluster:
     except OSError as error:
         problem = f"cannot be read: {error.strerror}"
         raise ModelError(
-            path, [Finding((), problem, "Check the path and its permissions")]
+            path,
+            [Finding("model.cannot_be_read", (), problem, "Check the path and its permissions")],
         ) from error
     except UnicodeDecodeError as error:
         problem = f"is not UTF-8 text: {error.reason} at byte {error.start}"
-        raise ModelError(path, [Finding((), problem, "Save it as UTF-8")]) from error
+        raise ModelError(
+            path, [Finding("model.not_utf8", (), problem, "Save it as UTF-8")]
+        ) from error
     return compile_model(read(path, text))

@@ -23,7 +23,15 @@ class Owner(NamedTuple):
 
 
 class Exhausted(ValueError):
-    """The pool does not hold what the cluster needs; the text says how much is missing."""
+    """The pool does not hold what the cluster needs; the text says how much is missing.
+
+    `value`: what is needed, and what there is.
+    """
+
+    def __init__(self, code: str, value: tuple[int, int], text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.value = value
 
 
 @dataclass(frozen=True)
@@ -70,21 +78,29 @@ class SubnetPerRail:
         """Raise Exhausted unless every rail of `nodes` nodes gets an address."""
         size = 1 << (32 - self.subnet_prefix)
         if self.subnet_prefix < self.pool.prefix:
-            raise Exhausted(f"one /{self.subnet_prefix} subnet is larger than the pool {self.pool}")
+            raise Exhausted(
+                "model.subnet_above_pool",
+                (self.subnet_prefix, self.pool.prefix),
+                f"one /{self.subnet_prefix} subnet is larger than the pool {self.pool}",
+            )
         sets = -(-nodes // self.nodes_per_set)
         wanted, there = sets * self.lanes, self.pool.size // size
         if wanted > there:
             raise Exhausted(
+                "model.pool_without_subnets",
+                (wanted, there),
                 f"{wanted} subnets of /{self.subnet_prefix} are needed "
                 f"({self.lanes} for each of {counted(sets, 'set')} of leaves), "
-                f"the pool {self.pool} holds {there}"
+                f"the pool {self.pool} holds {there}",
             )
         in_one_set = min(nodes, self.nodes_per_set)
         room = max(0, size - 1 - self.first_host)
         if in_one_set > room:
             raise Exhausted(
+                "model.subnet_without_addresses",
+                (in_one_set, room),
                 f"{in_one_set} nodes need an address in each subnet, a /{self.subnet_prefix} "
-                f"has room for {room} from place {self.first_host} on"
+                f"has room for {room} from place {self.first_host} on",
             )
 
 
@@ -119,8 +135,10 @@ class PointToPoint:
         wanted, there = nodes * self.lanes, self.pool.size // 2
         if wanted > there:
             raise Exhausted(
+                "model.pool_without_links",
+                (wanted, there),
                 f"{wanted} links of /31 are needed ({nodes} nodes, {self.lanes} each), "
-                f"the pool {self.pool} holds {there}"
+                f"the pool {self.pool} holds {there}",
             )
 
 

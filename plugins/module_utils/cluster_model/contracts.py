@@ -103,10 +103,12 @@ def _check_same(versions: list[_Version], findings: Findings) -> None:
             if found[key] != wanted[key]:
                 also = f" (also on {some(names[1:], 3)})" if names[1:] else ""
                 findings.add(
+                    "qos.hosts_differ",
                     (names[0], VARIABLE, *key),
                     f"{json.dumps(found[key])}{also}, but {json.dumps(wanted[key])} on "
                     f"{some(alike[usual], 3)}: both ends of a link keep one contract",
                     f"Set {VARIABLE} once, for group all",
+                    value=(found[key], wanted[key]),
                 )
 
 

@@ -93,6 +93,7 @@ def build(records: Iterable[Record], findings: Findings) -> Directory:
         )
     if not any(entry["role"] == "compute" for _place, entry in entries):
         findings.add(
+            "inventory.no_compute",
             ("compute",),
             "the inventory has no compute hosts",
             "Check -i, and any message above that an inventory source could not be read",
@@ -110,15 +111,18 @@ def _one_launcher(hosts: list[Record], findings: Findings) -> None:
     launchers = [record.name for record in hosts if "launcher" in record.roles]
     if not launchers:
         findings.add(
+            "inventory.no_launcher",
             ("launcher",),
             "the inventory has no launcher, and mpirun is started there",
             "Put one host into the group launcher",
         )
     elif len(launchers) > 1:
         findings.add(
+            "inventory.launchers",
             ("launcher",),
             f"{len(launchers)} hosts are launchers: {some(launchers)}",
             "Keep one in the group launcher",
+            value=len(launchers),
         )
 
 
@@ -128,9 +132,11 @@ def _role(record: Record, reader: _Reader) -> str:
         return record.roles[0]
     if role not in record.roles:
         reader.add(
+            "inventory.role",
             ("cluster_role",),
             f"{role!r} is not a group of this host",
             f"Its groups are {', '.join(record.roles)}",
+            role,
         )
         return record.roles[0]
     return str(role)
@@ -164,19 +170,19 @@ class _Reader:
         self.record = record
         self.findings = findings
 
-    def add(self, path: Path, problem: str, remedy: str) -> None:
-        self.findings.add((self.record.name, *path), problem, remedy)
+    def add(self, code: str, path: Path, problem: str, remedy: str, value: Any = None) -> None:
+        self.findings.add(code, (self.record.name, *path), problem, remedy, value)
 
     def value(self, name: str, kind: type, wanted: str) -> Any:
         if name in self.record.unreadable:
             return None
         if name not in self.record.variables:
-            self.add((name,), "is not set", f"Set it to {wanted}")
+            self.add("inventory.not_set", (name,), "is not set", f"Set it to {wanted}")
             return None
         value = self.record.variables[name]
         if isinstance(value, kind) and (kind is not int or not isinstance(value, bool)):
             return value
-        self.add((name,), f"{value!r} is not {wanted}", "Correct it")
+        self.add("inventory.wrong_type", (name,), f"{value!r} is not {wanted}", "Correct it", value)
         return None
 
     def integer(self, name: str, low: int) -> Optional[int]:
@@ -185,7 +191,9 @@ class _Reader:
         if value is None:
             return None
         if value < low:
-            self.add((name,), f"{value} is too small", f"Write {wanted}")
+            self.add(
+                "inventory.too_small", (name,), f"{value} is too small", f"Write {wanted}", value
+            )
             return None
         return int(value)
 
@@ -204,9 +212,11 @@ class _Reader:
             other = first.variables.get(name)
             if other is not None and value != other:
                 self.add(
+                    "inventory.hosts_differ",
                     (name,),
                     f"{value!r}, but {other!r} on {first.name}",
                     "Set it once, for group all",
+                    value,
                 )
 
     def mpi_user(self) -> None:
@@ -215,15 +225,19 @@ class _Reader:
         uid: Any = self.record.variables.get("cluster_mpi_uid")
         if isinstance(user, str) and is_system_account(user):
             self.add(
+                "inventory.system_account",
                 ("cluster_mpi_user",),
                 f"{user!r} is an account of the system",
                 "Name an unprivileged one of its own, such as mpi",
+                user,
             )
         if _is_int(uid) and uid < 1000:
             self.add(
+                "inventory.system_uid",
                 ("cluster_mpi_uid",),
                 f"{uid} is the user id of an account of the system",
                 "Write one from 1000 on",
+                uid,
             )
 
     def management(self) -> str:
@@ -233,9 +247,11 @@ class _Reader:
         address = value.get("address")
         if number(address) is None:
             self.add(
+                "inventory.management_address",
                 ("cluster_management", "address"),
                 f"{address!r} is not an IPv4 address",
                 "Write the host's management address",
+                address,
             )
             return ""
         return str(address)
@@ -250,19 +266,36 @@ class _Reader:
 
     def rail(self, rail: Any, path: Path, gpus: int) -> Optional[dict[str, Any]]:
         if not isinstance(rail, dict):
-            self.add(path, f"{rail!r} is not a mapping", "Write the keys of a rail")
+            self.add(
+                "inventory.rail_not_a_mapping",
+                path,
+                f"{rail!r} is not a mapping",
+                "Write the keys of a rail",
+                rail,
+            )
             return None
         good = True
         if rail.keys() != _RAIL.keys():
             for key in rail.keys() - _RAIL.keys():
-                self.add((*path, key), "unknown key", nearest(key, _RAIL))
+                self.add("inventory.unknown_key", (*path, key), "unknown key", nearest(key, _RAIL))
             for key in _RAIL.keys() - rail.keys():
-                self.add((*path, key), "is not set", f"Set it to {_RAIL[key][1]}")
+                self.add(
+                    "inventory.missing_key",
+                    (*path, key),
+                    "is not set",
+                    f"Set it to {_RAIL[key][1]}",
+                )
                 good = False
         for key, value in rail.items():
             if key in _RAIL and not _RAIL[key][0](value):
                 wanted = _RAIL[key][1]
-                self.add((*path, key), f"{value!r} is not {wanted}", "Correct it")
+                self.add(
+                    "inventory.rail_value",
+                    (*path, key),
+                    f"{value!r} is not {wanted}",
+                    "Correct it",
+                    value,
+                )
                 good = False
         if not good:
             return None
@@ -270,13 +303,19 @@ class _Reader:
         management = self.record.variables.get("cluster_management")
         if isinstance(management, dict) and rail["interface"] == management.get("interface"):
             self.add(
+                "inventory.rail_is_management",
                 (*path, "interface"),
                 f"{rail['interface']!r} is also the management interface",
                 "Give the rail its own",
+                rail["interface"],
             )
         if rail["gpu"] is not None and rail["gpu"] >= gpus:
             self.add(
-                (*path, "gpu"), f"there is no GPU {rail['gpu']}: the host has {gpus}", "Write null"
+                "inventory.no_gpu",
+                (*path, "gpu"),
+                f"there is no GPU {rail['gpu']}: the host has {gpus}",
+                "Write null",
+                rail["gpu"],
             )
         return {key: rail[key] for key in _SHOWN}
 
@@ -286,12 +325,22 @@ class _Reader:
         network = Network(number(first) or 0, int(length))
         if network.prefix != rail["prefix"]:
             self.add(
-                (*path, "prefix"), f"{rail['prefix']}, but {network} is the network", "Correct one"
+                "inventory.prefix",
+                (*path, "prefix"),
+                f"{rail['prefix']}, but {network} is the network",
+                "Correct one",
+                rail["prefix"],
             )
         for key in ("address", "gateway"):
             value = number(rail[key])
             if value is not None and value not in network:
-                self.add((*path, key), f"{rail[key]} lies outside {network}", "Correct one of them")
+                self.add(
+                    "inventory.outside_network",
+                    (*path, key),
+                    f"{rail[key]} lies outside {network}",
+                    "Correct one of them",
+                    rail[key],
+                )
 
 
 def _is_int(value: Any) -> bool:
@@ -378,9 +427,11 @@ class _Uses:
             return
         if index is not None and self.indexes.setdefault(index, name) != name:
             self.findings.add(
+                "inventory.index_twice",
                 (name, "cluster_index"),
                 f"{index} is also that of {self.indexes[index]}",
                 "Number the compute hosts from 0",
+                value=index,
             )
         names: set[str] = set()
         for place, rail in enumerate(entry["rails"]):
@@ -388,9 +439,11 @@ class _Uses:
             self._address(rail["address"], f"{name} {rail['interface']}", path)
             if rail["interface"] in names:
                 self.findings.add(
+                    "inventory.interface_twice",
                     (*path, "interface"),
                     f"{rail['interface']!r} is there twice",
                     "Give each rail its own",
+                    value=rail["interface"],
                 )
             names.add(rail["interface"])
         if not whole:
@@ -401,9 +454,11 @@ class _Uses:
     def _address(self, address: str, owner: str, path: Path) -> None:
         if address and self.addresses.setdefault(address, owner) != owner:
             self.findings.add(
+                "inventory.address_twice",
                 path,
                 f"the address {address} of {owner} is also that of {self.addresses[address]}",
                 "Give each its own",
+                value=address,
             )
 
     def finish(self) -> None:
@@ -418,10 +473,12 @@ class _Uses:
             told += [f"no rail {_lane(lane)}" for lane in missing]
             for name in names if lanes != usual else []:
                 self.findings.add(
+                    "inventory.rails_differ",
                     (name, "cluster_rails"),
                     f"{', '.join(told) or 'rails in another order'}; "
                     f"{self.lanes[usual][0]} and most others have {len(usual)} rails",
                     "Give all compute hosts the same rails, ordered by rail and plane",
+                    value=tuple(told),
                 )
 
 

@@ -109,10 +109,12 @@ def _check_same(name: str, versions: list[_Version], findings: Findings) -> None
             continue
         also = f" (also on {some(hosts[1:], 3)})" if hosts[1:] else ""
         findings.add(
+            "storage.hosts_differ",
             (hosts[0], VARIABLE),
             f"{_difference(name, entry, usual)}{also} on {some(alike[usual], 3)}: a job finds the "
             "same files on all its nodes",
             f"Set {VARIABLE} once, for group all",
+            value=(name, *_keys(entry, usual)),
         )
 
 
@@ -121,13 +123,20 @@ def _takes_part(holder: Holder, entry: FileSystem) -> bool:
     return serves or any(group in holder.groups for group in entry.hosts)
 
 
+def _keys(entry: Optional[FileSystem], usual: FileSystem) -> tuple[str, ...]:
+    """In which two of one name differ."""
+    if entry is None:
+        return ()
+    found, wanted = entry.as_variable(), usual.as_variable()
+    return tuple(key for key in {**wanted, **found} if found.get(key) != wanted.get(key))
+
+
 def _difference(name: str, entry: Optional[FileSystem], usual: FileSystem) -> str:
     if entry is None:
         return f"{name!r} is not in it, but"
     found, wanted = entry.as_variable(), usual.as_variable()
     told = [
         f"{key} {json.dumps(found.get(key))}, but {json.dumps(wanted.get(key))}"
-        for key in {**wanted, **found}
-        if found.get(key) != wanted.get(key)
+        for key in _keys(entry, usual)
     ]
     return f"{name!r} has " + "; ".join(told)

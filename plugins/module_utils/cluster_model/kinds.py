@@ -58,9 +58,9 @@ class Pci(Kind):
             raise wrong_type(value, wanted)
         text = value.lower()
         if re.fullmatch(r"[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", text):
-            raise Wrong(f"{value!r} has no domain", f"Write 0000:{text}")
+            raise Wrong("model.pci_domain", f"{value!r} has no domain", f"Write 0000:{text}")
         if not re.fullmatch(r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]", text):
-            raise Wrong(f"{value!r} is no PCI address", f"Write {wanted}")
+            raise Wrong("model.pci_address", f"{value!r} is no PCI address", f"Write {wanted}")
         return text
 
     def describe(self) -> str:
@@ -75,7 +75,9 @@ class Address(Kind):
         try:
             return parse_address(value)
         except ValueError as error:
-            raise Wrong(f"{shown(value)} is {error}", "Write one such as 10.0.0.10") from error
+            raise Wrong(
+                "model.address", f"{shown(value)} is {error}", "Write one such as 10.0.0.10"
+            ) from error
 
     def describe(self) -> str:
         return "IPv4 address"
@@ -91,7 +93,9 @@ class Subnet(Kind):
         except ValueError as error:
             problem, _separator, remedy = str(error).partition("; ")
             raise Wrong(
-                f"{shown(value)} is {problem}", remedy or "Write one such as 10.0.0.0/24"
+                "model.network",
+                f"{shown(value)} is {problem}",
+                remedy or "Write one such as 10.0.0.0/24",
             ) from error
 
     def describe(self) -> str:
@@ -113,7 +117,9 @@ class Pattern(Kind):
             patterns.check(value, self.fields, self.fields[:1])
         except patterns.PatternError as error:
             raise Wrong(
-                f"{value!r} is no pattern: {error}", f"Write one such as {self.example}"
+                "model.pattern",
+                f"{value!r} is no pattern: {error}",
+                f"Write one such as {self.example}",
             ) from error
         return value
 
@@ -134,12 +140,14 @@ class Variables(Walked):
         for name in value:
             if not (isinstance(name, str) and name.isidentifier() and name.isascii()):
                 findings.add(
+                    "model.variable_name",
                     (*path, str(name)),
                     "is no name of a variable",
                     "Write letters, digits and underscores",
                 )
             elif name.startswith("cluster_") or name in ("ansible_host", "roce_qos"):
                 findings.add(
+                    "model.variable_of_model",
                     (*path, name),
                     "is set by the model itself",
                     "Change the key of the model it comes from, or override it in host_vars/",

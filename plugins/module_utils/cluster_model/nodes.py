@@ -37,9 +37,11 @@ def specify(model: dict[str, Any], findings: Findings) -> Optional[list[NodeSpec
     if (nodes["count"] is None) == (listed is None):
         there = "both are" if listed is not None else "neither is"
         findings.add(
+            "model.counted_or_listed",
             ("nodes",),
             f"nodes are either counted or listed, and {there} here",
             "Write one of count and list",
+            value=(nodes["count"], listed),
         )
         return None
     if listed is None:
@@ -50,7 +52,12 @@ def specify(model: dict[str, Any], findings: Findings) -> Optional[list[NodeSpec
         names = [entry["name"] for entry in listed]
         own = {entry["name"]: entry for entry in listed}
     if not names:
-        findings.add(("nodes",), "the cluster is empty: it has no node", "Give it at least one")
+        findings.add(
+            "model.no_nodes",
+            ("nodes",),
+            "the cluster is empty: it has no node",
+            "Give it at least one",
+        )
         return None
     known = set(names)
     named: list[tuple[Path, str]] = [
@@ -60,12 +67,21 @@ def specify(model: dict[str, Any], findings: Findings) -> Optional[list[NodeSpec
         named += [(("nodes", key, index), name) for index, name in enumerate(nodes[key])]
     for path, name in named:
         if name not in known:
-            findings.add(path, f"there is no node {name!r}", nearest(name, names))
+            findings.add(
+                "model.unknown_node",
+                path,
+                f"there is no node {name!r}",
+                nearest(name, names),
+                value=name,
+            )
     absent = set(nodes["absent"])
     specs = [spec for spec in _specs(model, names, own) if spec.name not in absent]
     if not specs:
         findings.add(
-            ("nodes", "absent"), "the cluster is empty: every node is absent", "Keep at least one"
+            "model.all_absent",
+            ("nodes", "absent"),
+            "the cluster is empty: every node is absent",
+            "Keep at least one",
         )
         return None
     _require_basics(specs, findings)
@@ -124,14 +140,17 @@ def _require_basics(specs: list[NodeSpec], findings: Findings) -> None:
     if any(spec.management is None for spec in specs):
         names = [spec.name for spec in specs if spec.management is None]
         findings.add(
+            "model.no_management_address",
             ("nodes", "management_first"),
             f"{names[0]} and {len(names) - 1} more have no management address"
             if len(names) > 1
             else f"{names[0]} has no management address",
             "Give the first node's here, or each its own management",
+            value=(names[0], len(names)),
         )
     if findings.clean(("gpus",)) and any(spec.slots == 0 for spec in specs):
         findings.add(
+            "model.no_slots",
             ("nodes", "slots"),
             "nodes without GPUs have no MPI slots",
             "Say how many slots a node has, or describe gpus",

@@ -38,9 +38,11 @@ def switch_names(model: dict[str, Any], findings: Findings) -> dict[str, list[st
         names[kind] = switch["name"]
         if len(names[kind]) != switch["count"]:
             findings.add(
+                "model.names_of_switches",
                 (kind, "name"),
                 f"{counted(len(names[kind]), 'name')} for {switch['count']} {kind}",
                 "Write as many names as there are switches",
+                value=len(names[kind]),
             )
     return names
 
@@ -68,23 +70,32 @@ def check_names(
 
     told: set[tuple[Path, Path]] = set()
 
-    def tell(path: Path, other: Path, problem: str, remedy: str) -> None:
+    def tell(code: str, name: str, path: Path, other: Path, problem: str, remedy: str) -> None:
         # A pattern that is wrong once is wrong for every number: say it once.
         if (path, other) not in told:
-            findings.add(path, problem, remedy)
+            findings.add(code, path, problem, remedy, name)
         told.add((path, other))
 
     def take(name: str, path: Path) -> None:
         if name in where:
             first = where[name]
             problem = f"the name {name!r} is taken by {findings.place(first)}"
-            tell(path, first, problem, "Rename one of them")
+            tell("model.name_taken", name, path, first, problem, "Rename one of them")
             return
         where[name] = path
         if not re.fullmatch(HOST_NAME.form, name):
-            tell(path, path, f"{name!r} is not {HOST_NAME.wanted}", "Change the pattern")
+            tell(
+                "model.host_name",
+                name,
+                path,
+                path,
+                f"{name!r} is not {HOST_NAME.wanted}",
+                "Change the pattern",
+            )
         elif name in GROUPS or name in racks:
             tell(
+                "model.name_of_group",
+                name,
                 path,
                 path,
                 f"{name!r} is also the name of a group, and Ansible cannot tell them apart",
@@ -124,17 +135,21 @@ def check_management(
             owner[address] = name
     for path, hosts in outside.items():
         findings.add(
+            "model.outside_management",
             path,
             f"{_and_more(hosts)} {'is' if len(hosts) == 1 else 'are'} no host address of the "
             f"management subnet {subnet}",
             "Choose others, or a larger management.subnet",
+            value=(text(hosts[0][1]), len(hosts)),
         )
     for path, hosts in taken.items():
         others = [owner[address] for _name, address in hosts]
         findings.add(
+            "model.management_address_twice",
             path,
             f"{_and_more(hosts)}: taken by {some(others, 3)}",
             "Give each host a management address of its own",
+            value=(text(hosts[0][1]), len(hosts), others[0]),
         )
 
 
@@ -173,29 +188,37 @@ def check_devices(
         values = model[section][key]
         if values is not None and len(values) != count:
             findings.add(
+                "model.values_for_devices",
                 (section, key),
                 f"{counted(len(values), 'value')} for {counted(count, what)}",
                 f"Write {counted(count, 'value')}",
+                value=len(values),
             )
     for index, gpu in enumerate(rails["gpu"] or []):
         if gpu is not None and gpu >= gpus["count"]:
             findings.add(
+                "model.no_gpu",
                 ("rails", "gpu", index),
                 f"there is no GPU {gpu}: a node has {gpus['count']}",
                 "Count GPUs from 0, or write null",
+                value=gpu,
             )
     if rails["planes"] > 1 and "{plane}" not in (rails["interface"] or "{plane}"):
         findings.add(
+            "model.planes_share_interface",
             ("rails", "interface"),
             f"{rails['interface']!r} gives the planes of a rail the same name",
             "Put {plane} into it",
+            value=rails["interface"],
         )
     longest = interface_name(rails, rails["count"] - 1, rails["planes"] - 1)
     if not re.fullmatch(INTERFACE.form, longest) or len(longest) > INTERFACE.most:
         findings.add(
+            "model.interface_name",
             ("rails", "interface"),
             f"{longest!r} is not {INTERFACE.wanted}",
             "Change the pattern",
+            value=longest,
         )
     _check_interfaces(model, findings)
     seen: set[tuple[int, int]] = set()
@@ -215,9 +238,11 @@ def _check_interfaces(model: dict[str, Any], findings: Findings) -> None:
         for plane in range(rails["planes"]):
             if interface_name(rails, rail, plane) == management:
                 findings.add(
+                    "model.management_on_rail",
                     ("management", "interface"),
                     f"{management!r} is also the interface of rail {rail}",
                     "Name another one, or change rails.interface",
+                    value=management,
                 )
                 return
 
@@ -227,27 +252,33 @@ def _check_pci(spec: NodeSpec, rails: int, planes: int, gpus: int, findings: Fin
     if spec.pci is not None:
         if len(spec.pci) != rails:
             findings.add(
+                "model.pci_for_rails",
                 spec.pci_path,
                 f"{counted(len(spec.pci), 'entry', 'entries')} for {counted(rails, 'rail')}",
                 f"Write {rails}",
+                value=len(spec.pci),
             )
         for rail, entry in enumerate(spec.pci):
             devices = entry if isinstance(entry, list) else [entry]
             if len(devices) != planes:
                 findings.add(
+                    "model.pci_for_planes",
                     (*spec.pci_path, rail),
                     f"{counted(len(devices), 'PCI address', 'PCI addresses')} "
                     f"for {counted(planes, 'plane')} of rail {rail}",
                     f"Write {planes}" + (" as a list" if planes > 1 else ""),
+                    value=len(devices),
                 )
             for pci in devices:
                 _take_device(pci, f"rail {rail}", (*spec.pci_path, rail), first, findings)
     if spec.gpu_pci is not None:
         if len(spec.gpu_pci) != gpus:
             findings.add(
+                "model.pci_for_gpus",
                 spec.gpu_pci_path,
                 f"{counted(len(spec.gpu_pci), 'entry', 'entries')} for {counted(gpus, 'GPU')}",
                 f"Write {gpus}",
+                value=len(spec.gpu_pci),
             )
         for index, pci in enumerate(spec.gpu_pci):
             _take_device(pci, f"GPU {index}", (*spec.gpu_pci_path, index), first, findings)
@@ -258,9 +289,11 @@ def _take_device(
 ) -> None:
     if pci in first:
         findings.add(
+            "model.device_twice",
             path,
             f"the PCI address {pci} of {what} is also that of {first[pci]}",
             "Give each device its own",
+            value=(pci, first[pci]),
         )
     else:
         first[pci] = what
@@ -274,7 +307,13 @@ def check_group_vars(
     known = [*GROUPS[:-1], *sorted({rack_group(spec.rack) for spec in specs})]
     for group in model["vars"]:
         if group not in known:
-            findings.add(("vars", group), f"there is no group {group!r}", nearest(group, known))
+            findings.add(
+                "model.unknown_group",
+                ("vars", group),
+                f"there is no group {group!r}",
+                nearest(group, known),
+                value=group,
+            )
 
 
 def read_roce_qos(model: dict[str, Any], findings: Findings) -> Optional[Contract]:

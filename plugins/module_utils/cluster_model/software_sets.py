@@ -89,10 +89,12 @@ def _check_same(versions: list[_Version], findings: Findings) -> None:
             if values[text][key] != wanted:
                 also = f" (also on {some(names[1:], 3)})" if names[1:] else ""
                 findings.add(
+                    "software.hosts_differ",
                     (names[0], VARIABLE, key),
                     f"{json.dumps(values[text][key])}{also}, but {json.dumps(wanted)} on "
                     f"{some(alike[usual], 3)}: a job meets one version on all its nodes",
                     f"Set {VARIABLE} once, for group compute; {' and '.join(OF_A_HOST)} may differ",
+                    value=(values[text][key], wanted),
                 )
 
 

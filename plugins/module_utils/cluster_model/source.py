@@ -82,7 +82,9 @@ def read(name: str, text: str) -> Source:
     try:
         root = loader.get_single_node()
         if root is None or root.tag == f"{_PLAIN}null":
-            raise ModelError(name, [Finding((), "the file is empty", "Describe a cluster in it")])
+            raise ModelError(
+                name, [Finding("model.empty", (), "the file is empty", "Describe a cluster in it")]
+            )
         findings = Findings()
         _check_aliases(name, root)
         _find_trouble(root, (), findings, set())
@@ -94,11 +96,21 @@ def read(name: str, text: str) -> Source:
         problem = "not YAML: " + " ".join(filter(None, [error.context, error.problem]))
         raise ModelError(
             name,
-            [Finding((), problem, "Correct the syntax there", mark.line + 1 if mark else None)],
+            [
+                Finding(
+                    "model.not_yaml",
+                    (),
+                    problem,
+                    "Correct the syntax there",
+                    mark.line + 1 if mark else None,
+                )
+            ],
         ) from error
     except (yaml.YAMLError, ValueError) as error:
         problem = f"not YAML: {error}"
-        raise ModelError(name, [Finding((), problem, "Correct the syntax")]) from error
+        raise ModelError(
+            name, [Finding("model.yaml_value", (), problem, "Correct the syntax")]
+        ) from error
     finally:
         loader.dispose()
 
@@ -129,6 +141,7 @@ def _check_aliases(name: str, root: Any) -> None:
             name,
             [
                 Finding(
+                    "model.aliases",
                     (),
                     f"aliases repeat more than {REPEATED} values",
                     "Write out what the aliases stand for, at most one inside another",
@@ -141,17 +154,25 @@ def _find_trouble(node: Any, path: Path, findings: Findings, above: set[int]) ->
     """Keys written twice and tags that only Ansible knows: YAML itself would let them pass."""
     if id(node) in above:
         findings.found.append(
-            Finding(path, "an alias contains itself", "Write the value out", _line(node))
+            Finding(
+                "model.alias_in_itself",
+                path,
+                "an alias contains itself",
+                "Write the value out",
+                _line(node),
+            )
         )
         return
     above.add(id(node))
     if not node.tag.startswith(_PLAIN):
         findings.found.append(
             Finding(
+                "model.tag",
                 path,
                 f"the tag {node.tag} is not understood in a model",
                 "Put secrets and templates into group_vars/ or host_vars/ beside the model",
                 _line(node),
+                value=node.tag,
             )
         )
     if isinstance(node, yaml.MappingNode):
@@ -159,16 +180,24 @@ def _find_trouble(node: Any, path: Path, findings: Findings, above: set[int]) ->
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 findings.found.append(
-                    Finding(path, "a key is not a plain word", "Write a name there", _line(key))
+                    Finding(
+                        "model.key_not_plain",
+                        path,
+                        "a key is not a plain word",
+                        "Write a name there",
+                        _line(key),
+                    )
                 )
                 continue
             if key.value in first:
                 findings.found.append(
                     Finding(
+                        "model.key_twice",
                         (*path, key.value),
                         f"is written twice, first in line {first[key.value]}",
                         "Keep one of them",
                         _line(key),
+                        value=key.value,
                     )
                 )
             first.setdefault(key.value, _line(key))

@@ -30,16 +30,20 @@ def check_storage(
             path: Path = ("storage", index, "links", number)
             if link["interface"] in interfaces:
                 findings.add(
+                    "model.cable_twice",
                     (*path, "interface"),
                     f"{link['interface']!r} of {host['name']} is there twice",
                     "Give each cable its own",
+                    value=link["interface"],
                 )
             interfaces.add(link["interface"])
             if link["leaf"] not in leaves:
                 findings.add(
+                    "model.unknown_leaf",
                     (*path, "leaf"),
                     f"there is no leaf {link['leaf']!r}",
                     nearest(link["leaf"], leaves),
+                    value=link["leaf"],
                 )
                 continue
             place = leaves.index(link["leaf"])
@@ -47,10 +51,12 @@ def check_storage(
             key = (link["leaf"], link["port"])
             if taken.setdefault(key, path) != path:
                 findings.add(
+                    "model.port_twice",
                     (*path, "port"),
                     f"{link['port']!r} of {link['leaf']} is also that of "
                     + findings.place(taken[key]),
                     "Give each cable its own",
+                    value=link["port"],
                 )
 
 
@@ -67,16 +73,24 @@ def _check_port(
     port, leaf = link["port"], link["leaf"]
     if port not in names:
         findings.add(
+            "model.no_such_port",
             (*path, "port"),
             f"{leaf} has no port {port!r}",
             f"Its ports are {names[0]} to {names[-1]}",
+            value=port,
         )
         return
     free, end = _free_ports(place, topology, specs[-1].index + 1)
     if not free <= names.index(port) < end:
         whose = "a node" if names.index(port) < free else "a spine"
         way_out = f"Free are {names[free]} to {names[end - 1]}" if free < end else "None is free"
-        findings.add((*path, "port"), f"{port!r} of {leaf} goes to {whose}", way_out)
+        findings.add(
+            "model.port_taken",
+            (*path, "port"),
+            f"{port!r} of {leaf} goes to {whose}",
+            way_out,
+            value=(port, whose, free, end),
+        )
 
 
 def _free_ports(leaf: int, topology: Topology, nodes: int) -> tuple[int, int]:

@@ -87,9 +87,11 @@ def _each(section: str, key: str, switch: dict[str, Any], findings: Findings) ->
         return [value or ""] * switch["count"]
     if len(value) != switch["count"]:
         findings.add(
+            "model.words_for_switches",
             (section, key),
             f"{counted(len(value), 'entry', 'entries')} for {switch['count']} {section}",
             "Write as many as there are switches, or one word for all",
+            value=len(value),
         )
         return []
     return value
@@ -107,9 +109,11 @@ def _chip(name: str, asics: dict[str, Any], path: Path, findings: Findings) -> O
     chip = asic_named(name, asics)
     if chip is None:
         findings.add(
+            "model.unknown_chip",
             path,
             f"{name!r} is no chip that is known",
             f"{nearest(name, [*ASICS, *asics])}. Introduce another one under asics",
+            value=name,
         )
     return chip
 
@@ -117,9 +121,11 @@ def _chip(name: str, asics: dict[str, Any], path: Path, findings: Findings) -> O
 def _check_speed(chip: Asic, speed: int, section: str, path: Path, findings: Findings) -> None:
     if chip.name and not chip.has_port(speed):
         findings.add(
+            "model.chip_speed",
             path,
             f"{chip.name} has no port of {speed}G, and the cables of {section} are that fast",
             "Name the chip that is there, or correct speed_gbps",
+            value=(chip.name, speed),
         )
 
 
@@ -137,6 +143,7 @@ def _kind(
         step = chip.lanes_of_port(switch["ports"]) or (8 if speed == EIGHT_LANES_GBPS else None)
         if step is None:
             findings.add(
+                "model.port_step",
                 (section, "port_step"),
                 "is missing: SONiC counts lanes in the names of its ports, and nobody says how "
                 "many a port has",

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
+from ..schema.findings import Finding
 from .asics import Asic, Formula
 from .system import WantedError
 
@@ -69,16 +70,23 @@ def _whole_units(size: Fraction) -> int:
     return UNIT_BYTES * ceil(size / UNIT_BYTES)
 
 
-def _missing(asic: Asic, speed_gbps: int, cable_metres: int) -> str:
+def _missing(asic: Asic, speed_gbps: int, cable_metres: int) -> Finding:
+    link = (speed_gbps, cable_metres)
     if not asic.name:
-        return (
+        return Finding(
+            "fabric.headroom_of_no_chip",
+            (),
             f"the headroom of a port at {speed_gbps}G over {cable_metres} m is not known, because "
-            "nobody says which chip the switch has. Write leaves.asic and spines.asic (or the host "
-            "variable cluster_asic)."
+            "nobody says which chip the switch has",
+            "Write leaves.asic and spines.asic (or the host variable cluster_asic)",
+            value=link,
         )
     row = f"speed_gbps: {speed_gbps}, cable_metres: {cable_metres}"
-    return (
-        f"the headroom of {asic.name} at {speed_gbps}G over {cable_metres} m is not known here. "
+    return Finding(
+        "fabric.headroom_unknown",
+        (),
+        f"the headroom of {asic.name} at {speed_gbps}G over {cable_metres} m is not known here",
         f"Take it from the switch vendor and write it into the model: asics: {{{asic.name}: "
-        f"{{headroom: [{{{row}, size_bytes: ..., xon_bytes: ..., xoff_bytes: ...}}]}}}}"
+        f"{{headroom: [{{{row}, size_bytes: ..., xon_bytes: ..., xoff_bytes: ...}}]}}}}",
+        value=link,
     )

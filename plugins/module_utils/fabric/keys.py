@@ -93,12 +93,18 @@ def check_ports(value: Any, findings: Findings, path: Path) -> list[dict[str, An
             continue
         if group["kind"] == HOST and group["rail"] is None:
             findings.add(
+                "fabric.ports_without_rail",
                 (*place, "rail"),
                 "is missing: two leaves of one rail of a node are never changed together",
                 "Write the number of the rail that these ports lead to",
             )
         if not group["peers"]:
-            findings.add((*place, "peers"), "has no ports", "Write each, or leave the group out")
+            findings.add(
+                "fabric.ports_without_peers",
+                (*place, "peers"),
+                "has no ports",
+                "Write each, or leave the group out",
+            )
     return groups
 
 
@@ -113,16 +119,20 @@ def check_asics(value: dict[str, Any], findings: Findings, path: Path) -> None:
             key = (row["speed_gbps"], row["cable_metres"])
             if seen.setdefault(key, index) != index:
                 findings.add(
+                    "fabric.headroom_twice",
                     place,
                     f"{key[0]}G over {key[1]} m is there twice, first at "
                     + findings.place((*path, name, "headroom", seen[key])),
                     "Keep one of them",
+                    value=key,
                 )
             together = row["xon_bytes"] + row["xoff_bytes"]
             if row["size_bytes"] < together:
                 findings.add(
+                    "fabric.headroom_sum",
                     (*place, "size_bytes"),
                     f"{row['size_bytes']} is less than xon_bytes and xoff_bytes together "
                     f"({together})",
                     "Compare with the vendor's table",
+                    value=(row["size_bytes"], together),
                 )

@@ -122,7 +122,7 @@ class _Session:
         try:
             self._wanted = self._system.wanted(self._intent)
         except WantedError as error:
-            return Outcome(error="\n".join(error.findings))
+            return Outcome(error=str(error))
         except Exception as error:
             return Outcome(error=f"{self._name} cannot be planned: {_told(error)}.")
         try:

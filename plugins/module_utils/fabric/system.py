@@ -7,9 +7,11 @@ fabric need no switch. Only `Switch` talks to one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Optional, Protocol
 
+from ..schema.findings import Finding
 from .intent import SwitchIntent
 from .report import SwitchReport
 
@@ -26,14 +28,14 @@ class SwitchError(Exception):
 
 
 class WantedError(Exception):
-    """The intent cannot be kept on this system or chip. `findings`: one line each and the way out.
+    """The intent cannot be kept on this system or chip. `findings` has every reason.
 
     Raised by pure code, before a switch is spoken to.
     """
 
-    def __init__(self, findings: list[str]) -> None:
-        super().__init__("\n".join(findings))
-        self.findings = findings
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        self.findings = tuple(findings)
+        super().__init__("\n".join(finding.text() for finding in self.findings))
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ class _Dscp(Integer):
     def convert(self, value: Any) -> int:
         if isinstance(value, int) and self.high < value <= 255:
             raise Wrong(
+                "qos.dscp_is_byte",
                 f"{value} is no DSCP",
                 f"Write one from 0 to 63; as the byte of the IP header it is DSCP {value >> 2}",
             )
@@ -29,6 +30,7 @@ class _TrafficClass(Integer):
     def convert(self, value: Any) -> int:
         if isinstance(value, int) and self.high < value <= 255:
             raise Wrong(
+                "qos.traffic_class_is_byte",
                 f"{value} is no traffic class of a port",
                 "Write one from 0 to 7; the byte of the IP header is computed from the DSCP",
             )

@@ -42,7 +42,7 @@ def read_contract(value: Optional[Mapping[str, Any]], rail_mtu: Optional[int] = 
     checked = check(CONTRACT, {} if value is None else value, findings, (VARIABLE,))
     contract = finish(checked, findings, (VARIABLE,), rail_mtu)
     if contract is None:
-        raise ContractError([finding.text() for finding in findings.found])
+        raise ContractError(findings.found)
     return contract
 
 

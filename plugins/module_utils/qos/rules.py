@@ -48,15 +48,19 @@ def _names(value: Value, findings: Findings, path: Path) -> None:
         name = entry["name"]
         if name in RESERVED_NAMES:
             findings.add(
+                "qos.class_reserved",
                 place,
                 f"{name!r} is a class that every contract has",
                 f"Change {VARIABLE}.{name}, or choose another name",
+                value=name,
             )
         elif name in first:
             findings.add(
+                "qos.class_twice",
                 place,
                 f"{name!r} is also the name of {dotted((*path, 'classes', first[name]))}",
                 "Rename one of them",
+                value=name,
             )
         first.setdefault(name, index)
 
@@ -66,11 +70,13 @@ def _cnp_is_lossy(value: Value, findings: Findings, path: Path) -> None:
     for key, what in (("priority", "priority"), ("traffic_class", "traffic class")):
         if value["cnp"][key] == value["roce"][key]:
             findings.add(
+                "qos.cnp_lossless",
                 (*path, "cnp", key),
                 f"{value['cnp'][key]} puts CNP into the lossless class, {what} of "
                 f"{dotted((*path, 'roce'))}: a pause would hold back the very packets that end "
                 "the congestion",
                 f"Give CNP a {what} of its own",
+                value=value["cnp"][key],
             )
 
 
@@ -86,9 +92,11 @@ def _one_class_each(value: Value, findings: Findings, path: Path) -> None:
             # CNP with RoCE data has been told with its own reason.
             if other is not entry and (other.place, entry.place) != (("roce",), ("cnp",)):
                 findings.add(
+                    "qos.number_twice",
                     (*path, *entry.place, key),
                     f"{number} is also the {what} of {dotted((*path, *other.place))}: {why}",
                     f"Give {entry.name} one of its own",
+                    value=(number, dotted((*path, *other.place))),
                 )
 
 
@@ -96,6 +104,7 @@ def _priority_zero(value: Value, findings: Findings, path: Path) -> None:
     for entry in _classes(value):
         if entry.place != ("best_effort",) and entry.entry["priority"] == 0:
             findings.add(
+                "qos.priority_zero",
                 (*path, *entry.place, "priority"),
                 f"0 is the priority of packets that have no DSCP, such as ARP and LLDP, and "
                 f"{entry.name} would share it with them",
@@ -109,6 +118,7 @@ def _dscps(value: Value, findings: Findings, path: Path) -> None:
         further = entry.place[0] == "classes"
         if further and not entry.dscps:
             findings.add(
+                "qos.class_without_dscps",
                 (*path, *entry.place, "dscps"),
                 f"the list is empty: no packet would be in {entry.name}",
                 "Write its DSCPs, or remove the class",
@@ -117,16 +127,19 @@ def _dscps(value: Value, findings: Findings, path: Path) -> None:
             place: Path = (*path, *entry.place, *(("dscps", index) if further else ("dscp",)))
             if dscp == 0:
                 findings.add(
+                    "qos.dscp_zero",
                     place,
                     "0 is the DSCP of every packet that nobody marked",
                     "Write one from 1 to 63; what has 0 is best effort",
                 )
             elif dscp in first:
                 findings.add(
+                    "qos.dscp_twice",
                     place,
                     f"{dscp} is mapped already, by {dotted(first[dscp])}: a DSCP leads to one "
                     "class",
                     "Give one of them another DSCP",
+                    value=(dscp, dotted(first[dscp])),
                 )
             first.setdefault(dscp, place)
 
@@ -143,25 +156,30 @@ def _shares(value: Value, findings: Findings, path: Path) -> None:
     if left < 1:
         # Only what was filled in can be below 1.
         findings.add(
+            "qos.nothing_left",
             (*path, "best_effort", "bandwidth_percent"),
             f"nothing is left of 100 percent: {taken}",
             "Leave at least 1 for best effort, which carries SSH, BGP and TCP",
         )
     elif left + sum(shares.values()) != 100:
         findings.add(
+            "qos.shares",
             (*path, "best_effort", "bandwidth_percent"),
             f"{left} with {taken} makes {left + sum(shares.values())} percent of a port, not 100",
             f"Leave {best_effort} out: it is what the others leave",
+            value=left + sum(shares.values()),
         )
 
 
 def _cnp_is_strict(value: Value, findings: Findings, path: Path) -> None:
     if not value["cnp"]["strict"]:
         findings.add(
+            "qos.cnp_not_strict",
             (*path, "cnp", "strict"),
             "false lets CNP wait behind the queues that they are about, and senders slow down "
             "too late",
             "Write true, or leave it out",
+            value=False,
         )
 
 
@@ -169,9 +187,11 @@ def _ecn_order(value: Value, findings: Findings, path: Path) -> None:
     low, high = value["ecn"]["minimum_bytes"], value["ecn"]["maximum_bytes"]
     if low > high:
         findings.add(
+            "qos.ecn_order",
             (*path, "ecn", "minimum_bytes"),
             f"{low} is above {dotted((*path, 'ecn', 'maximum_bytes'))}, {high}",
             "Write at most that, or raise the maximum",
+            value=(low, high),
         )
 
 
@@ -179,10 +199,12 @@ def _ecn_before_pfc(value: Value, findings: Findings, path: Path) -> None:
     high, xoff = value["ecn"]["maximum_bytes"], value["pfc"]["xoff_bytes"]
     if xoff is not None and high >= xoff:
         findings.add(
+            "qos.ecn_after_pfc",
             (*path, "ecn", "maximum_bytes"),
             f"{high} is not below the PFC point, {dotted((*path, 'pfc', 'xoff_bytes'))} {xoff}: "
             "links would be paused before senders are told to slow down",
             f"Write less than {xoff}, or raise the PFC point",
+            value=(high, xoff),
         )
 
 
@@ -191,10 +213,12 @@ def _watchdog(value: Value, findings: Findings, path: Path) -> None:
     detection, restoration = watchdog["detection_ms"], watchdog["restoration_ms"]
     if restoration < detection:
         findings.add(
+            "qos.watchdog_order",
             (*path, "pfc", "watchdog", "restoration_ms"),
             f"{restoration} is below detection_ms, {detection}: a queue would be served again "
             "before the watchdog could see that it is still stuck",
             f"Write at least {detection}",
+            value=(restoration, detection),
         )
 
 
@@ -202,12 +226,14 @@ def _congestion_control(value: Value, findings: Findings, path: Path) -> None:
     control = value["congestion_control"]
     if control["notification_point"] and not control["reaction_point"]:
         findings.add(
+            "qos.cnp_unheeded",
             (*path, "congestion_control", "reaction_point"),
             "false, and notification_point is true: receivers would send CNP that no sender heeds",
             "Set both to true, or both to false",
         )
     if control["reaction_point"] and not control["notification_point"]:
         findings.add(
+            "qos.cnp_never_sent",
             (*path, "congestion_control", "notification_point"),
             "false, and reaction_point is true: senders would wait for CNP that nobody sends",
             "Set both to true, or both to false",
@@ -220,17 +246,21 @@ def _path_mtu(value: Value, findings: Findings, path: Path) -> None:
     if size not in PATH_MTUS:
         below = max(known for known in PATH_MTUS if known <= size)
         findings.add(
+            "qos.path_mtu",
             place,
             f"{size} is no path MTU: RDMA has {some(PATH_MTUS)}",
             f"Write {below}; the MTU of the rail's IP packets is rails.mtu",
+            value=size,
         )
         return
     mtu = Mtu(**value["mtu"])
     if needed_ip_mtu(size) > mtu.fabric_ip:
         findings.add(
+            "qos.path_mtu_above_fabric",
             place,
             f"{size} needs IP packets of {needed_ip_mtu(size)} bytes, {_fabric(mtu, path)}",
             f"Write {largest_path_mtu(mtu.fabric_ip)}, or raise {dotted((*path, 'mtu', 'fabric'))}",
+            value=(size, mtu.fabric_ip),
         )
 
 
@@ -268,15 +298,19 @@ def check_rail(contract: Contract, mtu: int, findings: Findings, rail: Path, pat
     """
     if mtu > contract.mtu.fabric_ip:
         findings.add(
+            "qos.rail_mtu",
             rail,
             f"{mtu} is above the fabric's: a node would send IP packets of {mtu} bytes, "
             f"{_fabric(contract.mtu, path)}",
             f"Write at most {contract.mtu.fabric_ip}, or raise {dotted((*path, 'mtu', 'fabric'))}",
+            value=(mtu, contract.mtu.fabric_ip),
         )
     size = contract.mtu.roce_path
     if mtu < needed_ip_mtu(size):
         findings.add(
+            "qos.path_mtu_above_rail",
             (*path, "mtu", "roce_path"),
             f"{size} needs IP packets of {needed_ip_mtu(size)} bytes, and {dotted(rail)} is {mtu}",
             f"Write {largest_path_mtu(mtu)}, or raise the rail's MTU to {needed_ip_mtu(size)}",
+            value=(size, mtu),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Callable, Optional, Union
 
 Path = tuple[Union[str, int], ...]
@@ -19,28 +19,33 @@ SHOWN = 100
 class Finding:
     """One thing that is wrong: where, which value, what about it, and what to do."""
 
+    code: str
+    """What is wrong, whatever the words: `qos.rail_mtu`. Programs and tests go by it."""
     path: Path
     problem: str
     remedy: str
     line: Optional[int] = None
+    value: Any = field(default=None, repr=False, hash=False)
+    """What is wrong there, or those that do not go together. No secret that the problem hides."""
 
     def text(self) -> str:
         place = f"line {self.line}: " if self.line is not None else ""
         key = f"{dotted(self.path)}: " if self.path else ""
-        return f"{place}{key}{self.problem}. {self.remedy}."
+        remedy = f" {self.remedy}." if self.remedy else ""
+        return f"{place}{key}{self.problem}.{remedy}"
 
 
 class RefusedError(ValueError):
-    """A variable is refused. `findings`: one line per reason, with key, value and way out."""
+    """A variable is refused. `findings` has every reason."""
 
     what = ""
     """The variable, and what cannot be done with it."""
 
-    def __init__(self, findings: list[str]) -> None:
-        self.findings = findings
-        count = len(findings)
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        self.findings = tuple(findings)
+        count = len(self.findings)
         head = f"{self.what}, {count} error{'s' if count != 1 else ''}:"
-        super().__init__("\n  ".join([head, *findings]))
+        super().__init__("\n  ".join([head, *(finding.text() for finding in self.findings)]))
 
 
 class Findings:
@@ -58,8 +63,8 @@ class Findings:
         self.written = written or (lambda path: None)
         self._line_of = line_of or (lambda path: None)
 
-    def add(self, path: Path, problem: str, remedy: str) -> None:
-        self.found.append(Finding(path, problem, remedy, self._line_of(path)))
+    def add(self, code: str, path: Path, problem: str, remedy: str, value: Any = None) -> None:
+        self.found.append(Finding(code, path, problem, remedy, self._line_of(path), value))
 
     def place(self, path: Path) -> str:
         """`nodes.name (line 12)`: another place, as a message names it."""

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """What a key may hold. One description serves validation, messages and the docs.
 
-A kind turns a YAML value into a checked Python value, or raises Wrong with the problem and the way
+A kind turns a YAML value into a checked Python value, or raises Wrong with code, problem and way
 out. `Section`, `ListOf` and `Table` hold further kinds; `check` walks them and collects.
 """
 
@@ -16,8 +16,12 @@ from .findings import Findings, Path, nearest
 
 
 class Wrong(Exception):
-    def __init__(self, problem: str, remedy: str) -> None:
+    """`value`: what is told of the value, where that is not just itself."""
+
+    def __init__(self, code: str, problem: str, remedy: str, value: Any = None) -> None:
         super().__init__(problem)
+        self.value = value
+        self.code = code
         self.problem = problem
         self.remedy = remedy
 
@@ -50,7 +54,7 @@ def shown(value: Any) -> str:
 
 
 def wrong_type(value: Any, wanted: str) -> Wrong:
-    return Wrong(f"{shown(value)} is not {wanted}", f"Write {wanted}")
+    return Wrong("model.wrong_type", f"{shown(value)} is not {wanted}", f"Write {wanted}")
 
 
 @dataclass(frozen=True)
@@ -63,11 +67,20 @@ class Integer(Kind):
         remedy = f"Write one from {self.low} to {self.high}"
         remedy += f" ({self.unit})" if self.unit else ""
         if isinstance(value, str) and value.strip().isdigit():
-            raise Wrong(f"{value!r} is text, not a number", f"Write {value.strip()} without quotes")
+            raise Wrong(
+                "model.number_in_quotes",
+                f"{value!r} is text, not a number",
+                f"Write {value.strip()} without quotes",
+            )
         if isinstance(value, bool) or not isinstance(value, int):
-            raise Wrong(f"{shown(value)} is not a whole number", remedy)
+            raise Wrong("model.not_a_whole_number", f"{shown(value)} is not a whole number", remedy)
         if not self.low <= value <= self.high:
-            raise Wrong(f"{value} is out of range", remedy)
+            raise Wrong(
+                "model.out_of_range",
+                f"{value} is out of range",
+                remedy,
+                (value, self.low, self.high),
+            )
         return value
 
     def describe(self) -> str:
@@ -85,9 +98,11 @@ class Number(Kind):
         remedy = f"Write one from 0 to {self.high:g}"
         remedy += f" ({self.unit})" if self.unit else ""
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise Wrong(f"{shown(value)} is not a number", remedy)
+            raise Wrong("model.not_a_number", f"{shown(value)} is not a number", remedy)
         if not 0 <= value <= self.high:  # what is not a number at all is not in it either
-            raise Wrong(f"{value} is out of range", remedy)
+            raise Wrong(
+                "model.out_of_range", f"{value} is out of range", remedy, (value, 0, self.high)
+            )
         return float(value)
 
     def describe(self) -> str:
@@ -111,7 +126,11 @@ class OneOf(Kind):
 
     def convert(self, value: Any) -> str:
         if value not in self.choices:
-            raise Wrong(f"{shown(value)} is not a choice", nearest(str(value), self.choices))
+            raise Wrong(
+                "model.not_a_choice",
+                f"{shown(value)} is not a choice",
+                nearest(str(value), self.choices),
+            )
         return str(value)
 
     def describe(self) -> str:
@@ -140,11 +159,19 @@ class Text(Kind):
         if len(value) > self.most or not re.fullmatch(self.form, value):
             raise self.wrong(value)
         if self.reserved is not None and self.reserved(value):
-            raise Wrong(f"{value!r} is {self.reserved_is}", f"Write one such as {self.example}")
+            raise Wrong(
+                "model.reserved_name",
+                f"{value!r} is {self.reserved_is}",
+                f"Write one such as {self.example}",
+            )
         return value
 
     def wrong(self, value: Any) -> Wrong:
-        return Wrong(f"{shown(value)} is not {self.wanted}", f"Write one such as {self.example}")
+        return Wrong(
+            "model.wrong_form",
+            f"{shown(value)} is not {self.wanted}",
+            f"Write one such as {self.example}",
+        )
 
     def describe(self) -> str:
         return self.wanted
@@ -259,7 +286,13 @@ def check(kind: Kind, value: Any, findings: Findings, path: Path = ()) -> Any:
         kind = ListOf(kind.many)
     if isinstance(kind, ListOf):
         if not isinstance(value, list):
-            findings.add(path, f"{shown(value)} is not a list", f"Write a {kind.wanted_text()}")
+            findings.add(
+                "model.not_a_list",
+                path,
+                f"{shown(value)} is not a list",
+                f"Write a {kind.wanted_text()}",
+                value=value,
+            )
             return None
         return [
             check(kind.kind, item, findings, (*path, index)) for index, item in enumerate(value)
@@ -283,7 +316,8 @@ def _check_scalar(kind: Kind, value: Any, findings: Findings, path: Path) -> Any
     try:
         return kind.convert(value)
     except Wrong as wrong:
-        findings.add(path, wrong.problem, wrong.remedy)
+        told = value if wrong.value is None else wrong.value
+        findings.add(wrong.code, path, wrong.problem, wrong.remedy, told)
         return None
 
 
@@ -296,7 +330,7 @@ def _check_section(
     for name in value:
         if name not in known:
             remedy = kind.hints.get(str(name)) or nearest(str(name), known)
-            findings.add((*path, str(name)), "unknown key", remedy)
+            findings.add("model.unknown_key", (*path, str(name)), "unknown key", remedy)
     checked = {}
     for key in kind.keys:
         if key.name in value:
@@ -304,12 +338,23 @@ def _check_section(
             continue
         checked[key.name] = key.default
         if key.required:
-            findings.add((*path, key.name), "is missing", f"Add it: {key.kind.wanted_text()}")
+            findings.add(
+                "model.missing_key",
+                (*path, key.name),
+                "is missing",
+                f"Add it: {key.kind.wanted_text()}",
+            )
     return checked
 
 
 def is_mapping(value: Any, path: Path, findings: Findings) -> bool:
     if isinstance(value, dict):
         return True
-    findings.add(path, f"{shown(value)} is not a mapping", "Write keys below it")
+    findings.add(
+        "model.not_a_mapping",
+        path,
+        f"{shown(value)} is not a mapping",
+        "Write keys below it",
+        value=value,
+    )
     return False

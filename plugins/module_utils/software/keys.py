@@ -85,7 +85,12 @@ class _Url(Text):
     def wrong(self, value: Any) -> Wrong:
         if isinstance(value, str) and "@" in value:
             # Not shown: what stands before the sign is a password.
-            return Wrong("a user or password is in it", f"Write {self.wanted}")
+            return Wrong(
+                "software.secret_in_url",
+                "a user or password is in it",
+                f"Write {self.wanted}",
+                "a secret",
+            )
         return super().wrong(value)
 
 

@@ -29,7 +29,7 @@ def read_software(value: Optional[Mapping[str, Any]]) -> SoftwareSet:
     if software is not None:
         refuse(software, findings, (VARIABLE,))
     if software is None or findings:
-        raise SoftwareError([finding.text() for finding in findings.found])
+        raise SoftwareError(findings.found)
     return software
 
 
@@ -45,7 +45,12 @@ def refuse(software: SoftwareSet, findings: Findings, path: Path) -> None:
     """Versions that are known not to go together, wherever they are installed."""
     for judgement in judge(software):
         if judgement.status == REFUSED:
-            findings.add((*path, *judgement.key), judgement.problem, judgement.remedy)
+            findings.add(
+                f"software.{judgement.rule}",
+                (*path, *judgement.key),
+                judgement.problem,
+                judgement.remedy,
+            )
 
 
 def _software(value: dict[str, Any]) -> SoftwareSet:

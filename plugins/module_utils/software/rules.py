@@ -28,6 +28,7 @@ def check_software(value: Value, findings: Findings, path: Path) -> None:
 def _doca(rdma: Value, findings: Findings, path: Path) -> None:
     if rdma["source"] == DOCA and not rdma["version"]:
         findings.add(
+            "software.no_doca_version",
             (*path, "rdma", "version"),
             "is missing, and the source is doca",
             "Write the release of DOCA",
@@ -35,10 +36,12 @@ def _doca(rdma: Value, findings: Findings, path: Path) -> None:
     for key in ("version", "profile"):
         if rdma["source"] != DOCA and rdma[key]:
             findings.add(
+                "software.of_doca",
                 (*path, "rdma", key),
                 f"{rdma[key]!r} is of DOCA, and {dotted((*path, 'rdma', 'source'))} is "
                 f"{rdma['source']}",
                 "Leave it out, or write source: doca",
+                value=rdma[key],
             )
 
 
@@ -48,9 +51,11 @@ def _without_driver(value: Value, findings: Findings, path: Path) -> None:
     for key in OF_THE_GPU:
         if findings.clean((*path, key)) and value[key]:
             findings.add(
+                "software.needs_driver",
                 (*path, key),
                 f"{value[key]!r} needs the NVIDIA driver, and the set has none",
                 f"Write {dotted((*path, 'driver', 'version'))}, or leave it out",
+                value=value[key],
             )
 
 
@@ -62,6 +67,7 @@ def _repositories(value: Value, findings: Findings, path: Path) -> None:
     ):
         if needed and not repositories[name]:
             findings.add(
+                "software.no_repository",
                 (*path, "repositories", name),
                 f"is missing, and {why}",
                 "Add it with key and key_sha256",

@@ -41,9 +41,11 @@ def _names(entries: Placed, findings: Findings) -> None:
         place = first.setdefault(entry["name"], at)
         if place != at:
             findings.add(
+                "storage.name_twice",
                 (*at, "name"),
                 f"{entry['name']!r} is also the name of {findings.place(place)}",
                 "Rename one of them",
+                value=entry["name"],
             )
 
 
@@ -54,6 +56,7 @@ def _checkpoints(entries: Placed, findings: Findings) -> None:
             continue
         if first is not None:
             findings.add(
+                "storage.checkpoints_twice",
                 (*at, "purpose"),
                 f"checkpoints are also the purpose of {findings.place(first)}, and jobs are told "
                 "of one",
@@ -70,9 +73,11 @@ def _mounts(entries: Placed, findings: Findings) -> None:
                 continue
             how = "is also that of" if mount == taken else f"meets {taken!r}, that of"
             findings.add(
+                "storage.mounts_overlap",
                 (*at, "mount"),
                 f"{mount!r} {how} {findings.place(other)}: one would hide the other",
                 "Mount them beside each other",
+                value=(mount, taken),
             )
             break
 
@@ -89,10 +94,12 @@ def _served(entries: Placed, findings: Findings) -> None:
                 continue
             how = "is also that of" if directory == taken else f"meets {taken!r}, that of"
             findings.add(
+                "storage.served_overlap",
                 (*at, "source"),
                 f"{directory!r} on {host} {how} {findings.place(other)}: each has its own owner, "
                 "space and exports",
                 "Serve directories beside each other",
+                value=(directory, taken),
             )
             break
 
@@ -104,11 +111,13 @@ def _mounted_and_served(mounts: Placed, served: Placed, findings: Findings) -> N
             same = at == other and entry["mount"] == _directory(before)
             if overlap(entry["mount"], _directory(before)) and not same:
                 findings.add(
+                    "storage.mount_hides_served",
                     (*at, "mount"),
                     f"{entry['mount']!r} meets {_directory(before)!r}, which "
                     f"{before['serve']['host']} serves for {findings.place(other)}: a mount there "
                     "would hide what is served",
                     "Mount it elsewhere, such as in /mnt",
+                    value=(entry["mount"], _directory(before)),
                 )
                 break
 
@@ -122,7 +131,9 @@ def _devices(served: Placed, findings: Findings) -> None:
         place = first.setdefault((host, device), at)
         if place != at:
             findings.add(
+                "storage.device_twice",
                 (*at, "serve", "device"),
                 f"{device!r} of {host} is also that of {findings.place(place)}",
                 "Give each file system its own",
+                value=device,
             )

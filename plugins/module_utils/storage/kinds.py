@@ -24,7 +24,9 @@ class MountPoint(Kind):
     def convert(self, value: Any) -> str:
         if not isinstance(value, str) or not value:
             raise Wrong(
-                f"{shown(value)} is not an absolute path", "Write one such as /mnt/checkpoints"
+                "storage.no_mount_point",
+                f"{shown(value)} is not an absolute path",
+                "Write one such as /mnt/checkpoints",
             )
         wrong = wrong_form(value) or wrong_mount(value)
         if wrong is not None:
@@ -43,11 +45,20 @@ class Device(Kind):
         if value == "":
             return ""
         if not isinstance(value, str) or not re.fullmatch(r"/dev/[A-Za-z0-9._:+=@/-]+", value):
-            raise Wrong(f"{shown(value)} is not the path of a device", f"Write {STABLE}")
+            raise Wrong(
+                "storage.no_device",
+                f"{shown(value)} is not the path of a device",
+                f"Write {STABLE}",
+            )
         if {"", ".", ".."} & set(value.split("/")[1:]):
-            raise Wrong(f"{value!r} is not the plain path of a device", f"Write {STABLE}")
+            raise Wrong(
+                "storage.device_not_plain",
+                f"{value!r} is not the plain path of a device",
+                f"Write {STABLE}",
+            )
         if _NUMBERED.fullmatch(value):
             raise Wrong(
+                "storage.device_numbered",
                 f"{value!r} may be another device after the next boot",
                 f"Write {STABLE}: `ls -l /dev/disk/by-id` has it",
             )
@@ -66,19 +77,29 @@ class Mode(Kind):
     def convert(self, value: Any) -> str:
         if not isinstance(value, str) or not re.fullmatch(r"[0-7]{3,4}", value):
             raise Wrong(
+                "storage.no_mode",
                 f"{shown(value)} is not a mode of three or four octal digits",
                 'Write it in quotes, as in "0770"',
             )
         mode = value.rjust(4, "0")
         if int(mode[3]) & 2:
             raise Wrong(
+                "storage.mode_for_all",
                 f"{value!r} lets every account of every host write there",
                 'Write "0770", or "2770" for files that belong to the group',
             )
         if mode[0] not in "0123":
-            raise Wrong(f"{value!r} has the set-user-ID bit, which no directory has", "Remove it")
+            raise Wrong(
+                "storage.mode_set_user_id",
+                f"{value!r} has the set-user-ID bit, which no directory has",
+                "Remove it",
+            )
         if mode[1] != "7":
-            raise Wrong(f"{value!r} keeps its owner from using it", f'Write "{mode[0]}7{mode[2:]}"')
+            raise Wrong(
+                "storage.mode_not_for_owner",
+                f"{value!r} keeps its owner from using it",
+                f'Write "{mode[0]}7{mode[2:]}"',
+            )
         return mode
 
     def describe(self) -> str:
@@ -95,10 +116,15 @@ class NfsVersion(Kind):
         if isinstance(value, bool) or text not in VERSIONS:
             if text in ("4", "4.0"):
                 raise Wrong(
+                    "storage.nfs_without_sessions",
                     f"{shown(value)} has no sessions: after a break, requests may be done twice",
                     "Write 4.2 or 4.1",
                 )
-            raise Wrong(f"{shown(value)} is not a choice", nearest(str(value), VERSIONS))
+            raise Wrong(
+                "model.not_a_choice",
+                f"{shown(value)} is not a choice",
+                nearest(str(value), VERSIONS),
+            )
         return str(text)
 
     def describe(self) -> str:
@@ -113,13 +139,19 @@ class MountOption(Kind):
 
     def convert(self, value: Any) -> str:
         if not isinstance(value, str) or not value:
-            raise Wrong(f"{shown(value)} is not a mount option", "Write one such as noatime")
+            raise Wrong(
+                "storage.no_option",
+                f"{shown(value)} is not a mount option",
+                "Write one such as noatime",
+            )
         names = [part.partition("=")[0] for part in re.split(r"[\s,]+", value)]
         if len(names) > 1 or not names[0]:
             raise Wrong(
+                "storage.options_in_one",
                 f"{', '.join(filter(None, names))}: these stand in one entry, with commas or "
                 "blanks between them",
                 "Give each an entry of its own, without blanks",
+                tuple(names),
             )
         return value
 

@@ -26,7 +26,13 @@ def check_options(entry: Value, findings: Findings, at: Path) -> None:
         if said in first:
             other = first[said]
             problem = "is there twice" if other == option else f"contradicts {other!r}"
-            findings.add(path, f"{option!r} {problem}", "Keep one of them")
+            findings.add(
+                "storage.option_twice",
+                path,
+                f"{option!r} {problem}",
+                "Keep one of them",
+                value=(option, other),
+            )
         first.setdefault(said, option)
 
 
@@ -36,13 +42,25 @@ def _known(option: str, entry: Value, findings: Findings, at: Path, path: Path) 
     if name in BY_KEY[type_]:
         key = BY_KEY[type_][name]
         place = dotted((*at, type_, key))
-        findings.add(path, f"{option!r} is what {place} is for", f"Leave it out, and write {key}")
+        findings.add(
+            "storage.option_is_key",
+            path,
+            f"{option!r} is what {place} is for",
+            f"Leave it out, and write {key}",
+            value=option,
+        )
         return False
     never = {**NEVER, **NEVER_OF[type_]}
     if name in never or name.startswith(FOR_UNITS):
         why = never.get(name, "mounts have units of their own, which say it")
         # The name alone: what stands behind it may be a password.
-        findings.add(path, f"{name!r} is not for these mounts: {why}", "Leave it out")
+        findings.add(
+            "storage.option_never",
+            path,
+            f"{name!r} is not for these mounts: {why}",
+            "Leave it out",
+            value=name,
+        )
         return False
     flags, values = _names(type_)
     if name not in flags and name not in values:
@@ -50,23 +68,43 @@ def _known(option: str, entry: Value, findings: Findings, at: Path, path: Path) 
         theirs, with_value = _names(other)
         if name in theirs or name in with_value or name in BY_KEY[other]:
             problem = f"{name!r} is an option of {_CALLED[other]}, and the type is {type_}"
-            findings.add(path, problem, "Leave it out")
+            findings.add("storage.option_of_other_type", path, problem, "Leave it out", value=name)
         else:
             findings.add(
+                "storage.option_unknown",
                 path,
                 f"{name!r} is no mount option of {_CALLED[type_]}",
                 nearest(name, sorted({*flags, *values, *BY_KEY[type_]})),
+                value=name,
             )
         return False
     if sign and name not in values:
-        findings.add(path, f"{option!r} has a value, and {name} takes none", f"Write {name}")
+        findings.add(
+            "storage.option_takes_no_value",
+            path,
+            f"{option!r} has a value, and {name} takes none",
+            f"Write {name}",
+            value=option,
+        )
         return False
     if not sign and name not in flags:
         wanted = values[name][1]
-        findings.add(path, f"{option!r} has no value", f"Write {name}= and {wanted}")
+        findings.add(
+            "storage.option_needs_value",
+            path,
+            f"{option!r} has no value",
+            f"Write {name}= and {wanted}",
+            value=option,
+        )
         return False
     if sign and not re.fullmatch(values[name][0], value):
-        findings.add(path, f"{value!r} is no value of {name}", f"Write {values[name][1]}")
+        findings.add(
+            "storage.option_value",
+            path,
+            f"{value!r} is no value of {name}",
+            f"Write {values[name][1]}",
+            value=value,
+        )
         return False
     return True
 
@@ -76,6 +114,7 @@ def _fitting(option: str, entry: Value, findings: Findings, at: Path, path: Path
     name, _sign, value = option.partition("=")
     if name == "ro" and entry["purpose"] in (CHECKPOINTS, SCRATCH):
         findings.add(
+            "storage.option_read_only",
             path,
             f"'ro' on a file system for {entry['purpose']}, which jobs write",
             "Leave it out, or change purpose",
@@ -85,15 +124,19 @@ def _fitting(option: str, entry: Value, findings: Findings, at: Path, path: Path
     version = (entry["nfs"] or {}).get("version", "4.2")
     if name in ONLY_VERSION_3 and version != "3":
         findings.add(
+            "storage.option_of_version_3",
             path,
             f"{option!r} is of NFS version 3, and {dotted((*at, 'nfs', 'version'))} is {version}",
             "Leave it out: later versions have no protocols beside themselves",
+            value=option,
         )
     if name == "sec" and value != "sys" and entry["serve"]:
         findings.add(
+            "storage.option_security",
             path,
             f"{option!r}, and the server of this cluster exports with sec=sys",
             "Leave it out, or use a server that has Kerberos, without serve",
+            value=option,
         )
 
 

@@ -36,18 +36,29 @@ def wrong_form(path: str, further: str = "") -> Optional[Wrong]:
     """What is wrong with how a directory is written. `further`: characters that are fine too."""
     fine = FINE + "".join(f" {character}" for character in further)
     if not path.startswith("/"):
-        return Wrong(f"{path!r} does not begin at the root", "Write all of the path, from / on")
+        return Wrong(
+            "storage.path_relative",
+            f"{path!r} does not begin at the root",
+            "Write all of the path, from / on",
+        )
     for character in path:
         if not re.fullmatch(r"[A-Za-z0-9._/-]", character) and character not in further:
             return Wrong(
+                "storage.path_character",
                 f"{path!r} has {character!r} in it, which units, exports and /proc write "
                 "differently",
                 f"Use {fine}",
             )
     if ".." in path.split("/"):
-        return Wrong(f"{path!r} goes up by '..'", f"Write where it leads: {normal(path)}")
+        return Wrong(
+            "storage.path_goes_up",
+            f"{path!r} goes up by '..'",
+            f"Write where it leads: {normal(path)}",
+        )
     if path != normal(path):
-        return Wrong(f"{path!r} is not the plain path", f"Write {normal(path)}")
+        return Wrong(
+            "storage.path_not_plain", f"{path!r} is not the plain path", f"Write {normal(path)}"
+        )
     return None
 
 
@@ -59,17 +70,20 @@ def wrong_mount(path: str) -> Optional[Wrong]:
     """Why nothing can be mounted there."""
     instead = "Mount it somewhere such as /mnt/checkpoints"
     if path == "/":
-        return Wrong("'/' is the root file system of the host", instead)
+        return Wrong("storage.mount_on_root", "'/' is the root file system of the host", instead)
     if path == "/opt":
         return Wrong(
-            "'/opt' would hide what packages have installed there", "Mount it below, at /opt/NAME"
+            "storage.mount_on_opt",
+            "'/opt' would hide what packages have installed there",
+            "Mount it below, at /opt/NAME",
         )
     taken = of_the_system(path)
     if taken is not None:
-        return Wrong(taken, instead)
+        return Wrong("storage.mount_in_system", taken, instead)
     length = len(unit_name(path, "automount"))
     if length > UNIT_NAME:
         return Wrong(
+            "storage.mount_too_long",
             f"{path[:40]!r}... makes a unit name of {length} characters, and systemd takes "
             f"{UNIT_NAME}",
             "Write a shorter one; each - counts four times",
@@ -84,15 +98,16 @@ def wrong_served(path: str) -> Optional[Wrong]:
         return wrong
     instead = "Serve a directory of its own, such as /srv/checkpoints"
     if path == "/":
-        return Wrong("'/' would hand out the whole host", instead)
+        return Wrong("storage.serves_root", "'/' would hand out the whole host", instead)
     if path in SHARED_BY_MANY:
         return Wrong(
+            "storage.serves_shared",
             f"{path!r} would be given the owner and mode of this file system, with all else that "
             "is in it",
             instead,
         )
     taken = of_the_system(path)
-    return None if taken is None else Wrong(taken, instead)
+    return None if taken is None else Wrong("storage.serves_system", taken, instead)
 
 
 def of_the_system(path: str) -> Optional[str]:

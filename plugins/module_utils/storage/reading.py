@@ -32,7 +32,7 @@ def read_filesystems(
     checked = check(FILE_SYSTEMS, entries, findings, (VARIABLE,))
     found = finish(checked, findings, (VARIABLE,), site)
     if found is None:
-        raise StorageError([finding.text() for finding in findings.found])
+        raise StorageError(findings.found)
     return found
 
 

@@ -35,7 +35,7 @@ def check_one(entry: Value, findings: Findings, at: Path, site: Optional[Site]) 
     if not right("type"):
         return
     if right("source"):
-        _tell(wrong_of(entry), findings, (*at, "source"))
+        _tell(wrong_of(entry), entry["source"], findings, (*at, "source"))
     _of_the_other(entry, findings, at)
     if entry["type"] == NFS and entry["nfs"] and right("nfs"):
         _nfs(entry["nfs"], findings, (*at, "nfs"))
@@ -52,14 +52,15 @@ def wrong_of(entry: Value) -> Optional[Wrong]:
     return wrong_nfs(source) if entry["type"] == NFS else wrong_lustre(source)
 
 
-def _tell(wrong: Optional[Wrong], findings: Findings, path: Path) -> None:
+def _tell(wrong: Optional[Wrong], source: str, findings: Findings, path: Path) -> None:
     if wrong is not None:
-        findings.add(path, wrong.problem, wrong.remedy)
+        findings.add(wrong.code, path, wrong.problem, wrong.remedy, source)
 
 
 def _mount(entry: Value, findings: Findings, at: Path) -> None:
     if entry["mount"] == "/home" and entry["purpose"] != HOME:
         findings.add(
+            "storage.mount_on_home",
             (*at, "mount"),
             f"'/home' would hide the homes of every account, and purpose is {entry['purpose']}",
             "Mount it elsewhere, or write purpose: home",
@@ -70,12 +71,15 @@ def _owner(entry: Value, findings: Findings, at: Path) -> None:
     owner = entry["owner"]
     if owner in ("nobody", "nfsnobody"):
         findings.add(
+            "storage.owner_squashed",
             (*at, "owner"),
             f"{owner!r} is what root of every client is taken for: it would own all of it",
             "Leave it out for the MPI user, or name another account",
+            value=owner,
         )
     elif owner == "root" and entry["purpose"] in (CHECKPOINTS, SCRATCH):
         findings.add(
+            "storage.owner_root",
             (*at, "owner"),
             f"'root', and jobs of the MPI user write what is for {entry['purpose']}",
             "Leave it out: the MPI user owns it",
@@ -85,26 +89,44 @@ def _owner(entry: Value, findings: Findings, at: Path) -> None:
 def _hosts(hosts: list[str], findings: Findings, path: Path, site: Optional[Site]) -> None:
     if not hosts:
         findings.add(
-            path, "the list is empty: nobody would mount it", "Name groups, such as [compute]"
+            "storage.no_groups",
+            path,
+            "the list is empty: nobody would mount it",
+            "Name groups, such as [compute]",
         )
     for index, group in enumerate(hosts):
         if group in hosts[:index]:
-            findings.add((*path, index), f"{group!r} is there twice", "Remove one of them")
+            findings.add(
+                "storage.group_twice",
+                (*path, index),
+                f"{group!r} is there twice",
+                "Remove one of them",
+                value=group,
+            )
         elif group in WITH_SWITCHES:
             findings.add(
+                "storage.group_with_switches",
                 (*path, index),
                 f"{group!r} has hosts that mount nothing in it, such as switches",
                 "Name those that do: compute, launcher, storage or a rack",
+                value=group,
             )
         elif site is not None and group not in site.groups:
             known = [name for name in site.groups if name not in WITH_SWITCHES]
-            findings.add((*path, index), f"there is no group {group!r}", nearest(group, known))
+            findings.add(
+                "storage.unknown_group",
+                (*path, index),
+                f"there is no group {group!r}",
+                nearest(group, known),
+                value=group,
+            )
 
 
 def _of_the_other(entry: Value, findings: Findings, at: Path) -> None:
     other = LUSTRE if entry["type"] == NFS else NFS
     if entry[other] is not None:
         findings.add(
+            "storage.section_of_other_type",
             (*at, other),
             f"is for the type {other}, and this one is {entry['type']}",
             "Leave it out, or change type",
@@ -116,10 +138,12 @@ def _nfs(nfs: Value, findings: Findings, at: Path) -> None:
     other = TCP if transport == RDMA else RDMA
     if port == PORTS[other]:
         findings.add(
+            "storage.port_of_other_transport",
             (*at, "port"),
             f"{port} is the port of NFS over {other.upper()}, and {dotted((*at, 'transport'))} is "
             f"{transport}: nobody would answer there",
             f"Write {PORTS[transport]}, or leave it out",
+            value=port,
         )
 
 
@@ -128,9 +152,11 @@ def _rails(hosts: list[str], findings: Findings, at: Path) -> None:
     if without:
         rest = [group for group in hosts if group not in without] or ["compute"]
         findings.add(
+            "storage.groups_without_rails",
             (*at, "hosts"),
             f"{some(without)} has no rails, and {dotted((*at, 'nfs', 'transport'))} is rdma",
             f"Write hosts: [{', '.join(rest)}], or transport: tcp",
+            value=tuple(without),
         )
 
 
@@ -138,6 +164,7 @@ def _serve(entry: Value, findings: Findings, at: Path, site: Optional[Site]) -> 
     serve, path = entry["serve"], (*at, "serve")
     if entry["type"] == LUSTRE:
         findings.add(
+            "storage.lustre_not_served",
             path,
             "Lustre is not served from here: its servers have metadata and object targets that "
             "are set up with their own tools",
@@ -145,13 +172,15 @@ def _serve(entry: Value, findings: Findings, at: Path, site: Optional[Site]) -> 
         )
         return
     server, _sign, directory = entry["source"].rpartition(":/")
-    _tell(wrong_served("/" + directory), findings, (*at, "source"))
+    _tell(wrong_served("/" + directory), entry["source"], findings, (*at, "source"))
     right = findings.clean((*path, "device"), (*path, "format"))
     if right and serve["format"] and not serve["device"]:
         findings.add(
+            "storage.format_without_device",
             (*path, "format"),
             f"{serve['format']!r} without a device to put it on",
             "Write device, or leave it out",
+            value=serve["format"],
         )
     if site is not None and findings.clean((*path, "host"), (*at, "source")):
         _server(server, serve["host"], findings, at, site)
@@ -160,9 +189,11 @@ def _serve(entry: Value, findings: Findings, at: Path, site: Optional[Site]) -> 
 def _server(server: str, host: str, findings: Findings, at: Path, site: Site) -> None:
     if host not in site.hosts:
         findings.add(
+            "storage.unknown_host",
             (*at, "serve", "host"),
             f"there is no host {host!r}",
             nearest(host, sorted(site.hosts)),
+            value=host,
         )
         return
     names = site.names(host)
@@ -173,7 +204,9 @@ def _server(server: str, host: str, findings: Findings, at: Path, site: Site) ->
         return
     whose = f"is of {owner}" if owner is not None else f"is no name or address of {host}"
     findings.add(
+        "storage.source_of_other_host",
         (*at, "source"),
         f"{server!r} {whose}, and {dotted((*at, 'serve', 'host'))} is {host}",
         f"Begin it with one of {some(sorted(names), 6)}",
+        value=(server, owner),
     )

@@ -13,6 +13,7 @@ from threading import Lock
 from typing import Any, Optional
 
 from ...qos.fabric import FabricIntent, Queue
+from ...schema.findings import Finding, Findings, Path
 from ..asics import EOS_QUEUES
 from ..headroom import headroom
 from ..intent import SwitchIntent
@@ -58,86 +59,111 @@ def wanted(intent: SwitchIntent) -> Wanted:
     """WantedError where EOS cannot keep the contract, with every reason at once."""
     findings = _findings(intent)
     if findings:
-        raise WantedError([f"{intent.name}: {finding}" for finding in findings])
+        raise WantedError(findings.found)
     top, interface = _rendered(intent.fabric, intent.asic.eos_queue, _headroom_bytes(intent))
     blocks = [interface.replace(_ANY_PORT, port.name) for port in intent.ports]
     text = top.replace(interface, "!\n".join(blocks))
     return Wanted(text, read_settings(text), tuple(port.name for port in intent.ports))
 
 
-def _findings(intent: SwitchIntent) -> list[str]:
-    fabric = intent.fabric
-    found = _findings_on_queues(fabric)
+def _findings(intent: SwitchIntent) -> Findings:
+    fabric, place = intent.fabric, (intent.name,)
+    found = Findings()
+    _check_queues(fabric, place, found)
     if not intent.asic.eos_queue:
         chip = intent.asic.name or "its chip, which nobody named (leaves.asic, spines.asic),"
-        found.append(
-            f"how EOS calls the queues of {chip} is not known. Write asics.<chip>.eos_queue: "
-            f"{' or '.join(EOS_QUEUES)}, as `show running-config` of such a switch has it."
+        found.add(
+            "eos.queue_names",
+            place,
+            f"how EOS calls the queues of {chip} is not known",
+            f"Write asics.<chip>.eos_queue: {' or '.join(EOS_QUEUES)}, as `show running-config` of "
+            "such a switch has it",
+            intent.asic.name,
         )
     if fabric.mtu_ip > LARGEST_MTU:
-        found.append(
+        found.add(
+            "eos.mtu",
+            place,
             f"roce_qos.mtu.fabric: IP packets of {fabric.mtu_ip} bytes are above EOS's "
-            f"{LARGEST_MTU}. Write fabric: {LARGEST_MTU}, fabric_layer: ip, or less."
+            f"{LARGEST_MTU}",
+            f"Write fabric: {LARGEST_MTU}, fabric_layer: ip, or less",
+            fabric.mtu_ip,
         )
-    found += _findings_on_watchdog(fabric)
+    _check_watchdog(fabric, place, found)
     for port in intent.ports:
         if not _PORT_NAME.match(port.name):
-            found.append(
-                f"{port.name} is no interface of EOS. Write names like Ethernet1/1 (leaves.ports)."
-            )
+            problem = f"{port.name} is no interface of EOS"
+            remedy = "Write names like Ethernet1/1 (leaves.ports)"
+            found.add("eos.port_name", place, problem, remedy, port.name)
     return found
 
 
-def _findings_on_queues(fabric: FabricIntent) -> list[str]:
-    found = []
+def _check_queues(fabric: FabricIntent, place: Path, found: Findings) -> None:
     shared = [queue.traffic_class for queue in fabric.queues if not queue.strict]
     for queue in fabric.queues:
         if queue.lossless and queue.traffic_class != queue.priority:
-            found.append(
+            found.add(
+                "eos.lossless_class",
+                place,
                 f"class {queue.name}: EOS knows a lossless class by one number, and the contract "
-                f"has priority {queue.priority} and traffic class {queue.traffic_class}. Leave "
-                "traffic_class out."
+                f"has priority {queue.priority} and traffic class {queue.traffic_class}",
+                "Leave traffic_class out",
+                (queue.priority, queue.traffic_class),
             )
         if queue.strict and shared and queue.traffic_class < max(shared):
-            found.append(
+            found.add(
+                "eos.strict_below_shared",
+                place,
                 f"class {queue.name}: EOS serves every queue below a shared one in turn as well: "
-                f"queue {queue.traffic_class} cannot be strict below queue {max(shared)}. Give it "
-                "a higher traffic class."
+                f"queue {queue.traffic_class} cannot be strict below queue {max(shared)}",
+                "Give it a higher traffic class",
+                (queue.traffic_class, max(shared)),
             )
         if queue.traffic_class == CONTROL_CLASS and not queue.strict:
-            found.append(
-                f"class {queue.name}: queue {CONTROL_CLASS} is EOS's own for control traffic. Give "
-                "the class a lower traffic class."
+            found.add(
+                "eos.control_queue",
+                place,
+                f"class {queue.name}: queue {CONTROL_CLASS} is EOS's own for control traffic",
+                "Give the class a lower traffic class",
+                queue.name,
             )
-    return found
 
 
-def _findings_on_watchdog(fabric: FabricIntent) -> list[str]:
+def _check_watchdog(fabric: FabricIntent, place: Path, found: Findings) -> None:
     watchdog = fabric.watchdog
     if not watchdog.enabled:
-        return []
-    found = []
+        return
     for key, value in (
         ("detection_ms", watchdog.detection_ms),
         ("restoration_ms", watchdog.restoration_ms),
     ):
         if value % TIMER_STEP_MS or value > LONGEST_TIMER_MS:
-            found.append(
+            found.add(
+                "eos.watchdog_step",
+                place,
                 f"roce_qos.pfc.watchdog.{key}: {value} ms: EOS counts in steps of {TIMER_STEP_MS} "
-                f"ms up to {LONGEST_TIMER_MS}. Write a multiple of {TIMER_STEP_MS}."
+                f"ms up to {LONGEST_TIMER_MS}",
+                f"Write a multiple of {TIMER_STEP_MS}",
+                value,
             )
     if 2 * watchdog.poll_ms > min(watchdog.detection_ms, watchdog.restoration_ms):
-        found.append(
+        found.add(
+            "eos.watchdog_polls",
+            place,
             "roce_qos.pfc.watchdog: EOS polls at least twice within the shorter of both times: "
-            f"{watchdog.poll_ms} ms is too long for {watchdog.restoration_ms} ms. Write a "
-            "restoration_ms that is not below detection_ms."
+            f"{watchdog.poll_ms} ms is too long for {watchdog.restoration_ms} ms",
+            "Write a restoration_ms that is not below detection_ms",
+            (watchdog.poll_ms, watchdog.restoration_ms),
         )
     if watchdog.action not in ACTIONS:
-        found.append(
+        found.add(
+            "eos.watchdog_action",
+            place,
             f"roce_qos.pfc.watchdog.action: EOS cannot {watchdog.action} what waits in a stuck "
-            f"queue. Write {' or '.join(ACTIONS)}."
+            "queue",
+            f"Write {' or '.join(ACTIONS)}",
+            watchdog.action,
         )
-    return found
 
 
 def _headroom_bytes(intent: SwitchIntent) -> Optional[int]:
@@ -167,20 +193,18 @@ def _rendered(fabric: FabricIntent, word: str, headroom_bytes: Optional[int]) ->
 def render(data: dict[str, Any]) -> str:
     """Structured data as EOS configuration. WantedError with what pyavd's schema refuses."""
     if PYAVD_MISSING is not None:
-        raise WantedError(
-            [
-                "pyavd is not installed on the controller, which writes the configuration of EOS "
-                "with it. Install requirements/controller.txt."
-            ]
-        )
+        problem = "pyavd is not installed on the controller, which writes the configuration of EOS"
+        remedy = "Install requirements/controller.txt"
+        raise WantedError([Finding("eos.no_pyavd", (), f"{problem} with it", remedy)])
     with _one_at_a_time:
         result = pyavd.validate_structured_config(data)
-        findings = [
-            f"EOS does not take {'.'.join(map(str, violation.path))}: {violation.message}"
-            for violation in result.validation_result.violations
-        ]
+        findings = Findings()
+        for violation in result.validation_result.violations:
+            place = ".".join(map(str, violation.path))
+            problem = f"EOS does not take {place}: {violation.message}"
+            findings.add("eos.refused_by_pyavd", (), problem, "", place)
         if findings:
-            raise WantedError(findings)
+            raise WantedError(findings.found)
         return str(pyavd.get_device_config(result.validated_data))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ...qos.contract import DSCPS, PRIORITIES
 from ...qos.fabric import FabricIntent
+from ...schema.findings import Findings
 from ..intent import SwitchIntent
 from ..system import WantedError
 from .tree import Tree
@@ -148,29 +149,43 @@ def _port(fabric: FabricIntent) -> Tree:
 
 def _check(intent: SwitchIntent) -> None:
     fabric, name = intent.fabric, intent.name
-    findings: list[str] = []
+    findings = Findings()
     if len(fabric.pfc_priorities) != 1:
         priorities = ", ".join(map(str, fabric.pfc_priorities)) or "none"
-        findings.append(
-            f"{name}: NVUE's RoCE has one lossless priority, and the contract has {priorities}."
+        findings.add(
+            "nvue.lossless_priorities",
+            (name,),
+            f"NVUE's RoCE has one lossless priority, and the contract has {priorities}",
+            "",
+            fabric.pfc_priorities,
         )
     if fabric.watchdog.enabled and fabric.watchdog.action != ACTION:
-        findings.append(
-            f"{name}: roce_qos.pfc.watchdog.action: NVUE's PFC watchdog drops the packets of a "
-            f"stuck queue and can do nothing else, and the contract says "
-            f"{fabric.watchdog.action!r}. Write {ACTION}, or enabled: false."
+        findings.add(
+            "nvue.watchdog_action",
+            (name,),
+            "roce_qos.pfc.watchdog.action: NVUE's PFC watchdog drops the packets of a stuck queue "
+            f"and can do nothing else, and the contract says {fabric.watchdog.action!r}",
+            f"Write {ACTION}, or enabled: false",
+            fabric.watchdog.action,
         )
     for queue in fabric.queues:
         if not queue.strict and not 1 <= queue.weight_percent <= 100:
-            findings.append(
-                f"{name}: class {queue.name} has a share of {queue.weight_percent} %, and NVUE's "
-                "egress scheduler takes 1 to 100. Give it bandwidth_percent."
+            findings.add(
+                "nvue.share",
+                (name,),
+                f"class {queue.name} has a share of {queue.weight_percent} %, and NVUE's egress "
+                "scheduler takes 1 to 100",
+                "Give it bandwidth_percent",
+                queue.weight_percent,
             )
     for port in intent.ports:
         if not port.name.startswith("swp"):
-            findings.append(
-                f"{name}: port {port.name!r}: NVUE calls its ports swp1, swp2, swp3s0, ... Write "
-                "the switch's own names."
+            findings.add(
+                "nvue.port_name",
+                (name,),
+                f"port {port.name!r}: NVUE calls its ports swp1, swp2, swp3s0, ..",
+                "Write the switch's own names",
+                port.name,
             )
     if findings:
-        raise WantedError(findings)
+        raise WantedError(findings.found)

@@ -8,11 +8,12 @@ cannot be changed in place gets a second name.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Optional
 
 from ...qos.contract import PRIORITIES, Ecn
 from ...qos.fabric import LOSSY_PRIORITY_GROUP, FabricIntent, PfcWatchdog, Queue
+from ...schema.findings import Finding
 from ..headroom import headroom
 from ..intent import PortIntent, SwitchIntent
 from ..system import OWNED, WantedError
@@ -57,7 +58,7 @@ class Wanted:
 
 def wanted(intent: SwitchIntent) -> Wanted:
     fabric = intent.fabric
-    findings: list[str] = []
+    findings: list[Finding] = []
     profiles: dict[tuple[int, int], tuple[str, Row]] = {}
     for port in intent.ports:
         link = (port.speed_gbps, port.cable_metres)
@@ -69,7 +70,7 @@ def wanted(intent: SwitchIntent) -> Wanted:
             findings.extend(error.findings)
             profiles[link] = ("", {})
     if findings:
-        raise WantedError([f"{intent.name}: {finding}" for finding in dict.fromkeys(findings)])
+        raise WantedError([replace(each, path=(intent.name,)) for each in dict.fromkeys(findings)])
     objects = _objects(fabric)
     objects[tables.BUFFER_PROFILE] = dict(sorted(profiles.values()))
     qos, queues = _qos(fabric), {queue.traffic_class: _queue(queue) for queue in fabric.queues}

@@ -10,12 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.kinds import Wrong
+
 from .. import mount_flags
 from ..file_system import FileSystem
 from ..mount_kind import Difference
 from ..mounted import Mount
 from . import source as sources
-from .nid import NidError
 
 TYPE = "lustre"
 TYPES = ("lustre",)
@@ -106,8 +107,8 @@ def group_of(word: str) -> str:
     return _GROUPS.get(name) or (OPTIONS[name].group if name in OPTIONS else name)
 
 
-def wrong_options(fs: FileSystem, discovery: bool, version: str = "") -> list[tuple[str, str]]:
-    """Problem and way out of what does not go with LNet as it is set up, or with this release.
+def wrong_options(fs: FileSystem, discovery: bool, version: str = "") -> list[Wrong]:
+    """What does not go with LNet as it is set up, or with this release.
 
     What no Lustre mount can have is refused where the model is read (option_rules). `version` is
     empty where the site installs the client.
@@ -115,7 +116,8 @@ def wrong_options(fs: FileSystem, discovery: bool, version: str = "") -> list[tu
     found = []
     if discovery and any(word.startswith("network=") for word in fs.options):
         found.append(
-            (
+            Wrong(
+                "lustre.network_with_discovery",
                 "option 'network' with discovery of peers: a server that was discovered is spoken "
                 "to over any network (mount.lustre(8))",
                 "Leave it out, or set discovery: false in shared_storage_lustre",
@@ -128,22 +130,14 @@ def wrong_options(fs: FileSystem, discovery: bool, version: str = "") -> list[tu
         since = SINCE.get(word)
         if since is not None and release < since:
             found.append(
-                (
+                Wrong(
+                    "lustre.option_of_later",
                     f"option {word!r} with Lustre {version}, which would mount nothing: it is "
                     f"known from {since[0]}.{since[1]} on",
                     "Leave it out",
                 )
             )
     return found
-
-
-def wrong_source(fs: FileSystem) -> Optional[tuple[str, str]]:
-    """Problem and way out, or None."""
-    try:
-        sources.read_source(fs.source)
-    except NidError as error:
-        return error.problem, error.remedy
-    return None
 
 
 def _difference(word: str, running: Mount) -> Optional[Difference]:

@@ -21,8 +21,9 @@ _COLONS = re.compile(r"[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*")
 class NidError(ValueError):
     """Not a network or NID; `problem` says why, `remedy` what to write."""
 
-    def __init__(self, problem: str, remedy: str) -> None:
+    def __init__(self, code: str, problem: str, remedy: str) -> None:
         super().__init__(f"{problem}. {remedy}")
+        self.code = code
         self.problem = problem
         self.remedy = remedy
 
@@ -56,7 +57,7 @@ def read_net(text: str) -> str:
         what = "is not an LNet network"
         if name in OTHERS:
             what = "is a network that this collection does not set up"
-        raise NidError(f"{text!r} {what}", "Write one such as o2ib0 or tcp0")
+        raise NidError("lustre.net", f"{text!r} {what}", "Write one such as o2ib0 or tcp0")
     return f"{found[1]}{int(found[2] or 0) or ''}"
 
 
@@ -65,12 +66,14 @@ def read_nid(text: str) -> Nid:
     address, at, net = text.partition("@")
     if "[" in text or _COLONS.search(address):
         raise NidError(
+            "lustre.nid_ipv6",
             f"{text!r} is an address of IPv6, which LNet knows from Lustre 2.17 on, and only "
             "where it was started with large NIDs on every server and router",
             "Write the server's IPv4 address",
         )
     if not at:
         raise NidError(
+            "lustre.nid_without_net",
             f"{text!r} names no LNet network, and Lustre would take tcp without a word",
             f"Write {text or 'ADDRESS'}@o2ib0 or {text or 'ADDRESS'}@tcp0",
         )
@@ -78,10 +81,13 @@ def read_nid(text: str) -> Nid:
     if _ADDRESS.fullmatch(address):
         numbers = [int(part) for part in address.split(".")]
         if max(numbers) > 255:
-            raise NidError(f"{address!r} is not an IPv4 address", "Each number is 0 to 255")
+            raise NidError(
+                "lustre.nid_ipv4", f"{address!r} is not an IPv4 address", "Each number is 0 to 255"
+            )
         return Nid(".".join(map(str, numbers)), read)
     if re.fullmatch(r"[\d.]*", address) or not _HOST.fullmatch(address):
         raise NidError(
+            "lustre.nid_host",
             f"{address!r} in {text!r} is neither an IPv4 address nor the name of a host",
             "Write one such as 10.0.0.1@o2ib0",
         )

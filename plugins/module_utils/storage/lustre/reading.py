@@ -58,7 +58,7 @@ def read_settings(
         if settings is not None and any(fs.type == LUSTRE for fs in filesystems):
             rules.check_host(settings, names, filesystems, findings, path)
     if settings is None or findings:
-        raise LustreError([finding.text() for finding in findings.found])
+        raise LustreError(findings.found)
     return settings
 
 
@@ -109,7 +109,7 @@ def _read(read: Callable[[str], Any], text: str, findings: Findings, path: Path)
     try:
         return read(text)
     except NidError as error:
-        findings.add(path, error.problem, error.remedy)
+        findings.add(error.code, path, error.problem, error.remedy, text)
         return None
 
 

@@ -42,7 +42,9 @@ def read_source(text: str) -> Source:
     """Raises NidError."""
     servers, slash, path = text.partition(":/")
     if not slash or not servers or not path:
-        raise NidError(f"{text!r} is not a source of Lustre", f"Write one such as {EXAMPLE}")
+        raise NidError(
+            "lustre.source", f"{text!r} is not a source of Lustre", f"Write one such as {EXAMPLE}"
+        )
     # An address of IPv6 has colons of its own: said as what it is, not as many empty servers.
     version_6 = _VERSION_6.search(servers)
     if version_6 is not None:
@@ -53,19 +55,21 @@ def read_source(text: str) -> Source:
     name, _slash, below = path.partition("/")
     if not _NAME.fullmatch(name):
         raise NidError(
+            "lustre.source_name",
             f"{name!r} in {text!r} is not the name of a Lustre file system",
             "It has at most eight letters, digits, - or _, as `lctl dl` on its servers tells",
         )
     parts = [part for part in below.split("/") if part]
     if any(part in (".", "..") for part in parts) or _SPECIAL.search(below):
         raise NidError(
+            "lustre.source_directory",
             f"{'/' + below!r} in {text!r} is not a plain directory of the file system",
             "Write its path without .., blanks, commas and quotes",
         )
     source = Source(found, name, "".join(f"/{part}" for part in parts))
     twice = [nid for nid in source.nids if source.nids.count(nid) > 1]
     if twice:
-        raise NidError(f"{twice[0]} is in {text!r} twice", "Name each NID once")
+        raise NidError("lustre.nid_twice", f"{twice[0]} is in {text!r} twice", "Name each NID once")
     return source
 
 
