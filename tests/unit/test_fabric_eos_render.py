@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.eos impo
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import WantedError
 
 from tests.unit.eos_intents import OTHER, TOMAHAWK5, leaf, spine
+from tests.unit.told import brief
 
 GOLDEN = Path(__file__).parent / "golden" / "fabric" / "eos"
 
@@ -50,48 +52,55 @@ def test_a_missing_row_of_headroom_is_an_error_and_no_guess() -> None:
         SYSTEM.wanted(leaf(asic=asic))
 
 
-REFUSED = {
-    "mtu": ({"mtu": {"fabric": 9300}}, r"IP packets of 9282 bytes are above EOS's 9214"),
-    "action": ({"pfc": {"watchdog": {"action": "forward"}}}, "cannot forward.*drop or alert"),
-    "timer step": ({"pfc": {"watchdog": {"detection_ms": 205}}}, "detection_ms: 205 ms.*10"),
-    "number": ({"roce": {"priority": 3, "traffic_class": 4}}, "priority 3 and traffic class 4"),
-    "cnp below": (
-        {"cnp": {"dscp": 48, "priority": 2}},
-        "queue 2 cannot be strict below queue 3",
-    ),
-    "control": (
-        {"classes": [{"name": "x", "dscps": [9], "priority": 7, "bandwidth_percent": 9}]},
-        "queue 7 is EOS's own",
-    ),
-}
+def refused(run: Callable[[], Any]) -> list[str]:
+    with pytest.raises(WantedError) as error:
+        run()
+    return brief(error.value.findings)
 
 
-@pytest.mark.parametrize(("contract", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_eos_cannot_keep_is_refused_with_its_reason(contract: Any, message: str) -> None:
-    with pytest.raises(WantedError, match=message) as error:
-        SYSTEM.wanted(leaf(contract))
-    assert all(finding.path == ("leaf01",) for finding in error.value.findings)
+CONTROL = {"name": "x", "dscps": [9], "priority": 7, "bandwidth_percent": 9}
+REFUSED = (
+    ({"mtu": {"fabric": 9300}}, "eos.mtu leaf01 9282"),
+    ({"pfc": {"watchdog": {"action": "forward"}}}, "eos.watchdog_action leaf01 'forward'"),
+    ({"pfc": {"watchdog": {"detection_ms": 205}}}, "eos.watchdog_step leaf01 205"),
+    ({"roce": {"priority": 3, "traffic_class": 4}}, "eos.lossless_class leaf01 (3, 4)"),
+    ({"cnp": {"dscp": 48, "priority": 2}}, "eos.strict_below_shared leaf01 (2, 3)"),
+    ({"classes": [CONTROL]}, "eos.control_queue leaf01 'x'"),
+)
+
+
+@pytest.mark.parametrize(("contract", "told"), REFUSED)
+def test_what_eos_cannot_keep_is_refused_with_its_reason(contract: Any, told: str) -> None:
+    assert told in refused(lambda: SYSTEM.wanted(leaf(contract)))
+
+
+def test_a_watchdog_that_would_poll_too_seldom_is_refused() -> None:
+    one = leaf()
+    watchdog = replace(one.fabric.watchdog, restoration_ms=10)
+    fabric = replace(one.fabric, watchdog=watchdog)
+    polls = watchdog.poll_ms
+    assert refused(lambda: SYSTEM.wanted(replace(one, fabric=fabric))) == [
+        f"eos.watchdog_polls leaf01 ({polls}, 10)"
+    ]
 
 
 def test_every_reason_is_told_at_once() -> None:
     intent = replace(leaf({"mtu": {"fabric": 9300}}, asic=Asic("own")))
     intent = replace(intent, ports=(replace(intent.ports[0], name="swp1"),))
-    with pytest.raises(WantedError) as error:
-        SYSTEM.wanted(intent)
-    text = str(error.value)
-    assert "9214" in text
-    assert "asics.<chip>.eos_queue" in text
-    assert "swp1 is no interface of EOS" in text
+    assert refused(lambda: SYSTEM.wanted(intent)) == [
+        "eos.queue_names leaf01 'own'",
+        "eos.mtu leaf01 9282",
+        "eos.port_name leaf01 'swp1'",
+    ]
 
 
 def test_pyavd_refuses_a_wrong_value() -> None:
     data = render.structured(leaf().fabric, "tx-queue")
     data["qos_profiles"][0]["tx_queues"][1]["random_detect"]["ecn"]["threshold"]["units"] = "cells"
-    with pytest.raises(WantedError, match=r"EOS does not take qos_profiles\.0\.tx_queues.*units"):
-        render.render(data)
+    (told,) = refused(lambda: render.render(data))
+    assert told.startswith("eos.refused_by_pyavd 'qos_profiles.0.tx_queues")
 
 
 def test_without_pyavd_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(render, "PYAVD_MISSING", ImportError("pyavd"))
-    with pytest.raises(WantedError, match=r"pyavd is not installed.*requirements/controller\.txt"):
-        render.render({})
+    assert refused(lambda: render.render({})) == ["eos.no_pyavd"]

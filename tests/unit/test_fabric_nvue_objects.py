@@ -17,6 +17,7 @@ from hypothesis import given
 
 from tests.unit.nvue_switch import intent, present
 from tests.unit.qos_contracts import STORAGE, contracts
+from tests.unit.told import brief
 
 GOLDEN = Path(__file__).parent / "golden/fabric/nvue"
 
@@ -112,18 +113,24 @@ def test_a_watchdog_that_is_off_is_said() -> None:
 
 @pytest.mark.parametrize("action", ["alert", "forward"])
 def test_the_watchdog_can_only_drop(action: str) -> None:
-    with pytest.raises(WantedError, match=r"action.*Write drop, or enabled: false"):
+    with pytest.raises(WantedError) as caught:
         SYSTEM.wanted(intent({"pfc": {"watchdog": {"action": action}}}))
+    assert brief(caught.value.findings) == [f"nvue.watchdog_action leaf01 '{action}'"]
 
 
-def test_names_of_another_system_and_a_second_lossless_priority_are_told_at_once() -> None:
+def test_names_of_another_system_no_share_and_a_second_lossless_priority_are_told_at_once() -> None:
     one = intent()
     ports = (dataclasses.replace(one.ports[0], name="Ethernet0"),)
-    fabric = dataclasses.replace(one.fabric, pfc_priorities=(3, 4))
+    queues = tuple(dataclasses.replace(queue, weight_percent=0) for queue in one.fabric.queues)
+    fabric = dataclasses.replace(one.fabric, pfc_priorities=(3, 4), queues=queues)
     with pytest.raises(WantedError) as caught:
         SYSTEM.wanted(dataclasses.replace(one, ports=ports, fabric=fabric))
-    assert len(caught.value.findings) == 2
-    assert "'Ethernet0'" in str(caught.value) and "3, 4" in str(caught.value)
+    assert brief(caught.value.findings) == [
+        "nvue.lossless_priorities leaf01 (3, 4)",
+        "nvue.share leaf01 0",
+        "nvue.share leaf01 0",
+        "nvue.port_name leaf01 'Ethernet0'",
+    ]
 
 
 def test_costs_are_said_for_what_costs_only() -> None:

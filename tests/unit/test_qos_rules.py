@@ -98,6 +98,8 @@ CASES: tuple[tuple[Any, ...], ...] = (
     ),
     ({"roce": {"dscp": 106}}, "qos.dscp_is_byte roce.dscp 106"),
     ({"roce": {"traffic_class": 106}}, "qos.traffic_class_is_byte roce.traffic_class 106"),
+    ({"roce": {"traffic_class": 8}}, "qos.traffic_class_is_byte roce.traffic_class 8"),
+    ({"cnp": {"dscp": 256}}, "model.out_of_range cnp.dscp (256, 0, 63)"),
     ({"cnp": {"dscp": -1}}, "model.out_of_range cnp.dscp (-1, 0, 63)"),
     ({"roce": {"priority": 8}}, "model.out_of_range roce.priority (8, 0, 7)"),
     (

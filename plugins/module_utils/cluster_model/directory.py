@@ -478,7 +478,7 @@ class _Uses:
                     f"{', '.join(told) or 'rails in another order'}; "
                     f"{self.lanes[usual][0]} and most others have {len(usual)} rails",
                     "Give all compute hosts the same rails, ordered by rail and plane",
-                    value=tuple(told),
+                    value=(odd, missing),
                 )
 
 
