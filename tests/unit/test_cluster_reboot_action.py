@@ -198,10 +198,13 @@ class Hung:
     def __call__(self) -> Any:
         for _try in range(3):
             with contextlib.suppress(Exception):  # as the retries of the ssh connection do
-                self.begun.append(subprocess.Popen(["sleep", "infinity"]))
-                time_is_up()
-                self.begun[-1].wait()
+                self.once()
         raise AssertionError("it was waited for")
+
+    def once(self) -> None:
+        self.begun.append(subprocess.Popen(["sleep", "infinity"]))
+        time_is_up()
+        self.begun[-1].wait()
 
     def ended(self) -> bool:
         return len(self.begun) == 1 and self.begun[0].wait() == -signal.SIGTERM
@@ -248,15 +251,16 @@ def test_an_alarm_of_ansible_that_comes_first_stays():
         raise TimeoutError("the task's own")
 
     former = signal.signal(signal.SIGALRM, rings)
+    hung = Hung()
     try:
         signal.setitimer(signal.ITIMER_REAL, 3600)
         with pytest.raises(TimeoutError), action.bounded.bounded(7200):
-            time_is_up()
-            subprocess.run(["sleep", "infinity"], check=False)
+            hung.once()
+        hung.begun.pop().kill()
         signal.setitimer(signal.ITIMER_REAL, 7200)
         with pytest.raises(action.bounded.NoAnswerError), action.bounded.bounded(3600):
-            time_is_up()
-            subprocess.run(["sleep", "infinity"], check=False)
+            hung.once()
+        assert hung.ended()
         assert 3600 < signal.getitimer(signal.ITIMER_REAL)[0] < 7200
         assert signal.getsignal(signal.SIGALRM) is rings
     finally:

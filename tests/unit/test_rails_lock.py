@@ -12,13 +12,13 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import lo
 from ansible_collections.baremetal.mpi_roce.plugins.modules import roce_rails
 
 HOLDER = """
-import fcntl, sys, time
+import fcntl, signal, sys
 stream = open(sys.argv[1], "w")
 fcntl.flock(stream, fcntl.LOCK_EX)
 stream.write("4711\\n")
 stream.flush()
 print("held", flush=True)
-time.sleep(60)
+signal.pause()
 """
 
 

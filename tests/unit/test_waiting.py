@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+import re
+from pathlib import Path
 
 import pytest
 
@@ -71,6 +73,33 @@ def test_a_faster_machine_gives_no_shorter_deadline(
     monkeypatch.delenv(waiting.VARIABLE)
     monkeypatch.setattr(waiting, "_job", lambda: clock.sleep(0.01))
     assert waiting.deadline(7) == 7
+
+
+SLEEPS = {
+    "tests/waiting.py": "the one place where tests wait",
+    "tests/unit/test_waiting.py": "says what is searched for",
+    "tests/unit/test_cluster_reboot_action.py": "a clock of the test's own goes on by it",
+    "tests/unit/test_fabric_nvue_simulation.py": "paces the polling of a driver, not the test",
+    "tests/bench/": "benchmarks are no tests",
+    "tests/stand_ins/": "programs that nodes run, and that sleep like what they stand for",
+    # Tests on nodes, and of MPI runs, until they wait by tests/waiting.py as well.
+    "tests/instances.py": "",
+    "tests/integration/": "",
+    "tests/unit/test_allreduce_launch.py": "",
+}
+"""Where `time.sleep` may stand, and why."""
+
+
+def test_no_test_waits_for_time_to_pass() -> None:
+    """A time that is enough here is too short on a busy machine: tests wait for a condition."""
+    top = Path(__file__).resolve().parents[2]
+    found = {
+        name
+        for path in (top / "tests").rglob("*.py")
+        if re.search(r"\btime\.sleep\(|from time import .*\bsleep\b", path.read_text())
+        and not (name := str(path.relative_to(top))).startswith(tuple(SLEEPS))
+    }
+    assert found == set(), "wait by tests.waiting.until"
 
 
 def test_the_job_of_the_measurement_runs() -> None:
