@@ -104,7 +104,7 @@ def test_a_rankfile_comes_with_known_cores_only_and_goes_again(nodes: Nodes) -> 
     lines = rankfile.content_string.splitlines()[2:]
     slots = sum(nodes.of(node)["cluster_slots"] for node in nodes.group("compute"))
     assert len(lines) == slots
-    assert lines[0] == f"rank 0={nodes.group('compute')[0]} slot=0-1"
+    assert lines[0] == f"rank 0={nodes.group('compute')[0]} slot=0-3"
 
     nodes.play("playbooks/hostfile.yml")
     assert not rankfile.exists
