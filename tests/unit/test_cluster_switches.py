@@ -287,6 +287,11 @@ CASES: tuple[tuple[str, ...], ...] = (
 )
 
 
+@pytest.mark.parametrize("port", ["Ethernet3", "Ethernet59"])
+def test_the_first_and_the_last_free_port_are_free(port: str) -> None:
+    compile_model(read("cluster.yml", cable("leaf02", port)))
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[1])
 def test_what_switches_cannot_be_is_refused(case: tuple[str, ...]) -> None:
     text, *told = case

@@ -47,7 +47,7 @@ OF_ONE_KEY: tuple[tuple[Callable[..., Any], str, str, tuple[Any, ...]], ...] = (
     (one, "mount", "storage.mount_in_system", ("/opt/mellanox/checkpoints",)),
     (one, "mount", "storage.mount_on_opt", ("/opt",)),
     (one, "mount", "storage.mount_too_long", (LONG,)),
-    (one, "mode", "storage.mode_for_all", ("0777", "1777")),
+    (one, "mode", "storage.mode_for_all", ("0777", "1777", "0772")),
     (one, "mode", "storage.no_mode", ("rwx", 0o770)),
     (one, "mode", "storage.mode_set_user_id", ("4770",)),
     (one, "mode", "storage.mode_not_for_owner", ("0570",)),
