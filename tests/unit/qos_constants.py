@@ -49,6 +49,8 @@ NAMED: tuple[tuple[str, set[int]], ...] = (
     ),
 )
 
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+NAMES = re.compile("|".join(names for names, _values in NAMED), re.I)
 DOCUMENTATION = ("DOCUMENTATION", "EXAMPLES", "RETURN")
 TEXT_SUFFIXES = (".yml", ".yaml", ".j2", ".sh", ".c", ".conf", ".service", ".cfg", ".json", "")
 
@@ -74,7 +76,7 @@ def search(path: Path) -> list[Found]:
 def _yaml(text: str) -> Iterator[Found]:
     """Numbers under their keys, however many lines lie between."""
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = yaml.compose(text, Loader=LOADER)
     except yaml.YAMLError:
         return
     yield from _yaml_node(root, ())
@@ -106,6 +108,8 @@ def _lines(text: str) -> Iterator[Found]:
 
 def _words(text: str) -> Iterator[str]:
     """A value in text, near its name: `pfc 3`, `dscp: 26`, `TOS 0x6a`."""
+    if not NAMES.search(text) or not re.search(r"[0-9]", text):
+        return
     for names, values in NAMED:
         for value in values:
             spelt = rf"(?<![\w.:]){value}(?![\w.])|0x0*{value:x}\b"

@@ -106,7 +106,8 @@ class ServerHost:
         """A blank one."""
         path = self.root / "dev" / name
         path.parent.mkdir(exist_ok=True)
-        path.write_bytes(b"\0" * size)
+        with path.open("wb") as stream:
+            stream.truncate(size)
         entry = self.root / link.lstrip("/")
         entry.parent.mkdir(parents=True, exist_ok=True)
         entry.symlink_to(f"../../{name}")

@@ -323,7 +323,7 @@ PLAY = """\
 """
 
 
-def play(tmp_path: Path, inventory: Path, *options: str) -> tuple[int, str, Any]:
+def play(tmp_path: Path, inventory: Path, *options: object) -> tuple[int, str, Any]:
     """Exit status, output and the registered result; the settings are Ansible's defaults."""
     text = PLAY.replace("{model}", str(ROOT / "playbooks/model.yml"))
     (tmp_path / "play.yml").write_text(text, encoding="utf-8")
@@ -331,7 +331,7 @@ def play(tmp_path: Path, inventory: Path, *options: str) -> tuple[int, str, Any]
     out = tmp_path / "out.json"
     program = Path(sys.executable).with_name("ansible-playbook")
     done = subprocess.run(
-        [str(program), "-i", str(inventory), *options, str(tmp_path / "play.yml")],
+        [str(program), "-i", str(inventory), *map(str, options), str(tmp_path / "play.yml")],
         cwd=tmp_path,
         env={
             **os.environ,
@@ -381,6 +381,7 @@ def write_inventory(path: Path, hosts: Variables) -> Path:
     return path
 
 
+@pytest.mark.playbooks
 def test_a_hand_written_inventory_works_as_well_templates_included(tmp_path: Path) -> None:
     wanted, _findings = told(reference())
     status, output, result = play(tmp_path, write_inventory(tmp_path / "hosts.yml", hand_written()))
@@ -388,6 +389,7 @@ def test_a_hand_written_inventory_works_as_well_templates_included(tmp_path: Pat
     assert result["directory"] == wanted.entries
 
 
+@pytest.mark.playbooks
 def test_a_wrong_hand_written_inventory_fails_with_a_line_for_each_finding(tmp_path: Path) -> None:
     hosts = hand_written()
     del hosts["node02"]["cluster_slots"]
@@ -403,6 +405,7 @@ def test_a_wrong_hand_written_inventory_fails_with_a_line_for_each_finding(tmp_p
     assert "leaf01.cluster_ports[0].kind: 1 is not a choice." in output
 
 
+@pytest.mark.playbooks
 @pytest.mark.parametrize("options", [[], ["--limit", "node01"]], ids=["all", "limit"])
 def test_a_refused_model_ends_the_run_under_default_settings(
     tmp_path: Path, options: list[str]
@@ -417,28 +420,20 @@ def test_a_refused_model_ends_the_run_under_default_settings(
     assert output.rstrip().endswith("(bytes, layer 3)."), "the way out is what one reads last"
 
 
-@pytest.mark.parametrize("text", ["", "---\n", "# later\n\n---\n# more\n"])
-def test_an_empty_model_is_refused(tmp_path: Path, text: str) -> None:
-    model = tmp_path / "cluster.yml"
-    model.write_text(text, encoding="utf-8")
-    status, output, _result = play(tmp_path, model)
-    assert status != 0
-    assert "the file is empty. Describe a cluster in it." in output
-
-
-def test_a_wrong_path_is_no_success(tmp_path: Path) -> None:
-    status, output, _result = play(tmp_path, tmp_path / "nowhere")
+@pytest.mark.playbooks
+def test_who_has_no_hosts_is_no_success_and_told_of_each_source(tmp_path: Path) -> None:
+    # Not YAML: Ansible gives up before the plugin is asked, warns, and goes on with nobody.
+    texts = ["plugin: baremetal.mpi_roce.cluster\nname: [\n", "", "---\n", "# a\n\n---\n# b\n"]
+    for place, text in enumerate(texts):
+        (tmp_path / f"{place}").mkdir()
+        (tmp_path / f"{place}/cluster.yml").write_text(text, encoding="utf-8")
+    models = [tmp_path / f"{place}/cluster.yml" for place in range(len(texts))]
+    others = [word for path in models for word in ("-i", path)]
+    status, output, _result = play(tmp_path, tmp_path / "nowhere", *others)
     assert status != 0
     assert "The inventory has no hosts of a cluster." in output
     assert f"{tmp_path}/nowhere: cannot be read: No such file or directory." in output
-
-
-def test_an_empty_inventory_is_no_success(tmp_path: Path) -> None:
-    # Not YAML: Ansible gives up before the plugin is asked, warns, and goes on with nobody.
-    model = tmp_path / "cluster.yml"
-    model.write_text("plugin: baremetal.mpi_roce.cluster\nname: [\n", encoding="utf-8")
-    status, output, _result = play(tmp_path, model)
-    assert status != 0
-    assert "The inventory has no hosts of a cluster." in output
-    assert f"{model}: this cluster model has 1 error:" in output
+    for model in models:
+        assert f"{model}: this cluster model has 1 error:" in output
     assert "not YAML" in output
+    assert "the file is empty. Describe a cluster in it." in output

@@ -100,7 +100,6 @@ def test_variables_of_the_site_may_be_templates_and_are_overridden_beside_the_mo
     [
         ("plugin: baremetal.mpi_roce.cluster\nname: [\n", "Correct the syntax there."),
         ("plugin: baremetal.mpi_roce.cluster\nname: UP\n", "Write one such as b300."),
-        ("", "the file is empty. Describe a cluster in it."),
         ("# later\n---\n", "the file is empty. Describe a cluster in it."),
     ],
 )

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from tools.record_hardware import build
 REPOSITORY = Path(__file__).parents[2]
 
 
+@functools.cache
 def documented() -> dict[str, Any]:
     returned = yaml.safe_load(rdma_facts.RETURN)
     facts: dict[str, Any] = returned["ansible_facts"]["contains"]["rdma_hardware"]["contains"]
