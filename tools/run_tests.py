@@ -33,7 +33,7 @@ BIN = TOP / ".venv/bin"
 LOGS = TOP / "build/test"
 LANES = 2
 """So many stages without nodes run at a time where none has nodes; beside those it is one."""
-GIVES_WAY = 10
+GIVES_WAY = 5
 """Niceness of what runs beside nodes, whose tests wait for something with a limit."""
 PROGRESS_S = 10 if sys.stdout.isatty() else 30
 COMPILED = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(TOP / "build/pycache")}
@@ -325,6 +325,8 @@ class Lane:
 
     queue: list[Stage]
     width: int = 1
+    alone: int = 1
+    """The width once the other lanes have ended."""
     niceness: int = 0
     active: list[Running] = field(default_factory=list)
 
@@ -352,8 +354,8 @@ def lanes(queue: Sequence[Stage]) -> list[Lane]:
     with_nodes = [stage for stage in queue if stage.nodes]
     others = [stage for stage in queue if not stage.nodes]
     if with_nodes:
-        return [Lane(with_nodes), Lane(others, niceness=GIVES_WAY)]
-    return [Lane(others, width=LANES)]
+        return [Lane(with_nodes), Lane(others, alone=LANES, niceness=GIVES_WAY)]
+    return [Lane(others, width=LANES, alone=LANES)]
 
 
 def run(every: Sequence[Lane], outcomes: dict[str, Outcome]) -> None:
@@ -361,6 +363,8 @@ def run(every: Sequence[Lane], outcomes: dict[str, Outcome]) -> None:
     try:
         while any(lane.queue or lane.active for lane in every):
             for lane in every:
+                if not any(other.queue or other.active for other in every if other is not lane):
+                    lane.width = lane.alone
                 lane.next(outcomes)
             time.sleep(0.05)
             for lane in every:

@@ -185,6 +185,18 @@ def test_stages_with_nodes_run_one_after_the_other(runner):
     assert (alone.queue, alone.width, alone.niceness) == (lint, runner.LANES, 0)
 
 
+def test_stages_without_nodes_run_two_at_a_time_once_those_with_nodes_have_ended(runner, tmp_path):
+    """Each of two ends only when it has seen the other."""
+    wait = f"touch {tmp_path}/$0; until [ -e {tmp_path}/$1 ]; do sleep 0.05; done"
+    both = {"lint": "types", "types": "lint"}
+    stages = [
+        runner.Stage(name, ["sh", "-c", wait, name, of], minutes=1) for name, of in both.items()
+    ]
+    outcomes: dict = {}
+    runner.run(runner.lanes([runner.Stage("nodes", ["true"], nodes=True), *stages]), outcomes)
+    assert [outcomes[name].failed for name in ("nodes", "lint", "types")] == [0, 0, 0]
+
+
 def alive(state: Path) -> bool:
     try:
         return state.read_text().split()[2] != "Z"
