@@ -82,10 +82,10 @@ SLEEPS = {
     "tests/unit/test_fabric_nvue_simulation.py": "paces the polling of a driver, not the test",
     "tests/bench/": "benchmarks are no tests",
     "tests/stand_ins/": "programs that nodes run, and that sleep like what they stand for",
-    # Tests on nodes, and of MPI runs, until they wait by tests/waiting.py as well.
-    "tests/instances.py": "",
-    "tests/integration/": "",
-    "tests/unit/test_allreduce_launch.py": "",
+    "tests/instances.py": "a moment at which a run is killed",
+    "tests/integration/test_kills.py": "the same",
+    "tests/integration/test_storage.py": "the length of an outage, and a program of a node",
+    "tests/unit/test_allreduce_launch.py": "not gone through yet",
 }
 """Where `time.sleep` may stand, and why."""
 
