@@ -166,6 +166,13 @@ def test_a_rail_that_is_kept_from_mpi_is_found_by_name(cluster: Any, name: str) 
     assert wrong[0]["reason"] in result["message"]
 
 
+def test_nothing_but_its_own_allreduce_proves_a_rail(cluster: Any) -> None:
+    """What went before, over all ranks, is not counted."""
+    result = cluster("3", ring).test()
+    sent = {moved["own_bytes"] for one in result["traffic"] for moved in one["rails"].values()}
+    assert sent == {int(2 * 2 / 3 * Plan.rail_bytes)}
+
+
 def test_one_node_alone_has_nothing_to_prove(cluster: Any) -> None:
     result = cluster(shape("count: 1", 8)).test()
     assert result["message"] == ""
@@ -240,5 +247,6 @@ def test_a_short_run_that_fails_says_which_and_is_looked_into(
     monkeypatch.setattr(found.threads, "ssh", asked)
     result = found.test()
     wrong = {f"{c['name']} {c['subject']}" for c in result["checks"] if c["status"] == "failed"}
-    assert wrong == {"finished rail 1 of each rank", "rails_traffic ", "ready node02"}
+    assert wrong == {"rails_traffic rail 1 of each rank", "ready node02"}
+    assert "stopped after 300 s" in result["message"]
     assert "ready node02: wanted 'ready', found 'not' (rail0p1 is down" in result["message"]

@@ -156,12 +156,14 @@ class Session:
         outcome = self.start(plan, request.hostfile, request.run_id, limit, progress)
         self.outcome = outcome
         checks.append(self.finished(outcome, done, total))
-        if outcome.complete:
-            checks += self.prove_rails(plan, outcome)
-        ended = not failures(checks)
+        unproved = self.prove_rails(plan, outcome) if outcome.complete else []
+        ended = not failures([*checks, *unproved])
         swept = self.sweep(plan)
         if outcome.complete:
-            checks += verdict.judge(plan, outcome.records, request.tolerances)
+            judged = verdict.judge(plan, outcome.records, request.tolerances)
+            # One reason for all rails, and not every rail that nothing was told of.
+            checks += [one for one in judged if not unproved or one.name != unproved[0].name]
+            checks += unproved
         checks += checkpoint.judge(
             plan, outcome.records, request.checkpoints, ended=outcome.complete
         )
@@ -240,8 +242,8 @@ class Session:
             limit = max(5.0, self.left())
             found = self.start(part, self.request.hostfile, run_id, limit, _ignore)
             if not found.complete or found.rc != 0:
-                end = self.finished(found, 0, 0)
-                return [replace(end, subject=subject, wanted="its end", found="none")]
+                why = self.finished(found, 0, 0).reason
+                return [Check("rails_traffic", "its end", "none", FAILED, subject, why)]
             kinds = ("rails", "wrong")
             outcome.records += [one for one in found.records if one["kind"] in kinds]
         return []
