@@ -35,6 +35,13 @@ LANES = 2
 """So many stages without nodes run at a time where none has nodes; beside those it is one."""
 GIVES_WAY = 5
 """Niceness of what runs beside nodes, whose tests wait for something with a limit."""
+GIVE_WAY = """
+if [ -e /proc/self/autogroup ]; then echo "$0" >/proc/self/autogroup || true; fi
+exec nice -n "$0" "$@"
+"""
+"""Also where it is 0: a program that is missing fails its own stage then, and no other one. Where the
+kernel groups processes by sessions, these share the processor evenly: niceness counts within a
+session alone, and each session has one of its own, which a process can set for its session."""
 PROGRESS_S = 10 if sys.stdout.isatty() else 30
 COMPILED = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(TOP / "build/pycache")}
 """Keeps what Python and pytest make of sources, whatever the caller's environment says: to prepare
@@ -234,8 +241,7 @@ def machine_stages() -> list[Stage]:
 def start(stage: Stage, niceness: int = 0) -> Running:
     say(f"      {stage.name} ...")
     argv = [*stage.argv, f"--junitxml={stage.junit}"] if stage.pytest else list(stage.argv)
-    # Also where it is 0: a program that is missing fails its own stage then, and no other one.
-    argv = ["nice", "-n", str(niceness), *argv]
+    argv = ["sh", "-c", GIVE_WAY, str(niceness), *argv]
     stage.junit.unlink(missing_ok=True)
     with open(stage.log, "wb") as log:
         process = subprocess.Popen(
@@ -253,10 +259,6 @@ def start(stage: Stage, niceness: int = 0) -> Running:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    # The kernel shares the processor evenly among sessions where it groups processes by them:
-    # niceness counts within a session alone, and a session has one of its own.
-    with contextlib.suppress(OSError):
-        Path(f"/proc/{process.pid}/autogroup").write_text(f"{niceness}\n", encoding="ascii")
     return Running(stage, process)
 
 

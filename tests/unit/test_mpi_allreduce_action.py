@@ -18,6 +18,8 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible_collections.baremetal.mpi_roce.plugins.action import mpi_allreduce as action
 from ansible_collections.baremetal.mpi_roce.plugins.modules import mpi_allreduce as module
 
+from tests import waiting
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -303,6 +305,8 @@ def test_the_module_of_a_run_is_killed_and_nobody_else(tmp_path: Path) -> None:
     for word, ended in (("AnsiballZ_mpi_allreduce.py", -9), ("another", 0)):
         argv = [sys.executable, "-c", wait, word]
         with subprocess.Popen(argv, stdin=subprocess.PIPE) as process:
+            words = Path(f"/proc/{process.pid}/cmdline")  # empty at first
+            waiting.until(lambda: word.encode() in words.read_bytes(), f"{word} to have started")
             progress.write_text(f"{process.pid}\nallreduce: 2 of 7 sizes, 8 s\n")
             module.kill_module(progress)
             process.communicate()
