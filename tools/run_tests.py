@@ -39,9 +39,9 @@ GIVE_WAY = """
 if [ -e /proc/self/autogroup ]; then echo "$0" >/proc/self/autogroup || true; fi
 exec nice -n "$0" "$@"
 """
-"""Also where it is 0: a program that is missing fails its own stage then, and no other one. Where the
-kernel groups processes by sessions, these share the processor evenly: niceness counts within a
-session alone, and each session has one of its own, which a process can set for its session."""
+"""Also where it is 0: a program that is missing fails its own stage then, and no other one. Where
+the kernel groups processes by sessions, these share the processor evenly: niceness counts within
+a session alone, and each session has one of its own, which a process of it can set."""
 PROGRESS_S = 10 if sys.stdout.isatty() else 30
 COMPILED = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(TOP / "build/pycache")}
 """Keeps what Python and pytest make of sources, whatever the caller's environment says: to prepare

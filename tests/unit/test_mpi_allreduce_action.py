@@ -298,16 +298,17 @@ def test_what_cannot_be_ended_is_said_with_the_way_out(monkeypatch: pytest.Monke
     assert watched.did.count("end") > 1
 
 
-def test_the_module_of_a_run_is_killed_and_nobody_else(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("word", "ended"), [("AnsiballZ_mpi_allreduce.py", -9), ("another", 0)])
+def test_the_module_of_a_run_is_killed_and_nobody_else(
+    tmp_path: Path, word: str, ended: int
+) -> None:
     progress = tmp_path / "abc123.progress"
     module.kill_module(progress)  # there is none
-    wait = "import sys; sys.stdin.read()"
-    for word, ended in (("AnsiballZ_mpi_allreduce.py", -9), ("another", 0)):
-        argv = [sys.executable, "-c", wait, word]
-        with subprocess.Popen(argv, stdin=subprocess.PIPE) as process:
-            words = Path(f"/proc/{process.pid}/cmdline")  # empty at first
-            waiting.until(lambda: word.encode() in words.read_bytes(), f"{word} to have started")
-            progress.write_text(f"{process.pid}\nallreduce: 2 of 7 sizes, 8 s\n")
-            module.kill_module(progress)
-            process.communicate()
-            assert process.returncode == ended
+    argv = [sys.executable, "-c", "import sys; sys.stdin.read()", word]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE) as process:
+        words = Path(f"/proc/{process.pid}/cmdline")  # empty at first
+        waiting.until(lambda: word.encode() in words.read_bytes(), f"{word} to have started")
+        progress.write_text(f"{process.pid}\nallreduce: 2 of 7 sizes, 8 s\n")
+        module.kill_module(progress)
+        process.communicate()
+        assert process.returncode == ended
