@@ -6,6 +6,7 @@ The run that ends it is the one that converges the nodes for all other tests.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 
 from tests import waiting
 from tests.nodes import CLUSTER, TOP, Nodes
+from tools.run_tests import descendants
 
 pytestmark = pytest.mark.nodes
 
@@ -28,7 +30,7 @@ UNTOLD = ("Validating arguments", "Look the whole cluster up", "Read the")
 class Kill:
     """SIGKILL, some seconds after the first task of a role that reaches the nodes has begun.
 
-    With `workers` the whole process group goes, as when the controller loses power; else the main
+    With `workers` all that it started goes too, as when the controller loses power; else the main
     process alone, which leaves its workers to end what they had begun. Whenever it comes, what
     holds afterwards is the same: the moment only chooses what was interrupted.
     """
@@ -81,10 +83,9 @@ def kill_a_run(nodes: Nodes, kill: Kill) -> str:
         process.wait()
         raise AssertionError(f"the run ended before it was killed:\n{''.join(lines)}")
     time.sleep(kill.after_s)
-    if kill.workers:
-        os.killpg(process.pid, signal.SIGKILL)
-    else:
-        process.kill()
+    for pid in descendants(process.pid) if kill.workers else [process.pid]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     process.wait()
     process.stdout.close()
     assert process.returncode == -signal.SIGKILL, "the run had ended before it was killed"
