@@ -47,7 +47,7 @@ COMPILED = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(TOP / "bui
 """Keeps what Python and pytest make of sources, whatever the caller's environment says: to prepare
 all test modules takes pytest seconds in each worker."""
 MACHINE_SCENARIOS = ("site_rdma",)
-ALWAYS = ("lustre_client", *MACHINE_SCENARIOS)
+ALWAYS = ("lustre_client", "rdma_stack", *MACHINE_SCENARIOS)
 """Scenarios that every run takes: what they show, tests/integration does not. The others are for
 work on one role, and run with --all."""
 LOOKS = ("cluster_hosts", "mpi_hostfile", "mpi_stack", "os_baseline", "roce_rails", "ssh_trust")
