@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -49,23 +48,6 @@ class Site:
             self.cuda.add("nscq", full)
         self.cuda.add("tool", "1.0")
         self.cuda.publish()
-
-    def keep(self, name):
-        """What it is now: paths in it are absolute, so that each test has it at one place."""
-        shutil.copytree(self.where, self.where.with_name(name), symlinks=True)
-
-    def take(self, name):
-        shutil.rmtree(self.where)
-        shutil.copytree(self.where.with_name(name), self.where, symlinks=True)
-        self.root.calls.clear()
-
-    def first(self):
-        """A fresh site after a run with its set; apt is asked once for all tests."""
-        if self.where.with_name("first").exists():
-            self.take("first")
-        else:
-            self.run(self.set())
-            self.keep("first")
 
     def archive(self):
         """The distribution's, as an operator defined it long ago."""
@@ -113,17 +95,9 @@ class Site:
         return {check.status for check in checks}
 
 
-@pytest.fixture(scope="session")
-def made(tmp_path_factory, keys):
-    site = Site(tmp_path_factory.mktemp("apt") / "site", keys)
-    site.keep("fresh")
-    return site
-
-
 @pytest.fixture
-def site(made):
-    made.take("fresh")
-    return made
+def site(tmp_path, keys):
+    return Site(tmp_path, keys)
 
 
 FIRST = {
@@ -156,7 +130,7 @@ def test_a_first_installation_takes_exactly_these_versions_and_pins_and_holds_th
 
 
 def test_a_second_run_changes_nothing_fetches_nothing_and_asks_no_solver(site):
-    site.first()
+    site.run(site.set())
     before = site.root.snapshot()
     plan, _checks = site.run(site.set())
     assert not plan.changed, plan.diffs()
@@ -178,7 +152,7 @@ def test_check_mode_on_a_fresh_root_tells_the_whole_transaction_and_writes_nothi
 
 
 def test_newer_versions_in_the_repository_move_nothing(site):
-    site.first()
+    site.run(site.set())
     before = site.root.installed()
     for name in ("driver", "driver-lib", "nscq"):
         site.cuda.add(name, "580.200.01-0ubuntu1")
@@ -191,7 +165,7 @@ def test_newer_versions_in_the_repository_move_nothing(site):
 
 
 def test_pins_alone_keep_the_versions_when_somebody_lets_go_of_the_holds(site):
-    site.first()
+    site.run(site.set())
     site.root.run(["apt-mark", "unhold", *site.root.held()])
     site.cuda.add("driver", "580.200.01-0ubuntu1")
     site.cuda.add("tool", "2.0")
@@ -204,7 +178,7 @@ def test_pins_alone_keep_the_versions_when_somebody_lets_go_of_the_holds(site):
 
 
 def test_another_version_in_the_set_is_an_upgrade_that_is_shown_and_done(site):
-    site.first()
+    site.run(site.set())
     plan, _checks = site.run(site.set("580.105.08"), check_mode=True)
     assert moves(plan) == {
         ("driver", "upgrade", "driver"),
@@ -259,7 +233,7 @@ def test_acting_on_a_refused_plan_does_nothing(site):
 
 
 def test_holds_alone_keep_the_versions_when_somebody_removes_the_pins(site):
-    site.first()
+    site.run(site.set())
     (site.root.root / "etc/apt/preferences.d/00-baremetal-mpi-roce-gpu.pref").unlink()
     site.root.upgrade_everything()
     assert site.root.installed() == FIRST
@@ -309,7 +283,7 @@ def broken(site, wanted, words):
 
 
 def test_a_repository_signed_by_another_key_is_named_with_the_key(site):
-    site.first()
+    site.run(site.set())
     site.cuda.publish(site.stranger)
     digest = site.cuda.repository().key_sha256
     broken(site, site.set("580.105.08"), f"repository cuda .*not signed by .*{digest}")
@@ -370,7 +344,7 @@ def test_the_vendors_own_definition_of_the_same_repository_is_named(site):
 
 
 def test_a_new_address_of_a_repository_is_verified_before_the_old_one_goes(site):
-    site.first()
+    site.run(site.set())
     mirror = AptRepository("mirror", site.where / "mirror", site.stranger)
     mirror.publish()
     moved = site.cuda.repository(url=f"file://{mirror.where}")
@@ -533,7 +507,7 @@ def test_a_package_that_the_operator_holds_is_not_moved_as_a_dependency(site):
 
 
 def test_a_dependency_that_somebody_moved_by_force_is_found_and_put_back_when_allowed(site):
-    site.first()
+    site.run(site.set())
     site.cuda.add("tool", "2.0")
     site.cuda.publish()
     deb = site.cuda.where / "tool_2.0_amd64.deb"
@@ -546,7 +520,7 @@ def test_a_dependency_that_somebody_moved_by_force_is_found_and_put_back_when_al
 
 
 def test_a_dependency_of_the_old_branch_that_conflicts_with_the_new_goes_with_it(site):
-    site.first()
+    site.run(site.set())
     site.cuda.add("driver", "590.44.01-1", Depends="driver-lib-590", Conflicts="driver-lib")
     site.cuda.add("driver-lib-590", "590.44.01-1")
     site.cuda.add("manager", "1:590.44.01-1")
@@ -601,7 +575,7 @@ def half_done(site, name):
 
 
 def test_another_apt_at_work_is_no_interruption_of_ours(site):
-    site.first()
+    site.run(site.set())
     half_done(site, "driver-lib")
     with another_apt(site):
         assert not site.run(site.set(), check_mode=True)[0].repairs
@@ -702,7 +676,7 @@ def test_dpkg_killed_in_an_upgrade_is_repaired_by_running_again(site, script):
 
 def test_an_upgrade_that_was_killed_can_be_given_up(site):
     """Broken at the very version that the set now says again: no upgrade, as apt sees it."""
-    site.first()
+    site.run(site.set())
     flag, body = killer(site)
     site.cuda.add("driver", "580.300.02-1", scripts={"preinst": body}, Depends="tool")
     site.cuda.add("manager", "1:580.300.02-1")
@@ -741,7 +715,7 @@ def test_a_repair_that_cannot_succeed_says_why_and_what_to_do(site):
 
 
 def test_a_package_that_cannot_be_fetched_leaves_everything_as_it_was(site):
-    site.first()
+    site.run(site.set())
     before = site.root.snapshot()
     deb = site.cuda.where / "driver-lib_580.105.08-0ubuntu1_amd64.deb"
     deb.write_bytes(deb.read_bytes()[:-1] + b"x")
