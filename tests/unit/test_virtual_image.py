@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -150,3 +153,37 @@ def test_a_failed_step_says_which_and_shows_the_end_of_the_log(tmp_path: Path) -
 def test_a_missing_program_is_named(tmp_path: Path) -> None:
     with pytest.raises(VirtualImageError, match="no-such-program is not installed"):
         Steps(tmp_path / "log").run("try", ["no-such-program"])
+
+
+COMPILED = (
+    Path(__file__).resolve().parents[2]
+    / "roles/virtual_nodes/files/image/common/usr/lib/python3/dist-packages"
+)
+
+
+def test_a_node_compiles_the_same_source_once(tmp_path: Path) -> None:
+    """`compiled` are the names whose sources Python compiled, in the order it did."""
+    program = (
+        f"import os, sys; sys.path[:0] = [{str(COMPILED)!r}, sys.argv[1]]\n"
+        "os.geteuid = lambda: 0\nimport virtual_node_compiled as v\n"
+        f"v.KEPT = {str(tmp_path / 'kept')!r}\n"
+        "compiled, plain = [], v.plain\n"
+        "v.plain = lambda path, source: compiled.append(path[-4:]) or plain(path, source)\n"
+        "import a, b\nprint(compiled, a.VALUE, b.VALUE, a.f.__code__.co_filename)\n"
+    )
+
+    def run(name: str, **sources: str) -> str:
+        archive = tmp_path / name
+        with zipfile.ZipFile(archive, "w") as into:
+            for module, value in sources.items():
+                into.writestr(f"{module}.py", f"VALUE = {value}\ndef f(): pass\n")
+        argv = [sys.executable, "-B", "-c", program, str(archive)]
+        done = subprocess.run(argv, check=True, capture_output=True, text=True)
+        return done.stdout.replace(str(tmp_path), "").strip()
+
+    assert run("1.zip", a="1", b="1") == "['a.py', 'b.py'] 1 1 /1.zip/a.py"
+    assert run("2.zip", a="1", b="1") == "[] 1 1 /2.zip/a.py"
+    assert run("3.zip", a="1", b="2") == "['b.py'] 1 2 /3.zip/a.py"
+    for kept in (tmp_path / "kept").iterdir():
+        kept.write_bytes(kept.read_bytes()[:20])
+    assert run("4.zip", a="1", b="2") == "['a.py', 'b.py'] 1 2 /4.zip/a.py"
