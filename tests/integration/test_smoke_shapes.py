@@ -1,0 +1,163 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The smoke test on clusters of other shapes than the shared one, on an instance of its own.
+
+A healthy cluster passes however many nodes, ranks, planes and networks it has, also where both
+cores are taken; and a rail that is down, or kept from MPI, is found under its name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.instances import describe
+from tests.nodes import Nodes, Run
+
+pytestmark = [pytest.mark.nodes, pytest.mark.long]
+
+MODEL = """\
+plugin: baremetal.mpi_roce.cluster
+name: vnsmoke
+mpi: {user: mpi, uid: 2000}
+management: {subnet: 10.236.0.0/24, interface: mgmt0}
+nodes: {name: "node{:02d}", management_first: 10.236.0.11, %(nodes)s}
+gpus: {count: %(gpus)s}
+rails: {count: %(gpus)s, speed_gbps: 10, mtu: 9000%(rails)s}
+addresses: {pool: 10.136.0.0/16, %(plan)s}
+leaves: {count: %(leaves)s, management_first: 10.236.0.101, ports: 64}
+%(more)s
+launcher: {name: launcher01, management: 10.236.0.10}
+"""
+SUBNETS = "plan: subnet_per_rail, prefix: 24"
+RUNS, RUNS_UNDER_LOAD = 8, 2
+BUSY = [sys.executable, "-c", "while True: pass"]
+SMOKE = "playbooks/smoke.yml"
+LAYERS = "names,rails,mpi,hostfile,ssh"
+VICTIM = "node02"
+
+
+@dataclass(frozen=True)
+class Shape:
+    nodes: str
+    gpus: int
+    leaves: int
+    rails: str = ""
+    plan: str = SUBNETS
+    more: str = ""
+    variables: str = ""
+    rail: str = "rail1"
+    """The interface that is taken away."""
+    other: str = "rail0"
+    """What its rank uses instead."""
+
+    @property
+    def model(self) -> str:
+        return MODEL % vars(self)
+
+
+SHAPES = {
+    "7 nodes of 8 slots": Shape("count: 7", 8, 8),
+    "5 nodes of 8 slots": Shape("count: 7, drained: [node06, node07]", 8, 8),
+    "3 nodes of 8 slots": Shape("count: 7, drained: [node04, node05, node06, node07]", 8, 8),
+    "3 nodes of 2 rails x 2 planes": Shape(
+        "count: 3", 2, 4, rails=", planes: 2", rail="rail1p1", other="rail1p0"
+    ),
+    "3 nodes of 1, 3 and 4 slots": Shape(
+        "count: 3, overrides: {node01: {slots: 1}, node02: {slots: 3}, node03: {slots: 4}}", 4, 4
+    ),
+    "4 nodes of 2 slots, routed": Shape(
+        "count: 4",
+        2,
+        2,
+        plan="plan: point_to_point",
+        more="spines: {count: 2, ports: 64, management_first: 10.236.0.121}",
+        variables="virtual_nodes_fabric: routed\n",
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=SHAPES)
+def shape(request: pytest.FixtureRequest) -> Shape:
+    return SHAPES[request.param]
+
+
+@pytest.fixture(scope="module")
+def nodes(shape: Shape, tmp_path_factory: pytest.TempPathFactory) -> Nodes:
+    folder = tmp_path_factory.mktemp("shape") / "inventory"
+    nodes = describe(folder, shape.model, like="virtual-mixed")
+    everybody = folder / "group_vars/all.yml"
+    everybody.write_text(f"{everybody.read_text()}virtual_nodes_family: ubuntu\n{shape.variables}")
+    if "drained" not in shape.nodes:  # those have the nodes of the shape before
+        nodes.state(present=False)
+    nodes.state(present=True)
+    nodes.play("site.yml", f"--tags={LAYERS}")
+    return nodes
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _down(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    yield
+    if not os.environ.get("KEEP_NODES"):
+        last = list(SHAPES.values())[-1].model
+        describe(tmp_path_factory.mktemp("down") / "inventory", last).state(present=False)
+
+
+@contextlib.contextmanager
+def load(on: bool) -> Iterator[None]:
+    """Both cores busy with something else."""
+    busy = [subprocess.Popen(BUSY) for _ in range(os.cpu_count() or 2)] if on else []
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
+def failed(run: Run) -> list[dict[str, Any]]:
+    hosts = run.report["layers"]["smoke"]["hosts"].values()
+    return [check for host in hosts for check in host["checks"] if check["status"] == "failed"]
+
+
+@pytest.mark.parametrize("loaded", [*[False] * RUNS, *[True] * RUNS_UNDER_LOAD])
+def test_a_healthy_cluster_passes(nodes: Nodes, loaded: bool) -> None:
+    with load(loaded):
+        run = nodes.play(SMOKE)
+    assert failed(run) == []
+
+
+def found(nodes: Nodes, rail: str) -> None:
+    """The smoke test fails, and says on which node and which rail."""
+    run = nodes.play(SMOKE, expect=None)
+    words = [f"{check['subject']} {check['found']} {check['expected']}" for check in failed(run)]
+    assert run.rc != 0
+    assert any(VICTIM in line and rail in line for line in words), words
+
+
+def test_a_rail_that_is_down_is_found(nodes: Nodes, shape: Shape) -> None:
+    nodes.on(VICTIM).check_output(f"ip link set {shape.rail} down")
+    try:
+        found(nodes, shape.rail)
+    finally:
+        nodes.on(VICTIM).check_output(f"ip link set {shape.rail} up")
+        nodes.play("site.yml", "--tags=rails")
+    nodes.play(SMOKE)
+
+
+def test_a_rail_that_mpi_does_not_use_is_found(nodes: Nodes, shape: Shape) -> None:
+    """By hand: the rank of the rail has another one in its environment."""
+    settings = "/etc/baremetal-mpi-roce/mpi.env"
+    nodes.on(VICTIM).check_output(
+        f"sed -i '/^MPI_ROCE_RAILS_BY_RANK=/s/\\b{shape.rail}\\b/{shape.other}/' {settings}"
+    )
+    try:
+        found(nodes, shape.rail)
+    finally:
+        nodes.play("site.yml", "--tags=mpi")
