@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -42,6 +43,8 @@ exec nice -n "$0" "$@"
 """Also where it is 0: a program that is missing fails its own stage then, and no other one. Where
 the kernel groups processes by sessions, these share the processor evenly: niceness counts within
 a session alone, and each session has one of its own, which a process of it can set."""
+ON_NODES = Path("/run/lock/baremetal.mpi_roce.test")
+"""Locked while stages with nodes run: their names and networks are those of the whole machine."""
 PROGRESS_S = 10 if sys.stdout.isatty() else 30
 COMPILED = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(TOP / "build/pycache")}
 """Keeps what Python and pytest make of sources, whatever the caller's environment says: to prepare
@@ -162,7 +165,7 @@ def stages(fast: bool = False, whole: bool = False, bed_differs: bool = True) ->
             long=same_bed,
         ),
         Stage("gpu", pytest("-m", "gpu", "tests/gpu"), pytest=True),  # skipped where there is none
-        Stage("ansible-lint", lint),  # the whole tree, tests included, takes twice as long
+        Stage("ansible-lint", lint, fast=False),  # the whole tree takes twice as long
         Stage("mypy", ["mypy"]),
         Stage("yamllint", ["yamllint", "--strict", *tracked("*.yml", "*.yaml")]),
         Stage("shellcheck", ["shellcheck", *shell_scripts()]),
@@ -330,11 +333,29 @@ class Lane:
     alone: int = 1
     """The width once the other lanes have ended."""
     niceness: int = 0
+    lock: Optional[Path] = None
+    """Of this file, without which nothing starts."""
     active: list[Running] = field(default_factory=list)
+    _locked: int = -1
+
+    def may_start(self) -> bool:
+        """Whether the lock is this run's, or there is none."""
+        if self.lock is None:
+            return True
+        first = self._locked < 0
+        if first:
+            self._locked = os.open(self.lock, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if first:
+                say(f"      Another ./test has the nodes of this machine ({self.lock}): waiting.")
+            return False
+        return True
 
     def next(self, outcomes: dict[str, Outcome]) -> None:
         """Start what there is room for; what cannot run without another stage has failed."""
-        while self.queue and len(self.active) < self.width:
+        while self.queue and len(self.active) < self.width and self.may_start():
             stage = self.queue.pop(0)
             if stage.needs in outcomes and outcomes[stage.needs].failed:
                 remark = f"could not run without {stage.needs}"
@@ -356,7 +377,10 @@ def lanes(queue: Sequence[Stage]) -> list[Lane]:
     with_nodes = [stage for stage in queue if stage.nodes]
     others = [stage for stage in queue if not stage.nodes]
     if with_nodes:
-        return [Lane(with_nodes), Lane(others, alone=LANES, niceness=GIVES_WAY)]
+        return [
+            Lane(with_nodes, lock=ON_NODES if os.geteuid() == 0 else None),
+            Lane(others, alone=LANES, niceness=GIVES_WAY),
+        ]
     return [Lane(others, width=LANES, alone=LANES)]
 
 

@@ -21,7 +21,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
 
 from tests.unit.apt_root import MISSING, WHY_NOT, AptRepository, AptRoot, signing_keys
 
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=WHY_NOT)
+pytestmark = [
+    pytest.mark.skipif(bool(MISSING), reason=WHY_NOT),
+    pytest.mark.playbooks,  # seconds each: apt and dpkg start several times
+]
 
 LAYER = "gpu"
 

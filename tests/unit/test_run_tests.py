@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import signal
 import sys
@@ -22,6 +23,7 @@ TOP = Path(__file__).resolve().parents[2]
 def runner(tmp_path, monkeypatch):
     monkeypatch.setattr(run_tests, "TOP", tmp_path)
     monkeypatch.setattr(run_tests, "LOGS", tmp_path / "logs")
+    monkeypatch.setattr(run_tests, "ON_NODES", tmp_path / "lock")
     monkeypatch.setenv(waiting.VARIABLE, "2")
     (tmp_path / "logs").mkdir()
     return run_tests
@@ -172,6 +174,26 @@ def test_what_needs_no_nodes_runs_beside_them_and_gives_way(runner, capsys, tmp_
     if Path("/proc/self/autogroup").exists():
         groups = {name: (tmp_path / f"{name}.nice").read_text().split()[-1] for name in both}
         assert groups == {"nodes": "0", "lint": str(runner.GIVES_WAY)}
+
+
+def test_a_second_run_waits_for_the_nodes_of_the_first_and_nothing_else(runner, capsys, tmp_path):
+    stages = [runner.Stage("nodes", ["true"], nodes=True), runner.Stage("lint", ["true"])]
+    with open(runner.ON_NODES, "w") as first:
+        fcntl.flock(first, fcntl.LOCK_EX)
+        outcomes: dict = {}
+        every = runner.lanes(stages)
+
+        def lint_has_ended() -> bool:
+            for lane in every:
+                lane.next(outcomes)
+                lane.look(outcomes)
+            return "lint" in outcomes
+
+        until(lint_has_ended, "lint has ended")
+        assert list(outcomes) == ["lint"]
+        assert capsys.readouterr().out.count("Another ./test has the nodes") == 1
+    runner.run(every, outcomes)
+    assert outcomes["nodes"].passed == 1
 
 
 def test_stages_with_nodes_run_one_after_the_other(runner):
