@@ -1,9 +1,10 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Runs the stages of ./test: each with its time and result, and one table at the end.
 
-Stages with virtual nodes run one after the other on the same nodes, and often wait for
-something. So what needs no nodes runs beside them, and gives way: it gets what they leave. Alone it
-runs two at a time. Every stage runs, whatever the ones before it said, so that one run shows all.
+Stages with virtual nodes run one after the other on the same nodes, and often wait for something.
+So what needs no nodes runs beside them, and gives way: it gets what they leave. Then come nodes
+with kernels of their own, which are other ones. Once the first queue is empty, the second one runs
+two at a time. Every stage runs, whatever those before it said, so that one run shows all.
 
 The last lines say where the time went; build/test/times.json has every test. docs/testing.md
 explains both.
@@ -21,7 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Optional
 from xml.etree import ElementTree
@@ -33,7 +34,7 @@ TOP = Path(__file__).resolve().parents[1]
 BIN = TOP / ".venv/bin"
 LOGS = TOP / "build/test"
 LANES = 2
-"""So many stages without nodes run at a time where none has nodes; beside those it is one."""
+"""So many stages of the second queue run at a time where the first is empty; beside it, one."""
 GIVES_WAY = 5
 """Niceness of what runs beside nodes, whose tests wait for something with a limit."""
 GIVE_WAY = """
@@ -77,6 +78,8 @@ class Stage:
     argv: Sequence[str]
     fast: bool = True
     nodes: bool = False
+    machines: bool = False
+    """Its nodes have kernels of their own, and nothing in common with the others."""
     pytest: bool = False
     """Its tests are counted one by one, from the report pytest writes."""
     minutes: float = 30
@@ -225,6 +228,7 @@ def machine_stages() -> list[Stage]:
             ["tools/node_images.sh", "machines"],
             fast=False,
             nodes=True,
+            machines=True,
             minutes=15,
         ),
         Stage(
@@ -232,12 +236,16 @@ def machine_stages() -> list[Stage]:
             pytest("-m", "machines", "-vv", "tests/integration"),
             fast=False,
             nodes=True,
+            machines=True,
             pytest=True,
             minutes=45,
             long=True,  # site_rdma is its shorter case
             needs=images,
         ),
-        *(molecule(name, minutes=30, needs=images) for name in MACHINE_SCENARIOS),
+        *(
+            replace(molecule(name, minutes=30, needs=images), machines=True)
+            for name in MACHINE_SCENARIOS
+        ),
     ]
 
 
@@ -325,44 +333,55 @@ def lines_of(stage: Stage) -> list[str]:
 
 
 @dataclass
-class Lane:
-    """A queue of stages, of which `width` run at a time."""
+class Turn:
+    """At the names and networks of virtual nodes, which are those of the whole machine."""
 
-    queue: list[Stage]
-    width: int = 1
-    alone: int = 1
-    """The width once the other lanes have ended."""
-    niceness: int = 0
-    lock: Optional[Path] = None
-    """Of this file, without which nothing starts."""
-    active: list[Running] = field(default_factory=list)
-    _locked: int = -1
+    lock: Path
+    file: int = -1
 
-    def may_start(self) -> bool:
-        """Whether the lock is this run's, or there is none."""
-        if self.lock is None:
-            return True
-        first = self._locked < 0
+    def came(self) -> bool:
+        """Whether this run has them, from now to its end."""
+        first = self.file < 0
         if first:
-            self._locked = os.open(self.lock, os.O_RDWR | os.O_CREAT, 0o600)
+            self.file = os.open(self.lock, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(self._locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if first:
                 say(f"      Another ./test has the nodes of this machine ({self.lock}): waiting.")
             return False
         return True
 
+
+@dataclass
+class Lane:
+    """A queue of stages, of which `width` run at a time, and one with nodes."""
+
+    queue: list[Stage]
+    turn: Optional[Turn] = None
+    """Stages with nodes wait for it."""
+    niceness: int = 0
+    """Of stages without nodes."""
+    width: int = 1
+    alone: int = 1
+    """The width once the other lanes have ended."""
+    active: list[Running] = field(default_factory=list)
+
     def next(self, outcomes: dict[str, Outcome]) -> None:
         """Start what there is room for; what cannot run without another stage has failed."""
-        while self.queue and len(self.active) < self.width and self.may_start():
-            stage = self.queue.pop(0)
+        while self.queue and len(self.active) < self.width:
+            stage = self.queue[0]
+            if stage.nodes and any(running.stage.nodes for running in self.active):
+                return
+            if stage.nodes and self.turn is not None and not self.turn.came():
+                return
+            self.queue.pop(0)
             if stage.needs in outcomes and outcomes[stage.needs].failed:
                 remark = f"could not run without {stage.needs}"
                 outcomes[stage.name] = Outcome(failed=1, remark=remark)
                 say(f"FAIL  {stage.name}: {remark}")
             else:
-                self.active.append(start(stage, self.niceness))
+                self.active.append(start(stage, 0 if stage.nodes else self.niceness))
 
     def look(self, outcomes: dict[str, Outcome]) -> None:
         for running in list(self.active):
@@ -374,14 +393,13 @@ class Lane:
 
 
 def lanes(queue: Sequence[Stage]) -> list[Lane]:
-    with_nodes = [stage for stage in queue if stage.nodes]
+    containers = [stage for stage in queue if stage.nodes and not stage.machines]
     others = [stage for stage in queue if not stage.nodes]
-    if with_nodes:
-        return [
-            Lane(with_nodes, lock=ON_NODES if os.geteuid() == 0 else None),
-            Lane(others, alone=LANES, niceness=GIVES_WAY),
-        ]
-    return [Lane(others, width=LANES, alone=LANES)]
+    machines = [stage for stage in queue if stage.machines]
+    turn = Turn(ON_NODES) if os.geteuid() == 0 else None  # without root no node comes up
+    niceness = GIVES_WAY if containers or machines else 0
+    both = [Lane(containers, turn), Lane([*others, *machines], turn, niceness, alone=LANES)]
+    return [lane for lane in both if lane.queue]
 
 
 def run(every: Sequence[Lane], outcomes: dict[str, Outcome]) -> None:

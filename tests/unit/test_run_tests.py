@@ -198,13 +198,25 @@ def test_a_second_run_waits_for_the_nodes_of_the_first_and_nothing_else(runner, 
 
 def test_stages_with_nodes_run_one_after_the_other(runner):
     every = [runner.Stage(name, ["true"], nodes=True) for name in ("a", "b")]
+    machines = runner.Stage("machines", ["true"], nodes=True, machines=True)
     lint = [runner.Stage(name, ["true"]) for name in ("lint", "types")]
-    assert [(lane.queue, lane.width) for lane in runner.lanes([*lint, *every])] == [
-        (every, 1),
-        (lint, 1),
-    ]
+    first, second = runner.lanes([machines, *lint, *every])
+    assert (first.queue, first.width, first.alone) == (every, 1, 1)
+    assert (second.queue, second.width, second.alone) == ([*lint, machines], 1, runner.LANES)
+    assert second.niceness == runner.GIVES_WAY
     (alone,) = runner.lanes(lint)
-    assert (alone.queue, alone.width, alone.niceness) == (lint, runner.LANES, 0)
+    assert (alone.queue, alone.alone, alone.niceness) == (lint, runner.LANES, 0)
+
+
+def test_one_stage_with_nodes_runs_at_a_time_where_there_is_room_for_two(runner, tmp_path):
+    made = tmp_path / "made"
+    stages = [
+        runner.Stage("images", ["sh", "-c", "sleep 0.3; touch $0", str(made)], nodes=True),
+        runner.Stage("nodes", ["test", "-e", str(made)], nodes=True, needs="images"),
+    ]
+    outcomes: dict = {}
+    runner.run([runner.Lane(stages, width=2, alone=2)], outcomes)
+    assert outcomes["nodes"].passed == 1
 
 
 def test_stages_without_nodes_run_two_at_a_time_once_those_with_nodes_have_ended(runner, tmp_path):
