@@ -151,7 +151,7 @@ def pytest(*words: str) -> list[str]:
 def stages(fast: bool = False, whole: bool = False, bed_differs: bool = True) -> list[Stage]:
     """Every stage, the long ones of each kind first. `whole`: with tests marked `long`."""
     on_nodes = "nodes" if whole else "nodes and not long"
-    unit = "not nodes and not gpu" + (" and not playbooks" if fast else "")
+    unit = "not nodes and not gpu" + (" and not slow" if fast else "")
     lint = ["ansible-lint", "--nocolor", "-q", *([] if whole else ["roles", "playbooks"])]
     same_bed = not bed_differs
     return [
@@ -546,7 +546,7 @@ def main() -> int:
     LOGS.mkdir(parents=True, exist_ok=True)
     if words.fast:
         os.environ.setdefault("HYPOTHESIS_PROFILE", "fast")  # tests/unit/conftest.py
-        say("      fast: fewer random examples, and no unit tests that start whole playbooks;")
+        say("      fast: fewer random examples, and no unit tests that take seconds;")
         say("      ./test --only unit has all of them")
     if words.all:
         os.environ.setdefault("HYPOTHESIS_PROFILE", "random")

@@ -22,6 +22,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import
     Result,
 )
 
+pytestmark = pytest.mark.slow
+
 RECORD = 'allreduce-record {"kind": "%s"}'
 
 

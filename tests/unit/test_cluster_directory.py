@@ -381,7 +381,7 @@ def write_inventory(path: Path, hosts: Variables) -> Path:
     return path
 
 
-@pytest.mark.playbooks
+@pytest.mark.slow
 def test_a_hand_written_inventory_works_as_well_templates_included(tmp_path: Path) -> None:
     wanted, _findings = told(reference())
     status, output, result = play(tmp_path, write_inventory(tmp_path / "hosts.yml", hand_written()))
@@ -389,7 +389,7 @@ def test_a_hand_written_inventory_works_as_well_templates_included(tmp_path: Pat
     assert result["directory"] == wanted.entries
 
 
-@pytest.mark.playbooks
+@pytest.mark.slow
 def test_a_wrong_hand_written_inventory_fails_with_a_line_for_each_finding(tmp_path: Path) -> None:
     hosts = hand_written()
     del hosts["node02"]["cluster_slots"]
@@ -405,7 +405,7 @@ def test_a_wrong_hand_written_inventory_fails_with_a_line_for_each_finding(tmp_p
     assert "leaf01.cluster_ports[0].kind: 1 is not a choice." in output
 
 
-@pytest.mark.playbooks
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--limit", "node01"]], ids=["all", "limit"])
 def test_a_refused_model_ends_the_run_under_default_settings(
     tmp_path: Path, options: list[str]
@@ -420,7 +420,7 @@ def test_a_refused_model_ends_the_run_under_default_settings(
     assert output.rstrip().endswith("(bytes, layer 3)."), "the way out is what one reads last"
 
 
-@pytest.mark.playbooks
+@pytest.mark.slow
 def test_who_has_no_hosts_is_no_success_and_told_of_each_source(tmp_path: Path) -> None:
     # Not YAML: Ansible gives up before the plugin is asked, warns, and goes on with nobody.
     texts = ["plugin: baremetal.mpi_roce.cluster\nname: [\n", "", "---\n", "# a\n\n---\n# b\n"]

@@ -22,6 +22,8 @@ from tests.unit.eos_intents import OTHER, QUIET, leaf
 from tests.unit.https_server import LOOPBACK, Authority
 from tests.unit.virtual_switch import PASSWORD, USER, VirtualSwitch
 
+pytestmark = pytest.mark.slow
+
 PORTS = [
     {
         "name": f"Ethernet{number}/1",

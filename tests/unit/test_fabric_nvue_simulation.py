@@ -28,6 +28,8 @@ from tests.unit.nvue_switch import intent
 from tests.unit.virtual_switch import PASSWORD, USER, VirtualSwitch
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 PORTS = [
     {
         "name": f"swp{number}",

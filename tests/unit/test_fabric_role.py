@@ -128,7 +128,7 @@ def fabric(tmp_path: Path) -> Fabric:
     return Fabric(tmp_path)
 
 
-@pytest.mark.playbooks
+@pytest.mark.slow
 def test_a_run_changes_one_after_another_and_a_second_one_only_reads(fabric: Fabric) -> None:
     first = fabric.run("--diff")
     assert first.rc == 0, first.output
@@ -157,7 +157,7 @@ def test_a_run_changes_one_after_another_and_a_second_one_only_reads(fabric: Fab
     assert second.report["changed"] == {}
 
 
-@pytest.mark.playbooks
+@pytest.mark.slow
 def test_check_mode_is_the_plan_and_touches_nothing(fabric: Fabric) -> None:
     ran = fabric.run("--check", "--diff")
     assert ran.rc == 0, ran.output
@@ -170,7 +170,7 @@ def test_check_mode_is_the_plan_and_touches_nothing(fabric: Fabric) -> None:
     assert "go down and come up again" in ran.output
 
 
-@pytest.mark.playbooks
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["one cannot be read", "one has another speed"])
 def test_nothing_is_applied_anywhere_when_one_cannot_have_it(fabric: Fabric, fault: str) -> None:
     if fault == "one cannot be read":
@@ -192,7 +192,7 @@ def test_nothing_is_applied_anywhere_when_one_cannot_have_it(fabric: Fabric, fau
         assert [name for name in SWITCHES if not fabric.applied(name)] == ["leaf02"]
 
 
-@pytest.mark.playbooks
+@pytest.mark.slow
 def test_after_a_failure_no_further_switch_is_touched(fabric: Fabric) -> None:
     failing = "leaf01"
     fabric.fault(failing, confirm=["disk full"])
@@ -210,7 +210,7 @@ def test_after_a_failure_no_further_switch_is_touched(fabric: Fabric) -> None:
     assert all(fabric.applied(name) for name in SWITCHES)
 
 
-@pytest.mark.playbooks
+@pytest.mark.slow
 def test_leaves_that_a_node_needs_both_of_are_never_changed_together(fabric: Fabric) -> None:
     ran = fabric.run("-e", "switch_qos_at_once=4")
     assert ran.rc == 0, ran.output
@@ -219,7 +219,7 @@ def test_leaves_that_a_node_needs_both_of_are_never_changed_together(fabric: Fab
     assert names == ["spine01", "spine02", "leaf01, leaf03", "leaf02, leaf04"]
 
 
-@pytest.mark.playbooks
+@pytest.mark.slow
 def test_a_cost_that_is_not_allowed_stops_before_anything_is_touched(fabric: Fabric) -> None:
     ran = fabric.run("-e", "switch_qos_confirm_s=0")
     assert ran.rc != 0 and "switch_qos_confirm_s is 0; nothing was done" in ran.output
@@ -229,7 +229,7 @@ def test_a_cost_that_is_not_allowed_stops_before_anything_is_touched(fabric: Fab
     assert not any("apply" in fabric.calls(name) for name in SWITCHES)
 
 
-@pytest.mark.playbooks
+@pytest.mark.slow
 def test_a_fabric_without_a_system_is_said_once_and_not_touched(fabric: Fabric) -> None:
     (fabric.folder / "cluster.yml").write_text(MODEL.replace("system: sonic, asic: spectrum4", ""))
     ran = fabric.run()
@@ -242,7 +242,7 @@ def test_a_fabric_without_a_system_is_said_once_and_not_touched(fabric: Fabric) 
     assert "spines.system" in ran.checks("spine01")["configuration"]["reason"]
 
 
-@pytest.mark.playbooks
+@pytest.mark.slow
 def test_a_leaf_that_nothing_is_plugged_into_stops_nobody(fabric: Fabric) -> None:
     ran = fabric.run("-e", '{"cluster_ports": []}', "--limit", "leaf01")
     assert ran.rc == 0, ran.output
@@ -252,7 +252,7 @@ def test_a_leaf_that_nothing_is_plugged_into_stops_nobody(fabric: Fabric) -> Non
     assert "plugs nothing into this switch" in check["reason"]
 
 
-@pytest.mark.playbooks
+@pytest.mark.slow
 def test_a_limit_chooses_the_switches_and_verify_says_what_is_wrong_with_the_others(
     fabric: Fabric,
 ) -> None:
@@ -291,7 +291,7 @@ def test_a_switch_is_not_begun_before_those_that_come_before_it_are_done() -> No
         action._check_turn("leaf04", turns, hostvars)
 
 
-@pytest.mark.playbooks
+@pytest.mark.slow
 def test_links_are_judged_though_a_port_was_dark_before_and_after(fabric: Fabric) -> None:
     """A node that is switched off: neither waited for nor a failure of its switch."""
     for name in LEAVES:
@@ -352,7 +352,7 @@ SETTLED = """\
 """
 
 
-@pytest.mark.playbooks
+@pytest.mark.slow
 @pytest.mark.parametrize("comes_up", [True, False])
 def test_a_port_that_a_change_took_down_is_waited_for_and_fails_nobody(
     fabric: Fabric, comes_up: bool
@@ -370,7 +370,7 @@ def test_a_port_that_a_change_took_down_is_waited_for_and_fails_nobody(
     assert ("dark: []" in output) == comes_up and ("dark: ['Ethernet8']" in output) != comes_up
 
 
-@pytest.mark.playbooks
+@pytest.mark.slow
 def test_a_run_that_is_ended_undoes_what_it_applied(fabric: Fabric) -> None:
     # A second signal, while it is being undone, changes nothing about that.
     fabric.fault("spine01", read=[None, None, "hang"], rollback=["pause"])

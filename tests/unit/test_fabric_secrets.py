@@ -17,7 +17,7 @@ from ansible.parsing.vault import VaultLib, VaultSecret
 from tests.unit.https_server import LOOPBACK, Authority, Served, serving
 from tests.waiting import deadline
 
-pytestmark = pytest.mark.playbooks
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 PASSWORD, TOKEN = "pa55-0f-the-fabric", "t0ken-0f-the-fabric"

@@ -26,6 +26,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system i
 
 from tests.unit.sonic_switch import Config, FakeShell, after, new_switch, present, small
 
+pytestmark = pytest.mark.slow
+
 CONFIRM_S = 300
 
 

@@ -30,6 +30,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system i
 from tests.unit.sonic_switch import small
 from tests.unit.virtual_switch_memory import UNUSED, Switch, leaf, show
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["leaf"]
 
 Said = pytest.CaptureFixture[str]

@@ -23,7 +23,7 @@ from tests.unit.apt_root import MISSING, WHY_NOT, AptRepository, AptRoot, signin
 
 pytestmark = [
     pytest.mark.skipif(bool(MISSING), reason=WHY_NOT),
-    pytest.mark.playbooks,  # seconds each: apt and dpkg start several times
+    pytest.mark.slow,  # seconds each: apt and dpkg start several times
 ]
 
 LAYER = "gpu"

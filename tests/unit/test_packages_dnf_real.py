@@ -25,7 +25,7 @@ from tests.unit.dnf_root import DIE, WHY_NOT, DnfRoot, Rpm, Workshop, a_set
 
 pytestmark = [
     pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT),
-    pytest.mark.playbooks,  # seconds each: dnf starts several times
+    pytest.mark.slow,  # seconds each: dnf starts several times
 ]
 
 OLD, NEW, NEXT = "3:580.95.05-1.el9", "3:580.105.08-1.el9", "3:590.44.01-1.el9"

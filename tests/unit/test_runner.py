@@ -37,7 +37,7 @@ def test_the_reference_model_is_a_success_with_its_directory(tmp_path: Path) -> 
     assert result["total_slots"] == 32
 
 
-@pytest.mark.playbooks
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["plugin: baremetal.mpi_roce.cluster\nnmae: x\n", ""])
 def test_a_refused_model_is_a_failure(tmp_path: Path, text: str) -> None:
     model = tmp_path / "cluster.yml"

@@ -131,7 +131,7 @@ def test_what_is_doubtful_is_said_once_and_is_no_finding() -> None:
     ]
 
 
-@pytest.mark.playbooks
+@pytest.mark.slow
 def test_the_directory_warns_of_doubts_and_refuses_what_hosts_override(tmp_path: Path) -> None:
     inventory = tmp_path / "inventory"
     (inventory / "host_vars").mkdir(parents=True)

@@ -126,7 +126,7 @@ PLAY = """\
 """
 
 
-@pytest.mark.playbooks
+@pytest.mark.slow
 def test_roles_have_the_keys_in_base64(tmp_path: Path) -> None:
     wanted = value(
         rdma={"source": "inbox"}, repositories__cuda__key_sha256=place(tmp_path), gdrcopy=""

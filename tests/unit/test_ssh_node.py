@@ -32,6 +32,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.ledge
 
 from tests.unit.ssh_cluster import DAY, NOW, directory
 
+pytestmark = pytest.mark.slow
+
 MAIN = "Include /etc/ssh/sshd_config.d/*.conf\nUsePAM yes\n"
 UID, GID = os.getuid(), os.getgid()
 

@@ -247,7 +247,7 @@ def test_the_directory_knows_hosts_as_the_model_does() -> None:
     assert site.groups == ("compute", "login")
 
 
-@pytest.mark.playbooks
+@pytest.mark.slow
 def test_the_directory_refuses_what_hosts_override(tmp_path: Path) -> None:
     inventory = tmp_path / "inventory"
     (inventory / "host_vars").mkdir(parents=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.playbooks
+pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent / "summary_run"
 TOP = HERE.parents[2]

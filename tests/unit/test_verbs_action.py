@@ -45,7 +45,7 @@ def checks(layer: dict[str, Any]) -> list[dict[str, Any]]:
     return [check for host in layer["hosts"].values() for check in host["checks"]]
 
 
-@pytest.mark.playbooks
+@pytest.mark.slow
 def test_where_no_rdma_was_asked_for_one_line_says_so_and_no_host_is_touched(
     tmp_path: Path,
 ) -> None:
@@ -54,7 +54,7 @@ def test_where_no_rdma_was_asked_for_one_line_says_so_and_no_host_is_touched(
     assert check["reason"] == "mpi_stack_transport is tcp: no RDMA was asked for"
 
 
-@pytest.mark.playbooks
+@pytest.mark.slow
 def test_a_host_alone_has_nothing_to_measure_and_is_not_touched(tmp_path: Path) -> None:
     found = checks(play(tmp_path, "--limit=node02", "-e", "mpi_stack_transport=rc"))
     assert {check["status"] for check in found} == {"not_applicable"}
