@@ -63,9 +63,6 @@ class Shape:
 
 
 SHAPES = {
-    "7 nodes of 8 slots": Shape("count: 7", 8, 8),
-    "5 nodes of 8 slots": Shape("count: 7, drained: [node06, node07]", 8, 8),
-    "3 nodes of 8 slots": Shape("count: 7, drained: [node04, node05, node06, node07]", 8, 8),
     "3 nodes of 2 rails x 2 planes": Shape(
         "count: 3", 2, 4, rails=", planes: 2", rail="rail1p1", other="rail1p0"
     ),
@@ -80,6 +77,9 @@ SHAPES = {
         more="spines: {count: 2, ports: 64, management_first: 10.236.0.121}",
         variables="virtual_nodes_fabric: routed\n",
     ),
+    "7 nodes of 8 slots": Shape("count: 7", 8, 8),
+    "5 nodes of 8 slots": Shape("count: 7, drained: [node06, node07]", 8, 8),
+    "3 nodes of 8 slots": Shape("count: 7, drained: [node04, node05, node06, node07]", 8, 8),
 }
 
 
