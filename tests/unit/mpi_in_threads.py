@@ -152,6 +152,25 @@ class Launch:
         self.records.append(json.loads(json.dumps({"kind": kind, **values})))
 
 
+@functools.cache  # most nodes of a cluster, and of the next test's, have the same environment
+def bound_rails(
+    environment: tuple[tuple[str, str], ...], number: int, words: tuple[str, ...]
+) -> list[str]:
+    """What the installed rail-bind gives to a rank of a node."""
+    done = subprocess.run(
+        ["/bin/sh", str(FILES / "rail-bind"), *words, "printenv", "UCX_NET_DEVICES"],
+        env={
+            "PATH": "/usr/bin:/bin",
+            **dict(environment),
+            "OMPI_COMM_WORLD_LOCAL_RANK": str(number),
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip().split(",")
+
+
 class NodesInThreads:
     """Answers as ssh and mpirun would. `by_hand` is what somebody set on one node."""
 
@@ -192,14 +211,7 @@ class NodesInThreads:
         environment = {**self.environments[node.name], **self.by_hand.get(node.name, {})}
         if not bound:
             return environment["UCX_NET_DEVICES"].split(",")
-        done = subprocess.run(
-            ["/bin/sh", str(FILES / "rail-bind"), *words, "printenv", "UCX_NET_DEVICES"],
-            env={"PATH": "/usr/bin:/bin", **environment, "OMPI_COMM_WORLD_LOCAL_RANK": str(number)},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return done.stdout.strip().split(",")
+        return bound_rails(tuple(sorted(environment.items())), number, tuple(words))
 
     def ssh(
         self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None

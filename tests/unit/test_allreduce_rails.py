@@ -109,10 +109,10 @@ class Cluster:
         plan = Plan(
             self.nodes,
             "tcp",
-            max_bytes=65536,
-            size_step=128,
-            combinations=2,
-            iterations=2,
+            max_bytes=1024,
+            size_step=1024,
+            combinations=1,
+            iterations=1,
             **changes,
         )
         request = Request(plan, "mpi", self.hostfile, "run7", "abc", bisect_runs=0)
