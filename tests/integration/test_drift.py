@@ -146,20 +146,28 @@ def name(drift: Drift) -> str:
     return drift.name.replace(" ", "-")
 
 
+def pending(run: Run, layer: str) -> set[str]:
+    return {
+        host
+        for host, found in run.report["layers"][layer]["hosts"].items()
+        if any(check["status"] == "pending" for check in found["checks"])
+    }
+
+
 @pytest.mark.parametrize("drift", DRIFTS, ids=name)
 def test_a_check_shows_what_differs_and_where(nodes: Nodes, seen: Run, drift: Drift) -> None:
     assert re.search(drift.shows, seen.output)
-    pending = {
-        host
-        for host, found in seen.report["layers"][drift.tag]["hosts"].items()
-        if any(check["status"] == "pending" for check in found["checks"])
-    }
-    assert host_of(nodes, drift) in pending
+    assert host_of(nodes, drift) in pending(seen, drift.tag)
 
 
 def test_a_check_accuses_only_those_that_drifted(nodes: Nodes, seen: Run) -> None:
     accused = seen.hosts_with("changed")
     assert accused == {host_of(nodes, drift) for drift in DRIFTS}
+    for layer, found in seen.report["layers"].items():
+        by = "rails" if layer == "links" else layer  # a rail is an end of a link
+        drifted = {host_of(nodes, drift) for drift in DRIFTS if drift.tag == by}
+        assert pending(seen, layer) == drifted, layer
+        assert found["counts"]["failed"] == 0, layer
 
 
 def test_a_proof_fails_for_it_with_what_was_wanted_and_found(nodes: Nodes, seen: Run) -> None:

@@ -36,19 +36,20 @@ class Kill:
     """
 
     role: str
+    tag: str
     after_s: float
     workers: bool
 
 
 KILLS = [
-    Kill("cluster_hosts", 0.4, workers=True),
-    Kill("os_baseline", 1.5, workers=False),
-    Kill("roce_rails", 1.0, workers=True),
-    Kill("mpi_stack", 2.0, workers=False),
-    Kill("mpi_stack", 5.0, workers=True),
-    Kill("mpi_hostfile", 0.4, workers=True),
-    Kill("ssh_trust", 1.5, workers=True),
-    Kill("mpi_smoke", 4.0, workers=True),
+    Kill("cluster_hosts", "names", 0.4, workers=True),
+    Kill("os_baseline", "os", 1.5, workers=False),
+    Kill("roce_rails", "rails", 1.0, workers=True),
+    Kill("mpi_stack", "mpi", 2.0, workers=False),
+    Kill("mpi_stack", "mpi", 5.0, workers=True),
+    Kill("mpi_hostfile", "hostfile", 0.4, workers=True),
+    Kill("ssh_trust", "ssh", 1.5, workers=True),
+    Kill("mpi_smoke", "smoke", 4.0, workers=True),
 ]
 USUALLY = ("roce_rails", "mpi_stack", "ssh_trust")
 """Files, packages, keys: a kill while each of them is written, in every run of the tests."""
@@ -61,9 +62,9 @@ def case(kill: Kill) -> pytest.ParameterSet:
 
 
 def kill_a_run(nodes: Nodes, kill: Kill) -> str:
-    """Start the site and kill it there. Returns what it had printed; to end earlier is an error."""
+    """Start the layer and kill it there. Returns what it printed; to end earlier is an error."""
     process = subprocess.Popen(
-        nodes.command("site.yml"),
+        nodes.command("site.yml", f"--tags={kill.tag}"),
         cwd=TOP,
         env=nodes.environment,
         stdin=subprocess.DEVNULL,

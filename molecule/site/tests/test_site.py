@@ -16,5 +16,7 @@ def test_every_layer_is_verified_and_cheap(nodes, converge):
     run = nodes.play(converge)
     assert run.total("changed") == 0, run.output
     assert list(run.report["layers"]) == LAYERS
+    for name, found in run.report["layers"].items():
+        assert found["counts"]["failed"] == found["counts"]["pending"] == 0, name
     executions = run.report["remote_module_executions"]
     assert 0 < executions["most_on_a_compute_node"] <= executions["limit_per_compute_node"]
