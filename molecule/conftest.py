@@ -2,8 +2,8 @@
 """What the tests of every scenario get: its nodes, and its converge playbook.
 
 Molecule runs the tests of one scenario on nodes that it brought up. ./test runs those of many
-scenarios on the one cluster of tests/integration, which site.yml has converged: there too each test
-has the playbook of its own scenario.
+scenarios on the clusters of tests/integration, which are converged: there too each test has the
+playbook of its own scenario.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from tests.nodes import CLUSTER, INVENTORY, MACHINES, TOP, Nodes
+from tests.stand_ins.cluster import STAND_INS
 
-STAND_INS = ("lustre_client", "nvidia_gpu", "rdma_stack")
+ON_STAND_INS = ("lustre_client", "nvidia_gpu", "rdma_stack")
 """Scenarios on nodes that play GPU nodes, or Lustre clients: tests/stand_ins/README.md."""
 
 
@@ -29,8 +30,8 @@ def scenario() -> Path | None:
 def inventory(folder: Path) -> Path:
     if (folder / "inventory").exists():
         return folder / "inventory"
-    if folder.name in STAND_INS:
-        return TOP / "build/stand-ins/inventory"
+    if folder.name in ON_STAND_INS:
+        return STAND_INS.nodes.inventory
     return MACHINES if folder.name == "site_rdma" else INVENTORY
 
 
@@ -42,12 +43,15 @@ NODES = Nodes(inventory(RUNS)) if RUNS else CLUSTER.nodes
 def _cluster() -> Iterator[None]:
     yield
     CLUSTER.down()
+    STAND_INS.down()
 
 
 @pytest.fixture(scope="module")
 def nodes(request: pytest.FixtureRequest) -> Nodes:
     if RUNS:
         return NODES
+    if request.path.parents[1].name in ON_STAND_INS:
+        return STAND_INS.converged()
     return CLUSTER.fresh() if request.path.parent.name == "fresh" else CLUSTER.converged()
 
 

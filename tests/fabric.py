@@ -1,5 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Virtual switches as tests see them: looked at and changed by hand, past the code under test."""
+"""A fabric of virtual switches, one of each system, as tests see it: looked at and changed by hand,
+past the code under test.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,21 @@ import functools
 import json
 import re
 import shlex
+import shutil
 import ssl
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any, Optional
 
-from tests.nodes import Nodes
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import (
+    VirtualNetworkError,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.routing import Routing
+
+from tests.instances import describe
+from tests.nodes import TOP, Cluster, Nodes, Run
 
 LOG = "/var/log/virtual-switch.log"
 FAULTS = "/etc/virtual-switch/faults.json"
@@ -22,6 +32,69 @@ NAME = "BAREMETAL_MPI_ROCE"
 """Of rows and profiles that are the collection's."""
 MTU = 9198
 """Of ports, with room for what a fabric adds to the 9000 bytes of a rail."""
+
+MODEL = """\
+plugin: baremetal.mpi_roce.cluster
+name: vnfabric
+management: {subnet: 172.30.239.0/24, interface: mgmt0}
+nodes: {count: 2, management_first: 172.30.239.11, slots: 2}
+rails: {count: 3, speed_gbps: 10, mtu: 9000}
+addresses: {pool: 10.152.0.0/16, prefix: 24}
+leaves:
+  count: 3
+  management_first: 172.30.239.101
+  ports: 64
+  system: [sonic, nvue, eos]
+  asic: [spectrum4, spectrum4, tomahawk5]
+spines: {count: 1, ports: 64, management_first: 172.30.239.121, system: sonic, asic: spectrum4}
+launcher: {name: launcher01, management: 172.30.239.10}
+"""
+UP = ["node01", "node02", "leaf01", "leaf02", "leaf03", "spine01"]
+"""No launcher: nothing is launched."""
+CONFIRM = "--extra-vars=switch_qos_confirm_s=10"
+
+
+class VirtualFabric(Cluster):
+    """The switches, and two nodes for the other ends of their links."""
+
+    words = ("--tags=rails,fabric,links", CONFIRM)
+
+    def fresh(self) -> Nodes:
+        if self._state != "fresh":
+            folder = self.nodes.inventory
+            shutil.rmtree(folder, ignore_errors=True)
+            describe(folder, MODEL)
+            with open(folder / "group_vars/all.yml", "a", encoding="utf-8") as variables:
+                variables.write(f"virtual_nodes_names: [{', '.join(UP)}]\n")
+                variables.write(f"virtual_nodes_fabric: {'routed' if routed() else 'bridges'}\n")
+        return super().fresh()
+
+
+def routed() -> bool:
+    """Whether leaves and spines can be routers here."""
+    try:
+        Routing(run).require()
+    except VirtualNetworkError:
+        return False
+    return True
+
+
+FABRIC = VirtualFabric(TOP / "build/test/fabric")
+
+
+def of_links(done: Run) -> list[dict[str, Any]]:
+    """Every check of the links, whoever was told it."""
+    hosts = done.report["layers"]["links"]["hosts"].values()
+    return [check for host in hosts for check in host["checks"]]
+
+
+def failed_links(done: Run) -> dict[str, list[str]]:
+    """By host, the links that it failed for."""
+    return {
+        name: [check["subject"] for check in host["checks"] if check["status"] == "failed"]
+        for name, host in done.report["layers"]["links"]["hosts"].items()
+        if any(check["status"] == "failed" for check in host["checks"])
+    }
 
 
 class VirtualSwitch:

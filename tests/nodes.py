@@ -146,6 +146,10 @@ class Cluster:
     In whatever order they run, that state is made; in the usual order it is there already.
     """
 
+    playbook = "site.yml"
+    words: tuple[str, ...] = ()
+    """What converges it."""
+
     def __init__(self, inventory: Path) -> None:
         self.nodes = Nodes(inventory)
         self._state = ""
@@ -164,15 +168,15 @@ class Cluster:
         self._state = "used"
 
     def converge(self) -> Run:
-        """One run of site.yml."""
+        """One run of what converges it."""
         if not self._state:
             self.fresh()
-        run = self.nodes.play("site.yml")
+        run = self.nodes.play(self.playbook, *self.words)
         self._state = "converged"
         return run
 
     def converged(self) -> Nodes:
-        """Nodes after a run of site.yml. Whoever changes one puts it back."""
+        """Nodes after that run. Whoever changes one puts it back."""
         if self._state != "converged":
             self.converge()
         return self.nodes

@@ -51,17 +51,16 @@ COMPILED = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(TOP / "bui
 """Keeps what Python and pytest make of sources, whatever the caller's environment says: to prepare
 all test modules takes pytest seconds in each worker."""
 MACHINE_SCENARIOS = ("site_rdma",)
-ALWAYS = ("lustre_client", "rdma_stack", *MACHINE_SCENARIOS)
-"""Scenarios that every run takes: what they show, tests/integration does not. The others are for
-work on one role, and run with --all."""
+"""These run always. What the others show, the stage integration does too: they are for work on one
+role, and run with --all."""
 LOOKS = ("cluster_hosts", "mpi_hostfile", "mpi_stack", "os_baseline", "roce_rails", "ssh_trust")
 """Scenarios whose tests look at what a role promises, and run on the cluster of tests/integration:
-after its check mode on fresh nodes, and beside its check mode on converged ones."""
+after its check mode on fresh nodes. That it is silent on converged ones, test_drift.py shows with
+those that did not drift."""
 ON_THE_CLUSTER = (
     "molecule/shared/fresh",
     "tests/integration",
-    "molecule/shared/converged",
-    *(f"molecule/{name}/tests" for name in ("site", *LOOKS)),
+    *(f"molecule/{name}/tests" for name in ("site", *LOOKS, "lustre_client")),
 )
 BED_UNIT = "test bed"
 BED_NODES = "test bed integration"
@@ -214,7 +213,7 @@ def molecule(name: str, *, minutes: float, needs: str) -> Stage:
         fast=False,
         nodes=True,
         minutes=minutes,
-        long=name not in ALWAYS,
+        long=name not in MACHINE_SCENARIOS,
         needs=needs,
     )
 

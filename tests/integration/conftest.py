@@ -11,13 +11,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.fabric import FABRIC
 from tests.nodes import CLUSTER, MACHINES, Nodes
+from tests.stand_ins.cluster import STAND_INS
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _cluster() -> Iterator[None]:
     yield
-    CLUSTER.down()
+    for cluster in (CLUSTER, FABRIC, STAND_INS):
+        cluster.down()
 
 
 @pytest.fixture(scope="module")

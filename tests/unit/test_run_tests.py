@@ -287,7 +287,7 @@ def test_long_tests_and_scenarios_run_with_all(runner, monkeypatch):
     assert (integration(whole=False), integration(whole=True)) == (usual, whole)
     scenarios = {stage.name: stage.long for stage in runner.stages() if "molecule" in stage.name}
     always = {name for name, is_long in scenarios.items() if not is_long}
-    assert always == {f"molecule {name}" for name in runner.ALWAYS}
+    assert always == {f"molecule {name}" for name in runner.MACHINE_SCENARIOS}
     for path in runner.ON_THE_CLUSTER:
         assert list((TOP / path).glob("test_*.py")), path
 
