@@ -173,13 +173,6 @@ def test_one_switch_that_is_down_stops_all_before_any_is_touched(
     assert logs(fabric) == told
 
 
-def test_a_limit_changes_one_switch_alone(nodes: Nodes, fabric: Fabric) -> None:
-    told = logs(fabric)
-    run(nodes, "--limit=spine01")
-    after = logs(fabric)
-    assert {name for name in fabric if after[name] != told[name]} == {"spine01"}
-
-
 @pytest.fixture(scope="module")
 def operators(fabric: Fabric) -> dict[str, Any]:
     return together(lambda name: fabric[name].operators(), list(fabric))
