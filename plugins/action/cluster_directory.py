@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.keys i
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.keys import (
     VARIABLE as FILESYSTEMS,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import role_variables
 
 _TEMPLATE = re.compile(r"\{[{%#]")
 
@@ -42,8 +43,13 @@ class ActionModule(ActionBase):
 
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
-        self.validate_argument_spec(argument_spec={})
+        _spec, arguments = self.validate_argument_spec(
+            argument_spec={"role_variables": {"type": "bool", "default": False}}
+        )
         findings = Findings()
+        if arguments["role_variables"]:
+            known = role_variables.options()
+            role_variables.check(known, _settings(task_vars, known), findings)
         records = list(_records(task_vars, findings))
         built = directory.build(records, findings)
         contracts.check_contracts(_holders(records, task_vars, findings), findings)
@@ -137,21 +143,35 @@ def _check_filesystems(
     filesystem_lists.check_lists(holders, site, findings)
 
 
+def _settings(
+    task_vars: dict[str, Any], known: Iterable[str]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Of every host those of the variables that it has, and that have a value by now.
+
+    A template of facts, or of what a role has yet to define, is judged where it is used.
+    """
+    later = Findings()
+    for name in task_vars["groups"]["all"]:
+        yield name, _known(task_vars["hostvars"], name, known, later)
+
+
 def _switches(
     task_vars: dict[str, Any], findings: Findings
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    hostvars = task_vars["hostvars"]
     for name in _switch_names(task_vars):
-        raw = hostvars.raw_get(name)
-        variables = {key: raw[key] for key in switch_variables.VARIABLES if key in raw}
-        yield (
-            name,
-            {
-                key: variables[key]
-                for key in list(variables)
-                if _resolve(variables, key, name, hostvars, findings)
-            },
-        )
+        variables = _known(task_vars["hostvars"], name, switch_variables.VARIABLES, findings)
+        yield name, variables
+
+
+def _known(hostvars: Any, name: str, known: Iterable[str], findings: Findings) -> dict[str, Any]:
+    """Those of the variables that a host has and that can be templated."""
+    raw = hostvars.raw_get(name)
+    variables = {key: raw[key] for key in known if key in raw}
+    return {
+        key: variables[key]
+        for key in list(variables)
+        if _resolve(variables, key, name, hostvars, findings)
+    }
 
 
 def _switch_names(task_vars: dict[str, Any]) -> list[str]:

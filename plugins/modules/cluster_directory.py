@@ -17,6 +17,13 @@ description:
     MTU does not allow, or that hosts, leaves and spines do not share.
   - Fails likewise on shared file systems (the variable C(cluster_filesystems)) that cannot be
     mounted or served, and on hosts that would mount something else than the others.
+options:
+  role_variables:
+    description:
+      - Check also what the inventory and the command line set of the variables of this collection's
+        roles, on every host, against the C(meta/argument_specs.yml) of the roles.
+    type: bool
+    default: false
 notes:
   - Runs on the controller and opens no connection. Use C(run_once).
   - Also fails when the inventory is empty because a cluster model was refused and
@@ -130,7 +137,10 @@ from ansible.module_utils.basic import AnsibleModule
 
 def main() -> None:
     """Never reached: the action plugin of the same name does the work on the controller."""
-    module = AnsibleModule(argument_spec={}, supports_check_mode=True)
+    module = AnsibleModule(
+        argument_spec={"role_variables": {"type": "bool", "default": False}},
+        supports_check_mode=True,
+    )
     module.fail_json(msg="cluster_directory runs on the controller: its action plugin is missing.")
 
 

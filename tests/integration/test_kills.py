@@ -22,7 +22,7 @@ from tools.run_tests import descendants
 
 pytestmark = pytest.mark.nodes
 
-UNTOLD = ("Validating arguments", "Look the whole cluster up", "Read the")
+UNTOLD = ("Look the whole cluster up", "Read the")
 """Tasks of a role that run on the controller alone, before it does anything to a node."""
 
 

@@ -360,6 +360,24 @@ def test_ansible_gives_the_same_directory_and_limit_does_not_change_it(tmp_path:
     assert result["changed"] is False
 
 
+def test_variables_of_roles_are_judged_on_every_host_before_any_is_touched(tmp_path: Path) -> None:
+    hosts = hand_written()
+    hosts["leaf01"] = {"switch_qos_confirm_s": "soon"}
+    hosts["node01"]["roce_rails_backend"] = "{{ ansible_facts.nowhere }}"  # known later, if ever
+    for name in ("node02", "node03"):
+        hosts[name].update(swap="maybe", os_baseline_swap="{{ swap }}")
+    status, output, _result = play(
+        *(tmp_path, write_inventory(tmp_path / "hosts.yml", hosts), "--limit=node04"),
+        *("-e", '{"mpi_smoke_time_limit_s": "long"}'),
+    )
+    assert status != 0
+    assert "3 errors:" in output
+    swap = "value of os_baseline_swap must be one of: off, keep, got: maybe (and on 1 other host)"
+    assert f"node02.os_baseline_swap: {swap}. Correct it" in output
+    assert "node01.mpi_smoke_time_limit_s: argument 'mpi_smoke_time_limit_s' is of" in output
+    assert "leaf01.switch_qos_confirm_s: argument 'switch_qos_confirm_s' is of type" in output
+
+
 def hand_written() -> Variables:
     """The reference as an inventory without the plugin, with a template in place of an address."""
     hosts: Variables = {}

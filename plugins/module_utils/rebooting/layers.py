@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Optional
 
+IMPORT = "ansible.builtin.import_role"
+
 
 def roles(plays: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Layer -> role, of the plays that run one role in check mode."""
     found: dict[str, str] = {}
     for play in plays:
-        named = [_name(role) for role in play.get("roles") or []]
+        named = imported(play)
         tags = play.get("tags") or []
         if play.get("check_mode") is True and len(named) == 1 and len(tags) == 1:
             found[str(tags[0])] = named[0]
@@ -30,5 +32,7 @@ def layer_of(record: str, known: Iterable[str]) -> Optional[str]:
     return first if first in layers else None
 
 
-def _name(role: Any) -> str:
-    return str(role.get("role") or role.get("name")) if isinstance(role, Mapping) else str(role)
+def imported(play: Mapping[str, Any]) -> list[str]:
+    """The roles that a play runs, as the playbooks of the collection write it."""
+    tasks = play.get("tasks") or []
+    return [str(task[IMPORT]["name"]) for task in tasks if IMPORT in task]
