@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Optional
+
+from .dataclass import dataclass
 
 OK = "ok"
 """Read back as wanted."""

@@ -7,7 +7,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
@@ -18,6 +18,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     REBOOT,
     STATUSES,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rebooting import table
 
 ROLES = ("compute", "launcher", "storage", "leaf", "spine")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -220,10 +220,3 @@ def test_what_a_nic_is_set_to() -> None:
     assert (host.cnp_dscp, host.cnp_priority) == (46, 7)
     assert host.ecn_priorities == (), "another congestion control runs"
     assert host.roce_mtu == 2048
-
-
-def test_a_contract_is_data_and_cannot_be_changed() -> None:
-    one = read_contract(None)
-    assert is_dataclass(one)
-    with pytest.raises(AttributeError):
-        one.roce.dscp = 24  # type: ignore[misc]

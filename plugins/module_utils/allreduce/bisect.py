@@ -9,7 +9,8 @@ Nobody is accused before the others have been seen to pass.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from ..dataclass import dataclass
 
 NODE = "node"
 PAIR = "pair"

@@ -13,12 +13,13 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import IO, Any, Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.hosts import as_user
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.parse import record
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 
 KEPT_BYTES = 1 << 20
 """Of the launcher's complaints: a thousand ranks all saying the same need not be kept."""

@@ -6,8 +6,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Optional
+
+from ..dataclass import dataclass
 
 MARK = "allreduce-record "
 """As the program has it."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any, Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.plan import Plan
@@ -22,6 +22,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     Check,
     not_applicable,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 
 OTHER_PACKETS = 500
 OTHER_SHARE = 0.02

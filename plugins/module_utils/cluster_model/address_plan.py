@@ -7,9 +7,9 @@ lane): no table is kept, and adding a node at the end changes nobody's address.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple, Optional, Union
 
+from ..dataclass import dataclass
 from ..schema.findings import counted
 from .addresses import Network
 

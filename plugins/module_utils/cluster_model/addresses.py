@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 import socket
 import struct
-from dataclasses import dataclass
 from typing import Any, Optional
+
+from ..dataclass import dataclass
 
 try:
     import netaddr  # type: ignore[import-untyped]

@@ -7,9 +7,10 @@ Field names are those of the host variables in docs/architecture.md.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Optional
 
+from ..dataclass import dataclass
 from ..qos import Contract
 from ..software.software_set import SoftwareSet
 from ..storage.file_system import FileSystem

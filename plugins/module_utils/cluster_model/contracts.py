@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Optional
 
+from ..dataclass import dataclass
 from ..qos import Contract
 from ..qos.keys import CONTRACT, VARIABLE
 from ..qos.reading import finish

@@ -7,9 +7,9 @@ Checks what it reads, since a hand-written inventory was checked by nobody: ever
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Optional
 
+from ..dataclass import dataclass
 from ..rails.plan import INTERFACE
 from ..schema.findings import Findings, Path, nearest, some
 from .addresses import Network, number

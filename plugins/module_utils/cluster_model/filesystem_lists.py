@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Optional
 
+from ..dataclass import dataclass
 from ..hostfile import rail_name
 from ..schema.findings import Findings, some
 from ..schema.kinds import check

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any, Optional
 
+from ..dataclass import dataclass
 from ..schema.findings import Findings, Path
 from ..schema.kinds import Kind, Text, Walked, Wrong, is_mapping, shown, wrong_type
 from . import patterns

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Optional
 
+from ..dataclass import dataclass
 from ..schema.findings import Findings, some
 from ..schema.kinds import check
 from ..software.compatibility import REFUSED, judge

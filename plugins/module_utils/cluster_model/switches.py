@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Optional
 
+from ..dataclass import dataclass
 from ..fabric.asics import ASICS, Asic, asic_named
 from ..fabric.keys import check_asics
 from ..schema.findings import Findings, Path, counted, nearest

@@ -7,9 +7,10 @@ What is equal for all stands in a group. A host has what differs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from ..dataclass import dataclass
 from .cluster import Cluster, Host, Node, Switch, rack_group
 
 

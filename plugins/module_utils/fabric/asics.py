@@ -8,8 +8,10 @@ vendor and writes into its inventory (`cluster_asics`): it is never derived from
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Optional
+
+from ..dataclass import dataclass
 
 ETHERNET_GBPS = (1, 10, 25, 40, 50, 100, 200, 400, 800, 1600)
 """Rates that Ethernet ports have."""

@@ -13,10 +13,10 @@ Whole numbers and fractions alone: the figures are right to the byte.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
 
+from ..dataclass import dataclass
 from ..schema.findings import Finding
 from .asics import Asic, Formula
 from .system import WantedError

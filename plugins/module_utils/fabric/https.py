@@ -12,11 +12,11 @@ import functools
 import json
 import ssl
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Optional
 
+from ..dataclass import dataclass
 from .https_errors import Refused, advice_on, lost, secretless, text_of
 from .system import Login, SwitchError
 

@@ -10,9 +10,9 @@ never two that a node needs at the same time: those of the planes of one rail.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from ..dataclass import dataclass
 from .intent import HOST, STORAGE
 
 LEAF, SPINE = "leaf", "spine"

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Optional
 
+from ..dataclass import dataclass
 from ..qos.fabric import PfcWatchdog
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Optional
 
+from ..dataclass import dataclass
 from .intent import SwitchIntent
 from .report import SwitchReport
 from .system import Applied, Difference, Switch, SwitchError, System, WantedError

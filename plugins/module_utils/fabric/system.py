@@ -8,9 +8,9 @@ fabric need no switch. Only `Switch` talks to one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Optional, Protocol
 
+from ..dataclass import dataclass
 from ..schema.findings import Finding
 from .intent import SwitchIntent
 from .report import SwitchReport

@@ -8,7 +8,7 @@ that finding: neither passed nor a second failure. What all GPUs have in common 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
@@ -20,6 +20,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     Check,
     not_applicable,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.reboots import Reason, outlived
 
 from .places import Place

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Optional
 
+from ..dataclass import dataclass
 from ..hardware import Machine
 
 SIMULATED = "(simulated)"

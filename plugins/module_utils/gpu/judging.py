@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
@@ -12,6 +11,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     PENDING,
     Check,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.reboots import Reason
 
 from . import (

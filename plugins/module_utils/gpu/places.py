@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Optional
 
+from ..dataclass import dataclass
 from ..hardware import Function
 from .found import Gpu, Gpus
 

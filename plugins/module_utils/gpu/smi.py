@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Optional
 from xml.etree import ElementTree
 
+from ..dataclass import dataclass
 from .found import Gpu, Memory
 
 COMMAND = ("nvidia-smi", "-q", "-x")

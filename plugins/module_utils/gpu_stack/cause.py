@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     FAILED,
     PENDING,
     Check,
     not_applicable,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 
 
 @dataclass

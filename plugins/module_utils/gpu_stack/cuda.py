@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePosixPath
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import Check, compare
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
     NAME,
     Node,

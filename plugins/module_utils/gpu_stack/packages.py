@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import FAILED, Check
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import systemd
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
     Node,

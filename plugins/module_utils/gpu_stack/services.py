@@ -8,7 +8,6 @@ next boot, they stay stopped and start with that boot.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
@@ -17,6 +16,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     compare,
     not_applicable,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import systemd
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
     NAME,

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Optional
+
+from ..dataclass import dataclass
 
 RAIL = "rail"
 """Physical Ethernet function of a NIC that shares a PCIe switch with a GPU."""

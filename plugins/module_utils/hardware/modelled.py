@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Optional
 
+from ..dataclass import dataclass
 from .inventory import MELLANOX, RAIL, Machine, RdmaDevice
 from .pci import card_of
 

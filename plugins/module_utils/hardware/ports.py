@@ -6,10 +6,10 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
+from ..dataclass import dataclass
 from . import tree
 from .inventory import Gid
 from .pci import way

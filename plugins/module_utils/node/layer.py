@@ -7,13 +7,14 @@ Each module says what is its own: how long its programs take, what it refuses an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Optional, Protocol
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils import ending, machine, reboots
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 
 from .part import Node, PlanError
 from .settle import Outcome

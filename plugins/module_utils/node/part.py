@@ -8,12 +8,13 @@ have to change; `verify` reads the node again and judges. Nothing is written whi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Optional, Protocol
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import Check
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Runner
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import (
     FilePlan,
     plan_file,

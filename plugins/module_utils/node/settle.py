@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Optional
 
@@ -17,6 +17,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     not_applicable,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan, diffs
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
     Node,

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Optional, Protocol
 
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import NAME, Node
 

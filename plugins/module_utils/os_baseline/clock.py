@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
@@ -15,6 +14,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     Check,
     not_applicable,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import (
     FilePlan,
     replace_block,

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     FAILED,
     OK,
@@ -12,6 +10,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     Check,
     not_applicable,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import systemd
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
     Node,

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Optional
@@ -18,6 +17,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     compare,
     not_applicable,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
     NAME,
     Node,

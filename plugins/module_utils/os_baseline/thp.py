@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.sysfs import (
     Unable,

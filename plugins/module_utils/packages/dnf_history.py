@@ -13,9 +13,10 @@ import sqlite3
 import tempfile
 from collections.abc import Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from ..dataclass import dataclass
 from .dnf_versions import Evr
 
 DATABASE = Path("var/lib/dnf/history.sqlite")

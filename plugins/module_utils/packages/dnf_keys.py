@@ -10,7 +10,8 @@ import base64
 import binascii
 import hashlib
 import re
-from dataclasses import dataclass
+
+from ..dataclass import dataclass
 
 _PUBLIC_KEY = 6
 _ARMOUR = re.compile(

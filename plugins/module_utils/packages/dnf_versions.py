@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from ..dataclass import dataclass
 
 _NOT_PART = re.compile(r"^[^A-Za-z0-9~^]+")
 _DIGITS = re.compile(r"^[0-9]+")

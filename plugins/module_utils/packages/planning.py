@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from functools import cmp_to_key
 from typing import Optional
 
+from ..dataclass import dataclass
 from . import versions
 from .manager import Manager, PackageError
 from .package import DOWNGRADE, REMOVE, UPGRADE, Change, PackageSet, Wanted

@@ -8,9 +8,10 @@ holds a Contract holds one that can be kept.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Optional, Union
 
+from ..dataclass import dataclass
 from .path_mtu import FRAME_OVERHEAD
 
 ECT0 = 0b10

@@ -8,8 +8,8 @@ Checked against UCX 1.13 to 1.21 (`src/uct/ib/base/ib_iface.c`, `ib_device.c`) a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ..dataclass import dataclass
 from .contract import Contract
 
 

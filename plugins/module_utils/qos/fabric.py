@@ -6,9 +6,9 @@ Says nothing of any switch's own language: each system renders it in its terms.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Optional
 
+from ..dataclass import dataclass
 from .contract import DSCPS, TRUST, Cables, Contract, Ecn, ForwardingClass
 
 LOSSY_PRIORITY_GROUP = 0

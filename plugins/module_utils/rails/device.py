@@ -7,11 +7,11 @@ Read from sysfs under a root, so that a recorded tree serves as well as a live m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Optional
 
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.pci import way
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.ports import interfaces
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     FAILED,
@@ -19,6 +19,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     Check,
     not_applicable,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import tree as sysfs
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
     Node,

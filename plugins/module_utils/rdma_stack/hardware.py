@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import Machine, survey
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import tree as sysfs
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.inventory import MELLANOX

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Optional
@@ -20,6 +20,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     compare,
     not_applicable,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import tree as sysfs
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
     Node,

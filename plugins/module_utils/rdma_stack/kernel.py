@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     FAILED,
@@ -14,6 +14,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     Check,
     not_applicable,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import tree as sysfs
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
     Node,

@@ -8,13 +8,14 @@ packets; rdma_ucm is what connections by address need.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     Check,
     compare,
     not_applicable,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
     NAME,
     Node,

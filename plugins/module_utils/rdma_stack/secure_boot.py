@@ -7,8 +7,9 @@ network at all where that is on such a NIC. So this is asked before a package ch
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import tree as sysfs
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import secure_boot
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     FAILED,
@@ -18,6 +18,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import
     CommandError,
     Result,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
     Node,
     Plan,

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import pwd
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
+
+from ..dataclass import dataclass
 
 NAMES = frozenset(
     [

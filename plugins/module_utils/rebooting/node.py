@@ -17,7 +17,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Optional
 
@@ -27,6 +27,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import
     Runner,
     find_program,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 
 from . import busy, history, slurm
 

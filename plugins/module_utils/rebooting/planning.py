@@ -12,9 +12,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any, Optional, Union
 
+from ..dataclass import dataclass
 from . import busy, history, layers, slurm
 
 COMPUTE, LAUNCHER, STORAGE = "compute", "launcher", "storage"

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Optional, Protocol
+
+from ..dataclass import dataclass
 
 HOST = "host"
 """Set by this host, and not agreed with the switch by firmware."""

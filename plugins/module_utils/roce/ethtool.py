@@ -12,8 +12,9 @@ import errno
 import fcntl
 import socket
 import struct
-from dataclasses import dataclass
 from typing import Protocol
+
+from ..dataclass import dataclass
 
 _SIOCETHTOOL = 0x8946
 _GET_DRIVER, _GET_RINGS, _SET_RINGS, _GET_PAUSE, _SET_PAUSE = 0x03, 0x10, 0x11, 0x12, 0x13

@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
     CommandError,
     Runner,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 
 TOOLS = ("mlxconfig", "mstconfig")
 """In order of preference: MFT knows a NIC at least as early as mstflint does."""

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from ..dataclass import dataclass
 from . import pci_config
 from .ethtool import Ethtool, unanswered
 from .options import NicOptions

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Optional
 
+from ..dataclass import dataclass
 from .pci_config import SIZES
 
 MAX_READ_REQUEST_BYTES = 4096

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Optional
@@ -13,6 +13,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import
     Runner,
     find_program,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
     Contract,
     host_settings,

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+
+from ..dataclass import dataclass
 
 _PASS_THROUGH = frozenset({"pci-stub", "pciback", "xen-pciback", "uio_pci_generic", "igb_uio"})
 """Drivers that hand a function to a guest or to a program; those of VFIO besides."""

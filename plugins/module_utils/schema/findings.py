@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Callable, Optional, Union
+
+from ..dataclass import dataclass
 
 Path = tuple[Union[str, int], ...]
 """Where a value stands: `("nodes", "list", 2, "pci")`."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from ..dataclass import dataclass
 
 DEBIAN, REDHAT = "debian", "redhat"
 

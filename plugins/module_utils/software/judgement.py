@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Optional
 
+from ..dataclass import dataclass
 from .distribution import Distribution
 from .software_set import SoftwareSet
 

@@ -8,12 +8,12 @@ import os
 import pwd
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import Check, compare
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Runner, run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 
 NO_LOGIN = ("nologin", "false")
 

@@ -8,9 +8,9 @@ have a key of any type. The format is OpenSSH's PROTOCOL.certkeys.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Optional
 
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.wire import (
     PublicKey,
     Reader,

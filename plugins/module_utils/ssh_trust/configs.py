@@ -11,10 +11,10 @@ import fnmatch
 import glob
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import with_header
 
 DROP_IN = "10-baremetal-mpi-roce.conf"

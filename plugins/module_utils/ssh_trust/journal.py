@@ -13,9 +13,11 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
+
+from ..dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ import os
 import shutil
 import tempfile
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Runner, run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.wire import (
     PublicKey,
     public_key_or_none,

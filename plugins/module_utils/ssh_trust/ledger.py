@@ -14,10 +14,11 @@ import json
 import os
 import secrets
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any, Optional
 
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import write_atomically
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.journal import (
     Issued,

@@ -9,7 +9,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Optional
 
@@ -24,6 +24,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import
     Runner,
     run,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import (
     FilePlan,
     diffs,

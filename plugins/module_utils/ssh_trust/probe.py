@@ -9,7 +9,6 @@ import subprocess
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
@@ -19,6 +18,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     PENDING,
     Check,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.account import Account
 
 UNKNOWN_HOST_KEY = "unknown host key"

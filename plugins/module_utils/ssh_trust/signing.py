@@ -8,10 +8,10 @@ certificate in 0.2 ms in the process that is already running: 10,000 nodes in se
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.certificates import HOST
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.wire import PublicKey
 

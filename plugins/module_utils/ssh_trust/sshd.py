@@ -8,7 +8,6 @@ import ipaddress
 import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
@@ -18,6 +17,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import
     Runner,
     run,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.certificates import (
     CERTIFICATE_TYPE,
 )

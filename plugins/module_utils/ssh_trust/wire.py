@@ -10,8 +10,9 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from dataclasses import dataclass
 from typing import Optional
+
+from ..dataclass import dataclass
 
 
 class WireError(ValueError):

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any, Optional
+
+from ..dataclass import dataclass
 
 NFS, LUSTRE = "nfs", "lustre"
 TCP, RDMA = "tcp", "rdma"

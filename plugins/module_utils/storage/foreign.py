@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Optional
 
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import HEADER
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
 

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
+from ..dataclass import dataclass
 from ..schema.findings import nearest
 from ..schema.kinds import Kind, Wrong, shown
 from .paths import wrong_form, wrong_mount

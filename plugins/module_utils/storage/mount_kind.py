@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
+from ..dataclass import dataclass
 from .file_system import FileSystem
 from .mounted import Mount
 

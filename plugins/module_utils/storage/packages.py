@@ -8,13 +8,13 @@ Lustre's client is a kernel module of its own and has: `lustre/`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import compare
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
     CommandError,
     Runner,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
     Node,
     Plan,

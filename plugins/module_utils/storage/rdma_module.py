@@ -7,8 +7,6 @@ itself, after the mounts: one that is loaded is well, whatever else is said of i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     FAILED,
     OK,
@@ -16,6 +14,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     not_applicable,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
     Node,
     Plan,

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Optional
+
+from ..dataclass import dataclass
 
 WITH_SWITCHES = ("all", "leaf", "spine", "ungrouped")
 """Groups that hold switches or nobody: nothing is mounted there."""

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Optional
 
+from ..dataclass import dataclass
 from . import mount_flags, nfs_options
 from .file_system import LUSTRE, NFS, FileSystem
 from .mount_kind import Difference, MountKind

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import Machine
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.inventory import SOFTWARE
 

@@ -15,9 +15,10 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Optional
 
+from ..dataclass import dataclass
 from .endpoints import Endpoint
 
 PERFTEST = {"write_bw": "ib_write_bw", "write_lat": "ib_write_lat", "send_bw": "ib_send_bw"}

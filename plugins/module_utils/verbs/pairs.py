@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
+
+from ..dataclass import dataclass
 
 EXCHANGES = ("write_bw", "write_lat", "send_bw", "ucx")
 """What each pair does, in this order; every exchange has a port of its own."""

@@ -7,7 +7,6 @@ import json
 import shutil
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
@@ -15,6 +14,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import
     Runner,
     search_path,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import Machine
 
 from . import counters, exchanges

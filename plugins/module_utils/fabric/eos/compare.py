@@ -8,9 +8,9 @@ whole switch that would undo it. Everything else is the operator's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Optional
 
+from ...dataclass import dataclass
 from ..system import OWNED
 from .render import Wanted
 from .settings import (

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from ...dataclass import dataclass
 from ..intent import SwitchIntent
 from ..system import Change, Difference, Impact, SwitchError
 from .commands import as_text, commands, grouped

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from ...dataclass import dataclass
 
 BANNER_END = "EOF"
 

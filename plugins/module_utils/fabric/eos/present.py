@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Optional
+
+from ...dataclass import dataclass
 
 SESSION_PREFIX = "baremetal-"
 """Configuration sessions of this collection begin so."""

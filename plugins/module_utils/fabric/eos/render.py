@@ -7,11 +7,11 @@ pyavd is Arista's own library; its schema knows which values EOS takes. It needs
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
 from typing import Any, Optional
 
+from ...dataclass import dataclass
 from ...qos.fabric import FabricIntent, Queue
 from ...schema.findings import Finding, Findings, Path
 from ..asics import EOS_QUEUES

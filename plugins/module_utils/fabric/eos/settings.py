@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Optional
 
+from ...dataclass import dataclass
 from .lines import Line, parse
 
 Path = tuple[str, ...]

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple, Optional
 
+from ...dataclass import dataclass
 from ..intent import DOWNLINK, HOST, STORAGE, UPLINK
 
 

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Optional
 
 from ...checks import FAILED, NOT_APPLICABLE, OK, Check
+from ...dataclass import dataclass
 from ...qos import Contract, fabric_intent, host_settings
 from ...schema.findings import Findings
 from ...schema.kinds import check

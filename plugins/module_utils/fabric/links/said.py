@@ -8,9 +8,9 @@ rounded by hardware, a larger headroom), its text is the wanted one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Union
 
+from ...dataclass import dataclass
 from ...qos.fabric import FabricIntent, PfcWatchdog, Queue
 
 PORT = "port"

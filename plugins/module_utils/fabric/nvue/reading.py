@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Optional
 
+from ...dataclass import dataclass
 from ..https_errors import Refused
 from .ranges import expanded
 from .shape import an_object, check_numbers, check_ports, check_qos

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Optional
 
+from ...dataclass import dataclass
 from ...qos.contract import DSCPS, PRIORITIES
 from ...qos.fabric import PfcWatchdog
 from ..intent import SwitchIntent

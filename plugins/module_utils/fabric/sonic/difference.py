@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Optional, Union
 
+from ...dataclass import dataclass
 from ..intent import SwitchIntent
 from ..system import Change, Difference, Impact, SwitchError
 from . import tables

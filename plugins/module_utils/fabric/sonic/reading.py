@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from shlex import quote
 from typing import Any, Optional
 
+from ...dataclass import dataclass
 from ..shell import Completed
 from ..system import SwitchError
 from . import tables

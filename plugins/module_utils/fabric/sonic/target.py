@@ -8,9 +8,9 @@ strip the object while it is still bound: `bound` has both, `final` only what is
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Optional
 
+from ...dataclass import dataclass
 from ..system import OWNED, SwitchError
 from . import buffers, tables
 from .reading import Present

@@ -8,9 +8,10 @@ cannot be changed in place gets a second name.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Optional
 
+from ...dataclass import dataclass
 from ...qos.contract import PRIORITIES, Ecn
 from ...qos.fabric import LOSSY_PRIORITY_GROUP, FabricIntent, PfcWatchdog, Queue
 from ...schema.findings import Finding

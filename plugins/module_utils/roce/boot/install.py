@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
@@ -27,6 +26,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import
     CommandError,
     Runner,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import (
     HEADER,
     FilePlan,

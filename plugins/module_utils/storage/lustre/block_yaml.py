@@ -9,8 +9,9 @@ is none is passed over.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any, Optional
+
+from ...dataclass import dataclass
 
 _KEY = re.compile(
     r"(?P<key>\"[^\"]*\"|'[^']*'|[^\s#\"'\[][^#]*?)\s*:(?:\s+(?P<rest>.*))?$",

@@ -8,7 +8,6 @@ where it knows of no trouble, and no further question goes to a file system that
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
@@ -22,6 +21,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import
     NoAnswerError,
     Result,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
     Node,
     Plan,

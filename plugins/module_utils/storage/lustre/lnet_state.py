@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Optional
 
@@ -14,6 +14,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import
     NoAnswerError,
     Runner,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 
 from . import block_yaml
 from .nid import NidError, read_net, read_nid

@@ -7,9 +7,9 @@ mount.lustre(8) and of the clients of Lustre 2.15 to 2.17.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Optional
 
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.kinds import Wrong
 
 from .. import mount_flags

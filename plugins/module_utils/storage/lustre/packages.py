@@ -8,7 +8,7 @@ lustre-dkms.spec.in, debian/control): docs/lustre.md says which of them nobody h
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Optional
 
@@ -18,6 +18,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     PENDING,
     Check,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import secure_boot
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.packages import change
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Runner
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node, Part
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import Manager
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import PackageSet

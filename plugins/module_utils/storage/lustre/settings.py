@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Optional
 
+from ...dataclass import dataclass
 from .nid import Nid
 
 DKMS, PREBUILT, PRESENT = "dkms", "prebuilt", "present"

@@ -8,8 +8,8 @@ NIDs of one server (mount.lustre(8)).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from ...dataclass import dataclass
 from .nid import Nid, NidError, read_nid
 
 EXAMPLE = "10.0.0.1@o2ib0:10.0.0.2@o2ib0:/lustre"

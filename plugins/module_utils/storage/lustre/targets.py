@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Optional
 
+from ...dataclass import dataclass
 from . import block_yaml
 
 FULL, IDLE = "FULL", "IDLE"

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import NoAnswerError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node, PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import mounted
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import bounded

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from ...dataclass import dataclass
 
 
 class ClientError(ValueError):

@@ -9,7 +9,6 @@ gone: nodes may have it mounted, and would be told that their files are stale.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence, Set
-from dataclasses import dataclass
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     FAILED,
@@ -19,6 +18,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     not_applicable,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
     Node,
     Plan,

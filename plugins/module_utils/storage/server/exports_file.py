@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Optional
+
+from ...dataclass import dataclass
 
 WORLD = "*"
 """The client that an entry without one is for."""

@@ -11,7 +11,6 @@ import ipaddress
 import json
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Union
 
@@ -23,6 +22,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     compare,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import HEADER
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import systemd
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (

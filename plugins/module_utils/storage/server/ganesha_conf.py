@@ -6,8 +6,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 
+from ...dataclass import dataclass
 from .served import NFS_PORT, Wire
 
 MOST_IDS = 65534

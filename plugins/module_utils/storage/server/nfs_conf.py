@@ -8,7 +8,6 @@ what a later file of the operator's says is found, with its line.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
@@ -17,6 +16,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     PENDING,
     Check,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
     NAME,
     Node,

@@ -8,8 +8,8 @@ so it is the operator's to make, with nothing mounted.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import HEADER
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
     Node,

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import NAME, Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import mounted
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.mounted import Mount

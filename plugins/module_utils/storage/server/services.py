@@ -10,7 +10,7 @@ lost by one, and all of them wait for the grace period, 90 s.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Optional
 
@@ -23,6 +23,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     not_applicable,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import systemd
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (

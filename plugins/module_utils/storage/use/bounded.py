@@ -16,9 +16,11 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Optional
+
+from ...dataclass import dataclass
 
 REAP_S = 2.0
 """Seconds that a killed process has to go; one that waits for a dead server may not."""

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
+
+from ...dataclass import dataclass
 
 NOBODY = (65534, 4294967294)
 """Who owns what an NFS server gives to nobody: as 16 bits have it, and as -2 reads in 32."""

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.figures import median
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 
 Interval = tuple[float, float]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
@@ -15,6 +15,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     PENDING,
     Check,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.machine import (
     IN_CONTAINER,
     NO_MOUNTS,

@@ -9,11 +9,12 @@ earlier would be left out of the second round with its other file systems too.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any, Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import Check
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import mounted
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.units import escape_path
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import (
