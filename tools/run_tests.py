@@ -64,6 +64,9 @@ ON_THE_CLUSTER = (
 )
 BED_UNIT = "test bed"
 BED_NODES = "test bed integration"
+BED_MACHINES = "test bed machines"
+OF_BED = (BED_UNIT, BED_NODES, BED_MACHINES)
+"""They run whole: nothing else shows what their long tests show."""
 TAIL_LINES = 60
 SLOWEST = 20
 """So many tests are listed with their times."""
@@ -189,7 +192,7 @@ def stages(fast: bool = False, whole: bool = False, bed_differs: bool = True) ->
         ),
         Stage(
             BED_NODES,
-            pytest("-m", f"{on_nodes} and bed", "-vv", "tests/integration"),
+            pytest("-m", "nodes and bed", "-vv", "tests/integration"),
             fast=False,
             nodes=True,
             pytest=True,
@@ -201,7 +204,7 @@ def stages(fast: bool = False, whole: bool = False, bed_differs: bool = True) ->
             for name in sorted(Path(path).parts[1] for path in tracked("molecule/*/molecule.yml"))
             if name not in MACHINE_SCENARIOS
         ),
-        *machine_stages(),
+        *machine_stages(same_bed),
     ]
 
 
@@ -218,7 +221,7 @@ def molecule(name: str, *, minutes: float, needs: str) -> Stage:
     )
 
 
-def machine_stages() -> list[Stage]:
+def machine_stages(same_bed: bool) -> list[Stage]:
     """What runs on nodes with kernels of their own."""
     images = "machine images"
     return [
@@ -232,13 +235,24 @@ def machine_stages() -> list[Stage]:
         ),
         Stage(
             "machine integration",
-            pytest("-m", "machines", "-vv", "tests/integration"),
+            pytest("-m", "machines and not bed", "-vv", "tests/integration"),
             fast=False,
             nodes=True,
             machines=True,
             pytest=True,
             minutes=45,
             long=True,  # site_rdma is its shorter case
+            needs=images,
+        ),
+        Stage(
+            BED_MACHINES,
+            pytest("-m", "machines and bed", "-vv", "tests/integration"),
+            fast=False,
+            nodes=True,
+            machines=True,
+            pytest=True,
+            minutes=45,
+            long=same_bed,
             needs=images,
         ),
         *(
@@ -558,7 +572,7 @@ def main() -> int:
     outcomes: dict[str, Outcome] = {}
     run(lanes(queue), outcomes)
     in_order = {stage.name: outcomes[stage.name] for stage in queue}
-    of_bed = [in_order.get(name) for name in (BED_UNIT, BED_NODES)]
+    of_bed = [in_order.get(name) for name in OF_BED]
     if all(one is not None and not one.failed for one in of_bed) and bed.passed():
         say(f"      The tests of the test bed passed: commit {bed.RECORD} with the change.")
     return close(in_order, time.monotonic() - began)

@@ -315,8 +315,8 @@ def test_tests_of_the_bed_run_when_it_changed_and_with_all(
     words = argparse.Namespace(fast=False, only=None, all=bool(whole))
     queue = runner.chosen(runner.stages(whole=bool(whole), bed_differs=bool(differs)), words)
     names = {stage.name for stage in queue}
-    assert {runner.BED_UNIT, runner.BED_NODES} & names == (
-        {runner.BED_UNIT, runner.BED_NODES} if runs else set()
-    )
+    assert set(runner.OF_BED) & names == (set(runner.OF_BED) if runs else set())
+    of_bed = [stage for stage in queue if stage.name in runner.OF_BED]
+    assert not [stage.name for stage in of_bed if "not long" in " ".join(stage.argv)]
     unit = next(stage for stage in queue if stage.name == "unit")
     assert "not bed" in unit.argv[unit.argv.index("-m") + 1]
