@@ -23,6 +23,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.invento
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.routing import Routing
 
+from tests import waiting
 from tests.instances import describe
 from tests.nodes import TOP, Cluster, Nodes, Run
 
@@ -51,7 +52,7 @@ launcher: {name: launcher01, management: 172.30.239.10}
 """
 UP = ["node01", "node02", "leaf01", "leaf02", "leaf03", "spine01"]
 """No launcher: nothing is launched."""
-CONFIRM = "--extra-vars=switch_qos_confirm_s=10"
+CONFIRM = f"--extra-vars=switch_qos_confirm_s={waiting.deadline(10):.0f}"
 
 
 class VirtualFabric(Cluster):
@@ -248,11 +249,10 @@ class Nvue(OverHttps):
         self.ask("PATCH", f"/nvue_v1/?rev={number}", values)
         asked = {"state": "apply", "auto-prompt": {"ays": "ays_yes"}}
         self.ask("PATCH", f"/nvue_v1/revision/{number}", asked)
-        for _look in range(100):
-            if "applied" in self.ask("GET", f"/nvue_v1/revision/{number}")["state"]:
-                return
-            self.shell("sleep 0.1")
-        raise AssertionError(f"{self.name}: revision {number} was not applied")
+        waiting.until(
+            lambda: "applied" in self.ask("GET", f"/nvue_v1/revision/{number}")["state"],
+            f"{self.name} to apply revision {number}",
+        )
 
     def operate(self) -> None:
         self._set(

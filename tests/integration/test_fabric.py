@@ -24,7 +24,7 @@ from tools.run_tests import descendants
 pytestmark = pytest.mark.nodes
 
 LEAVES = [f"leaf0{number}" for number in (1, 2, 3)]
-KILLED_CONFIRM_S = 30
+KILLED_CONFIRM_S = round(waiting.deadline(30))
 """Long enough for all to be killed and looked at while their timers run."""
 
 T = TypeVar("T")
@@ -164,7 +164,9 @@ def test_one_switch_that_is_down_stops_all_before_any_is_touched(
     container = "vnfabric.leaf03"
     subprocess.run(["podman", "pause", container], check=True, capture_output=True)
     try:
-        found = run(nodes, "--extra-vars=switch_qos_timeout_s=2", expect=None)
+        found = run(
+            nodes, f"--extra-vars=switch_qos_timeout_s={waiting.deadline(2):.0f}", expect=None
+        )
     finally:
         subprocess.run(["podman", "unpause", container], check=True, capture_output=True)
     assert found.rc != 0 and found.total("changed") == 0

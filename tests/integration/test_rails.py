@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from typing import Any, Optional
 
 import pytest
 
-from tests.nodes import BIN, TOP, Nodes, Run
+from tests.nodes import BIN, CLUSTER, TOP, Nodes, Run
+from tests.waiting import until
 
 pytestmark = [pytest.mark.nodes, pytest.mark.long]
 
@@ -42,6 +44,7 @@ done
 @pytest.fixture(scope="module")
 def nodes(fresh_nodes: Nodes) -> Nodes:
     """Nodes with their rails configured; what else is on them does not matter here."""
+    CLUSTER.used()
     fresh_nodes.play(PLAYBOOK)
     return fresh_nodes
 
@@ -102,13 +105,14 @@ def test_a_change_of_one_rail_leaves_traffic_on_the_others_alone(nodes: Nodes, n
     ping = f"ping -i 0.01 -q -w 60 -I {rails[0]['address']} {rails[0]['gateway']}"
     on.check_output(f"sh -c '{ping} >/tmp/ping 2>&1 & echo $! >/tmp/ping.pid'")
     run = play(nodes, node, rails)
-    on.check_output("kill -INT $(cat /tmp/ping.pid); sleep 0.5")
+    on.check_output("kill -INT $(cat /tmp/ping.pid)")
     after = links(nodes, node)
     assert run.total("changed") == 1
     assert after.pop("rail1")["mtu"] == 8000
     assert before.pop("rail1")["mtu"] == 9000
     assert after == before
-    assert " 0% packet loss" in on.check_output("cat /tmp/ping")
+    said = until(lambda: re.search("[^ ]+% packet loss", on.check_output("cat /tmp/ping")), "ping")
+    assert said[0] == "0% packet loss"
 
 
 def test_a_rail_that_leaves_the_model_is_bare_again(nodes: Nodes, node: str) -> None:

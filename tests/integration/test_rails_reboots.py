@@ -45,7 +45,11 @@ def state(machines: Nodes, name: str) -> str:
 
 def test_everything_holds_after_a_reboot_without_ansible(machines: Nodes, node: str) -> None:
     before = machines.on(node).check_output(f"{PROGRAM} --check --json")
-    reboot = ["--become", "--module-name=ansible.builtin.reboot", "--args=reboot_timeout=400"]
+    reboot = [
+        "--become",
+        "--module-name=ansible.builtin.reboot",
+        f"--args=reboot_timeout={waiting.deadline(400):.0f}",
+    ]
     subprocess.run(
         [BIN / "ansible", node, f"--inventory={machines.inventory}", *reboot],
         cwd=TOP,

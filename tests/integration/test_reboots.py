@@ -27,13 +27,13 @@ pytestmark = pytest.mark.nodes
 MODEL = """\
 plugin: baremetal.mpi_roce.cluster
 name: vnreboots
-management: {subnet: 10.238.0.0/24, interface: mgmt0}
-nodes: {count: 4, name: "node{:02d}", management_first: 10.238.0.11, slots: 1}
+management: {subnet: 10.235.0.0/24, interface: mgmt0}
+nodes: {count: 4, name: "node{:02d}", management_first: 10.235.0.11, slots: 1}
 gpus: {count: 1}
 rails: {count: 1, speed_gbps: 10}
-addresses: {pool: 10.138.0.0/16, prefix: 24}
-leaves: {count: 1, management_first: 10.238.0.101, ports: 64}
-launcher: {name: launcher01, management: 10.238.0.10}
+addresses: {pool: 10.135.0.0/16, prefix: 24}
+leaves: {count: 1, management_first: 10.235.0.101, ports: 64}
+launcher: {name: launcher01, management: 10.235.0.10}
 """
 PLAYBOOK = "playbooks/reboot.yml"
 COMPUTE = ["node01", "node02", "node03", "node04"]

@@ -204,8 +204,14 @@ def test_a_server_that_is_away_for_a_while_costs_no_data_and_no_process(
             )
         until(lambda: all(written(transport) > 3 for transport in systems), "writers", 60)
         stopped()
-        time.sleep(3)  # what the server acknowledged may still be on its way
-        held = {transport: written(transport) for transport in systems}
+        seen = [{}]  # what the server acknowledged may still be on its way
+
+        def settled() -> bool:
+            seen.append({transport: written(transport) for transport in systems})
+            return seen[-1] == seen[-2]
+
+        waiting.until(settled, "the last acknowledged blocks", 60, every=3)
+        held = seen[-1]
         time.sleep(OUTAGE_S)  # the outage itself
         assert {transport: written(transport) for transport in systems} == held, "not stopped"
         running = f"systemctl show -P SubState {' '.join(units.values())}"
@@ -255,7 +261,7 @@ def test_a_server_that_does_not_come_back_is_told_in_time(
     assert again.total("changed") == 0
     usual = again.seconds
     print(f"told after {run.seconds:.0f} s, a run takes {usual:.0f} s when it is there")
-    assert run.seconds < usual + len(systems) * USE_LIMIT_S + MOUNT_LIMIT_S + 60
+    assert run.seconds < usual + len(systems) * USE_LIMIT_S + MOUNT_LIMIT_S + waiting.deadline(60)
 
 
 # Changes
@@ -370,7 +376,11 @@ def test_a_client_boots_without_its_server_and_mounts_without_ansible(
     for fs in systems.values():
         on.check_output(f"umount {fs['mount']}")  # what armed it stays
     stopped()
-    reboot = ["--become", "--module-name=ansible.builtin.reboot", "--args=reboot_timeout=400"]
+    reboot = [
+        "--become",
+        "--module-name=ansible.builtin.reboot",
+        f"--args=reboot_timeout={waiting.deadline(400):.0f}",
+    ]
     began = time.monotonic()
     subprocess.run(
         [BIN / "ansible", client, f"--inventory={machines.inventory}", *reboot],

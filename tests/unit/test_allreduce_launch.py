@@ -22,6 +22,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import
     Result,
 )
 
+from tests.waiting import deadline, until
+
 pytestmark = pytest.mark.slow
 
 RECORD = 'allreduce-record {"kind": "%s"}'
@@ -54,7 +56,9 @@ def test_records_come_as_they_are_made_and_complaints_are_kept(tmp_path: Path) -
     )
     seen: list[str] = []
     outcome = launch.launch(
-        bounded(tmp_path, script, 20, "a"), 20, progress=lambda one: seen.append(one["kind"])
+        bounded(tmp_path, script, deadline(20), "a"),
+        deadline(20),
+        progress=lambda one: seen.append(one["kind"]),
     )
     assert seen == ["size", "end"]
     assert outcome.complete
@@ -68,8 +72,8 @@ def test_a_launcher_that_hangs_is_ended_in_time(tmp_path: Path) -> None:
     mark = uuid.uuid4().hex
     script = f"echo '{RECORD % 'size'}'\nsleep 300\n"
     begin = time.monotonic()
-    outcome = launch.launch(bounded(tmp_path, script, 120, mark), 5.0)
-    assert time.monotonic() - begin < 60
+    outcome = launch.launch(bounded(tmp_path, script, deadline(120), mark), deadline(5))
+    assert time.monotonic() - begin < deadline(60)
     assert outcome.timed_out
     assert not outcome.complete
     assert [one["kind"] for one in outcome.records] == ["size"]
@@ -83,7 +87,7 @@ def test_a_launcher_that_ignores_the_request_to_end_is_killed(
     mark = uuid.uuid4().hex
     program = tmp_path / f"mpirun-{mark}"
     program.write_text("trap '' TERM\nwhile true; do sleep 0.2; done\n")
-    outcome = launch.launch(["/bin/sh", str(program)], 5.0)  # nobody guards it
+    outcome = launch.launch(["/bin/sh", str(program)], deadline(5))  # nobody guards it
     assert outcome.timed_out
     assert outcome.rc == -9
     assert alive(mark) == []
@@ -92,9 +96,9 @@ def test_a_launcher_that_ignores_the_request_to_end_is_killed(
 def test_output_after_the_limit_does_not_keep_a_run_alive(tmp_path: Path) -> None:
     script = f"while true; do echo '{RECORD % 'size'}'; sleep 0.05; done\n"
     begin = time.monotonic()
-    outcome = launch.launch(bounded(tmp_path, script, 120, "b"), 1.0)
+    outcome = launch.launch(bounded(tmp_path, script, deadline(120), "b"), 1.0)
     assert outcome.timed_out
-    assert time.monotonic() - begin < 60
+    assert time.monotonic() - begin < deadline(60)
 
 
 def test_what_is_stopped_outside_is_told_to(tmp_path: Path) -> None:
@@ -107,19 +111,14 @@ def test_what_is_stopped_outside_is_told_to(tmp_path: Path) -> None:
 def test_the_guardian_ends_it_when_the_module_was_killed(tmp_path: Path) -> None:
     """Killed with the strongest signal, the module cannot stop its launcher: the guardian does."""
     mark = uuid.uuid4().hex
-    argv = bounded(tmp_path, "sleep 300\n", 6, mark)
-    code = f"import subprocess; subprocess.Popen({argv!r}); import time; time.sleep(60)"
+    argv = bounded(tmp_path, "sleep 300\n", deadline(10), mark)
+    code = f"import subprocess; subprocess.Popen({argv!r}); import time; time.sleep(600)"
     module = subprocess.Popen([sys.executable, "-c", code])
-    deadline = time.monotonic() + 60
-    while len(alive(mark)) < 3 and time.monotonic() < deadline:
-        time.sleep(0.05)  # itself, the guardian, the launcher
+    until(lambda: len(alive(mark)) >= 3, "the module, the guardian and the launcher")
     module.kill()
     module.wait()
     assert alive(f"mpirun-{mark}")
-    deadline = time.monotonic() + 60
-    while alive(f"mpirun-{mark}") and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert alive(f"mpirun-{mark}") == []
+    until(lambda: not alive(f"mpirun-{mark}"), "the guardian to end the launcher")
 
 
 def test_with_systemd_the_unit_has_the_limit(tmp_path: Path) -> None:
@@ -366,8 +365,8 @@ def test_the_sweep_kills_what_carries_the_run_id_and_nothing_else() -> None:
     stranger = subprocess.Popen([sys.executable, "-c", code, "--run-id", other])
     try:
         assert sweep_here(run_id) == ["killed", "2", "left", "0"]
-        assert by_name.wait(60) == -9
-        assert by_environment.wait(60) == -9
+        assert by_name.wait(deadline(60)) == -9
+        assert by_environment.wait(deadline(60)) == -9
         assert stranger.poll() is None
         assert sweep_here(run_id) == ["killed", "0", "left", "0"]
     finally:

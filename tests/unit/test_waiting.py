@@ -84,8 +84,8 @@ SLEEPS = {
     "tests/stand_ins/": "programs that nodes run, and that sleep like what they stand for",
     "tests/instances.py": "a moment at which a run is killed",
     "tests/integration/test_kills.py": "the same",
+    "tests/unit/test_allreduce_launch.py": "programs that it starts, and that hang",
     "tests/integration/test_storage.py": "the length of an outage, and a program of a node",
-    "tests/unit/test_allreduce_launch.py": "not gone through yet",
 }
 """Where `time.sleep` may stand, and why."""
 

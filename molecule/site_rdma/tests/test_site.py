@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import waiting
+
 SCENARIO = Path(__file__).resolve().parents[1]
 RDMA = ["rxe0", "rxe1"]
 KERNEL = {
@@ -39,7 +41,7 @@ def proof(nodes, tmp_path_factory):
     playbook = tmp_path_factory.mktemp("reboot") / "reboot.yml"
     playbook.write_text(
         "- hosts: compute\n  gather_facts: false\n  become: true\n"
-        "  tasks: [{ansible.builtin.reboot: {reboot_timeout: 600}}]\n"
+        f"  tasks: [{{ansible.builtin.reboot: {{reboot_timeout: {waiting.deadline(600):.0f}}}}}]\n"
     )
     nodes.play(str(playbook))
     for name, old in before.items():
