@@ -233,27 +233,22 @@ def machine_stages(same_bed: bool) -> list[Stage]:
             machines=True,
             minutes=15,
         ),
-        Stage(
-            "machine integration",
-            pytest("-m", "machines and not bed", "-vv", "tests/integration"),
-            fast=False,
-            nodes=True,
-            machines=True,
-            pytest=True,
-            minutes=45,
-            long=True,  # site_rdma is its shorter case
-            needs=images,
-        ),
-        Stage(
-            BED_MACHINES,
-            pytest("-m", "machines and bed", "-vv", "tests/integration"),
-            fast=False,
-            nodes=True,
-            machines=True,
-            pytest=True,
-            minutes=45,
-            long=same_bed,
-            needs=images,
+        *(
+            Stage(
+                name,
+                pytest("-m", f"machines and {tests}", "-vv", "tests/integration"),
+                fast=False,
+                nodes=True,
+                machines=True,
+                pytest=True,
+                minutes=45,
+                long=long,
+                needs=images,
+            )
+            for name, tests, long in (
+                ("machine integration", "not bed", True),  # site_rdma is its shorter case
+                (BED_MACHINES, "bed", same_bed),
+            )
         ),
         *(
             replace(molecule(name, minutes=30, needs=images), machines=True)
