@@ -10,12 +10,14 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.names import (
     controller_interface,
 )
 
+from tests import waiting
 from tests.nodes import TOP, Nodes
 
 STATE = Path.home() / ".local/state/baremetal.mpi_roce"
@@ -34,8 +36,8 @@ def output(*argv: str) -> str:
     return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
 
 
-def traces() -> set[str]:
-    """Everything of this machine that virtual nodes could leave something in, line by line."""
+def traces(*mine: str) -> set[str]:
+    """Everything of this machine that these clusters could leave something in, line by line."""
     links = [f"link {link['ifname']}" for link in json.loads(output("ip", "-json", "link"))]
     found = {
         *links,
@@ -43,7 +45,7 @@ def traces() -> set[str]:
         *(f"state {path.name}" for path in STATE.glob("*")),
         *(f"machine {path.name}" for path in MACHINES.glob("*")),
         f"forwarding {Path('/proc/sys/net/ipv4/ip_forward').read_text()}",
-        *(f"volume {name}" for name in volumes()),
+        *(f"volume {name}" for name in volumes(mine)),
     }
     commands = [
         "ip netns list",
@@ -61,27 +63,27 @@ def traces() -> set[str]:
             # Without the packet counters of chains.
             lines = re.sub(r"\[\d+:\d+\]", "", output(*command.split())).splitlines()
             found.update(f"{command}: {line}" for line in lines if not line.startswith("#"))
-    return {line for line in found if not any(word in line for word in others())}
+    return {line for line in found if not any(word in line for word in others(mine))}
 
 
-def volumes() -> set[str]:
+def volumes(mine: Collection[str]) -> set[str]:
     """Of podman, without those of other clusters: no name says whose they are."""
     found = set(output("podman", "volume", "ls", "-q").split())
     for container in output("podman", "ps", "-a", "--format", "{{.Names}}").split():
-        if any(name in container for name in others()):
+        if any(name in container for name in others(mine)):
             mounts = ["--format", "{{range .Mounts}}{{.Name}} {{end}}", container]
             told = subprocess.run(["podman", "inspect", *mounts], capture_output=True, text=True)
             found -= set(told.stdout.split())  # nothing where it went in between
     return found
 
 
-def others() -> set[str]:
-    """Names of the clusters that come and go beside those of these tests."""
+def others(mine: Collection[str]) -> set[str]:
+    """Names of the clusters that come and go beside these."""
     names = {path.name for path in [*STATE.glob("*"), *MACHINES.glob("*")]}
     names |= {path.stem for path in JOURNALS.glob("*")}
-    names = {name for name in names if not name.startswith("vn")}
-    seen.update(names, (controller_interface(name) for name in names))
-    return seen
+    seen.update(names)
+    strangers = seen - set(mine)
+    return strangers | {controller_interface(name) for name in strangers}
 
 
 seen: set[str] = set()
@@ -91,7 +93,7 @@ def reboot_playbook(nodes: Nodes) -> Path:
     playbook = nodes.inventory.parent / "reboot.yml"
     playbook.write_text(
         "- hosts: compute\n  gather_facts: false\n  become: true\n"
-        "  tasks: [{ansible.builtin.reboot: {reboot_timeout: 300}}]\n"
+        f"  tasks: [{{ansible.builtin.reboot: {{reboot_timeout: {waiting.deadline(300):.0f}}}}}]\n"
     )
     return playbook
 

@@ -207,11 +207,12 @@ def test_a_missing_cable_and_a_dead_node_are_brought_back(cluster: Nodes) -> Non
 def test_two_clusters_side_by_side_and_nothing_left_of_either(tmp_path: Path) -> None:
     first = instance(tmp_path / "one", "vnone", 232)
     second = instance(tmp_path / "two", "vntwo", 233, LINKS)
-    before = traces()
+    both = ("vnone", "vntwo")
+    before = traces(*both)
     assert not [line for line in before if "vnone" in line or "vntwo" in line]
     try:
         first.state(present=True)
-        between = traces()
+        between = traces(*both)
         second.state(present=True)
         rail = second.of("node01")["cluster_rails"][0]
         inside(
@@ -222,13 +223,13 @@ def test_two_clusters_side_by_side_and_nothing_left_of_either(tmp_path: Path) ->
             "vntwo",
         )
         second.state(present=False)
-        assert traces() ^ between == set()
+        assert traces(*both) ^ between == set()
         assert first.state(present=True).total("changed") == 0
         kill_after(second, 5.0)
     finally:
         second.state(present=False)
         first.state(present=False)
-    assert traces() ^ before == set()
+    assert traces(*both) ^ before == set()
 
 
 def test_an_image_nobody_can_give_is_said_so(cluster: Nodes) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests import waiting
 from tests.instances import STATE, describe, output, traces
 from tests.nodes import Nodes
 
@@ -59,11 +60,11 @@ def switches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     chosen = "virtual_nodes_names: \"{{ groups['leaf'] }}\"\n"
     variables.write_text(variables.read_text() + chosen)
     nodes.state(present=False)
-    before = traces()
+    before = traces(CLUSTER)
     nodes.state(present=True)
     yield nodes
     nodes.state(present=False)
-    assert traces() == before
+    assert traces(CLUSTER) == before
 
 
 def test_a_second_run_changes_nothing(switches: Nodes) -> None:
@@ -129,10 +130,7 @@ def test_a_cut_ends_by_itself(switches: Nodes) -> None:
         "config apply-patch /tmp/patch; virtual-switch-fault clear; "
         "ip link show mgmt0 | grep -q DOWN",
     )
-    inside(
-        SONIC,
-        "for n in $(seq 50); do ip link show mgmt0 | grep -q ,UP && exit; sleep 0.2; done; false",
-    )
+    waiting.until(lambda: ",UP" in inside(SONIC, "ip link show mgmt0"), "mgmt0 up again", 10)
     assert mtu(switches) == "9100"
 
 
