@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -213,7 +214,9 @@ def test_a_full_disk_of_the_controller_is_told_with_a_place(
         assert (told["failed"], told["msg"]) == (True, wanted)
 
 
-def test_expiry_is_warned_of(tmp_path: Path) -> None:
+def test_expiry_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)  # a second later it is a day less
     Host(tmp_path, "node01").run(prepared(tmp_path))
     assert prepared(tmp_path)["warnings"] == []
     (warning,) = prepared(tmp_path, warn_days=366)["warnings"]

@@ -91,6 +91,8 @@ class FileSwitch:
         if faults:
             fault = faults.pop(0)
             self._write(found)
+        if fault == "hang":
+            self.path.with_suffix(".pid").write_text(f"{os.getpid()}")
         # Last: a test ends the run when it reads this, and a fault it has met is not met again.
         with self.path.with_suffix(".log").open("a") as log:
             log.write(f"{name}\n")
