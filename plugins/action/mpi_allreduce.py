@@ -20,26 +20,11 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils import reports
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import (
-    checkpoint_table,
-    table,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.saving import CONNECT_S
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.directories import (
-    of_purpose,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
-    CHECKPOINTS,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.reading import (
-    StorageError,
-    read_filesystems,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import table
 
 display = Display()
 
 PROGRAM = Path(__file__).parents[2] / "roles/mpi_stack/files/allreduce.py"
-PROBE = Path(__file__).parents[1] / "module_utils/storage/use/probe.py"
 PROGRESS = "/run/baremetal-mpi-roce/{}.progress"
 LOOK_S = 5
 """Seconds the shell on the launcher waits for the end before it tells how far it is."""
@@ -75,10 +60,7 @@ class ActionModule(ActionBase):
         arguments = dict(self._task.args)
         arguments.setdefault("run_id", uuid.uuid4().hex[:12])
         arguments.setdefault("program_sha256", _installed_sha256(PROGRAM))
-        arguments.setdefault("probe_sha256", _installed_sha256(PROBE))
         arguments["nodes"] = [_needed(entry) for entry in arguments.get("nodes") or []]
-        arguments.setdefault("host", (task_vars or {}).get("inventory_hostname", ""))
-        _say_who_has_checkpoints(arguments, (task_vars or {}).get("groups") or {})
         directory = arguments.get("report_directory")
         if self._task.check_mode:
             found = self._execute_module(
@@ -90,7 +72,7 @@ class ActionModule(ActionBase):
         found = self._run_detached(arguments, task_vars)
         result.update(found)
         if found.get("figures"):
-            for line in table.lines(found, checkpoint_table.lines(found["figures"])):
+            for line in table.lines(found):
                 display.display(line)
             if directory:
                 self._report(Path(directory), found, result)
@@ -118,8 +100,6 @@ class ActionModule(ActionBase):
     def _run_detached(self, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:
         # Twice its time limit: it may first have to wait for another test to end.
         limit = 2 * _seconds(arguments, "time_limit_s", 300) + PATIENCE_S
-        # Writing, reading, and saving the result; and the same of the test that goes before.
-        limit += 6 * _seconds(arguments, "checkpoint_limit_s", 60) + 2 * CONNECT_S
         limit += _seconds(arguments, "bisect_runs", 24) * _seconds(arguments, "bisect_limit_s", 30)
         begin = time.monotonic()
         kept = self._task.async_val
@@ -218,17 +198,6 @@ def _needed(entry: dict[str, Any]) -> dict[str, Any]:
             for rail in entry.get("rails") or []
         ],
     }
-
-
-def _say_who_has_checkpoints(arguments: dict[str, Any], groups: dict[str, list[str]]) -> None:
-    """Of each node, whether it is of the groups that mount the file system for checkpoints."""
-    try:
-        fs = of_purpose(read_filesystems(arguments.get("filesystems") or []), CHECKPOINTS)
-    except StorageError:
-        return  # the module says what is wrong with it
-    having = {host for group in (fs.hosts if fs else ()) for host in groups.get(group, [])}
-    for node in arguments["nodes"]:
-        node["checkpoints"] = node["name"] in having
 
 
 def _installed_sha256(program: Path) -> str:

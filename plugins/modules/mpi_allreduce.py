@@ -103,43 +103,8 @@ options:
     description: Share of a node's rail traffic that may pass management in addition.
     type: float
     default: 0.02
-  filesystems:
-    description:
-      - Shared file systems, as in C(cluster_filesystems). On the first one with the purpose
-        V(checkpoints) one rank of each node writes a file after the allreduce, and reads that of
-        another node; the result is saved there.
-    type: list
-    elements: dict
-    default: []
-  cluster:
-    description: Name of the cluster; the directory of its files there has this name.
-    type: str
-    default: ''
-  checkpoint_mib:
-    description:
-      - Size of that file in MiB; V(0) writes none. All nodes together never take more than 5 % of
-        what is free.
-    type: int
-    default: 16
-  checkpoint_limit_s:
-    description:
-      - Seconds for writing it, for reading it, and for saving the result. A file system that does
-        not answer holds the test up for so long, and fails the checks that are about it.
-    type: float
-    default: 60
   program_sha256:
     description: Checksum that the allreduce program has to have on every node; empty accepts any.
-    type: str
-    default: ''
-  probe_sha256:
-    description:
-      - Checksum that the program which writes checkpoints has to have on every node that writes
-        one; empty accepts any.
-    type: str
-    default: ''
-  host:
-    description:
-      - Set by the action plugin. Name of the launcher, which may serve the file system itself.
     type: str
     default: ''
   run_id:
@@ -307,9 +272,7 @@ import signal
 import time
 import uuid
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
-from typing import Optional
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils import (
@@ -319,33 +282,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils import (
     mpi_environment,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import (
-    checkpoint,
     plan,
-    saving,
     session,
     traffic,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    Check,
-    as_dicts,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import account
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.as_user import become
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.directories import (
-    CHECKPOINT_DIRECTORY,
-    of_purpose,
-    plain_on,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
-    CHECKPOINTS,
-    FileSystem,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.reading import (
-    StorageError,
-    read_filesystems,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import FAILED
 
 PROGRESS_DIRECTORY = Path("/run/baremetal-mpi-roce")
 
@@ -383,7 +324,6 @@ def nodes_of(directory: list) -> tuple:
             networks=tuple(rail.get("network") or "" for rail in entry.get("rails") or []),
             by_rank=rails_by_rank(entry),
             management=entry.get("management_address") or "",
-            checkpoints=bool(entry.get("checkpoints", True)),
         )
         for entry in directory
         if entry.get("role", "compute") == "compute" and not entry.get("drained")
@@ -398,7 +338,6 @@ def rails_by_rank(entry: dict) -> tuple:
 
 
 def request_of(params: dict) -> session.Request:
-    checkpoints = checkpoints_of(params)
     return session.Request(
         plan=plan.Plan(
             nodes=nodes_of(params["nodes"]),
@@ -413,13 +352,11 @@ def request_of(params: dict) -> session.Request:
             python=params["python"],
             parameters=tuple((name, str(value)) for name, value in params["parameters"].items()),
             rankfile=params["rankfile"],
-            checkpoint=checkpoint_of(params, checkpoints),
         ),
         user=params["user"],
         hostfile=Path(params["hostfile"]),
         run_id=params["run_id"],
         program_sha256=params["program_sha256"],
-        probe_sha256=params["probe_sha256"],
         time_limit_s=params["time_limit_s"],
         bisect_runs=params["bisect_runs"],
         bisect_limit_s=params["bisect_limit_s"],
@@ -427,69 +364,6 @@ def request_of(params: dict) -> session.Request:
             params["management_bytes"], params["management_share"], params["min_busbw_gbytes_s"]
         ),
         virtual=machine.container() is not None,
-        checkpoints=checkpoints,
-    )
-
-
-def checkpoints_of(params: dict) -> Optional[FileSystem]:
-    """The file system for checkpoints, if the cluster has one."""
-    return of_purpose(read_filesystems(params["filesystems"]), CHECKPOINTS)
-
-
-def checkpoint_of(params: dict, fs: Optional[FileSystem]) -> Optional[plan.Checkpoint]:
-    if fs is None or params["checkpoint_mib"] < 1:
-        return None
-    size = params["checkpoint_mib"] << 20
-    return plan.Checkpoint(
-        params["cluster"], size, params["checkpoint_limit_s"], plain_on=plain_on(fs)
-    )
-
-
-def saved(params: dict, result: dict) -> dict:
-    """The result, saved where the cluster has its checkpoints, with the check that says so."""
-    fs = checkpoints_of(params)
-    text = files.plan_file(Path(mpi_environment.ENVIRONMENT_FILE), None).before or ""
-    mount = mpi_environment.parse_environment(text).get(CHECKPOINT_DIRECTORY, "")
-    if fs is None:
-        check = not_applicable(saving.NAME, "saved", checkpoint.NONE)
-    elif not mount:
-        check = saved_by_a_node(params, result, fs)
-    else:
-        user = account.find(params["user"])
-        check = saving.save(
-            result,
-            mount,
-            params["cluster"],
-            params["checkpoint_limit_s"],
-            become=(lambda: become(user)) if user is not None else None,
-            container=machine.container(),
-            plain=bool(params["host"]) and plain_on(fs) == params["host"],
-        )
-    message = result["message"]
-    if check.status == FAILED:
-        message = "\n  ".join([message or "smoke: the allreduce is well, and:", check.line()])
-    return {**result, "checks": [*result["checks"], *as_dicts([check])], "message": message}
-
-
-def saved_by_a_node(params: dict, result: dict, fs: FileSystem) -> Check:
-    """The result, saved by a node: the launcher is of no group that mounts the file system."""
-    wanted = checkpoint_of(params, fs)
-    by_node = (result["figures"].get("checkpoint") or {}).get("by_node") or {}
-    listed = files.plan_file(Path(params["hostfile"]), None).before or ""
-    nodes, _differences = plan.as_listed(nodes_of(params["nodes"]), listed)
-    node = next((one for one in nodes if (by_node.get(one.name) or {}).get("wrote")), None)
-    if wanted is None or node is None:
-        why = f"the launcher does not mount it, and no node wrote to it: see {checkpoint.WRITE}"
-        return not_applicable(saving.NAME, "saved", why)
-    return saving.save_by(
-        node,
-        result,
-        wanted,
-        fs.mount,
-        user=params["user"],
-        python=params["python"],
-        run_id=params["run_id"],
-        run=partial(commands.run, timeout_s=wanted.limit_s + saving.CONNECT_S),
     )
 
 
@@ -524,14 +398,8 @@ def main() -> None:
             "min_busbw_gbytes_s": {"type": "float"},
             "management_bytes": {"type": "int", "default": 1048576},
             "management_share": {"type": "float", "default": 0.02},
-            "filesystems": {"type": "list", "elements": "dict", "default": []},
-            "cluster": {"type": "str", "default": ""},
-            "checkpoint_mib": {"type": "int", "default": 16},
-            "checkpoint_limit_s": {"type": "float", "default": 60},
             "program_sha256": {"type": "str", "default": ""},
-            "probe_sha256": {"type": "str", "default": ""},
             "run_id": {"type": "str", "default": ""},
-            "host": {"type": "str", "default": ""},
             "end": {"type": "bool", "default": False},
             "report_directory": {"type": "path"},
         },
@@ -556,14 +424,13 @@ def main() -> None:
         if module.check_mode:
             return session.Session(request, commands.run, launcher, say).result(request.plan, [])
         with alone(say, request.time_limit_s):
-            found = session.Session(request, commands.run, launcher, say).run()
-        return saved(module.params, found)
+            return session.Session(request, commands.run, launcher, say).run()
 
     try:
         if module.params["end"]:
             module.exit_json(changed=False, layer="smoke", msg=end())
         result = start()
-    except (plan.PlanError, StorageError, commands.CommandError, OSError, KeyError) as error:
+    except (plan.PlanError, commands.CommandError, OSError, KeyError) as error:
         module.fail_json(msg=f"smoke: {error}", layer="smoke", checks=[], figures={})
     finally:
         with contextlib.suppress(FileNotFoundError):

@@ -215,13 +215,18 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.limits import (
     parse_proc,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import directories
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
+    CHECKPOINTS,
+    DATASETS,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.reading import (
     read_filesystems,
 )
 
 LAYER = "mpi"
 NCCL_FILE = Path("/etc/nccl.conf")
+STORAGE_VARIABLES = {CHECKPOINTS: "CLUSTER_CHECKPOINT_DIR", DATASETS: "CLUSTER_DATASETS_DIR"}
+"""By purpose of a file system. What is for homes and software is found by its path."""
 REMEDY = (
     "Check that the packages are installed (mpi_stack_packages) and that the rails are up "
     "(--tags rails), then run --tags mpi again."
@@ -257,15 +262,27 @@ def wanted(params: dict) -> mpi_environment.Settings:
         slots=params["slots"],
         management_interface=management["interface"] or "",
         contract=qos.read_contract(params["qos"]),
-        directories=directories.environment(
-            read_filesystems(params["filesystems"]), params["groups"]
-        ),
+        directories=storage_directories(params),
         oversubscribe=params["oversubscribe"],
         tree_spawn=params["tree_spawn"],
         concurrent_launches=params["concurrent_launches"],
         extra_environment={key: str(value) for key, value in params["environment"].items()},
         extra_parameters={key: str(value) for key, value in params["parameters"].items()},
     )
+
+
+def storage_directories(params: dict) -> dict[str, str]:
+    """Where this host has shared file systems, by variable: the first one of each purpose."""
+    here = [
+        fs
+        for fs in read_filesystems(params["filesystems"])
+        if set(fs.hosts) & set(params["groups"])
+    ]
+    found = {
+        variable: next((fs.mount for fs in here if fs.purpose == purpose), None)
+        for purpose, variable in STORAGE_VARIABLES.items()
+    }
+    return {variable: mount for variable, mount in found.items() if mount is not None}
 
 
 def with_rdma(

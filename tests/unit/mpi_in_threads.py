@@ -142,7 +142,7 @@ class Launch:
         log = f"UCX  INFO  ep_cfg[2]: tag(tcp/{self.ranks[number].rails[0]})"
         try:
             report = SimpleNamespace(write=self.write)
-            program.run(self.spec, report, SimpleNamespace(text=lambda: log), "run7")
+            program.run(self.spec, report, SimpleNamespace(text=lambda: log))
         except BaseException as error:
             self.failure = self.failure or error
             for meeting in self.meetings:

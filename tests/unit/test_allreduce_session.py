@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.launch import Outcome
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.plan import (
-    Checkpoint,
     Node,
     Plan,
 )
@@ -23,9 +21,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.sessi
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
     CommandError,
     Result,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
-    FileSystem,
 )
 
 NAMES = [f"node{number:02d}" for number in range(1, 9)]
@@ -39,7 +34,6 @@ class Cluster:
         self.fails: Callable[[set[str]], str] = lambda names: ""
         self.silent: set[str] = set()
         self.sha256 = "abc"
-        self.probe = "def"
         self.left_behind = 0
         self.runs: list[tuple[str, list[str]]] = []
         self.now = 0.0
@@ -53,8 +47,8 @@ class Cluster:
         if "killed" in " ".join(argv):
             killed = self.left_behind if host else 0
             return Result(tuple(argv), 0, f"killed {killed} left 0\n", "")
-        said = "mpi-ready program {}\nmpi-ready probe {}\nmpi-ready orted yes\nmpi-ready end\n"
-        return Result(tuple(argv), 0, said.format(self.sha256, self.probe), "")
+        said = "mpi-ready program {}\nmpi-ready orted yes\nmpi-ready end\n"
+        return Result(tuple(argv), 0, said.format(self.sha256), "")
 
     def start(
         self, plan: Plan, hostfile: Path, run_id: str, limit_s: float, progress: Any
@@ -130,7 +124,6 @@ def play(cluster: Cluster, tmp_path: Path, **changes: Any) -> tuple[dict[str, An
     listed = changes.pop("listed", NAMES)
     hostfile.write_text("".join(f"{name} slots=2\n" for name in listed))
     plan = Plan(tuple(Node(name, 2, RAILS) for name in NAMES), "tcp", max_bytes=1 << 16)
-    plan = replace(plan, checkpoint=changes.pop("checkpoint", None))
     request = Request(plan, "mpi", hostfile, "run7", "abc", **changes)
     told: list[str] = []
     session = Session(request, cluster.ssh, cluster.start, told.append, lambda: cluster.now)
@@ -270,18 +263,6 @@ def test_a_stale_program_is_named(cluster: Cluster, tmp_path: Path) -> None:
     assert cluster.runs == []
 
 
-def test_a_stale_probe_is_named_where_checkpoints_are_written(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    cluster.probe = "older"
-    checkpoint = Checkpoint("demo", 1 << 20, 60.0)
-    result, _told = play(cluster, tmp_path, probe_sha256="def", checkpoint=checkpoint)
-    assert "storage-probe.py is of another version; run --tags mpi" in result["message"]
-    assert cluster.runs == []
-    result, _told = play(cluster, tmp_path, probe_sha256="def")
-    assert result["message"] == "", "nothing of it is used where nothing is written"
-
-
 def test_a_hostfile_unlike_the_model_is_not_run_over(cluster: Cluster, tmp_path: Path) -> None:
     result, _told = play(cluster, tmp_path, listed=NAMES[:-1])
     assert "node08: in the model, and not in the hostfile" in result["message"]
@@ -312,44 +293,3 @@ def test_the_search_keeps_to_its_runs(cluster: Cluster, tmp_path: Path) -> None:
     assert result["culprit"]["runs"] <= 3
     none, _told = play(copy.copy(cluster), tmp_path, bisect_runs=0)
     assert none["culprit"] is None
-
-
-def test_storage_that_fails_stands_beside_the_verdict_of_the_allreduce(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fs = FileSystem("a", "nfs", "10.10.2.1:/a", "/mnt/a", "checkpoints")
-    monkeypatch.setattr(cluster, "start", with_storage(cluster))
-    hostfile = tmp_path / "hostfile"
-    hostfile.write_text("".join(f"{name} slots=2\n" for name in NAMES))
-    nodes = tuple(Node(name, 2, RAILS) for name in NAMES)
-    plan = Plan(nodes, "tcp", max_bytes=1 << 16, checkpoint=Checkpoint("c", 1 << 20, 5.0))
-    request = Request(plan, "mpi", hostfile, "run7", "abc", checkpoints=fs)
-    told: list[str] = []
-    session = Session(request, cluster.ssh, cluster.start, told.append, lambda: cluster.now)
-    result = session.run()
-    failed = [check["name"] for check in result["checks"] if check["status"] == "failed"]
-    assert failed == ["checkpoint_write"]
-    assert "node03: no answer in time" in result["message"]
-    assert by_name(result)["finished"]["status"] == "ok"
-    assert result["culprit"] is None  # no search: the allreduce is well
-    assert result["figures"]["checkpoint"]["write"]["bytes"] == 7 << 20
-
-
-def with_storage(cluster: Cluster) -> Callable[..., Outcome]:
-    """The cluster's answer, and after it what the ranks did on storage; node03 hung."""
-    real = cluster.start
-
-    def start(*given: Any) -> Outcome:
-        outcome = real(*given)
-        took = {"bytes": 1 << 20, "seconds": 0.5, "began": 1.0, "ended": 1.5}
-        well = {"answered": True, "step": "", "end": True}
-        for name in NAMES:
-            wrote = {**well, "renamed": True, "wrote": took}
-            if name == "node03":
-                wrote = {"answered": False, "step": "fsync of node03.checkpoint"}
-            one = {"kind": "checkpoint", "name": name, "directory": "/mnt/a", "container": False}
-            read = {**well, "read_right": True, "read": took} if name != "node03" else {}
-            outcome.records.append({**one, "wrote": wrote, "read": read})
-        return outcome
-
-    return start

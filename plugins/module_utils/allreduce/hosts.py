@@ -39,16 +39,12 @@ TERMINAL = "-tt"
 MARK = "mpi-ready "
 """Starts every line of the script's answer; login files may print others."""
 
-PROBE = "storage-probe.py"
-"""Lies beside the program of the ranks; READY says its name as well."""
-
 READY = r"""
 program=$1 management=$2
 shift 2
 tell() { echo "mpi-ready $*"; }
 sum() { if [ -r "$1" ]; then sha256sum < "$1" | cut -d' ' -f1; else echo missing; fi; }
 tell program "$(sum "$program")"
-tell probe "$(sum "${program%/*}/storage-probe.py")"
 profile=/etc/profile.d/baremetal-mpi-roce.sh
 if [ -r "$profile" ]; then . "$profile"; fi
 if command -v orted >/dev/null; then tell orted yes; else tell orted no; fi
@@ -108,8 +104,6 @@ class Answer:
     """What a node said of itself before a run."""
 
     program: str = ""
-    probe: str = ""
-    """Checksum of what its ranks write checkpoints with, or `missing`."""
     orted: bool = False
     down: tuple[str, ...] = ()
     """Rails that cannot carry anything, with their state: `rail1 is down`."""
@@ -191,10 +185,8 @@ def preflight(
     program: str,
     sha256: str,
     transport: str,
-    probe_sha256: str = "",
 ) -> Readiness:
-    """Ask every node whether it can take part in a run over `transport`. `probe_sha256`: where
-    checkpoints are written as well; empty where none are."""
+    """Ask every node whether it can take part in a run over `transport`."""
     problems: dict[str, str] = {}
     answers: dict[str, Answer] = {}
     commands = {}
@@ -208,8 +200,6 @@ def preflight(
             continue
         answers[host] = answer(result.stdout)
         problem = keeps_back(answers[host], host, program, sha256)
-        if not problem and probe_sha256 and asked[host].checkpoints:
-            problem = keeps_back_checkpoint(answers[host], host, program, probe_sha256)
         if not problem and transport == "rc":
             problem = keeps_back_rdma(answers[host], asked[host])
         if problem:
@@ -230,7 +220,6 @@ def answer(text: str) -> Answer:
 
     return Answer(
         program=one("program"),
-        probe=one("probe"),
         orted=one("orted") == "yes",
         down=tuple(" is ".join(rest) for rest in said.get("rail", [])),
         interface=one("management"),
@@ -256,15 +245,6 @@ def keeps_back(said: Answer, host: str, program: str, sha256: str) -> str:
     if not said.orted:
         return f"Open MPI's orted is not there; run --tags mpi --limit {host}"
     return ""
-
-
-def keeps_back_checkpoint(said: Answer, host: str, program: str, sha256: str) -> str:
-    """Why it could not write one: a probe of another version would be told what it does not know,
-    and what came of that would look as if storage had failed."""
-    if said.probe == sha256:
-        return ""
-    what = "is not there" if said.probe == "missing" else "is of another version"
-    return f"{program.rpartition('/')[0]}/{PROBE} {what}; run --tags mpi --limit {host}"
 
 
 def keeps_back_rdma(said: Answer, node: Node) -> str:

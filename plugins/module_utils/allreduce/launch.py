@@ -79,11 +79,9 @@ def launch(
     *,
     stop: Optional[Callable[[], None]] = None,
     progress: Optional[Progress] = None,
-    further_s: float = 0.0,
 ) -> Outcome:
     """Run `argv` for at most `limit_s`; hand each record on as it comes.
 
-    Once the program has told its verdict it may take `further_s` more for what comes after.
     `stop` ends what runs outside this process's own children (the systemd unit).
     """
     begin = time.monotonic()
@@ -123,8 +121,6 @@ def launch(
             complaints.append(line)
             continue
         outcome.records.append(found)
-        if found["kind"] == "end":
-            until = max(until, time.monotonic() + further_s)
         if progress is not None:
             progress(found)
     if not outcome.timed_out:

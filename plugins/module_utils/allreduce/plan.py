@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, Optional
+from typing import Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils import hostfile
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
@@ -46,8 +46,6 @@ class Node:
     """RDMA device and port with an interface behind it, as the node says."""
     software: bool = False
     """Whether its RDMA devices are made of software, and so their speed is nominal."""
-    checkpoints: bool = True
-    """Whether it is one of the hosts that have the file system for checkpoints."""
 
     @property
     def line_rate_gbytes_s(self) -> float:
@@ -62,26 +60,6 @@ class Node:
     @property
     def host(self) -> str:
         return self.address or self.name
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """What one rank of each node writes to shared storage and reads from it, after the rest."""
-
-    cluster: str
-    """The directory there has its name."""
-    bytes: int
-    limit_s: float
-    """For writing, and again for reading."""
-    share: float = 0.05
-    """Of what is free, all nodes together take at most this much."""
-    plain_on: str = ""
-    """The node that serves it at the same path, where nothing is mounted; empty for none."""
-
-    @property
-    def further_s(self) -> float:
-        """What a run may take longer for it: a dead server uses up both limits."""
-        return 2 * self.limit_s + 10
 
 
 @dataclass(frozen=True)
@@ -101,7 +79,6 @@ class Plan:
     python: str = "/usr/bin/python3"
     parameters: tuple[tuple[str, str], ...] = ()
     rankfile: str = ""
-    checkpoint: Optional[Checkpoint] = None
     rail_bytes: int = 1 << 18
     """Buffer of the allreduce that each rail has to itself."""
     only: Optional[int] = None
@@ -155,7 +132,7 @@ class Plan:
         most = max((len(own) for node in self.nodes for own in node.by_rank), default=0)
         if not self.bind_rails or len(self.nodes) < 2 or (most < 2 and not self.unbound):
             return []
-        return [replace(self, only=number, checkpoint=None) for number in range(most)]
+        return [replace(self, only=number) for number in range(most)]
 
     def subset(self, names: Sequence[str]) -> Plan:
         """The same run on some of the nodes, short: enough to see whether it fails."""
@@ -169,13 +146,7 @@ class Plan:
             iterations_large=1,
             warmup=0,
             rankfile="",
-            checkpoint=None,
         )
-
-    @property
-    def further_s(self) -> float:
-        """Beyond the limit of the run, once the allreduce has come to its end."""
-        return self.checkpoint.further_s if self.checkpoint is not None else 0.0
 
     def hostfile(self) -> str:
         return "".join(f"{node.host} slots={node.slots}\n" for node in self.nodes)
@@ -202,19 +173,9 @@ def specification(plan: Plan, time_limit_s: float) -> str:
             "warmup": plan.warmup,
             "rail_bytes": 0 if plan.only is None and plan.rail_runs else plan.rail_bytes,
             "time_limit_s": max(1, round(time_limit_s)),
-            **_checkpoint(plan),
         },
         separators=(",", ":"),
     )
-
-
-def _checkpoint(plan: Plan) -> dict[str, Any]:
-    wanted = plan.checkpoint
-    if wanted is None:
-        return {}
-    # The rank's own clock rings after that of who waits for it.
-    further = round(wanted.further_s) + 5
-    return {"checkpoint": {**asdict(wanted), "further_s": further}}
 
 
 def command(plan: Plan, hosts: str, run_id: str, time_limit_s: float) -> list[str]:

@@ -14,7 +14,6 @@ from typing import Any, Optional, Protocol
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import (
     bisect,
-    checkpoint,
     figures,
     hosts,
     parse,
@@ -47,9 +46,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import
     Runner,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
-    FileSystem,
-)
 
 
 @dataclass(frozen=True)
@@ -61,14 +57,11 @@ class Request:
     hostfile: Path
     run_id: str
     program_sha256: str = ""
-    probe_sha256: str = ""
     time_limit_s: float = 300.0
     bisect_runs: int = 24
     bisect_limit_s: float = 30.0
     tolerances: traffic.Tolerances = field(default_factory=traffic.Tolerances)
     virtual: bool = False
-    checkpoints: Optional[FileSystem] = None
-    """The file system for checkpoints, if the cluster has one."""
 
 
 class Launcher(Protocol):
@@ -93,9 +86,8 @@ def mpirun(user: str, run: Runner) -> Launcher:
         # reported as one, and not as the rank whose clock happened to ring first.
         argv = login_shell(user, command(plan, str(hostfile), run_id, limit_s + GRACE_S))
         return launch(
-            bounded(argv, unit, limit_s + plan.further_s + 2 * GRACE_S),
+            bounded(argv, unit, limit_s + 2 * GRACE_S),
             limit_s,
-            further_s=plan.further_s,
             stop=lambda: _stop_unit(run, unit),
             progress=progress,
         )
@@ -149,8 +141,6 @@ class Session:
             if record["kind"] == "size":
                 done += 1
                 self.tell(f"allreduce: {done} of {total} sizes")
-            if record["kind"] == "end" and plan.checkpoint is not None:
-                self.tell("allreduce: done; each node writes and reads a checkpoint")
 
         self.tell(f"allreduce: starting {plan.ranks} ranks on {len(plan.nodes)} nodes")
         limit = max(5.0, self.left())
@@ -165,9 +155,6 @@ class Session:
             # One reason for all rails, and not every rail that nothing was told of.
             checks += [one for one in judged if not unproved or one.name != unproved[0].name]
             checks += unproved
-        checks += checkpoint.judge(
-            plan, outcome.records, request.checkpoints, ended=outcome.complete
-        )
         checks.append(verdict.no_orphans(swept))
         wrong = any(check.name == "exactness" for check in failures(checks))
         # All nodes were ready: what keeps one back now names it, and spares the search.
@@ -197,7 +184,6 @@ class Session:
             PROGRAM,
             request.program_sha256,
             plan.transport,
-            request.probe_sha256 if plan.checkpoint is not None else "",
         )
         if found.problems:
             return plan, [
@@ -330,7 +316,6 @@ class Session:
             "rails": traffic.by_rail(plan, said),
             "sent_bytes_per_node": traffic.least_sent(plan, said),
             "least_bytes_per_node": records.least_bytes_per_node(plan, said),
-            "checkpoint": checkpoint.figures(plan, said, self.request.checkpoints),
         }
 
     def message(self, plan: Plan, failed: Sequence[Check]) -> str:

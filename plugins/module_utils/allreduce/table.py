@@ -33,11 +33,8 @@ def rate_text(gbytes_s: float) -> str:
     return f"{gbytes_s * 1e6:.2f} kB/s"
 
 
-def lines(result: Mapping[str, Any], more: Sequence[str] = ()) -> list[str]:
-    """The figures as a table, with what they are measured against, and the verdict.
-
-    `more` is what else was measured; the verdict comes last.
-    """
+def lines(result: Mapping[str, Any]) -> list[str]:
+    """The figures as a table, with what they are measured against, and the verdict."""
     figures = result["figures"]
     rows = [("size", "runs", "min", "median", "p99", "algbw", "busbw")]
     for one in figures["by_size"]:
@@ -60,7 +57,6 @@ def lines(result: Mapping[str, Any], more: Sequence[str] = ()) -> list[str]:
         shown += [f"  {line}" for line in columns(rows)]
         shown.append("  " + against(figures))
         shown += [f"  {line}" for line in rail_lines(figures)]
-    shown += [f"  {line}" for line in more]
     checks = result.get("checks", [])
     held = sum(check["status"] == OK for check in checks)
     failed = [check["name"] for check in checks if check["status"] == "failed"]

@@ -17,7 +17,6 @@ import functools
 import json
 import os
 import pathlib
-import select
 import signal
 import socket
 import struct
@@ -26,12 +25,6 @@ import time
 
 MARK = "allreduce-record "
 """Starts every line that belongs to the report; a login script may print others."""
-PROBE = pathlib.Path(__file__).with_name("storage-probe.py")
-"""Writes and reads files on shared storage, in a process of its own, which may hang."""
-CHECKPOINT_DIRECTORY = "CLUSTER_CHECKPOINT_DIR"
-GRACE_S = 2
-"""Seconds that a killed probe has to go. One that waits for a dead server may not."""
-CONTAINER = ("/run/systemd/container", "/run/.containerenv")
 WRONG_SHOWN = 3
 """Wrong results that one rank describes in full; further ones are counted."""
 
@@ -337,94 +330,11 @@ class Report:
         self.stream.flush()
 
 
-def probe(task, run_id):
-    """What the probe tells of a task, within its limit. A dead server hangs the probe, never us.
-
-    posix_spawn and no fork: what is registered with an RDMA device must not be copied on write.
-    The run id stands in its command line, so that one that stays is found by the sweep.
-    """
-    reading, writing = os.pipe()
-    argv = [sys.executable, str(PROBE), "--run-id", run_id, "--task", json.dumps(task)]
-    actions = [
-        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_DUP2, writing, 1),
-        (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
-    ]
-    child = os.posix_spawn(sys.executable, argv, {"LC_ALL": "C"}, file_actions=actions)
-    os.close(writing)
-    until = time.monotonic() + task["limit_s"]
-    text, ended = b"", False
-    while not ended:
-        ready, _writing, _broken = select.select(
-            [reading], [], [], max(0, until - time.monotonic())
-        )
-        if not ready:
-            break
-        data = os.read(reading, 65536)
-        text, ended = text + data, not data
-    os.close(reading)
-    if not ended:
-        os.kill(child, signal.SIGKILL)
-    left = time.monotonic() + GRACE_S
-    while os.waitpid(child, os.WNOHANG)[0] == 0 and time.monotonic() < left:
-        time.sleep(0.01)
-    told = {"answered": ended, "step": ""}
-    for line in text.split(b"\n")[:-1]:
-        told.update(json.loads(line))
-    return told
-
-
-def checkpoint(spec, run_id, world, local, comm_null, undefined, report):
-    """One rank of each node writes a file, and reads the one that the node after it wrote.
-
-    All ranks take part, so that nobody measures beside ranks that are still computing.
-    """
-    leaders = world.Split(0 if local.Get_rank() == 0 else undefined, world.Get_rank())
-    if leaders != comm_null:
-        mount = os.environ.get(CHECKPOINT_DIRECTORY, "")
-        mine = {"name": host_name(), "directory": mount, "wrote": {}, "read": {}}
-        mine["container"] = any(pathlib.Path(path).exists() for path in CONTAINER)
-        # A node without storage is nobody's neighbour: its neighbour would read nothing.
-        users = leaders.Split(0 if mount else undefined, leaders.Get_rank())
-        if users != comm_null:
-            use_storage(spec["checkpoint"], run_id, users, mine)
-        for one in leaders.gather(mine) or []:
-            report.write("checkpoint", **one)
-    world.Barrier()
-
-
-def use_storage(wanted, run_id, users, mine):
-    """Write, and read what the next one of `users` wrote; `mine` gets what came of it."""
-    host = mine["name"]
-    task = {
-        "do": "write",
-        "mount": mine["directory"],
-        "plain": wanted["plain_on"] in (host, host.split(".")[0]),
-        "cluster": wanted["cluster"],
-        "name": host,
-        "token": run_id,
-        "kind": "checkpoint",
-        "bytes": wanted["bytes"],
-        "share": wanted["share"] / users.Get_size(),
-        "limit_s": wanted["limit_s"],
-    }
-    mine["wrote"] = probe(task, run_id)
-    right = (users.Get_rank() + 1) % users.Get_size()
-    left = (users.Get_rank() - 1) % users.Get_size()
-    size = mine["wrote"].get("wrote", {}).get("bytes") if "end" in mine["wrote"] else None
-    neighbour, there = users.sendrecv((host, size), dest=left, source=right)
-    users.Barrier()
-    mine["neighbour"] = neighbour
-    if size is not None and there is not None:
-        more = {"do": "read", "neighbour": neighbour, "neighbour_bytes": there}
-        mine["read"] = probe({**task, **more}, run_id)
-
-
 def host_name():
     return socket.gethostname()
 
 
-def run(spec, report, ucx_log, run_id):
+def run(spec, report, ucx_log):
     import mpi4py
     import numpy
     from mpi4py import MPI
@@ -574,10 +484,6 @@ def run(spec, report, ucx_log, run_id):
     if rank == 0:
         summarise(everyone, volume, window_s, report)
     world.Barrier()
-    if spec.get("checkpoint"):
-        # The allreduce has been told: whatever storage does now, its verdict stands.
-        signal.alarm(max(signal.alarm(0), spec["checkpoint"]["further_s"]))
-        checkpoint(spec, run_id, world, local, MPI.COMM_NULL, MPI.UNDEFINED, report)
 
 
 def summarise(everyone, volume, window_s, report):
@@ -622,7 +528,7 @@ def main():
     signal.alarm(int(arguments.spec["time_limit_s"]))
     report = Report()
     try:
-        run(arguments.spec, report, UcxLog(), arguments.run_id)
+        run(arguments.spec, report, UcxLog())
     except Exception as error:
         rank = os.environ.get("OMPI_COMM_WORLD_RANK", "?")
         text = str(error) or type(error).__name__

@@ -3,8 +3,7 @@
 
 Runs as the MPI user in a process of its own, which may hang for ever: who started it waits for so
 long and no longer. It says each step before it takes it, so that the last one said is the one that
-hangs. It is also a program (mpi_stack installs it, the ranks of the smoke test start it), and so
-imports nothing of the collection.
+hangs. All it needs is imported when this file is: the MPI user may not be allowed to read more.
 
 Every file has a fixed name and is written over by the next run. The large one is removed by the
 only node that reads it.
@@ -12,22 +11,19 @@ only node that reads it.
 
 from __future__ import annotations
 
-import argparse
 import errno
 import hashlib
 import json
 import os
 import re
-import signal
 import socket
 import stat
 import struct
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 DIRECTORY = ".baremetal-mpi-roce"
 """In the top directory of a file system; below it one directory per cluster."""
@@ -37,10 +33,9 @@ BLOCK = 1 << 20
 SMALL = 4096
 """Bytes of the file that says whose the large one is."""
 MODE_DIRECTORY, MODE_FILE = 0o770, 0o640
-NOTE, DATA, CHECKPOINT = "probe", "data", "checkpoint"
-"""Endings of the small file, of the large one, and of the large one of the smoke test."""
-KINDS = (NOTE, DATA, CHECKPOINT)
-OURS = re.compile(r"\.?(?P<name>.+)\.(?:" + "|".join(KINDS) + r")(?:\.new)?")
+NOTE, DATA = "probe", "data"
+"""Endings of the small file and of the large one."""
+OURS = re.compile(rf"\.?(?P<name>.+)\.(?:{NOTE}|{DATA})(?:\.new)?")
 MISSING_SHOWN = 12
 STUMP = struct.Struct("<Q")
 
@@ -85,16 +80,6 @@ def mount_line(handle: int, proc: Path = Path("/proc/self")) -> str:
         return ""
     text = (proc / "mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
     return next((line for line in text.split("\n") if line.startswith(f"{identity[1]} ")), "")
-
-
-def is_mount_point(line: str, mount: str) -> bool:
-    """Whether a line of mountinfo is of a file system mounted just there, not of an automount."""
-    before, dash, after = line.partition(" - ")
-    fields = before.split(" ")
-    if not dash or len(fields) < 6:
-        return False
-    point = re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), fields[4])
-    return point == mount and after.split(" ")[0] != "autofs"
 
 
 def look(handle: int, tell: Tell) -> dict[str, Any]:
@@ -249,24 +234,23 @@ def size_within(wanted: int, free: int, share: float) -> int:
 def write(place: int, task: dict[str, Any], free: int, tell: Tell) -> dict[str, Any]:
     """The large file with its time, then the small one twice: the second over the first."""
     size = size_within(task["bytes"], free, task["share"])
-    large = f"{task['name']}.{task['kind']}"
+    large = f"{task['name']}.{DATA}"
     blocks = content(task["token"], task["name"], size)
     began, clock = time.time(), time.monotonic()
     put(place, large, blocks, tell)
     seconds = time.monotonic() - clock
     tell({"wrote": {"bytes": size, "seconds": seconds, "began": began, "ended": time.time()}})
     small = f"{task['name']}.{NOTE}"
-    if task["kind"] == DATA:
-        for sequence in (1, 2):
-            put(place, small, [note(task, sequence, size)], tell)
-        data, status = get(place, small, tell)
-        found = read_note(data, small, "own")
-        if found["token"] != task["token"] or found["sequence"] != 2:
-            raise Wrong("rename", f"{small} still has what was there before it was renamed over")
-        step(tell, "listing the directory")
-        if f".{small}.new" in os.listdir(place):
-            raise Wrong("rename", f".{small}.new is still there after it was renamed")
-        tell({"owner": [status.st_uid, status.st_gid]})
+    for sequence in (1, 2):
+        put(place, small, [note(task, sequence, size)], tell)
+    data, status = get(place, small, tell)
+    found = read_note(data, small, "own")
+    if found["token"] != task["token"] or found["sequence"] != 2:
+        raise Wrong("rename", f"{small} still has what was there before it was renamed over")
+    step(tell, "listing the directory")
+    if f".{small}.new" in os.listdir(place):
+        raise Wrong("rename", f".{small}.new is still there after it was renamed")
+    tell({"owner": [status.st_uid, status.st_gid]})
     tell({"renamed": True})
     return {"bytes": size}
 
@@ -278,7 +262,7 @@ def read(place: int, task: dict[str, Any], tell: Tell) -> None:
     """The neighbour's files: whose they are, of which run, right to the byte; then all names."""
     name = task["neighbour"]
     size = task["neighbour_bytes"]
-    if name and task["kind"] == DATA:
+    if name:
         data, status = get(place, f"{name}.{NOTE}", tell)
         tell({"seen_owner": [status.st_uid, status.st_gid]})
         found = read_note(data, f"{name}.{NOTE}", "content")
@@ -288,19 +272,17 @@ def read(place: int, task: dict[str, Any], tell: Tell) -> None:
             )
         if found["bytes"] != size:
             raise Wrong("content", f"{name} says it wrote {found['bytes']} bytes, and wrote {size}")
-    if name:
         read_large(place, task, name, size, tell)
     with suppress(FileNotFoundError):
         step(tell, "removing the large file")
-        os.unlink(f"{name or task['name']}.{task['kind']}", dir_fd=place)
+        os.unlink(f"{name or task['name']}.{DATA}", dir_fd=place)
     tell({"read_right": True})
-    if task["kind"] == DATA:
-        names(place, task, tell)
-        tell({"removed": clean(place, task["known"], tell) if task["known"] else []})
+    names(place, task, tell)
+    tell({"removed": clean(place, task["known"], tell) if task["known"] else []})
 
 
 def read_large(place: int, task: dict[str, Any], name: str, size: int, tell: Tell) -> None:
-    large = f"{name}.{task['kind']}"
+    large = f"{name}.{DATA}"
     step(tell, f"reading {large}")
     buffer = memoryview(bytearray(BLOCK))
     blocks = content(task["token"], name, size)
@@ -390,15 +372,12 @@ Go = Callable[[dict[str, Any]], bool]
 file system."""
 
 
-def perform(task: dict[str, Any], tell: Tell, go: Optional[Go] = None) -> None:
+def perform(task: dict[str, Any], tell: Tell, go: Go) -> None:
     """A task from its start to its end. What goes wrong is told, never raised, if it can be."""
     try:
         handle = enter(task["mount"], tell)
         found = look(handle, tell)
-        # `plain`: the host that serves it at this very path, where nothing is mounted.
-        at_once = task.get("plain") or is_mount_point(found["line"], task["mount"])
-        allowed = at_once if go is None else go(found)
-        if not allowed:
+        if not go(found):
             tell({"refused": True})
         elif task["do"] == "write":
             place = directory(handle, task["cluster"], tell, make=True)
@@ -406,38 +385,8 @@ def perform(task: dict[str, Any], tell: Tell, go: Optional[Go] = None) -> None:
         elif task["do"] == "read":
             place = directory(handle, task["cluster"], tell, make=False)
             read(place, task, tell)
-        elif task["do"] == "save":
-            place = directory(handle, task["cluster"], tell, make=True)
-            put(place, task["name"], [task["text"].encode("utf-8")], tell)
-            tell({"saved": task["name"]})
         tell({"end": True})
     except Wrong as error:
         tell({"wrong": {"about": error.about, "text": str(error)}})
     except OSError as error:
         tell({"error": {"number": error.errno or 0, "text": error.strerror or str(error)}})
-
-
-def task_of(text: str) -> Any:
-    """A result to be saved is too long for an argument."""
-    return json.loads(sys.stdin.read() if text == "-" else text)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--run-id", required=True, help="by which the sweep knows this process")
-    about = "what to do, as JSON; - for what standard input says"
-    parser.add_argument("--task", required=True, type=task_of, help=about)
-    task = parser.parse_args().task
-    os.umask(0o027)
-    # Should who started it be gone. Its default ends the process, also while it waits for a server.
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(int(task.get("limit_s", 600)) + 5)
-
-    def tell(found: dict[str, Any]) -> None:
-        os.write(1, (json.dumps(found) + "\n").encode())
-
-    perform(task, tell)
-
-
-if __name__ == "__main__":
-    main()

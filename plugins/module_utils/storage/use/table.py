@@ -20,7 +20,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
-    Expectation,
     FileSystem,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use.figures import (
@@ -90,7 +89,7 @@ def lines(used: Used) -> list[str]:
     sizes = {int(found["wrote"]["bytes"]) for found in used.figures.values() if found.get("wrote")}
     count = f"{len(used.hosts)} node" + ("" if len(used.hosts) == 1 else "s")
     told = [f"storage: {fs.name}: {fs.source} on {fs.mount}, {count}{_sizes(sizes)}"]
-    rows = figure_lines(used.of("wrote"), used.of("read"), fs.expect, used.alone)
+    rows = _figures(used)
     if not rows:
         return [*told, "  nothing was measured"]
     told += [f"  {line}" for line in rows]
@@ -98,19 +97,18 @@ def lines(used: Used) -> list[str]:
     return told
 
 
-def figure_lines(
-    wrote: Optional[Figure], read: Optional[Figure], expect: Expectation, alone: bool = False
-) -> list[str]:
+def _figures(used: Used) -> list[str]:
     """Writing and reading beside what is expected; none where neither was measured."""
+    expect = used.fs.expect
     rows: list[tuple[str, ...]] = [
         ("", "slowest", "", "median", "fastest", "", "together", "expected alone, together")
     ]
     for head, found, one, together in (
-        ("write", wrote, expect.write_gb_s, expect.together_write_gb_s),
-        ("read", read, expect.read_gb_s, expect.together_read_gb_s),
+        ("write", used.of("wrote"), expect.write_gb_s, expect.together_write_gb_s),
+        ("read", used.of("read"), expect.read_gb_s, expect.together_read_gb_s),
     ):
         if found is not None:
-            rows.append(_row(head, found, f"{_wanted(one)}, {_wanted(together)}", alone))
+            rows.append(_row(head, found, f"{_wanted(one)}, {_wanted(together)}", used.alone))
     return [line.rstrip() for line in columns(rows)] if len(rows) > 1 else []
 
 

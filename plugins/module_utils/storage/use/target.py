@@ -12,7 +12,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_sy
     SOFTWARE,
     FileSystem,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import probe
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use.rings import Seat
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.wanted_mounts import (
     WantedMount,
@@ -80,7 +79,6 @@ class Target:
             "cluster": self.cluster,
             "name": self.host,
             "token": self.token,
-            "kind": probe.DATA,
             "bytes": self.size,
             "share": FREE_SHARE / max(1, self.seat.writers),
             "neighbour": self.seat.neighbour,
