@@ -162,9 +162,10 @@ have addresses besides, on the cables that `links` names; one that is of another
 With `transport: rdma` the launcher, which has no rails, is not in `hosts`.
 
 An option that a key says (`vers`, `proto`, `port`, `nconnect`, `flock`) is not written under
-`options`, nor is what belongs into /etc/fstab (`noauto`, `nofail`, `_netdev`): mounts are units of
-systemd. `soft` is refused: it gives a job an error, or loses what it wrote, when the server is slow
-for a while. There is no key for clients of an export, nor one that lets their root be root.
+`options`, nor is one beside its contrary (`ro`, `rw`). `soft` is refused: it gives a job an error,
+or loses what it wrote, when the server is slow for a while. All others are passed on as they are
+written: with an unknown one the mount fails, and the message of the node's mount program is
+reported. There is no key for clients of an export, nor one that lets their root be root.
 """
 
 SMALLEST = """\

@@ -245,14 +245,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils import machine
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ending import end
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import account
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.as_user import become
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import nfs_options
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
-    LUSTRE,
-    NFS,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import (
-    mount_options as lustre_options,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.reading import (
     StorageError,
     read_filesystems,
@@ -265,7 +257,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.wanted_
 )
 
 LAYER = "storage"
-KINDS: Any = {NFS: nfs_options, LUSTRE: lustre_options}
 REMEDY = "Correct what the lines name, then run again with --tags storage; nothing else is needed."
 
 
@@ -299,7 +290,7 @@ def is_virtual(cpus: Path = Path("/proc/cpuinfo")) -> bool:
 
 def targets(given: dict[str, Any], uid: int, check_mode: bool) -> list[Target]:
     filesystems = read_filesystems(given["filesystems"])
-    wanted = wanted_mounts(filesystems, given["host"], given["groups"], 0, KINDS)
+    wanted = wanted_mounts(filesystems, given["host"], given["groups"], 0)
     return [
         Target(
             wanted=each,

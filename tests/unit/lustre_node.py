@@ -31,12 +31,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part impor
     Verdict,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import Outcome, settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import mount_options
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     FileSystem,
     Lustre,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import (
-    mount_options,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.parts import (
     lustre_parts,
@@ -108,7 +106,7 @@ class LustreNode:
         self.change(targets=targets)
 
     def mount(self, fs: FileSystem = LUSTRE) -> None:
-        options = ",".join(mount_options.options(fs))
+        options = ",".join(mount_options.options(fs, 600))
         rc, _out, err = self.stand_in.run("mount.lustre", ["-o", options, fs.source, fs.mount])
         assert rc == 0, err
 

@@ -23,7 +23,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part impor
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import Outcome, settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import (
     mounted,
-    nfs_options,
     units,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
@@ -89,7 +88,7 @@ class StorageNode:
         timeout_s: int = 600,
         servers: Optional[Mapping[str, Sequence[str]]] = None,
     ) -> Mounts:
-        wanted = wanted_mounts(filesystems, host, groups, timeout_s, {"nfs": nfs_options})
+        wanted = wanted_mounts(filesystems, host, groups, timeout_s)
         return Mounts(wanted, absent, self.run, WAIT_S, servers or {})
 
     def settle(self, *filesystems: FileSystem, check_mode: bool = False, **given: Any) -> Outcome:
@@ -319,7 +318,11 @@ class StorageNode:
         access = "" if "noatime" in flags else ",relatime"
         own = ",".join(["ro" if "ro" in words else "rw", *flags]) + access
         if _value(text, "Type") == "none":
-            device, inside = mounted.place(mounted.read(self.root), what) or ("", "")
+            table = mounted.read(self.root)
+            device, inside = mounted.place(table, what) or ("", "")
+            below = mounted.holding(table, what)
+            if not flags and below is not None:  # mount(2) copies what is below, flags and all
+                own = ",".join(below.flags)
             self.mount(where, "/dev/sda1", "ext4", "rw", flags=own, root=inside, device=device)
         else:
             self.mount(where, what, "nfs4", told_of(words), flags=own)

@@ -102,10 +102,6 @@ BAD: tuple[tuple[Any, ...], ...] = (
     ),
     (one(nfs={"port": 20049}), "storage.port_of_other_transport [0].nfs.port 20049"),
     (one(nfs={"transport": "rdma"}), "storage.groups_without_rails [0].hosts ('launcher',)"),
-    (
-        one(nfs={"version": "3"}, options=["mountproto=rdma"]),
-        "storage.option_value [0].options[0] 'rdma'",
-    ),
     (one(nfs={"soft": True}), "model.unknown_key [0].nfs.soft"),
     (one(nfs={"nconnect": 8}), "model.unknown_key [0].nfs.nconnect"),
     (one(nfs=None), "model.not_a_mapping [0].nfs"),

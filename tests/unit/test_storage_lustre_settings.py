@@ -1,19 +1,11 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Settings of Lustre's client, NIDs, sources and mount options."""
+"""Settings of Lustre's client, NIDs, and sources."""
 
 from __future__ import annotations
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import (
-    known_options,
-    mount_flags,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     FileSystem,
-    Lustre,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import (
-    mount_options,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.nid import (
     Nid,
@@ -36,7 +28,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.
     read_source,
     same_source,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.mounted import Mount
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -190,13 +181,6 @@ def test_the_option_network_excludes_discovery():
     assert read_settings({"discovery": False}, RAILS, [fs])
 
 
-def test_an_option_of_later_releases_is_refused_before_the_mount_would_be():
-    origin = {"url": "file:///srv/l", "key": "keys/l.asc", "key_sha256": "0" * 64}
-    value = {"packages": {"method": "dkms", "version": "2.15.7", "repository": origin}}
-    fs = lustre(options=("statfs_project",))
-    assert findings(value, filesystems=[fs]) == ["lustre.option_of_later ckpt"]
-
-
 class TestNid:
     @pytest.mark.parametrize(
         ("text", "net"),
@@ -296,75 +280,3 @@ class TestSource:
         with pytest.raises(NidError) as caught:
             read_source(text)
         assert caught.value.code == code
-
-
-def running(options=(), flags=("rw", "noatime", "nosuid", "nodev")):
-    return Mount(9, 1, "0:9", "/", "/lustre", tuple(flags), "lustre", "x", tuple(options))
-
-
-TOLD = ("rw", "flock", "user_xattr", "lazystatfs", "nouser_fid2path", "verbose", "encrypt")
-
-
-class TestMountOptions:
-    def test_of_a_plain_file_system(self):
-        assert ",".join(mount_options.options(lustre(), 90)) == (
-            "noatime,nosuid,nodev,user_xattr,lazystatfs,flock"
-        )
-
-    def test_what_the_file_system_says_takes_the_place_of_a_default(self):
-        fs = lustre(options=("relatime", "nolazystatfs", "suid"), lustre=Lustre(flock=False))
-        assert mount_options.options(fs, 90) == (
-            *("nodev", "user_xattr", "noflock"),
-            *("relatime", "nolazystatfs", "suid"),
-        )
-
-    def test_what_runs_as_wanted_is_no_difference(self):
-        assert mount_options.differences(lustre(), running(TOLD)) == ()
-
-    def test_what_does_not_is(self):
-        told = [each for each in TOLD if each not in ("flock", "user_xattr")]
-        found = mount_options.differences(lustre(), running([*told, "localflock", "nouser_xattr"]))
-        assert [each.text for each in found] == [
-            "user_xattr (runs: nouser_xattr)",
-            "flock (runs: localflock)",
-        ]
-        flags = mount_options.differences(lustre(), running(TOLD, flags=("rw", "nosuid", "nodev")))
-        assert [each.wanted for each in flags] == ["noatime"]
-
-    def test_what_was_switched_off_and_is_not_told_is_off(self):
-        fs = lustre(options=("nostatfs_project",))
-        assert mount_options.differences(fs, running(TOLD)) == ()
-        on = mount_options.differences(fs, running([*TOLD, "statfs_project"]))
-        assert [each.found for each in on] == ["statfs_project"]
-
-    def test_what_the_kernel_does_not_tell_is_not_judged(self):
-        fs = lustre(options=("network=o2ib", "skpath=/etc/keys"))
-        assert mount_options.differences(fs, running(TOLD)) == ()
-
-    def test_every_option_that_the_model_takes_is_known_here(self):
-        pairs = [name for pair in known_options.PAIRS["lustre"] for name in pair if name]
-        names = {*pairs, *known_options.VALUES["lustre"], *known_options.BY_KEY["lustre"]}
-        unknown = {n for n in names if n not in mount_options.OPTIONS}
-        assert {n for n in unknown if not mount_flags.is_untold(n)} == set()
-
-    def test_every_option_known_here_is_one_that_the_model_takes(self):
-        pairs = [name for pair in known_options.PAIRS["lustre"] for name in pair if name]
-        names = {*pairs, *known_options.VALUES["lustre"], *known_options.BY_KEY["lustre"]}
-        assert set(mount_options.OPTIONS) == names - {"retry"}
-
-    def test_what_only_some_releases_tell_is_not_judged(self):
-        fs = lustre(options=("32bitapi", "mgssec=krb5i", "exclude=lustre-OST0003"))
-        assert mount_options.differences(fs, running(TOLD)) == ()
-
-    def test_a_value_that_the_kernel_tells_is_judged(self):
-        fs = lustre(options=("foreign_symlink=/arch",))
-        assert mount_options.differences(fs, running([*TOLD, "foreign_symlink=/arch"])) == ()
-        other = mount_options.differences(fs, running([*TOLD, "foreign_symlink=/old"]))
-        assert [each.found for each in other] == ["foreign_symlink=/old"]
-
-    def test_an_option_of_later_releases_is_refused_with_an_earlier_one(self):
-        fs = lustre(options=("statfs_project",))
-        assert mount_options.wrong_options(fs, True, "2.16.1") == []
-        assert mount_options.wrong_options(fs, True) == []
-        (wrong,) = mount_options.wrong_options(fs, True, "2.15.7")
-        assert wrong.code == "lustre.option_of_later"

@@ -233,6 +233,31 @@ def test_flags_of_the_mount_are_changed_in_place_under_its_users(node):
     assert {"nosuid", "nodev", "relatime"} <= set(node.running(POINT).flags)
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [((), ("actimeo=5",)), (("actimeo=5",), ()), (("actimeo=5",), ("actimeo=9",))],
+)
+def test_an_option_that_the_kernel_states_otherwise_is_compared_with_the_unit(node, before, after):
+    node.settle(filesystem(options=before))
+    node.process(40, "python3", cwd=POINT)
+    assert "actimeo" in refused(node, filesystem(options=after))
+    (node.root / "proc/40/cwd").unlink()
+    plan = node.settle(filesystem(options=after), check_mode=True)
+    assert found(plan, "storage_options")[POINT].status == PENDING
+    outcome = node.settle(filesystem(options=after))
+    assert node.ran("systemctl", "stop", MOUNT) and statuses(outcome) == {OK}
+    again = node.settle(filesystem(options=after))
+    assert not again.changed and statuses(again) == {OK}
+
+
+def test_how_long_mounting_may_take_is_no_reason_to_unmount(node):
+    node.settle(filesystem())
+    node.process(40, "python3", cwd=POINT)
+    outcome = node.settle(filesystem(), timeout_s=120)
+    assert outcome.changed and statuses(outcome) == {OK}
+    assert "retry=2" in node.read(f"{UNITS}/{MOUNT}") and not node.ran("systemctl", "stop")
+
+
 def test_an_option_that_is_no_longer_asked_for_goes(node):
     node.settle(filesystem(options=("noexec",)))
     plan = node.settle(filesystem(), check_mode=True)
@@ -523,6 +548,42 @@ def test_a_bind_mount_of_another_directory_is_replaced(node):
     moved = served(source="storage01:/srv/elsewhere")
     outcome = node.settle(moved, host="storage01", groups=["storage"])
     assert statuses(outcome) == {OK} and node.running(POINT).root == "/srv/elsewhere"
+
+
+def test_a_bind_mount_that_has_the_flags_of_what_is_below_it_is_as_wanted(node):
+    table = node.read("proc/self/mountinfo")
+    node.write("proc/self/mountinfo", table.replace("rw,relatime", "rw,nosuid,noatime"))
+    on_server = {"host": "storage01", "groups": ["storage"]}
+    first = node.settle(served(), **on_server)
+    assert statuses(first) == {OK}
+    assert node.running(POINT).flags == ("rw", "nosuid", "noatime")
+    for check_mode in (True, False):
+        again = node.settle(served(), check_mode=check_mode, **on_server)
+        assert not again.changed and not again.diff and statuses(again) == {OK}
+
+
+def test_a_bind_mount_that_runs_read_only_unasked_is_found_and_mended(node):
+    on_server = {"host": "storage01", "groups": ["storage"]}
+    node.settle(served(), **on_server)
+    node.run(["mount", "-o", "remount,bind,ro,noatime", POINT])
+    plan = node.settle(served(), check_mode=True, **on_server)
+    check = found(plan, "storage_options")[POINT]
+    assert (check.status, check.found) == (PENDING, "rw (runs: ro)")
+    assert statuses(node.settle(served(), **on_server)) == {OK}
+    assert {"rw", "noatime"} == set(node.running(POINT).flags)
+    assert not node.settle(served(), **on_server).changed
+
+
+def test_a_flag_of_a_bind_mount_that_is_asked_for_no_more_goes_with_one_remount(node):
+    """Where what is below has it as well, it comes back with the mount, and stays."""
+    table = node.read("proc/self/mountinfo")
+    node.write("proc/self/mountinfo", table.replace("rw,relatime", "rw,noatime"))
+    on_server = {"host": "storage01", "groups": ["storage"]}
+    node.settle(served(options=("noatime",)), **on_server)
+    outcome = node.settle(served(), **on_server)
+    assert node.ran("systemctl", "stop", MOUNT) and statuses(outcome) == {OK}
+    again = node.settle(served(), **on_server)
+    assert not again.changed and statuses(again) == {OK}
 
 
 def test_a_client_becomes_the_server_and_back(node):

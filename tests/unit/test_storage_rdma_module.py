@@ -14,10 +14,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import
     Result,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import (
-    nfs_options,
-    options,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import options
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.rdma_module import (
     RdmaModule,
 )
@@ -101,8 +98,6 @@ def test_only_where_something_is_mounted_by_rdma(transport: str, parts: int) -> 
     class Debian:
         family = "debian"
 
-    mounts = wanted_mounts(
-        [filesystem(nfs=nfs(transport=transport))], "node01", ["compute"], 600, {"nfs": nfs_options}
-    )
+    mounts = wanted_mounts([filesystem(nfs=nfs(transport=transport))], "node01", ["compute"], 600)
     debian: Any = Debian()
     assert len(options._rdma_module(mounts, debian)) == parts

@@ -9,10 +9,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import with_header
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import (
-    nfs_options,
-    units,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import units
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.units import MountUnit
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.wanted_mounts import (
     wanted_mounts,
@@ -39,7 +36,7 @@ TEXTS = {
 
 def unit(case: str) -> MountUnit:
     fs, host, group = TEXTS[case]
-    (only,) = wanted_mounts([fs], host, [group], 600, {"nfs": nfs_options})
+    (only,) = wanted_mounts([fs], host, [group], 600)
     return only.unit
 
 

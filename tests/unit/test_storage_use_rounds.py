@@ -17,10 +17,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     PENDING,
     Check,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import (
-    mounted,
-    nfs_options,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import mounted
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     Expectation,
     FileSystem,
@@ -68,8 +65,7 @@ HAS_READ = {
 
 
 def target(fs: FileSystem = FS, host: str = "node01", **changes: Any) -> Target:
-    kinds: Any = {"nfs": nfs_options}
-    (wanted,) = wanted_mounts([fs], host, ["compute"], 30, kinds)
+    (wanted,) = wanted_mounts([fs], host, ["compute"], 30)
     base = Target(
         wanted=wanted,
         seat=Seat(3, "node02", SIZE, ("node02", "node03")),

@@ -10,31 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from . import nfs_options, rdma_module
+from . import rdma_module
 from .file_system import RDMA
-from .mount_kind import Difference
+from .mount_options import Difference
 from .mounted import Mount
-from .wanted_mounts import WantedMount
+from .wanted_mounts import NFS_TYPES, WantedMount
 
 _ONE_WAY = frozenset(("proto", "port"))
 """What two mounts of one version from one server cannot have otherwise."""
 
 
 def hint(differences: Sequence[Difference]) -> str:
-    options = {each.option for each in differences}
-    if options & _ONE_WAY:
-        return (
-            "is another address or transport of the same server mounted by the same version? From "
-            "4.1 on the kernel takes the connections it has: write another nfs.version for one"
-        )
-    if "nconnect" not in options:
+    if not {each.subject for each in differences} & _ONE_WAY:
         return ""
-    return "all mounts from one server share its connections, whose number the first of them sets"
+    return (
+        "is another address or transport of the same server mounted by the same version? From "
+        "4.1 on the kernel takes the connections it has: write another nfs.version for one"
+    )
 
 
 def not_mounted(each: WantedMount) -> str:
     """What to look at first where a mount did not come about, besides what the mount said."""
-    if each.kind is not nfs_options:
+    if not each.is_nfs:
         return ""
     nfs = each.fs.nfs
     if nfs.transport == RDMA:
@@ -53,7 +50,7 @@ def one_way(wanted: Sequence[WantedMount]) -> list[str]:
     first: dict[tuple[str, str], WantedMount] = {}
     found = []
     for each in wanted:
-        if each.kind is not nfs_options or not each.fs.nfs.version.startswith("4"):
+        if not each.is_nfs or not each.fs.nfs.version.startswith("4"):
             continue
         other = first.setdefault(_identity(each), each)
         if _server(other) != _server(each):
@@ -73,7 +70,7 @@ def _way(each: WantedMount) -> str:
 
 def _server(each: WantedMount) -> tuple[str, str, str, int]:
     nfs = each.fs.nfs
-    server = nfs_options.source(each.fs).rpartition(":/")[0]
+    server = each.source.rpartition(":/")[0]
     return server, nfs.version, nfs.transport, nfs.port
 
 
@@ -81,7 +78,7 @@ def shared(wanted: Sequence[WantedMount]) -> list[str]:
     first: dict[tuple[str, str, str, int], WantedMount] = {}
     found = []
     for each in wanted:
-        if each.kind is not nfs_options:
+        if not each.is_nfs:
             continue
         other = first.setdefault(_server(each), each)
         if other.fs.nfs.connections != each.fs.nfs.connections:
@@ -101,13 +98,13 @@ def kept(
     """A number of connections that cannot change: another mount from the server stays."""
     found = []
     for each in wanted:
-        if "nconnect" not in {one.option for one in moves.get(each.point, ())}:
+        if "nconnect" not in {one.subject for one in moves.get(each.point, ())}:
             continue
         server = _server(each)[0]
         stays = [
             mount.point
             for mount in table
-            if mount.kind in nfs_options.TYPES
+            if mount.kind in NFS_TYPES
             and mount.source.lower().rpartition(":/")[0] == server
             and mount.point not in moves
         ]

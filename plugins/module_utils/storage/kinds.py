@@ -138,19 +138,19 @@ class MountOption(Kind):
     reads_text = True
 
     def convert(self, value: Any) -> str:
-        if not isinstance(value, str) or not value:
+        if not isinstance(value, str) or not value.partition("=")[0]:
             raise Wrong(
                 "storage.no_option",
                 f"{shown(value)} is not a mount option",
                 "Write one such as noatime",
             )
-        names = [part.partition("=")[0] for part in re.split(r"[\s,]+", value)]
-        if len(names) > 1 or not names[0]:
+        names = [part.partition("=")[0] for part in re.split(r"[\s,\\]+", value)]
+        if len(names) > 1:
             raise Wrong(
                 "storage.options_in_one",
-                f"{', '.join(filter(None, names))}: these stand in one entry, with commas or "
-                "blanks between them",
-                "Give each an entry of its own, without blanks",
+                f"{', '.join(filter(None, names))}: these stand in one entry, with commas, "
+                "blanks or backslashes between them",
+                "Give each an entry of its own, without any of these",
                 tuple(names),
             )
         return value

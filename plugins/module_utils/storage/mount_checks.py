@@ -18,7 +18,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import HE
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.machine import NO_MOUNTS
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
 
-from . import connections, foreign, mounted, removal, units
+from . import connections, foreign, mount_options, mounted, removal, units
+from .mount_options import Difference
 from .mounted import Mount
 from .running import ENABLED, NOT_MOUNTED, boot_unit, shown, state
 from .units import AUTOMOUNT, MOUNT
@@ -65,12 +66,23 @@ def running(
         found = [Check(MOUNTED, each.source, each.source, OK, each.point)]
     else:
         found = [Check(MOUNTED, each.source, shown(runs), differs, each.point, refused)]
-    wrong = each.differences(runs)
+    wrong = differences(node, each, runs)
     if not wrong:
         return [*found, Check(OPTIONS, options, options, OK, each.point)]
     what = ", ".join(difference.text for difference in wrong)
     reason = refused or connections.hint(wrong)
     return [*found, Check(OPTIONS, options, what, differs, each.point, reason)]
+
+
+def differences(node: Node, each: WantedMount, runs: Mount) -> list[Difference]:
+    """Options that run, or that the unit on disk has, otherwise than wanted."""
+    words = each.unit.options
+    found = mount_options.differences(words, runs)
+    unit = node.read(units.path_of(each.unit.mount)) or ""
+    if foreign.value_of(unit, "Type") == each.unit.kind:
+        before = foreign.value_of(unit, "Options").split(",")
+        found += mount_options.changed(before, words, runs)
+    return found
 
 
 def gone(

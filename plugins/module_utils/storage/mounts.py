@@ -37,15 +37,14 @@ from . import (
     connections,
     foreign,
     mount_checks,
-    mount_flags,
+    mount_options,
     mounted,
-    nfs_options,
     removal,
     server_address,
     under,
     units,
 )
-from .mount_kind import Difference
+from .mount_options import Difference
 from .mounted import Mount
 from .running import ENABLED, boot_unit, journal, needs_reload, shown, state
 from .server import once
@@ -97,7 +96,7 @@ class Mounts:
                     self._refuse_hidden(node, each, table)
                     continue
                 moved = self._differences(node, each, runs, table)
-                if moved and mount_flags.changeable(moved, runs) and each.is_source(runs, table):
+                if moved and mount_options.changeable(moved, runs) and each.is_source(runs, table):
                     after.append(self._remount(each, runs, moved))
                 elif moved or self._unarmed(node, each):
                     self._refuse_busy(node, each.point, _said(each, runs, moved), table)
@@ -186,25 +185,11 @@ class Mounts:
 
     def _differences(
         self, node: Node, each: WantedMount, runs: Mount, table: Sequence[Mount]
-    ) -> tuple[Difference, ...]:
-        found = list(each.differences(runs))
+    ) -> list[Difference]:
+        found = mount_checks.differences(node, each, runs)
         if not each.is_source(runs, table):
             found.insert(0, Difference("source", each.source, shown(runs)))
-        return (*found, *self._dropped(node, each, runs))
-
-    def _dropped(self, node: Node, each: WantedMount, runs: Mount) -> list[Difference]:
-        """Options that were asked for until now, are not any more, and still run."""
-        text = node.read(units.path_of(each.unit.mount)) or ""
-        before = foreign.value_of(text, "Options").split(",")
-        names = {mount_flags.name_of(word) for word in each.unit.options}
-        running = {*runs.options, *runs.flags}
-        return [
-            Difference("dropped", f"no {word}", word)
-            for word in before
-            if mount_flags.name_of(word) not in names
-            and word in running
-            and word not in mount_flags.WRITING
-        ]
+        return found
 
     def _unarmed(self, node: Node, each: WantedMount) -> bool:
         """Mounted by hand: systemd arms no automount point over what is mounted."""
@@ -249,7 +234,7 @@ class Mounts:
             planned.apply()
 
     def _remount(self, each: WantedMount, runs: Mount, differences: Sequence[Difference]) -> Step:
-        words = mount_flags.remount_words(each.unit.options, runs)
+        words = mount_options.remount_words(each.unit.options, runs)
         argv = ["mount", "-o", ",".join(["remount", "bind", *words]), each.point]
 
         def act() -> None:
@@ -269,9 +254,9 @@ class Mounts:
         """Whether `absent` names there what was served, and is mounted from elsewhere now. By the
         same path on its server, also where a run before this one has ended it."""
         wanted = next((each for each in self.wanted if each.point == point), None)
-        if wanted is None or wanted.kind is None:
+        if wanted is None or wanted.unit.is_bind:
             return False
-        same = wanted.kind is nfs_options and wanted.fs.path == point
+        same = wanted.is_nfs and wanted.fs.path == point
         return same or once.served_once(node, point)
 
     def _follows_a_device(self, node: Node, each: WantedMount) -> bool:

@@ -25,15 +25,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
     Distribution,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import nfs_options
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     LUSTRE,
-    NFS,
     RDMA,
     FileSystem,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import (
-    mount_options as lustre_options,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.left import (
     without_lnet,
@@ -55,7 +50,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.
     PRESENT,
     LustreSettings,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.mount_kind import MountKind
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.mounts import Mounts
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.packages import (
     EXT4,
@@ -89,7 +83,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.wanted_
     wanted_mounts,
 )
 
-KINDS: Mapping[str, MountKind] = {NFS: nfs_options, LUSTRE: lustre_options}
 _MAKING = {"xfs": XFS, "ext4": EXT4}
 _RELEASE = "proc/sys/kernel/osrelease"
 
@@ -119,7 +112,6 @@ def storage(
         options["host"],
         options["groups"],
         options["mount_timeout_s"],
-        KINDS,
         AFTER,
     )
     mine = [each.fs for each in mounts]
@@ -170,7 +162,7 @@ def _clients(
 def _purposes(
     mounts: Iterable[WantedMount], served: Sequence[Served], backend: str
 ) -> Iterable[str]:
-    if any(each.kind is nfs_options for each in mounts):
+    if any(each.is_nfs for each in mounts):
         yield NFS_CLIENT
     if served:
         yield GANESHA if backend == server.GANESHA else NFS_SERVER
@@ -181,7 +173,7 @@ def _purposes(
 
 def _rdma_module(mounts: Iterable[WantedMount], distribution: Distribution) -> list[Part]:
     """Looked at after the mounts, of which the first loads it."""
-    by_rdma = any(each.kind is nfs_options and each.fs.nfs.transport == RDMA for each in mounts)
+    by_rdma = any(each.is_nfs and each.fs.nfs.transport == RDMA for each in mounts)
     return [RdmaModule(distribution.family)] if by_rdma else []
 
 

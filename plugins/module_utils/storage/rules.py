@@ -12,7 +12,7 @@ from ..schema.findings import Findings, Path, dotted, nearest, some
 from ..schema.kinds import Wrong
 from .file_system import CHECKPOINTS, HOME, LUSTRE, NFS, RDMA, SCRATCH, TCP
 from .keys import PORTS
-from .option_rules import check_options
+from .mount_options import check_options
 from .paths import wrong_served
 from .site import WITH_SWITCHES, WITHOUT_RAILS, Site
 from .source import wrong_lustre, wrong_nfs

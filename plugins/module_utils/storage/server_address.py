@@ -28,7 +28,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
 
-from . import nfs_options
 from .mounted import Mount
 from .wanted_mounts import WantedMount
 
@@ -55,7 +54,7 @@ def check(
     """None where the mount tells no address. `known`: addresses of the host of this cluster that
     serves it, empty for any other server. `resolved`: `resolve`, of each name once. `table`: what
     else is mounted."""
-    told = runs_to(runs) if each.kind is nfs_options else ""
+    told = runs_to(runs) if each.is_nfs else ""
     if not told:
         return None
     server = _plain_name(each.fs.server)

@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import Optional
+from collections.abc import Collection, Iterable
 
 from ..dataclass import dataclass
-from . import mount_flags, nfs_options
 from .file_system import LUSTRE, NFS, FileSystem
-from .mount_kind import Difference, MountKind
+from .lustre.source import read_source, same_source
+from .mount_options import FLAGS, options
 from .mounted import Mount, on, place
+from .source import plain_nfs
 from .units import MountUnit
 
 BIND = "none"
+NFS_TYPES = ("nfs", "nfs4")
+"""What the kernel calls it."""
 NOFAIL = "nofail"
 """A disk that died keeps nothing but its own from booting: systemd would wait for it otherwise."""
 
@@ -24,8 +26,11 @@ class WantedMount:
 
     fs: FileSystem
     unit: MountUnit
-    kind: Optional[MountKind]
-    """None for a bind mount of what this host serves itself."""
+
+    @property
+    def is_nfs(self) -> bool:
+        """And no bind mount of what this host serves itself."""
+        return self.unit.kind == NFS
 
     @property
     def point(self) -> str:
@@ -38,32 +43,23 @@ class WantedMount:
     @property
     def device(self) -> str:
         """Of a directory that this host serves itself; empty where it is served as it is."""
-        return self.fs.serve.device if self.kind is None and self.fs.serve is not None else ""
+        return self.fs.serve.device if self.unit.is_bind and self.fs.serve is not None else ""
 
     def is_source(self, running: Mount, mounts: Collection[Mount]) -> bool:
         """Whether what runs is of the wanted file system and directory."""
-        if self.kind is None:
+        if self.unit.is_bind:
             # What shows the directory below a device that is still to come shows another one then.
             awaited = self.device and on(mounts, self.source) is None
             return not awaited and place(mounts, self.source) == (running.device, running.root)
-        return running.kind in self.kind.TYPES and self.kind.same_source(
-            self.source, running.source
-        )
+        if not self.of_this_kind(running):
+            return False
+        if self.fs.type == LUSTRE:
+            return same_source(self.source, running.source)
+        return plain_nfs(self.source) == plain_nfs(running.source)
 
     def of_this_kind(self, running: Mount) -> bool:
         """Whether an earlier state of the same mount may look like that."""
-        if self.kind is None:
-            return running.kind in nfs_options.TYPES
-        return running.kind in self.kind.TYPES
-
-    def differences(self, running: Mount) -> tuple[Difference, ...]:
-        words = self.unit.options
-        found = [mount_flags.unasked_read_only(words, running)]
-        if self.kind is not None:
-            found += self.kind.differences(self.fs, running)
-        else:
-            found += [mount_flags.difference(word, running) for word in words]
-        return tuple(each for each in found if each is not None)
+        return running.kind in ((LUSTRE,) if self.fs.type == LUSTRE else NFS_TYPES)
 
 
 def wanted_mounts(
@@ -71,7 +67,6 @@ def wanted_mounts(
     host: str,
     groups: Collection[str],
     timeout_s: int,
-    kinds: Mapping[str, MountKind],
     lustre_after: tuple[str, ...] = (),
 ) -> tuple[WantedMount, ...]:
     """Those of a host in `groups`, in the order of the list, outer mount points before inner ones.
@@ -84,16 +79,15 @@ def wanted_mounts(
         if not set(fs.hosts) & set(groups):
             continue
         if fs.type == NFS and fs.serve is not None and fs.serve.host == host:
-            flags = tuple(word for word in fs.options if word in mount_flags.FLAGS)
+            flags = tuple(word for word in fs.options if word in FLAGS)
             unit = MountUnit(fs.name, fs.path, fs.mount, BIND, ("bind", NOFAIL, *flags), timeout_s)
             if fs.path != fs.mount:
-                found.append(WantedMount(fs, unit, None))
+                found.append(WantedMount(fs, unit))
             continue
-        kind = kinds[fs.type]
+        # In the kernel's spelling, so that a unit and the kernel's table can be compared by eye.
+        source = str(read_source(fs.source)) if fs.type == LUSTRE else plain_nfs(fs.source)
         after = lustre_after if fs.type == LUSTRE else ()
-        words = kind.options(fs, timeout_s)
-        unit = MountUnit(
-            fs.name, kind.source(fs), fs.mount, kind.TYPE, tuple(words), timeout_s, after
-        )
-        found.append(WantedMount(fs, unit, kind))
+        words = options(fs, timeout_s)
+        unit = MountUnit(fs.name, source, fs.mount, fs.type, words, timeout_s, after)
+        found.append(WantedMount(fs, unit))
     return tuple(sorted(found, key=lambda each: each.point.count("/")))

@@ -3,7 +3,6 @@
 
 settings       how a node is a client, as one value; keys, rules and reading make it
 nid, source    networks and addresses of LNet, and what a file system is mounted from
-mount_options  the options of mounts: the MountKind of Lustre
 packages       the client's packages, by distribution
 lnet           LNet as it is configured (lnet_file) and as it runs (lnet_state)
 left           LNet on a host that has no file system of Lustre any more

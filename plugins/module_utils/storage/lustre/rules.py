@@ -14,7 +14,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings
 
 from ..file_system import LUSTRE, FileSystem
 from ..mounted import within
-from . import mount_options
 from .nid import DRIVERS, O2IB, TCP, NidError, kind, read_net
 from .settings import PRESENT, LustreSettings
 from .source import read_source
@@ -94,8 +93,14 @@ def check_host(
             )
     _sources(settings, mounted, findings, path)
     for fs in mounted:
-        for wrong in mount_options.wrong_options(fs, settings.discovery, settings.packages.version):
-            findings.add(wrong.code, ("cluster_filesystems", fs.name), wrong.problem, wrong.remedy)
+        if settings.discovery and any(word.startswith("network=") for word in fs.options):
+            findings.add(
+                "lustre.network_with_discovery",
+                ("cluster_filesystems", fs.name),
+                "option 'network' with discovery of peers: a server that was discovered is spoken "
+                "to over any network (mount.lustre(8))",
+                "Leave it out, or set discovery: false in shared_storage_lustre",
+            )
     for number, stripes in enumerate(settings.stripes):
         if not any(within(stripes.directory, fs.mount) for fs in mounted):
             findings.add(

@@ -54,7 +54,7 @@ class Target:
 
     @property
     def served_here(self) -> bool:
-        return self.wanted.kind is None
+        return self.wanted.unit.is_bind
 
     def is_for_user(self, found: Mapping[str, Any]) -> bool:
         """Whether the MPI user is meant to write in the top directory, as the model says.
