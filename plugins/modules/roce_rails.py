@@ -220,7 +220,7 @@ options:
   boot:
     description:
       - Whether a systemd unit, C(baremetal-mpi-roce-rails.service), sets again at boot what a
-        reboot forgets, by the same code, installed under C(/usr/local/libexec/baremetal-mpi-roce/).
+        reboot forgets, by the same code, in C(/usr/local/libexec/baremetal-mpi-roce/rails).
       - Without it, or where there is nothing to set, an installed one is removed.
     type: bool
     default: true
@@ -418,16 +418,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.survey im
     Request,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.reboots import RecordError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.boot import deciding
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.boot.install import (
-    Done,
-    bring_about,
-    not_done,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.boot.sources import (
-    SourceError,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.boot.unit import BootOptions
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce import boot_unit
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.firmware import ParameterError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.options import (
     MAX_READ_REQUEST_BYTES,
@@ -490,34 +481,19 @@ def booted(
     outcome: Outcome,
     *,
     check_mode: bool,
-) -> Done:
-    """The boot unit after the rails, and without their lock, which the unit takes itself.
-
-    What is wrong with it takes nothing away from what is known of the rails.
-    """
-    try:
-        return _booted(plan, given, session, outcome, check_mode=check_mode)
-    except (CommandError, SourceError, OSError) as error:
-        return Done(False, [], not_done(error))
-
-
-def _booted(
-    plan: Sequence[RailPlan],
-    given: Mapping[str, Any],
-    session: Session,
-    outcome: Outcome,
-    *,
-    check_mode: bool,
-) -> Done:
+) -> boot_unit.Done:
+    """The boot unit after the rails, and without their lock, which the unit takes itself."""
     interfaces = tuple(rail.interface for rail in plan)
     settings = session.outcome(check_mode=check_mode).settings
-    rails = deciding.Rails(interfaces, session.with_rdma, settings)
-    options = BootOptions(given["boot_wait"], tuple(given["boot_before"]))
-    now = deciding.circumstances(rails, outcome.checks, check_mode=check_mode)
-    installation = deciding.installation_of(
-        rails, session.request, options, asked=given["boot"], named=now.named
+    options = boot_unit.BootOptions(given["boot_wait"], tuple(given["boot_before"]))
+    return boot_unit.converge(
+        boot_unit.Rails(interfaces, session.with_rdma, settings, outcome.checks),
+        session.request,
+        options,
+        partial(run, timeout_s=options.longest_s),
+        asked=given["boot"],
+        check_mode=check_mode,
     )
-    return bring_about(installation, partial(run, timeout_s=options.longest_s), now)
 
 
 def main() -> None:

@@ -12,7 +12,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.boot import layout
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce import BOOT_UNIT
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.boot_program import (
+    RESULT,
+    STATE,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.boot_unit import PROGRAM
 
 from tests import waiting
 from tests.nodes import BIN, TOP, Nodes
@@ -20,7 +25,7 @@ from tests.nodes import BIN, TOP, Nodes
 pytestmark = pytest.mark.machines
 
 PLAYBOOK = "playbooks/rails.yml"
-PROGRAM = f"/{layout.PROGRAM}"
+RAILS = f"/{PROGRAM}"
 ALLOWED = '--extra-vars={"roce_rails_remove_vfs_in_use": true}'
 
 
@@ -35,16 +40,16 @@ def node(machines: Nodes) -> Iterator[str]:
 
 def result(machines: Nodes, name: str) -> dict[str, Any]:
     """What the unit's last run in this boot found."""
-    found: dict[str, Any] = json.loads(machines.on(name).file(f"/{layout.RESULT}").content_string)
+    found: dict[str, Any] = json.loads(machines.on(name).file(f"/{RESULT}").content_string)
     return found
 
 
 def state(machines: Nodes, name: str) -> str:
-    return machines.on(name).run("systemctl is-active %s", layout.UNIT).stdout.strip()
+    return machines.on(name).run("systemctl is-active %s", BOOT_UNIT).stdout.strip()
 
 
 def test_everything_holds_after_a_reboot_without_ansible(machines: Nodes, node: str) -> None:
-    before = machines.on(node).check_output(f"{PROGRAM} --check --json")
+    before = machines.on(node).check_output(f"{RAILS} --check --json")
     reboot = [
         "--become",
         "--module-name=ansible.builtin.reboot",
@@ -62,25 +67,25 @@ def test_everything_holds_after_a_reboot_without_ansible(machines: Nodes, node: 
     )
 
     assert result(machines, node)["failed"] == []
-    found = machines.on(node).run(f"{PROGRAM} --check --json")
+    found = machines.on(node).run(f"{RAILS} --check --json")
     assert found.rc == 0 and json.loads(found.stdout) == json.loads(before)
     assert machines.play(PLAYBOOK, f"--limit={node}", "--check").total("changed") == 0
 
 
 def test_what_is_changed_by_hand_is_seen_on_the_node(machines: Nodes, node: str) -> None:
     machines.on(node).check_output("dcb pfc set dev rail0 prio-pfc all:off")
-    found = machines.on(node).run(f"{PROGRAM} --check")
+    found = machines.on(node).run(f"{RAILS} --check")
     assert found.rc == 1 and "rail_pfc rail0: wanted" in found.stdout
-    machines.on(node).check_output("systemctl start %s", layout.UNIT)
-    assert machines.on(node).run(f"{PROGRAM} --check").rc == 0
+    machines.on(node).check_output("systemctl start %s", BOOT_UNIT)
+    assert machines.on(node).run(f"{RAILS} --check").rc == 0
 
 
 def test_an_rdma_device_that_is_gone_fails_the_unit_and_one_that_returns_mends_it(
     machines: Nodes, node: str
 ) -> None:
     machines.on(node).check_output("rdma link delete rxe1")
-    assert machines.on(node).run("systemctl start %s", layout.UNIT).rc != 0
-    told = machines.on(node).check_output("journalctl -b -p err -o cat -u %s", layout.UNIT)
+    assert machines.on(node).run("systemctl start %s", BOOT_UNIT).rc != 0
+    told = machines.on(node).check_output("journalctl -b -p err -o cat -u %s", BOOT_UNIT)
     assert "rail_rdma rail1: wanted 'rail1', found None" in told
     assert state(machines, node) == "failed"
     assert any("rail_rdma" in line for line in result(machines, node)["failed"])
@@ -93,9 +98,9 @@ def test_an_rdma_device_that_is_gone_fails_the_unit_and_one_that_returns_mends_i
     )
 
 
-@pytest.mark.parametrize("damage", ["rm -r /{library}", "systemctl disable {unit}", "rm /{state}"])
+@pytest.mark.parametrize("damage", ["rm /{program}", "systemctl disable {unit}", "rm /{state}"])
 def test_what_was_taken_from_the_unit_is_put_back(machines: Nodes, node: str, damage: str) -> None:
-    words = {"library": layout.LIBRARY, "unit": layout.UNIT, "state": layout.STATE}
+    words = {"program": PROGRAM, "unit": BOOT_UNIT, "state": STATE}
     machines.on(node).check_output(damage.format(**words))
     assert machines.play(PLAYBOOK, f"--limit={node}", "--check").total("changed") == 1
     assert machines.play(PLAYBOOK, f"--limit={node}").total("changed") == 1

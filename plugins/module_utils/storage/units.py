@@ -12,9 +12,7 @@ import string
 from collections.abc import Sequence
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.boot.layout import (
-    UNIT as RAILS,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce import BOOT_UNIT as RAILS
 
 MOUNT, AUTOMOUNT = "mount", "automount"
 DIRECTORY = "etc/systemd/system"

@@ -13,7 +13,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass impor
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node, Part
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import Manager
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import PackageSet
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.boot.layout import UNIT
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce import BOOT_UNIT
 
 from ..file_system import LUSTRE, FileSystem
 from .health import HealthPart
@@ -85,7 +85,7 @@ def lustre_parts(
     if not mine:
         return LustreParts(after=[left], simulated=told if left.files(node) else [])
     names = [str(rail["interface"]) for rail in rails]
-    after = (UNIT,) if set(names) & set(settings.interfaces) else ()
+    after = (BOOT_UNIT,) if set(names) & set(settings.interfaces) else ()
     wanted = packages if packages is not None else PackageSet()
     client = ClientPackages(settings, kernel, wanted, manager)
     return LustreParts(
