@@ -36,10 +36,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_sy
     FileSystem,
     Lustre,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.parts import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.client import (
     lustre_parts,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.reading import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.settings import (
     read_settings,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.units import unit_name

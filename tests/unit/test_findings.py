@@ -35,7 +35,7 @@ from tests.unit.software_sets import value
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).parent / "golden/findings.txt"
-MAKERS = ("Finding", "Wrong", "Exhausted", "NidError", "tell")
+MAKERS = ("Finding", "Wrong", "Exhausted", "tell")
 """What is called with a code first, besides methods named add."""
 SHARED = {"model.not_a_choice", "model.out_of_range"}
 """Raised at two places that mean the same: versions of NFS are numbers too, and so are fractions.

@@ -119,7 +119,7 @@ def test_a_mount_point_of_nfs_is_in_nobodys_way(node):
 def test_a_mount_that_was_to_go_and_did_not_keeps_it(node):
     node.mount()
     outcome, check = left(node, absent=["/lustre", LNET])
-    assert "Lustre is still mounted at /lustre" in outcome.errors[0]
+    assert "Lustre is mounted at /lustre" in outcome.errors[0]
     assert check.status == FAILED and there(node) == list(FILES) and node.active
 
 

@@ -7,26 +7,24 @@ import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     FAILED,
     NOT_APPLICABLE,
-    OK,
     PENDING,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Result
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     FileSystem,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import (
-    block_yaml,
-    lnet_file,
-    lnet_state,
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import lnet
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.lnet import (
+    Kernel,
+    LnetPart,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.kernel import Kernel
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.lnet import LnetPart
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.reading import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.settings import (
+    LustreSettings,
     read_settings,
 )
 from hypothesis import given
@@ -64,31 +62,10 @@ class TestFiles:
     def test_golden(self, name, value, rails):
         settings = read_settings(value, rails, [LUSTRE])
         for kind, text in (
-            ("lnet.conf", lnet_file.lnet_conf(settings)),
-            ("modprobe.conf", lnet_file.modprobe_conf(settings)),
+            ("lnet.conf", lnet.lnet_conf(settings)),
+            ("modprobe.conf", lnet.modprobe_conf(settings)),
         ):
             assert text == (GOLDEN / f"lustre-{name}.{kind}").read_text()
-
-    def test_it_is_what_a_parser_of_yaml_reads(self):
-        settings = read_settings(FULL, RAILS, [LUSTRE])
-        read = yaml.safe_load(lnet_file.lnet_conf(settings))
-        first, second = read["net"]
-        assert [ni["interfaces"] for ni in first["local NI(s)"]] == [{0: "rail0"}, {0: "rail1"}]
-        assert first["local NI(s)"][1]["tunables"] == {"peer_credits": 32, "credits": 1024}
-        assert first["local NI(s)"][1]["lnd tunables"] == {"conns_per_peer": 4}
-        assert second["net type"] == "tcp1"
-        assert read["global"] == {"discovery": 0}
-        assert read["peer"][0]["Multi-Rail"] is True
-        assert [ni["nid"] for ni in read["peer"][1]["peer ni"]] == ["10.9.0.2@o2ib"]
-
-    def test_our_reader_sees_the_networks_that_were_written(self):
-        settings = read_settings(FULL, RAILS, [LUSTRE])
-        tree = block_yaml.load(lnet_file.lnet_conf(settings))
-        networks = lnet_state.networks_of(tree["net"])
-        assert {net: [ni.name for ni in nis] for net, nis in networks.items()} == {
-            "o2ib": ["rail0", "rail1"],
-            "tcp1": ["stor0"],
-        }
 
     def test_the_service_comes_after_the_rails(self, node):
         node.settle()
@@ -102,50 +79,33 @@ class TestFiles:
         assert not (node.root / "etc/systemd/system/lnet.service.d").exists()
 
 
-KEYS = st.from_regex(r"[a-z][a-z_ ()]{0,8}[a-z]", fullmatch=True).filter(
-    lambda key: key not in ("yes", "no", "on", "off", "null", "true", "false", "y", "n")
-)
-VALUES = st.from_regex(r"[a-z0-9][a-z0-9@./-]{1,12}", fullmatch=True)
-TREES = st.recursive(
-    VALUES,
-    lambda inner: st.one_of(
-        st.dictionaries(KEYS, inner, min_size=1, max_size=4),
-        st.lists(inner, min_size=1, max_size=4),
-    ),
-    max_leaves=12,
-).filter(lambda tree: not isinstance(tree, str))
-
-
 class TestReading:
-    @given(TREES, st.integers(2, 6))
-    def test_whatever_a_writer_of_yaml_writes_is_read_as_text(self, tree, indent):
-        text = yaml.dump(tree, default_flow_style=False, indent=indent, default_style="'")
-        assert block_yaml.load(text) == tree
-        plain = yaml.dump(tree, default_flow_style=False, indent=indent)
-        assert block_yaml.load(plain) == tree
-
     @given(st.text(max_size=300))
     def test_whatever_is_printed_is_no_exception(self, text):
-        block_yaml.load(text)
+        list(lnet.pairs(text))
 
-    def test_other_indents_and_things_that_are_no_yaml(self):
-        text = (
-            "---\nnet:\n-     net type: tcp\n      local NI(s):\n"
+    def test_other_indents_and_things_that_are_no_yaml(self, node):
+        node.stand_in.run("modprobe", ["lnet"])
+        shown = {
+            "net": "---\nnet:\n-     net type: tcp0\n      local NI(s):\n"
             "      -     nid: 10.244.0.10@tcp\n            status: up\n"
-            "            interfaces:\n                  0: eth0\n"
-            'show:\n-     net:\n      errno: -3\n      descr: ! "Network is down"\n...\n'
-        )
-        read = block_yaml.load(text)
-        assert lnet_state.networks_of(read["net"])["tcp"][0].name == "eth0"
-        assert read["show"][0]["descr"] == "Network is down"
+            "            interfaces:\n                  0: eth0\n",
+            "global": "show:\n-     global:\n      errno: -3\n"
+            '      descr: ! "Network is down"\n...\n',
+        }
+
+        def look(argv, *, check=True):
+            return Result(tuple(argv), 0, shown[argv[1]], "")
+
+        read = lnet.read_lnet(Kernel(node.root, look), LustreSettings())
+        assert (read.networks, read.discovery) == ({"tcp": [("eth0", "up")]}, "")
 
     def test_an_lnet_that_is_not_configured_has_no_networks(self, node):
         node.stand_in.run("modprobe", ["lnet"])
-        read = lnet_state.read(node.root, node.run)
-        assert (read.loaded, read.networks, read.problem) == (True, {}, "")
+        assert lnet.read_lnet(Kernel(node.root, node.run), LustreSettings()).networks == {}
 
     def test_an_lnet_that_is_not_loaded_is_not_asked(self, node):
-        assert not lnet_state.read(node.root, node.run).loaded
+        assert lnet.read_lnet(Kernel(node.root, node.run), LustreSettings()) is None
         assert node.calls == []
 
 
@@ -207,18 +167,13 @@ class TestConverging:
     def test_an_lnet_that_hangs_is_said_and_left(self, node):
         node.settle()
         node.change(hang=["lnetctl net"])
-        with pytest.raises(PlanError, match=r"no answer within 30 s.*reboot the node"):
+        with pytest.raises(PlanError, match="no answer within 30 s"):
             node.settle()
-
-    def test_discovery_off_over_several_rails_is_said(self, node):
-        check = found(node.settle({"discovery": False}), "lustre_lnet_discovery")[""]
-        assert (check.status, check.found) == (OK, "off")
-        assert "the others stay idle" in check.reason
 
     def test_an_option_that_the_module_does_not_have_is_found(self, node):
         outcome = node.settle({"modprobe": {"ko2iblnd": {"no_such": "1"}}})
         check = found(outcome, "lustre_module_option")["ko2iblnd no_such"]
-        assert (check.status, check.found) == (FAILED, "not told")
+        assert (check.status, check.found) == (FAILED, "not shown")
 
 
 FULL_ON_NODE = {
@@ -284,7 +239,7 @@ class TestUnderMounts:
     def test_what_cannot_is_refused(self, node):
         node.settle()
         node.mount()
-        with pytest.raises(PlanError, match="option peer_credits of ko2iblnd from 8 to 32"):
+        with pytest.raises(PlanError, match="module option ko2iblnd peer_credits from 8 to 32"):
             node.settle({"modprobe": {"ko2iblnd": {"peer_credits": "32"}}})
 
     def test_once_unmounted_it_is_done(self, node):
@@ -311,7 +266,7 @@ class TestModules:
         node.settle()
         node.change(installed="2.15.8", version="2.15.8")
         changed = node.settle()
-        assert "modules: 2.15.7" in changed.diff[-1]["before"]
+        assert "module version: 2.15.7" in changed.diff[-1]["before"]
         assert wrong(changed) == []
         assert node.read("sys/module/lnet/version") == "2.15.8\n"
         assert not node.settle().changed
@@ -320,7 +275,9 @@ class TestModules:
         node.settle()
         node.mount()
         node.change(installed="2.15.8")
-        with pytest.raises(PlanError, match=r"modules from 2\.15\.7 to 2\.15\.8 was not begun"):
+        with pytest.raises(
+            PlanError, match=r"module version from 2\.15\.7 to 2\.15\.8 was not begun"
+        ):
             node.settle()
 
     def test_modules_that_this_run_exchanges_are_loaded_by_it(self, node):
@@ -328,7 +285,7 @@ class TestModules:
         kernel = Kernel(node.root, node.run)
         settings = read_settings({}, RAILS, [LUSTRE])
         outcome = settle([LnetPart(settings, kernel, (), lambda: True)], node.node())
-        assert "modules: of the new packages" in outcome.diff[-1]["after"]
+        assert "module version: of the new packages" in outcome.diff[-1]["after"]
         assert ["lustre_rmmod"] not in node.calls  # lnet.service does it
         assert ["systemctl", "stop", "lnet.service"] in node.calls
 
@@ -336,7 +293,7 @@ class TestModules:
 class TestRefused:
     def test_a_configuration_that_somebody_wrote(self, node):
         node.write("etc/lnet.conf", "# mine\nnet:\n    - net type: tcp\n")
-        with pytest.raises(PlanError, match=r"/etc/lnet.conf: somebody wrote it \('net:', 2 lines"):
+        with pytest.raises(PlanError, match=r"/etc/lnet.conf: has other content"):
             node.settle()
         assert node.read("etc/lnet.conf").startswith("# mine")
 
@@ -344,18 +301,13 @@ class TestRefused:
         node.write("etc/lnet.conf", "# lnet.conf - configuration\n#\n\n")
         assert wrong(node.settle()) == []
 
-    def test_networks_in_modprobe(self, node):
-        node.write("etc/modprobe.d/lustre.conf", "# x\noptions lnet networks=tcp0(eth0)\n")
-        with pytest.raises(PlanError, match=r"/etc/modprobe.d/lustre.conf, line 2: 'options lnet"):
-            node.settle()
-
     def test_an_interface_without_rdma(self, node):
         node.interface("stor0", rdma=False)
         with pytest.raises(PlanError, match="stor0 has no RDMA device"):
             node.settle({"networks": [{"net": "o2ib", "interfaces": ["stor0"]}]})
 
     def test_an_interface_that_is_not_there(self, node):
-        with pytest.raises(PlanError, match="rail9 is no rail of this host and no other"):
+        with pytest.raises(PlanError, match="rail9 is not an interface"):
             node.settle({"networks": [{"net": "o2ib", "interfaces": ["rail9"]}]})
 
     def test_check_mode_waits_for_rails_that_earlier_layers_make(self, node):
@@ -364,17 +316,14 @@ class TestRefused:
             shutil.rmtree(node.root / "sys/class/net" / rail)
         shutil.rmtree(node.root / "sys/class/infiniband")
         check = found(node.settle(check_mode=True), "lustre_lnet_network")["o2ib"]
-        assert check.status == PENDING and "rail0 is no rail" in check.reason
-        assert check.reason.endswith("(1 more of this kind)")
-        with pytest.raises(PlanError, match="rail0 is no rail of this host"):
+        assert check.status == PENDING and "rail0 is not an interface" in check.reason
+        with pytest.raises(PlanError, match="rail0 is not an interface"):
             node.settle()
 
-    def test_it_waits_for_nothing_else(self, node):
-        with pytest.raises(PlanError, match="rail9 is no rail"):
-            node.settle({"networks": [{"net": "o2ib", "interfaces": ["rail9"]}]}, check_mode=True)
+    def test_it_does_not_where_lnet_runs_over_them(self, node):
         node.settle()
         shutil.rmtree(node.root / "sys/class/net/rail0")
-        with pytest.raises(PlanError, match="rail0 is no rail"):  # LNet runs over it
+        with pytest.raises(PlanError, match="rail0 is not an interface"):
             node.settle(check_mode=True)
 
     def test_a_client_that_the_site_has_not_installed(self, node):

@@ -27,14 +27,14 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distri
     distribution_of,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.versions import matches
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import packages
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.kernel import Kernel
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.packages import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import client
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.client import (
     ClientPackages,
     NotKnown,
     client_packages,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.reading import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.lnet import Kernel
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.settings import (
     read_settings,
 )
 
@@ -43,6 +43,8 @@ from tests.unit.lustre_node import LUSTRE, RAILS, LustreNode, wrong
 
 UBUNTU, EL = distribution_of("ubuntu", "24.04"), distribution_of("rocky", "9.6")
 KERNELS = {UBUNTU: "6.8.0-60-generic", EL: "5.14.0-570.12.1.el9_6.x86_64"}
+LOCK, UTILS = "python3-dnf-plugin-versionlock", "lustre-client-utils"
+MODULES, LND = "lustre-client-modules", "lustre-lnet-module"
 REPOSITORY = {
     "url": "file:///srv/lustre/{version}/{distribution}/client",
     "key": "keys/lustre.asc",
@@ -61,80 +63,29 @@ def wanted(where, method, version="2.15.7", rdma="inbox", **more):
 
 
 @pytest.mark.parametrize(
-    ("where", "method", "version", "rdma", "names"),
+    ("where", "method", "version", "rdma", "before", "names"),
     [
+        (EL, "dkms", "2.15.7", "inbox", f"{LOCK} kernel-devel", "lustre-client-dkms lustre-client"),
+        (EL, "prebuilt", "2.16.1", "doca", LOCK, "kmod-lustre-client lustre-client"),
+        (UBUNTU, "dkms", "2.15.7", "doca", "linux-headers-{}", f"{MODULES}-dkms {UTILS}"),
+        (UBUNTU, "prebuilt", "2.15.7", "doca", "", f"{MODULES}-{{}} {UTILS}"),
         (
-            EL,
-            "dkms",
-            "2.15.7",
-            "inbox",
-            {
-                "python3-dnf-plugin-versionlock": "",
-                "kernel-devel": "5.14.0-570.12.1.el9_6",
-                "lustre-client-dkms": "2.15.7",
-                "lustre-client": "2.15.7",
-            },
+            *(UBUNTU, "prebuilt", "2.16.1", "inbox", ""),
+            f"{MODULES}-{{}} {UTILS} {LND}-socklnd-{{}} {LND}-in-kernel-o2iblnd-{{}}",
         ),
         (
-            EL,
-            "prebuilt",
-            "2.16.1",
-            "doca",
-            {
-                "python3-dnf-plugin-versionlock": "",
-                "kmod-lustre-client": "2.16.1",
-                "lustre-client": "2.16.1",
-            },
-        ),
-        (
-            UBUNTU,
-            "dkms",
-            "2.15.7",
-            "doca",
-            {
-                "linux-headers-6.8.0-60-generic": "",
-                "lustre-client-modules-dkms": "2.15.7",
-                "lustre-client-utils": "2.15.7",
-            },
-        ),
-        (
-            UBUNTU,
-            "prebuilt",
-            "2.15.7",
-            "doca",
-            {
-                "lustre-client-modules-6.8.0-60-generic": "2.15.7",
-                "lustre-client-utils": "2.15.7",
-            },
-        ),
-        (
-            UBUNTU,
-            "prebuilt",
-            "2.16.1",
-            "inbox",
-            {
-                "lustre-client-modules-6.8.0-60-generic": "2.16.1",
-                "lustre-client-utils": "2.16.1",
-                "lustre-lnet-module-socklnd-6.8.0-60-generic": "2.16.1",
-                "lustre-lnet-module-in-kernel-o2iblnd-6.8.0-60-generic": "2.16.1",
-            },
-        ),
-        (
-            UBUNTU,
-            "prebuilt",
-            "2.17.0",
-            "doca",
-            {
-                "lustre-client-modules-6.8.0-60-generic": "2.17.0",
-                "lustre-client-utils": "2.17.0",
-                "lustre-lnet-module-socklnd-6.8.0-60-generic": "2.17.0",
-                "lustre-lnet-module-o2iblnd-6.8.0-60-generic": "2.17.0",
-            },
+            *(UBUNTU, "prebuilt", "2.17.0", "doca", ""),
+            f"{MODULES}-{{}} {UTILS} {LND}-socklnd-{{}} {LND}-o2iblnd-{{}}",
         ),
     ],
 )
-def test_names_and_versions(where, method, version, rdma, names):
-    assert wanted(where, method, version, rdma)[1] == names
+def test_names_and_versions(where, method, version, rdma, before, names):
+    found = wanted(where, method, version, rdma)[1]
+    release = KERNELS[where]
+    assert list(found) == [name.replace("{}", release) for name in f"{before} {names}".split()]
+    for name in names.split():
+        assert found[name.replace("{}", release)] == version
+    assert found.get("kernel-devel", "") in ("", "5.14.0-570.12.1.el9_6")
 
 
 def test_the_repository_is_filled_in_with_its_key():
@@ -198,7 +149,7 @@ def node(tmp_path):
 
 
 def outcome(node, monkeypatch, engine, method="dkms", *, check_mode=False):
-    monkeypatch.setattr(packages, "engine", engine)
+    monkeypatch.setattr(client, "engine", engine)
     monkeypatch.setattr(node_packages, "engine", engine)
     kernel = Kernel(node.root, node.run)
     of = client_packages(settings(method), EL, KERNELS[EL], b"key")
@@ -247,7 +198,7 @@ class TestPart:
         assert (check.status, check.found) == (FAILED, "no lctl")
 
     def test_secure_boot_is_seen_before_dkms_builds(self, node, monkeypatch):
-        monkeypatch.setattr(packages.secure_boot, "refusal", lambda node, root: "Secure Boot is on")
+        monkeypatch.setattr(client.secure_boot, "refusal", lambda node, root: "Secure Boot is on")
         with pytest.raises(PlanError, match="Lustre client: Secure Boot is on"):
             outcome(node, monkeypatch, Engine(FRESH))
         assert wrong(outcome(node, monkeypatch, Engine(FRESH), "prebuilt")) == []

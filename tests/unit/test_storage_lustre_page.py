@@ -9,13 +9,12 @@ from pathlib import Path
 import yaml
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import mount_options
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import (
+    client,
     health,
     lnet,
-    lnet_file,
-    packages,
     stripes,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.reading import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.settings import (
     read_settings,
 )
 
@@ -42,10 +41,10 @@ def test_checks_and_files_stand_in_it() -> None:
     for name in (*names, stripes.CHECK):
         assert f"| `{name}` |" in PAGE
     assert lnet.NETWORK.startswith("lustre_lnet_")
-    for path in (lnet_file.CONF, lnet_file.MODPROBE, lnet_file.DROP_IN):
+    for path in (lnet.CONF, lnet.MODPROBE, lnet.DROP_IN):
         assert f"| `/{path}` |" in PAGE
 
 
 def test_options_and_programs_stand_in_it() -> None:
     assert f"`{','.join(mount_options.options(LUSTRE, 600))}`" in PAGE
-    assert ", ".join(f"`{name}`" for name in packages.PROGRAMS) in PAGE
+    assert ", ".join(f"`{name}`" for name in client.PROGRAMS) in PAGE

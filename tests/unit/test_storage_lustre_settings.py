@@ -7,24 +7,15 @@ import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     FileSystem,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.nid import (
-    Nid,
-    NidError,
-    read_net,
-    read_nid,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.reading import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.settings import (
     LustreError,
+    Network,
     read_settings,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.rules import (
-    warnings,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.settings import (
-    Network,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.source import (
+    Nid,
     Source,
+    read_net,
     read_source,
     same_source,
 )
@@ -58,58 +49,30 @@ class TestDefaults:
         nfs = FileSystem("home", "nfs", "s:/home", "/home", "home")
         assert read_settings({}, [], [nfs]).networks == (Network("o2ib", ()),)
 
-    def test_several_rails_are_no_warning_with_discovery(self):
-        assert warnings(read_settings(None, RAILS, [lustre()])) == []
-
-    def test_without_discovery_they_are_unless_servers_are_told(self):
-        off = read_settings({"discovery": False}, RAILS, [lustre()])
-        assert "o2ib has 2 interfaces" in warnings(off)[0]
-        told = {"discovery": False, "peers": [{"nids": ["10.9.0.1@o2ib", "10.9.1.1@o2ib"]}]}
-        assert warnings(read_settings(told, RAILS, [lustre()])) == []
-        one = read_settings({"discovery": False}, RAILS[:1], [lustre()])
-        assert warnings(one) == []
-
 
 BAD = {
     "unknown key": ({"lnet": []}, ["model.unknown_key lnet"]),
-    "no network": ({"networks": [{"net": "ib0"}]}, ["lustre.net networks[0].net 'ib0'"]),
-    "another network": ({"networks": [{"net": "kfi1"}]}, ["lustre.net networks[0].net 'kfi1'"]),
+    "no network": ({"networks": [{"net": "ib0"}]}, ["model.wrong_form networks[0].net 'ib0'"]),
     "network twice": (
         {"networks": [{"net": "o2ib"}, {"net": "o2ib0", "interfaces": ["stor0"]}]},
-        ["lustre.net_twice networks[1].net 'o2ib0'"],
-    ),
-    "interface twice": (
-        {"networks": [{"net": "o2ib", "interfaces": ["rail0", "rail0"]}]},
-        ["lustre.interface_twice networks[0].interfaces 'rail0'"],
+        ["lustre.net_twice networks[1].net 'o2ib'"],
     ),
     "no interface": (
         {"networks": [{"net": "o2ib", "interfaces": []}]},
-        ["lustre.no_interfaces networks[0].interfaces"],
+        ["lustre.no_interface_here networks[0] 'o2ib'"],
     ),
     "wrong word": (
         {"networks": [{"net": "o2ib", "interfaces": "rail"}]},
         ["model.not_a_choice networks[0].interfaces 'rail'"],
     ),
-    "port 988 twice": (
-        {"networks": [{"net": "o2ib"}, TCP, {"net": "tcp1", "interfaces": ["stor0"]}]},
-        ["lustre.tcp_interface_twice networks[2].interfaces 'stor0'"],
-    ),
     "nid without network": (
         {"routes": [{"net": "tcp1", "gateway": "10.0.0.1"}]},
-        ["lustre.nid_without_net routes[0].gateway '10.0.0.1'"],
+        ["model.wrong_form routes[0].gateway '10.0.0.1'"],
     ),
     "peer without NIDs": ({"peers": [{"nids": []}]}, ["lustre.peer_without_nids peers[0].nids"]),
     "IPv6": (
         {"peers": [{"nids": ["fe80::1@tcp"]}]},
-        ["lustre.nid_ipv6 peers[0].nids[0] 'fe80::1@tcp'"],
-    ),
-    "gateway out of reach": (
-        {"routes": [{"net": "tcp1", "gateway": "10.0.0.1@tcp"}]},
-        ["lustre.gateway_elsewhere routes[0].gateway '10.0.0.1@tcp'"],
-    ),
-    "route into own network": (
-        {"routes": [{"net": "o2ib", "gateway": "10.0.0.1@o2ib"}]},
-        ["lustre.route_to_own_net routes[0].net 'o2ib'"],
+        ["model.wrong_form peers[0].nids[0] 'fe80::1@tcp'"],
     ),
     "source out of reach": (
         {"networks": [TCP]},
@@ -118,10 +81,6 @@ BAD = {
     "no version, no repository": (
         {"packages": {"method": "dkms"}},
         ["lustre.packages_missing packages.version", "lustre.packages_missing packages.repository"],
-    ),
-    "repository for nothing": (
-        {"packages": {"repository": {"url": "file:///r", "key": "k", "key_sha256": "0" * 64}}},
-        ["lustre.packages_useless packages.repository"],
     ),
     "password in a URL": (
         {
@@ -137,7 +96,6 @@ BAD = {
         {"modprobe": {"lnet": {"networks": "tcp(eth0)"}}},
         ["lustre.option_of_key modprobe.lnet.networks"],
     ),
-    "foreign module": ({"modprobe": {"nvme": {"a": "b"}}}, ["lustre.unknown_module modprobe.nvme"]),
     "stripes elsewhere": (
         {"stripes": [{"directory": "/home/a"}]},
         ["lustre.stripes_elsewhere stripes[0].directory '/home/a'"],
@@ -152,9 +110,7 @@ def test_what_cannot_be_is_said_with_the_way_out(case):
     assert findings(value) == wanted
 
 
-def test_rdma_without_rails_says_what_to_do():
-    said = findings({"networks": [{"net": "o2ib", "interfaces": ["stor0"]}]}, rails=[])
-    assert said == ["lustre.needs_rdma networks[0].interfaces 'o2ib'"]
+def test_a_host_without_rails_needs_interfaces_by_name():
     assert findings(None, rails=[]) == ["lustre.no_interface_here networks[0] 'o2ib'"]
 
 
@@ -163,7 +119,7 @@ def test_a_source_is_reachable_through_a_route():
         "networks": [TCP],
         "routes": [{"net": "o2ib", "gateway": "10.1.0.1@tcp"}],
     }
-    assert read_settings(value, RAILS, [lustre()]).routes[0].gateway == Nid("10.1.0.1", "tcp")
+    assert read_settings(value, RAILS, [lustre()]).routes[0][1] == Nid("10.1.0.1", "tcp")
 
 
 def test_one_nid_of_each_server_is_enough():
@@ -181,29 +137,12 @@ def test_the_option_network_excludes_discovery():
     assert read_settings({"discovery": False}, RAILS, [fs])
 
 
-class TestNid:
-    @pytest.mark.parametrize(
-        ("text", "net"),
-        [("o2ib", "o2ib"), ("o2ib0", "o2ib"), ("o2ib00", "o2ib"), ("tcp12", "tcp12")],
-    )
-    def test_networks_are_spelled_as_lnet_does(self, text, net):
-        assert read_net(text) == net
-
-    @pytest.mark.parametrize(
-        ("text", "code"),
-        [
-            ("10.0.0.256@tcp", "lustre.nid_ipv4"),
-            ("10.0.0@tcp", "lustre.nid_host"),
-            ("@tcp", "lustre.nid_host"),
-            ("10.0.0.1@", "lustre.net"),
-            ("a b@tcp", "lustre.nid_host"),
-            ("10.0.0.1@tcp99999", "lustre.net"),
-        ],
-    )
-    def test_what_is_none_is_refused(self, text, code):
-        with pytest.raises(NidError) as caught:
-            read_nid(text)
-        assert caught.value.code == code
+@pytest.mark.parametrize(
+    ("text", "net"),
+    [("o2ib", "o2ib"), ("o2ib0", "o2ib"), ("o2ib00", "o2ib"), ("tcp12", "tcp12")],
+)
+def test_networks_are_spelled_as_lnet_does(text, net):
+    assert read_net(text) == net
 
 
 ADDRESSES = st.one_of(
@@ -243,7 +182,7 @@ class TestSource:
     @given(SOURCES, SOURCES)
     def test_another_file_system_is_another_source(self, one, other):
         # Beside a name 2.17 tells no directory.
-        same = one.name == other.name and not other.directory and one.nids[0].named
+        same = one.name == other.name and not other.directory and one.first.named
         if (one.name, one.directory) != (other.name, other.directory) and not same:
             assert not same_source(str(one), str(other))
 
@@ -259,24 +198,6 @@ class TestSource:
         assert not same_source("10.9.0.2@o2ib0:/l", "10.9.0.1@o2ib:/l")
         assert not same_source("mgs1@o2ib:/l", "10.9.0.1@o2ib:10.9.0.2@o2ib:/l")
 
-    @pytest.mark.parametrize(
-        ("text", "code"),
-        [
-            ("/lustre", "lustre.source"),
-            ("10.0.0.1@tcp", "lustre.source"),
-            ("10.0.0.1@tcp:/", "lustre.source"),
-            ("10.0.0.1:/lustre", "lustre.nid_without_net"),
-            ("10.0.0.1@tcp:/much_too_long", "lustre.source_name"),
-            ("10.0.0.1@tcp:10.0.0.1@tcp:/l", "lustre.nid_twice"),
-            ("fe80::1@tcp:/l", "lustre.nid_ipv6"),
-            ("[fe80::1]@tcp:/l", "lustre.nid_ipv6"),
-            ("10.0.0.1@tcp:/l/../x", "lustre.source_directory"),
-            ("10.0.0.1@ib0:/l", "lustre.net"),
-            ("10.0.0.1@tcp:fe80::1@tcp:/l", "lustre.nid_ipv6"),
-            ("10.0.0.1@tcp::10.0.0.2@tcp:/l", "lustre.nid_without_net"),
-        ],
-    )
-    def test_what_is_none_is_refused(self, text, code):
-        with pytest.raises(NidError) as caught:
-            read_source(text)
-        assert caught.value.code == code
+    @given(st.text(max_size=60))
+    def test_whatever_the_kernel_shows_is_read(self, text):
+        assert not same_source("10.9.0.1@o2ib:/lustre-x", text)

@@ -30,25 +30,21 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_sy
     RDMA,
     FileSystem,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.client import (
+    AFTER,
+    LustreParts,
+    NotKnown,
+    client_packages,
+    lustre_parts,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.keys import PRESENT
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.left import (
     without_lnet,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.packages import (
-    NotKnown,
-    client_packages,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.parts import (
-    AFTER,
-    LustreParts,
-    lustre_parts,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.reading import (
-    LustreError,
-    read_settings,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.settings import (
-    PRESENT,
+    LustreError,
     LustreSettings,
+    read_settings,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.mounts import Mounts
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.packages import (

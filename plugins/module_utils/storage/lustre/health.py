@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Whether the servers of a mounted Lustre are there, told once per target, each look bounded.
+"""Whether the servers of a mounted Lustre are there, reported once per target, each look bounded.
 
 What the kernel knows of its connections is read first: that never waits. Servers are asked only
 where it knows of no trouble, and no further question goes to a file system that did not answer.
@@ -7,6 +7,7 @@ where it knows of no trouble, and no further question goes to a file system that
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Optional
 
@@ -18,19 +19,17 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
     CommandError,
-    NoAnswerError,
     Result,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
     Node,
     Plan,
     Verdict,
 )
 
+from ...dataclass import dataclass
 from ..file_system import FileSystem
-from . import targets
-from .kernel import Kernel
+from .lnet import Kernel, pairs
 from .settings import LustreSettings
 from .source import Source, read_source
 
@@ -46,11 +45,105 @@ CONNECTED = "connected"
 ANSWERS = "an answer"
 PING_S = 5
 """Seconds that a ping of LNet has; a healthy server takes a thousandth of one."""
+WELL = ("FULL", "IDLE")
+"""An object target that nothing was asked of for a while is left, and connected when needed."""
+INACTIVE = "inactive"
+EVICTED = "EVICTED"
+_REMEDIES = {
+    INACTIVE: "it is switched off here (lctl set_param osc.*.active=0, or the mount option "
+    "exclude): switch it on again, or take the target out of the file system",
+    EVICTED: "the servers evicted this client, and what programs had not written is lost: see "
+    "LustreError in dmesg, look at the network of the rails, and start the jobs anew",
+}
+_WAIT = (
+    "every access to it waits. A server that recovers its clients is through within minutes; else: "
+    "is it up (lctl ping NID), and the target mounted on it or on its partner"
+)
+_CHECKED = re.compile(r"check '?(?P<name>[^'\s:]+)'?: (?P<why>.+)$")
+_ROOM = re.compile(r"^(\S+)_UUID\s+\d+\s+\d+\s+\d+\s+(\d+)%\s", re.MULTILINE)
+_TARGET = re.compile(r"((.+)-(?:OST|MDT)[0-9a-f]{4})(?:-.*)?")
+
+
+@dataclass(frozen=True)
+class Import:
+    """A connection of this client to one target."""
+
+    target: str
+    """`lustre-OST0003`; `MGS` of the management service."""
+    trouble: str
+    """Its state, where that is not well; empty where it is."""
+    connection: str = ""
+    """NID of the server that was asked last."""
+
+    def check(self) -> Check:
+        found = f"{self.trouble} ({self.connection})" if self.connection else self.trouble
+        remedy = _REMEDIES.get(self.trouble, _WAIT)
+        return Check(TARGET, CONNECTED, found, FAILED, self.target, remedy)
+
+
+def read_imports(text: str) -> list[Import]:
+    """Of `lctl get_param *.*.import`."""
+    found = []
+    for chunk in re.split(r"^\S+\.import=", text, flags=re.MULTILINE)[1:]:
+        told: dict[str, str] = {}
+        for key, value in pairs(chunk):
+            told.setdefault(key, value)  # the outer ones come first
+        state, nid = told.get("state"), told.get("current_connection", "")
+        if state:
+            inactive = "deactive" in re.split(r"[\s,\[\]]+", told.get("import_flags", ""))
+            trouble = INACTIVE if inactive else "" if state in WELL else state
+            target = told.get("target", "").removesuffix("_UUID")
+            found.append(Import(target, trouble, "" if nid == "<none>" else nid))
+    return found
+
+
+def read_check(text: str) -> dict[str, str]:
+    """Of `lfs check servers`: target to what is wrong with it."""
+    found = {}
+    for line in text.splitlines():
+        name, _blank, state = line.strip().rpartition(" ")
+        failed = _CHECKED.search(line)
+        if failed is not None:
+            found[target_of(failed["name"])] = failed["why"].strip()
+        elif state.rstrip(".") == INACTIVE and name:
+            found[target_of(name)] = INACTIVE
+    return found
+
+
+def target_of(device: str) -> str:
+    """`lustre-OST0003` of `lustre-OST0003-osc-ffff9c5c`."""
+    matched = _TARGET.fullmatch(device)
+    return matched[1] if matched else device
+
+
+def file_system_of(target: str) -> str:
+    """`lustre` of `lustre-OST0003`; empty for the management service."""
+    matched = _TARGET.fullmatch(target)
+    return matched[2] if matched else ""
+
+
+def read_df(text: str) -> dict[str, int]:
+    """Of `lfs df`: used percent by target; those that do not answer have other lines."""
+    return {target: int(percent) for target, percent in _ROOM.findall(text)}
+
+
+def read_quota(text: str) -> Optional[list[str]]:
+    """Of `lfs quota -u USER MOUNT`: what is beyond a limit, marked with a star; None: no quota."""
+    _before, head, after = text.partition("Filesystem")
+    words = after.partition("\n")[2].split()[1:9]
+    if not head or len(words) < 8:
+        return None
+    over = []
+    for what, place in (("KiB", 0), ("files", 4)):
+        if words[place].endswith("*"):
+            used, soft, hard = (word.rstrip("*") for word in words[place : place + 3])
+            over.append(f"{used} {what} (quota {soft}, limit {hard}, grace {words[place + 3]})")
+    return over
 
 
 @dataclass
 class HealthPart:
-    """`user`: whose quota is judged; empty for nobody's."""
+    """`user`: whose quota is judged; empty: none is."""
 
     settings: LustreSettings
     filesystems: Sequence[FileSystem]
@@ -62,157 +155,91 @@ class HealthPart:
 
     def verify(self, node: Node) -> Verdict:
         missing = self.kernel.missing(node)
-        if missing:
-            checks = [
-                not_applicable(TARGETS, CONNECTED, missing, subject=fs.mount)
-                for fs in self.filesystems
-            ]
-            return Verdict(checks)
-        points = {mount.point for mount in self.kernel.mounts()}
-        here = [fs for fs in self.filesystems if fs.mount in points]
+        points = [] if missing else self.kernel.points()
+        why = missing or "it is not mounted now, which its own check judges"
         checks = [
-            not_applicable(
-                TARGETS,
-                CONNECTED,
-                "it is not mounted now, which its own check judges",
-                subject=fs.mount,
-            )
+            not_applicable(TARGETS, CONNECTED, why, subject=fs.mount)
             for fs in self.filesystems
             if fs.mount not in points
         ]
-        if (self.kernel.root / "sys/module/lnet").exists():
-            checks += self._management()
-        if here:
-            checks += self._connections(here)
-        return Verdict(checks)
-
-    # Servers
-
-    def _management(self) -> list[Check]:
-        """Once per set of servers, however many file systems are mounted from it."""
-        checks = []
-        seen = set()
-        for fs in self.filesystems:
-            source = read_source(fs.source)
-            if source.servers not in seen:
-                seen.add(source.servers)
-                checks.append(self._pinged(source))
-        return checks
+        if not missing and self.kernel.has_lnet:
+            sources = {str(read_source(fs.source).servers): fs for fs in self.filesystems}
+            checks += [self._pinged(read_source(fs.source)) for fs in sources.values()]
+        here = [fs for fs in self.filesystems if fs.mount in points]
+        return Verdict(checks + self._connections(here) if here else checks)
 
     def _pinged(self, source: Source) -> Check:
-        nets = {network.net for network in self.settings.networks}
-        nets |= {route.net for route in self.settings.routes}
-        silent, told = [], ""
-        subject = ":".join(",".join(map(str, server)) for server in source.servers)
+        """One of its servers is enough; of each, one NID."""
+        nets = {each.net for each in self.settings.networks}
+        nets.update(net for net, _router in self.settings.routes)
+        subject = str(source).partition(":/")[0]
+        silent, why = [], ""
         for server in source.servers:
-            nids = [str(nid) for nid in server if nid.net in nets]
-            problems = []
-            for nid in nids:
-                problem = self._ping(nid)
-                problems.append(problem)
-                if not problem:
-                    break
-            if not nids or problems[-1]:
+            problem = "it is in no network of this host"
+            for nid in server:
+                if problem and nid.net in nets:
+                    problem = self._ping(str(nid))
+            if problem:
                 silent.append(",".join(map(str, server)))
-                told = (problems or ["it is in no network of this host"])[-1]
+                why = problem
         if len(silent) < len(source.servers):
-            why = f"without an answer: {', '.join(silent)}: {told}" if silent else ""
+            why = f"without an answer: {', '.join(silent)}: {why}" if silent else ""
             return Check(MGS, ANSWERS, ANSWERS, OK, subject, why)
         why = (
-            f"{told}. Is the server up, does lctl list_nids there tell this NID, and does a plain "
+            f"{why}. Is the server up, does lctl list_nids there show this NID, and does a plain "
             "ping of its address from this node's rails answer"
         )
         return Check(MGS, ANSWERS, "none", FAILED, subject, why)
 
     def _ping(self, nid: str) -> str:
         """Why there was no answer; empty where there was one."""
-        try:
-            told = self.kernel.look(["lnetctl", "ping", "--timeout", str(PING_S), nid], check=False)
-        except CommandError as error:
-            return str(error)
-        if told.rc == 0 and "primary nid" in told.stdout:
-            return ""
-        lines = f"{told.stdout}\n{told.stderr}".splitlines()
-        said = [line.partition("descr:")[2].strip(' !"') for line in lines if "descr:" in line]
-        return said[0] if said else f"lnetctl ping {nid}: exit status {told.rc}"
-
-    # Targets
+        told, problem = self._ask(["lnetctl", "ping", "--timeout", str(PING_S), nid])
+        if told is None or (told.rc == 0 and "primary nid" in told.stdout):
+            return problem
+        said = dict(pairs(f"{told.stdout}\n{told.stderr}")).get("descr")
+        return said or f"lnetctl ping {nid}: exit status {told.rc}"
 
     def _connections(self, here: Sequence[FileSystem]) -> list[Check]:
+        """A file system that is mounted at several places is looked at once."""
         told, problem = self._ask(
             ["lctl", "get_param", "mgc.*.import", "mdc.*.import", "osc.*.import"]
         )
-        imports = targets.read_imports(told.stdout) if told is not None else []
-        by_name: dict[str, list[targets.Import]] = {}
-        for each in imports:
-            by_name.setdefault(targets.file_system_of(each.target), []).append(each)
-        evicted = self._evictions()
-        checks: list[Check] = []
-        said: set[str] = set()
-        names = {}
-        for fs in here:
-            name = read_source(fs.source).name
-            mine = by_name.get(name, [])
+        imports = read_imports(told.stdout) if told is not None else []
+        names = {read_source(fs.source).name: fs for fs in here}
+        troubled = {
+            each.target: each
+            for each in imports
+            if each.trouble and file_system_of(each.target) in ("", *names)
+        }
+        checks = [each.check() for each in troubled.values()]
+        for name, fs in names.items():
+            mine = {each.target for each in imports if file_system_of(each.target) == name}
             if not mine:
-                why = problem or "lctl tells no connection of this file system"
+                why = problem or "lctl shows no connection of this file system"
                 checks.append(Check(TARGETS, CONNECTED, "unknown", FAILED, fs.mount, why))
-                continue
-            names[fs.mount] = name
-            for each in [*mine, *by_name.get("", [])]:
-                if each.trouble and each.target not in said:
-                    said.add(each.target)
-                    checks.append(
-                        Check(TARGET, CONNECTED, each.found, FAILED, each.target, each.remedy)
-                    )
-        for fs in here:
-            if fs.mount not in names:
-                continue
-            mine = by_name[names[fs.mount]]
-            if any(each.trouble for each in mine):
+            elif mine.intersection(troubled):
                 why = "not asked: the targets that are named do not answer"
                 checks.append(not_applicable(SERVERS, ANSWERS, why, subject=fs.mount))
-                continue
-            count = len({each.target for each in mine})
-            why = _once_evicted(mine, evicted)
-            found = f"{CONNECTED} ({count} targets)"
-            checks.append(Check(TARGETS, CONNECTED, found, OK, fs.mount, why))
-            checks += self._asked(fs, said)
+            else:
+                found = f"{CONNECTED} ({len(mine)} targets)"
+                checks.append(Check(TARGETS, CONNECTED, found, OK, fs.mount))
+                checks += self._asked(fs)
         return checks
 
-    def _evictions(self) -> dict[str, int]:
-        told, _problem = self._ask(["lctl", "get_param", "mdc.*.state", "osc.*.state"])
-        return targets.read_evictions(told.stdout) if told is not None else {}
-
-    def _asked(self, fs: FileSystem, said: set[str]) -> list[Check]:
+    def _asked(self, fs: FileSystem) -> list[Check]:
         """What takes an answer of the servers; nothing more after the first that does not come."""
         told, problem = self._ask(["lfs", "check", "servers", fs.mount])
-        if told is not None and told.rc and _no_argument(told):
-            told, problem = self._ask(["lfs", "check", "servers"])  # a release without the path
         if told is None:
             why = f"{problem}. Programs that use it wait as well: see dmesg, and the servers"
             return [Check(SERVERS, ANSWERS, "none in time", FAILED, fs.mount, why)]
-        name = read_source(fs.source).name
-        wrong = {
-            target: why
-            for target, why in targets.read_check(told.stdout, told.stderr).items()
-            if targets.file_system_of(target) in (name, "") and target not in said
-        }
-        said |= set(wrong)
-        checks = [
-            Check(
-                TARGET,
-                CONNECTED,
-                why,
-                FAILED,
-                target,
-                targets.REMEDIES[targets.INACTIVE if why == targets.INACTIVE else "DISCONN"],
-            )
-            for target, why in wrong.items()
-        ]
+        wrong = read_check(f"{told.stdout}\n{told.stderr}")
         if wrong:
-            return checks
-        checks.append(Check(SERVERS, ANSWERS, ANSWERS, OK, fs.mount))
-        return [*checks, *self._room(fs), *self._quota(fs)]
+            return [Import(target, why).check() for target, why in wrong.items()]
+        if told.rc:
+            why = f"lfs check servers: exit status {told.rc}: {told.stderr.strip()[-500:]}"
+            return [Check(SERVERS, ANSWERS, "unknown", FAILED, fs.mount, why)]
+        answers = Check(SERVERS, ANSWERS, ANSWERS, OK, fs.mount)
+        return [answers, *self._room(fs), *self._quota(fs)]
 
     def _room(self, fs: FileSystem) -> list[Check]:
         limit = self.settings.full_percent
@@ -220,53 +247,39 @@ class HealthPart:
             return []
         wanted = f"below {limit} %"
         told, problem = self._ask(["lfs", "df", fs.mount])
-        rooms = targets.read_df(told.stdout) if told is not None else []
+        rooms = read_df(told.stdout) if told is not None else {}
         if not rooms:
-            why = problem or "lfs df tells no target"
+            why = problem or "lfs df shows no target"
             return [Check(ROOM, wanted, "unknown", FAILED, fs.mount, why)]
-        full = [room for room in rooms if room.used_percent >= limit]
-        if not full:
-            most = max(room.used_percent for room in rooms)
-            return [Check(ROOM, wanted, f"{most} % at most", OK, fs.mount)]
+        if max(rooms.values()) < limit:
+            return [Check(ROOM, wanted, f"{max(rooms.values())} % at most", OK, fs.mount)]
         why = (
             "writes to files on it end with 'no space left' although the file system has space: "
             "spread files (lfs migrate), or remove some"
         )
         return [
-            Check(ROOM, wanted, f"{room.used_percent} %", FAILED, room.target, why) for room in full
+            Check(ROOM, wanted, f"{percent} %", FAILED, target, why)
+            for target, percent in rooms.items()
+            if percent >= limit
         ]
 
     def _quota(self, fs: FileSystem) -> list[Check]:
         if not self.user:
             return []
         told, _problem = self._ask(["lfs", "quota", "-u", self.user, fs.mount])
-        quota = targets.read_quota(told.stdout) if told is not None and told.rc == 0 else None
+        over = read_quota(told.stdout) if told is not None and told.rc == 0 else None
         subject, wanted = f"{fs.mount} {self.user}", "within its limits"
-        if quota is None:
-            why = "lfs quota tells none: quotas are off there"
+        if over is None:
+            why = "lfs quota shows none: quotas are off there"
             return [not_applicable(QUOTA, wanted, why, subject=subject)]
-        if not quota.over:
+        if not over:
             return [Check(QUOTA, wanted, wanted, OK, subject)]
         why = "jobs cannot write when the grace time ends: remove files, or raise the limit"
-        return [Check(QUOTA, wanted, ", ".join(quota.over), FAILED, subject, why)]
+        return [Check(QUOTA, wanted, ", ".join(over), FAILED, subject, why)]
 
     def _ask(self, argv: Sequence[str]) -> tuple[Optional[Result], str]:
         """The answer, or None and why there is none."""
         try:
             return self.kernel.look(argv, check=False), ""
-        except NoAnswerError as error:
-            return None, str(error)
         except CommandError as error:
             return None, str(error)
-
-
-def _once_evicted(imports: Sequence[targets.Import], evicted: dict[str, int]) -> str:
-    """Not a fault now: but jobs that ran then may have lost what they wrote."""
-    names = sorted({each.target for each in imports if each.name in evicted})
-    if not names:
-        return ""
-    return f"evicted since it was mounted, and back: {', '.join(names)}; see LustreError in dmesg"
-
-
-def _no_argument(told: Result) -> bool:
-    return "usage" in f"{told.stdout}{told.stderr}".lower()

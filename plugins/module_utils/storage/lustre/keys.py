@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.kinds import (
+from ...schema.kinds import (
     Boolean,
     Integer,
     Key,
@@ -19,12 +19,18 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.kinds im
     Wrong,
 )
 
-from .settings import METHODS, PRESENT, RAILS
-
 VARIABLE = "shared_storage_lustre"
+DKMS, PREBUILT, PRESENT = "dkms", "prebuilt", "present"
+RAILS = "rails"
 
-_NET = Text(r"\S+", "a network of LNet", "o2ib0", 20)
-_NID = Text(r"\S+", "a NID", "10.0.0.1@o2ib0", 280)
+_FORM = r"(tcp|o2ib)\d{0,5}"
+_NET = Text(_FORM, "a network of LNet (`tcp` or `o2ib`, with any number)", "o2ib0", 20)
+_NID = Text(
+    rf"[A-Za-z0-9][A-Za-z0-9.-]*@{_FORM}",
+    "a NID (IPv4 address or name, `@`, network of LNet)",
+    "10.0.0.1@o2ib0",
+    280,
+)
 _INTERFACE = Text(r"[^\s/:\"'{}]+", "the name of an interface", "rail0", 15)
 
 
@@ -36,7 +42,7 @@ NETWORK = Section(
     f"{VARIABLE}.networks",
     "A network of LNet that this host is in.",
     (
-        Key("net", _NET, "`o2ib0` (RDMA) or `tcp0`, with any number.", True),
+        Key("net", _NET, "`o2ib` is RDMA; `o2ib0` is the same.", True),
         Key(
             "interfaces",
             OneOrList(OneOf((RAILS,)), _INTERFACE),
@@ -49,11 +55,7 @@ NETWORK = Section(
         _number("credits", 65536, "Messages of one interface at a time."),
         _number("conns_per_peer", 127, "Connections to each interface of a peer."),
     ),
-    {
-        "nid": "Leave it out: LNet makes it of the interface's address",
-        "interface": "Write interfaces: [NAME]",
-        "tunables": "Write its keys one level up",
-    },
+    {"interface": "Write interfaces: [NAME]", "tunables": "Write its keys one level up"},
 )
 
 ROUTE = Section(
@@ -67,22 +69,18 @@ ROUTE = Section(
 
 PEER = Section(
     f"{VARIABLE}.peers",
-    "A server that does not tell its interfaces by itself.",
+    "A server without discovery.",
     (Key("nids", ListOf(_NID, "NIDs"), "All its NIDs, the first one its primary.", True),),
 )
 
 
 class _Url(Text):
     def wrong(self, value: Any) -> Wrong:
-        if isinstance(value, str) and "@" in value:
-            # Not shown: what stands before the sign is a password.
-            return Wrong(
-                "lustre.secret_in_url",
-                "a user or password is in it",
-                f"Write {self.wanted}",
-                "a secret",
-            )
-        return super().wrong(value)
+        if "@" not in str(value):
+            return super().wrong(value)
+        # Not shown: what stands before the sign is a password.
+        problem = "a user or password is in it"
+        return Wrong("lustre.secret_in_url", problem, f"Write {self.wanted}", "a secret")
 
 
 REPOSITORY = Section(
@@ -139,7 +137,7 @@ PACKAGES = Section(
     (
         Key(
             "method",
-            OneOf(METHODS),
+            OneOf((DKMS, PREBUILT, PRESENT)),
             "`dkms`: modules are built on the node. `prebuilt`: modules of the node's kernel come "
             "in packages. `present`: the site installs the client, and it is only looked for.",
             default=PRESENT,
@@ -162,7 +160,6 @@ PACKAGES = Section(
             default=[],
         ),
     ),
-    {"source": "Write repository: {url: ..., key: ..., key_sha256: ...}"},
 )
 
 STRIPES = Section(
@@ -226,9 +223,5 @@ SETTINGS = Section(
             default=95,
         ),
     ),
-    {
-        "lnet": "Write networks: [{net: o2ib0, interfaces: rails}]",
-        "options": "Options of a mount are those of each of filesystems",
-        "filesystems": "File systems stand in cluster.yml",
-    },
+    {"lnet": "Write networks: [{net: o2ib0, interfaces: rails}]"},
 )

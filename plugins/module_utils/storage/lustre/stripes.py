@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import field
+from functools import partial
 from typing import Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
@@ -22,31 +23,23 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import
     CommandError,
     NoAnswerError,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
     Node,
     Plan,
     Step,
-    StepError,
     Verdict,
 )
 
+from ...dataclass import dataclass
 from .. import mounted, units
 from ..file_system import FileSystem
-from .kernel import Kernel
+from .lnet import Kernel
 from .settings import Stripes
 
 CHECK = "lustre_stripes"
-UNKNOWN = "unknown"
-ALL = -1
 MIB = 1 << 20
-_VALUE = {
-    "count": re.compile(r"(?:^|\s)(?:lmm_)?stripe_count:\s*(-?\d+)"),
-    "size": re.compile(r"(?:^|\s)(?:lmm_)?stripe_size:\s*(\d+)"),
-    "pool": re.compile(r"(?:^|\s)(?:lmm_)?pool:\s*(\S+)"),
-}
-_COMPONENT = re.compile(r"^\s*(?:-\s*)?lcme_id:", re.MULTILINE)
-_MANY = (0xFFFF, 0xFFFFFFFF)
+_VALUE = re.compile(r"(?:^|\s)(?:lmm_)?(stripe_count|stripe_size|pool):\s*(\S+)")
+_MANY = ("65535", "4294967295")
 """How releases print -1."""
 
 
@@ -56,22 +49,20 @@ class Layout:
     size: int = 0
     """Bytes."""
     pool: str = ""
-    components: int = 0
-    """Of a composite layout (PFL); then the rest says nothing."""
+    composite: bool = False
+    """PFL; then the rest says nothing."""
 
     def text(self, wanted: Stripes) -> str:
-        """What of it the wish is about."""
-        if self.components:
-            return f"composite layout of {self.components} components"
-        words = []
-        if wanted.count:
-            words.append(f"count {self.count}")
-        if wanted.size_mib:
-            whole, rest = divmod(self.size, MIB)
-            words.append(f"size {self.size} bytes" if rest else f"size {whole} MiB")
-        if wanted.pool:
-            words.append(f"pool {self.pool or 'none'}")
-        return ", ".join(words)
+        """The part of it that is asked for."""
+        if self.composite:
+            return "composite layout"
+        whole, rest = divmod(self.size, MIB)
+        words = (
+            f"count {self.count}" if wanted.count else "",
+            f"size {f'{self.size} bytes' if rest else f'{whole} MiB'}" if wanted.size_mib else "",
+            f"pool {self.pool or 'none'}" if wanted.pool else "",
+        )
+        return ", ".join(word for word in words if word)
 
 
 def wanted_text(wanted: Stripes) -> str:
@@ -79,16 +70,17 @@ def wanted_text(wanted: Stripes) -> str:
 
 
 def read_layout(text: str) -> Optional[Layout]:
-    """Of what `lfs getstripe -d` prints, with -y or without; None where it tells no layout."""
-    components = len(_COMPONENT.findall(text))
-    if components:
-        return Layout(components=components)
-    found = {name: pattern.search(text) for name, pattern in _VALUE.items()}
-    count, size, pool = found["count"], found["size"], found["pool"]
-    if count is None or size is None:
+    """Of what `lfs getstripe -d` prints, with -y or without; None where it shows no layout."""
+    if "lcme_id:" in text:
+        return Layout(composite=True)
+    found = dict(_VALUE.findall(text))
+    try:
+        count = found["stripe_count"]
+        return Layout(
+            -1 if count in _MANY else int(count), int(found["stripe_size"]), found.get("pool", "")
+        )
+    except (KeyError, ValueError):
         return None
-    number = int(count[1])
-    return Layout(ALL if number in _MANY else number, int(size[1]), pool[1] if pool else "")
 
 
 def wishes(filesystems: Sequence[FileSystem], further: Sequence[Stripes]) -> list[Stripes]:
@@ -117,21 +109,18 @@ class StripesPart:
     """Mount point to what did not answer there."""
 
     def plan(self, node: Node) -> Plan:
-        if self.kernel.missing(node):
-            return Plan()
         steps = []
-        for each in self.wanted:
-            point = self._point(each)
-            if node.container and not self._is_mounted(point):
-                continue  # nor will it be: mounts are made by the kernel of its host
-            if not self._is_mounted(point) and not self._mount_armed(node, point):
-                steps.append(self._step(node, each, "not mounted yet"))
-                continue
-            if not self._is_mounted(point):
-                continue  # whoever mounts says why it is not
-            layout, _why = self._look(each)
-            if layout is not None and layout.text(each) != wanted_text(each):
-                steps.append(self._step(node, each, layout.text(each)))
+        for each in self.wanted if not self.kernel.missing(node) else ():
+            try:
+                layout = self._layout(each)
+            except CommandError:
+                continue  # which its check reports
+            if layout is None and (node.container or self._is_armed(self._point(each))):
+                continue  # what cannot be mounted by this run: its own check reports why
+            before = "not mounted yet" if layout is None else layout.text(each)
+            if before != wanted_text(each):
+                what = f"stripes of new files in {each.directory}"
+                steps.append(Step(what, before, wanted_text(each), partial(self._set, each)))
         return Plan([], steps)
 
     def verify(self, node: Node) -> Verdict:
@@ -140,108 +129,66 @@ class StripesPart:
 
     def _check(self, node: Node, each: Stripes, missing: str) -> Check:
         wanted, subject = wanted_text(each), each.directory
-        if missing:
-            return not_applicable(CHECK, wanted, missing, subject=subject)
+        try:
+            layout = None if missing else self._layout(each)
+        except CommandError as error:
+            return Check(CHECK, wanted, "unknown", FAILED, subject, str(error))
+        if layout is None:
+            why = missing or f"{self._point(each)} is not mounted now, which its own check judges"
+            return not_applicable(CHECK, wanted, why, subject=subject)
+        why = "lfs getstripe -d shows another default"
+        found, check_mode = layout.text(each), node.check_mode
+        return compare(CHECK, wanted, found, subject=subject, check_mode=check_mode, reason=why)
+
+    def _set(self, each: Stripes) -> None:
+        layout = self._layout(each)
+        if layout is None or layout.text(each) == wanted_text(each):
+            return  # that it is not mounted, the check of the mount reports
+        # What is not given goes back to the file system's default: give what is set there.
+        now = self._layout(each, "--raw")
+        kept = now if now is not None and not now.composite else Layout()
+        words = {
+            "-c": each.count or kept.count,
+            "-S": each.size_mib * MIB or kept.size,
+            "-p": each.pool or kept.pool,
+        }
+        given = [word for key, value in words.items() if value for word in (key, str(value))]
+        self.kernel.look(["lfs", "setstripe", *given, each.directory])
+
+    def _layout(self, each: Stripes, *more: str) -> Optional[Layout]:
+        """None where it is not mounted. Raises CommandError where it is not known."""
         point = self._point(each)
         if not self._is_mounted(point):
-            why = f"{point} is not mounted now, which its own check judges"
-            return not_applicable(CHECK, wanted, why, subject=subject)
-        layout, why = self._look(each)
-        if layout is None:
-            return Check(CHECK, wanted, UNKNOWN, FAILED, subject, why)
-        return compare(
-            CHECK,
-            wanted,
-            layout.text(each),
-            subject=subject,
-            check_mode=node.check_mode,
-            reason="somebody sets another default: lfs getstripe -d tells it",
-        )
-
-    def _step(self, node: Node, each: Stripes, before: str) -> Step:
-        return Step(
-            f"stripes of new files in {each.directory}",
-            before,
-            wanted_text(each),
-            lambda: self._set(node, each),
-        )
-
-    def _set(self, node: Node, each: Stripes) -> None:
-        point = self._point(each)
-        if not self._is_mounted(point) and not (
-            self._mount_armed(node, point) and self._is_mounted(point)
-        ):
-            return  # said by the check of the mount
-        layout, why = self._look(each)
-        if layout is None:
-            raise StepError(why)
-        if layout.text(each) == wanted_text(each):
-            return
-        # What is not given goes back to the file system's default: give what is set there.
-        now, _why = self._look(each, "--raw")
-        kept = now if now is not None and not now.components else Layout()
-        count = each.count or kept.count
-        size = each.size_mib * MIB or kept.size
-        pool = each.pool or kept.pool
-        words = [
-            *(("-c", str(count)) if count else ()),
-            *(("-S", str(size)) if size else ()),
-            *(("-p", pool) if pool else ()),
-        ]
-        try:
-            self.kernel.look(["lfs", "setstripe", *words, each.directory])
-        except CommandError as error:
-            hint = ""
-            if "Permission denied" in str(error) or "not permitted" in str(error):
-                hint = (
-                    ". The servers squash root (root_squash of the nodemap or the MDT): let its "
-                    "owner set it there, or leave the stripes of this file system out"
-                )
-            elif "pool" in str(error).lower():
-                hint = ". `lfs pool_list` shows the pools that there are"
-            raise StepError(f"{error}{hint}") from error
-
-    def _look(self, each: Stripes, *more: str) -> tuple[Optional[Layout], str]:
-        """The layout, or None and why it is not known."""
-        point = self._point(each)
+            return None
         if point in self._silent:
-            return None, f"{self._silent[point]}: not asked again"
+            raise CommandError(f"{self._silent[point]}: not asked again")
+        argv = ["lfs", "getstripe", "-d", "-y", *more, each.directory]
         try:
-            told = self.kernel.look(
-                ["lfs", "getstripe", "-d", "-y", *more, each.directory], check=False
-            )
+            told = self.kernel.look(argv)
         except NoAnswerError as error:
             self._silent[point] = f"{error}: a server of {point} does not answer"
-            return None, self._silent[point]
-        except CommandError as error:
-            return None, str(error)
-        layout = read_layout(told.stdout) if told.rc == 0 else None
-        if layout is not None:
-            return layout, ""
-        said = (told.stderr.strip() or told.stdout.strip() or "it printed nothing")[-500:]
-        hint = ""
-        if "No such file" in said:
-            hint = ". Make the directory, or correct shared_storage_lustre.stripes"
-        return None, f"lfs getstripe -d {each.directory}: {said}{hint}"
+            raise
+        layout = read_layout(told.stdout)
+        if layout is None:
+            raise CommandError(f"{' '.join(argv)}: no layout in {told.stdout[-500:]!r}")
+        return layout
 
     def _point(self, each: Stripes) -> str:
         """The innermost mount point of Lustre that the directory lies in."""
         return max((p for p in self.points if mounted.within(each.directory, p)), key=len)
 
-    def _is_mounted(self, point: str) -> bool:
-        return any(mount.point == point for mount in self.kernel.mounts())
+    def _is_armed(self, point: str) -> bool:
+        return mounted.trap(mounted.read(self.kernel.root), point) is not None
 
-    def _mount_armed(self, node: Node, point: str) -> bool:
-        """Mount what waits for its first use; whether there was an automount point at all."""
-        if mounted.trap(mounted.read(self.kernel.root), point) is None:
-            return False
-        if point in self._silent:
+    def _is_mounted(self, point: str) -> bool:
+        """What waits for its first use is mounted."""
+        if point in self.kernel.points():
             return True
-        unit = units.unit_name(point, units.MOUNT)
-        try:
-            self.kernel.look(["systemctl", "start", unit])
-        except NoAnswerError as error:
-            self._silent[point] = f"{error}: {point} could not be mounted"
-        except CommandError:
-            pass  # the check of the mount tells it, with what systemd says
-        return True
+        if self._is_armed(point) and point not in self._silent:
+            try:
+                self.kernel.look(["systemctl", "start", units.unit_name(point, units.MOUNT)])
+            except NoAnswerError as error:
+                self._silent[point] = str(error)
+            except CommandError:
+                pass  # the check of the mount shows it, with what systemd says
+        return point in self.kernel.points()

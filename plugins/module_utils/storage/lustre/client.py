@@ -1,0 +1,287 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The parts of a node that is a client of Lustre, and of them the packages, by distribution.
+
+Names are those that the specifications of Lustre 2.15 to 2.17 build (lustre.spec.in,
+lustre-dkms.spec.in, debian/control): docs/lustre.md says which of them are not tried yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from functools import partial
+from pathlib import Path
+from typing import Any, Optional
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
+    FAILED,
+    OK,
+    PENDING,
+    Check,
+    not_applicable,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Runner
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import secure_boot
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.packages import change
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
+    Node,
+    Part,
+    Plan,
+    PlanError,
+    Step,
+    Verdict,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import engine
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (
+    Manager,
+    PackageError,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
+    INSTALL,
+    PackageSet,
+    Repository,
+    Stage,
+    Wanted,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import kernel_catalog
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.catalog import (
+    VERSION_LOCK,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
+    REDHAT,
+    Distribution,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.software_set import DOCA
+
+from ...dataclass import dataclass
+from ...roce import BOOT_UNIT
+from ...schema.findings import some
+from ..file_system import LUSTRE, FileSystem
+from .health import HealthPart
+from .keys import DKMS, PREBUILT, PRESENT
+from .left import LeftLnet
+from .lnet import SERVICE, Kernel, LnetPart
+from .settings import LustreSettings
+from .stripes import StripesPart, wishes
+
+CLIENT = "lustre_client"
+PROGRAMS = ("lnetctl", "lctl", "lfs", "mount.lustre")
+SPLIT = (2, 16)
+"""From this release on Ubuntu's prebuilt drivers of networks are packages of their own."""
+COMPONENT = "shared_storage_lustre.packages"
+THIS = Path("/")
+AFTER = (SERVICE,)
+"""Units that a mount of Lustre comes after."""
+
+
+class NotKnown(ValueError):
+    """There are no packages for this node; the text says why and the way out."""
+
+
+def client_packages(
+    settings: LustreSettings,
+    distribution: Distribution,
+    kernel_release: str,
+    key: bytes = b"",
+    rdma_source: str = "",
+) -> PackageSet:
+    """What is installed; empty for the method `present`. `key`: content of the repository's key.
+
+    `rdma_source` says whose RDMA drivers the node has: modules are built against one of them.
+    Raises NotKnown.
+    """
+    packages, repository = settings.packages, settings.packages.repository
+    if packages.method == PRESENT or repository is None:
+        return PackageSet()
+    family = _redhat if distribution.family == REDHAT else _ubuntu
+    layout, before, names, other = family(settings, distribution, kernel_release, rdma_source)
+    wanted = [Wanted(name, packages.version, COMPONENT) for name in packages.names or names]
+    if not wanted:
+        raise NotKnown(
+            f"{distribution.label}: Lustre publishes no packages for it. Build them, and write "
+            "their names (packages.names), or install the client yourself (method: present)"
+        )
+    if not key:
+        raise NotKnown(f"the key of the Lustre repository ({repository['key']}) is missing")
+    url = repository["url"].replace("{version}", packages.version).replace("{distribution}", layout)
+    return PackageSet(
+        repositories=(
+            Repository(
+                name="lustre",
+                url=url.replace("{architecture}", distribution.architecture),
+                key=key,
+                key_sha256=repository["key_sha256"],
+                check_metadata=repository["signed_metadata"],
+            ),
+        ),
+        stages=(*before, Stage("Lustre client", tuple(wanted))),
+        absent={other: f"the method is {packages.method}"} if other else {},
+    )
+
+
+_Family = tuple[str, list[Stage], list[str], str]
+"""Its folder in a repository, stages that come before, names, and the package of the other method.
+
+Modules are first of the names: the client asks for either kind, and a solver would choose.
+"""
+
+
+def _redhat(settings: LustreSettings, of: Distribution, release: str, _rdma: str) -> _Family:
+    dkms, prebuilt, before = "lustre-client-dkms", "kmod-lustre-client", [VERSION_LOCK]
+    if settings.packages.method == PREBUILT:
+        return f"el{of.release}", before, [prebuilt, "lustre-client"], dkms
+    headers = Wanted("kernel-devel", kernel_catalog.version_of(release), "kernel")
+    before.append(Stage("kernel headers", (headers,)))
+    return f"el{of.release}", before, [dkms, "lustre-client"], prebuilt
+
+
+def _ubuntu(settings: LustreSettings, of: Distribution, release: str, rdma: str) -> _Family:
+    layout, dkms = of.name + of.release.replace(".", ""), "lustre-client-modules-dkms"
+    known = of.name == "ubuntu"
+    if settings.packages.method == DKMS:
+        headers = Wanted(f"linux-headers-{release}", component="kernel")
+        names = [dkms, "lustre-client-utils"] if known else []
+        return layout, [Stage("kernel headers", (headers,))], names, ""
+    names = [f"lustre-client-modules-{release}", "lustre-client-utils"]
+    version = tuple(int(part) for part in settings.packages.version.split(".")[:2])
+    if version >= SPLIT:
+        names.append(f"lustre-lnet-module-socklnd-{release}")
+        if settings.uses_rdma:
+            where = "" if rdma == DOCA else "in-kernel-"
+            names.append(f"lustre-lnet-module-{where}o2iblnd-{release}")
+    return layout, [], names if known else [], dkms
+
+
+@dataclass
+class ClientPackages:
+    """`manager` is None for the method `present`."""
+
+    settings: LustreSettings
+    kernel: Kernel
+    wanted: PackageSet
+    manager: Optional[Manager]
+    changing: bool = field(default=False, init=False)
+    """Whether the plan puts other modules in the place of those there; known once it is made."""
+
+    def plan(self, node: Node) -> Plan:
+        missing, lacking = self.kernel.missing(node), self._lacking(node)
+        if self.manager is None:
+            if lacking and not missing:
+                raise PlanError(
+                    f"the Lustre client is not installed: {lacking}. Install it (packages.method "
+                    "present leaves that to you), or write shared_storage_lustre.packages with a "
+                    "method, a version and a repository"
+                )
+            return Plan()
+        try:
+            plan = engine.plan(self.wanted, self.manager, node.layer)
+        except PackageError as error:
+            raise PlanError(str(error)) from error
+        if plan.refused:
+            raise PlanError("\n".join(plan.refused))
+        if not plan.changed:
+            return Plan()
+        if self.settings.packages.method == DKMS and not missing:
+            refusal = secure_boot.refusal(node, self.kernel.root)
+            if refusal:
+                raise PlanError(f"Lustre client: {refusal}")
+        disturbing = [each.name for each in plan.changes if each.kind != INSTALL]
+        self.changing = bool(disturbing)
+        points = self.kernel.points() if disturbing and not missing else []
+        if points and not node.check_mode:
+            raise PlanError(
+                f"Lustre client: a change of {some(disturbing)} was not begun, for Lustre is "
+                f"mounted at {some(points)}. Drain the node, unmount them, then run again"
+            )
+        step = Step(
+            "packages of the Lustre client",
+            "as installed",
+            self.settings.packages.version,
+            partial(change, plan, self.wanted, self.manager, node.layer),
+            essential=True,
+            shown=plan.diffs(),
+        )
+        return Plan([], [step])
+
+    def verify(self, node: Node) -> Verdict:
+        missing, lacking = self.kernel.missing(node), self._lacking(node)
+        found = lacking or "installed"
+        if not lacking:
+            check = Check(CLIENT, "installed", found, OK)
+        elif self.manager is None and missing:
+            check = not_applicable(CLIENT, "installed", missing)
+        else:
+            status = PENDING if node.check_mode and self.manager is not None else FAILED
+            check = Check(CLIENT, "installed", found, status)
+        if self.manager is None:
+            return Verdict([check])
+        try:
+            checks = engine.verify(self.wanted, self.manager, node.layer, node.check_mode)
+        except PackageError as error:
+            return Verdict([Check(CLIENT, "installed", "unknown", FAILED, "", str(error))])
+        return Verdict([*checks, check])
+
+    def _lacking(self, node: Node) -> str:
+        """Programs of the client that are not there; empty where all are."""
+        places = ("usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin", "sbin", "bin")
+        there = {name for name in PROGRAMS for at in places if node.path(f"{at}/{name}").exists()}
+        missing = [name for name in PROGRAMS if name not in there]
+        return f"no {', '.join(missing)}" if missing else ""
+
+
+@dataclass
+class LustreParts:
+    """`before` the mounts and `after` them; `simulated` has a line where nothing of it is real."""
+
+    before: list[Part] = field(default_factory=list)
+    after: list[Part] = field(default_factory=list)
+    simulated: list[str] = field(default_factory=list)
+
+
+def lustre_parts(
+    settings: LustreSettings,
+    filesystems: Sequence[FileSystem],
+    rails: Sequence[Mapping[str, Any]],
+    node: Node,
+    *,
+    look: Optional[Runner] = None,
+    manager: Optional[Manager] = None,
+    packages: Optional[PackageSet] = None,
+    user: str = "",
+    root: Path = THIS,
+    absent: Sequence[str] = (),
+) -> LustreParts:
+    """What a node needs to be a client of Lustre, around the part that mounts.
+
+    `filesystems`  those that this host mounts, of any type; without Lustre among them there is
+                   only what looks for an LNet that was left
+    `rails`        as the variable `cluster_rails`
+    `look`         runs what may not come back: it has `settings.time_limit_s`
+    `manager`      with `packages`, which are those of `client_packages`; neither is needed with
+                   the method `present`
+    `user`         the MPI user, whose quota is judged
+    `root`         where sys and proc of the kernel are; another than `/` is a stand-in's
+    `absent`       all that is to be taken away, of any kind
+    """
+    mine = [fs for fs in filesystems if fs.type == LUSTRE]
+    simulated = root != THIS
+    kernel = Kernel(root if simulated else node.root, look or node.look, simulated)
+    left = LeftLnet(kernel, bool(mine), absent)
+    notice = f"Lustre and LNet are read below {root}: stand-ins, no kernel of this machine has them"
+    told = [notice] if simulated else []
+    if not mine:
+        return LustreParts(after=[left], simulated=told if left.files(node) else [])
+    on_rails = settings.interfaces.intersection(str(rail["interface"]) for rail in rails)
+    client = ClientPackages(settings, kernel, packages or PackageSet(), manager)
+    return LustreParts(
+        before=[
+            left,
+            client,
+            LnetPart(settings, kernel, (BOOT_UNIT,) if on_rails else (), lambda: client.changing),
+        ],
+        after=[
+            StripesPart(wishes(mine, settings.stripes), [fs.mount for fs in mine], kernel),
+            HealthPart(settings, mine, kernel, user),
+        ],
+        simulated=told,
+    )
