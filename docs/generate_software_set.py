@@ -29,9 +29,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.compatibility import (  # noqa: E402
     STATUSES,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.keys import (  # noqa: E402
-    SOFTWARE,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.keys import SOFTWARE  # noqa: E402
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.version_rules import (  # noqa: E402
     BY_CONSTRUCTION,
     RULES,

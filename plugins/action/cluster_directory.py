@@ -8,14 +8,6 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import cluster_model
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model import (
-    contracts,
-    directory,
-    filesystem_lists,
-    software_sets,
-    switch_variables,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos.keys import (
     VARIABLE as CONTRACT,
 )
@@ -29,7 +21,15 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.keys i
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.keys import (
     VARIABLE as FILESYSTEMS,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import model as cluster_model
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import role_variables
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
+    contracts,
+    directory,
+    filesystem_lists,
+    software_sets,
+    switch_variables,
+)
 
 _TEMPLATE = re.compile(r"\{[{%#]")
 

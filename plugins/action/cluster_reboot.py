@@ -27,18 +27,15 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     Check,
     as_dicts,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rebooting import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rebooting import node
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.reboot import (
     bounded,
     layers,
     lock,
-    node,
     planning,
     table,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.steps import (
-    Step,
-    SteppedAction,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.steps import Step, SteppedAction
 
 display = Display()
 

@@ -19,8 +19,8 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import reports
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import table
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import reports
 
 display = Display()
 

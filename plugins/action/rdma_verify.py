@@ -14,7 +14,6 @@ from typing import Any
 
 from ansible import context
 from ansible.utils.display import Display
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import reports
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     Check,
     as_dicts,
@@ -24,16 +23,15 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
     host_settings,
     read_contract,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import pairs, table
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import pairs
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges import (
     END_S,
     Effort,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.wire.packets import tos_text
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.steps import (
-    Step,
-    SteppedAction,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import reports
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import verbs as table
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.steps import Step, SteppedAction
 
 display = Display()
 

@@ -15,18 +15,18 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.key_files import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.reading import (
+    StorageError,
+    read_filesystems,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.key_files import (
     KeyFileError,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.controller import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.storage import (
     ADDRESSES,
     clients_of,
     lustre_key,
     servers_of,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.reading import (
-    StorageError,
-    read_filesystems,
 )
 
 MODULE = "baremetal.mpi_roce.shared_storage"

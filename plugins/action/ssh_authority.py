@@ -9,8 +9,12 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import names, publishing
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.authority import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.node import (
+    CERTIFICATE,
+    MODES,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import names, publishing
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import (
     MAX_REMOVED,
     AuthorityError,
     AuthorityStore,
@@ -19,18 +23,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.autho
     days_left,
     leaving,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.ledger import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.ledger import (
     Ledger,
     LedgerError,
     Node,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.ledger import (
-    told as told_of,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.node import (
-    CERTIFICATE,
-    MODES,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.ledger import told as told_of
 
 ARGUMENTS = {
     "directory": {"type": "list", "elements": "dict", "required": True},

@@ -18,7 +18,6 @@ from ansible.errors import AnsibleActionFail
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import reports
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     Check,
     as_dicts,
@@ -31,7 +30,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.reading
     StorageError,
     read_filesystems,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import rings, table
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import rings
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import reports
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import storage_use as table
 
 display = Display()
 

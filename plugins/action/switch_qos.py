@@ -26,18 +26,22 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     failure_message,
     not_applicable,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.intent import SwitchIntent
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
+    ContractError,
+    read_contract,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import (
     order,
     promises,
     session,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.compiler import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compiler import (
     compile_switch,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.intent import SwitchIntent
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.report import SwitchReport
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.shell import Completed
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.report import SwitchReport
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.shell import Completed
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Applied,
     Difference,
     Login,
@@ -46,14 +50,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system i
     System,
     WantedError,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
-    ContractError,
-    read_contract,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.steps import (
-    Step,
-    SteppedAction,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.steps import Step, SteppedAction
 
 display = Display()
 
@@ -61,7 +58,7 @@ LAYER = "fabric"
 MODULE = "baremetal.mpi_roce.switch_qos"
 STATE = "switch_qos_state"
 """Where the role registers what `plan` and `apply` return."""
-FABRIC = "ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric"
+FABRIC = "ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric"
 OVER_SSH = ("sonic",)
 """Systems that are spoken to by commands. The others have an HTTPS interface."""
 CONFIRM_S = 300

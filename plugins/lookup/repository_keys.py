@@ -52,7 +52,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import
     SoftwareError,
     read_software,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.key_files import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.key_files import (
     KeyFileError,
     read_keys,
 )

@@ -182,10 +182,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils import (
     rankfile,
     resolve,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    Check,
-    compare,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import Check, compare
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ending import end
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import (
     HEADER,

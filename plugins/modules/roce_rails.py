@@ -419,7 +419,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.survey im
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.reboots import RecordError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce import boot_unit
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.firmware import ParameterError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.firmware import (
+    ParameterError,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.options import (
     MAX_READ_REQUEST_BYTES,
     OptionsError,

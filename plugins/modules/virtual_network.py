@@ -134,9 +134,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.invento
     VirtualNetworkError,
     parse_nodes,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.journal import (
-    Journal,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.journal import Journal
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.names import (
     node_namespace,
 )

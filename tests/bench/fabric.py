@@ -22,25 +22,23 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "collections")]
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model import (  # noqa: E402
-    compile_model,
-    inventory_of,
-    read,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric import (  # noqa: E402
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import read_contract  # noqa: E402
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import (  # noqa: E402
     eos,
     nvue,
     promises,
     sonic,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.compiler import (  # noqa: E402
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compiler import (  # noqa: E402
     compile_switch,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.eos.present import (  # noqa: E402
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.present import (  # noqa: E402
     Present as EosPresent,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (  # noqa: E402
-    read_contract,
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (  # noqa: E402
+    compile_model,
+    inventory_of,
+    read,
 )
 
 from tests.unit import eos_switch, nvue_switch, sonic_switch  # noqa: E402

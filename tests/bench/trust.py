@@ -28,20 +28,17 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "collections"), str(ROOT)]
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import (  # noqa: E402
-    configs,
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import configs, wire  # noqa: E402
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import (  # noqa: E402
     issuing,
     names,
     publishing,
     signing,
-    wire,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.authority import (  # noqa: E402
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import (  # noqa: E402
     AuthorityStore,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.ledger import (  # noqa: E402
-    Ledger,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.ledger import Ledger  # noqa: E402
 
 SIZES = (100, 1_000, 10_000)
 OBVIOUS = (4, 8, 16)

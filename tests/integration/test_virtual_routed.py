@@ -18,11 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model import (
-    compile_model,
-    inventory_of,
-    read,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import run
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.cabling import (
     Plan,
@@ -43,6 +38,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.names i
     router_namespace,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.routing import Routing
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
+    compile_model,
+    inventory_of,
+    read,
+)
 
 from tests import waiting
 

@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.intent import SwitchIntent
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.report import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import Finding
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.report import (
     PortReport,
     SwitchReport,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.session import Clock
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.session import Clock
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Change,
     Difference,
     Impact,
     SwitchError,
     WantedError,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import Finding
 
 Fault = Callable[["FakeSwitch"], None]
 """Called where a step of the real thing would go wrong; raises, or spoils the switch."""

@@ -8,23 +8,6 @@ from dataclasses import asdict, replace
 from typing import Any, Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import Check
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model import (
-    compile_model,
-    inventory_of,
-    read,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.links import (
-    Links,
-    Node,
-    Switch,
-    check_links,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.report import (
-    EcnReport,
-    Neighbour,
-    PortReport,
-    SwitchReport,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import RdmaDevice
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
     fabric_intent,
@@ -39,6 +22,23 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.rdma_setti
     RdmaSettings,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.setting import Rail
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links import (
+    Links,
+    Node,
+    Switch,
+    check_links,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.report import (
+    EcnReport,
+    Neighbour,
+    PortReport,
+    SwitchReport,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
+    compile_model,
+    inventory_of,
+    read,
+)
 
 MODEL = """\
 plugin: baremetal.mpi_roce.cluster

@@ -8,22 +8,22 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.compiler import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.intent import SwitchIntent
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compiler import (
     compile_switch,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.eos import SYSTEM as EOS
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.eos.present import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM as EOS
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.present import (
     Present as EosPresent,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.intent import SwitchIntent
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.nvue import SYSTEM as NVUE
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.nvue.reading import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import SYSTEM as NVUE
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.reading import (
     Present as NvuePresent,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import (
     SYSTEM as SONIC,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import (
     Present as SonicPresent,
 )
 

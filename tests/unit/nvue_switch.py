@@ -10,18 +10,20 @@ from typing import Any
 from urllib.parse import unquote
 
 import httpx
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.compiler import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.intent import SwitchIntent
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import read_contract
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compiler import (
     compile_switch,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.intent import SwitchIntent
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.nvue.reading import Present
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.nvue.spelling import uniform
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.nvue.switch import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.reading import Present
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.spelling import (
+    uniform,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.switch import (
     NvueSwitch,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.nvue.tree import put
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import Login
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import read_contract
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.tree import put
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import Login
 
 Tree = dict[str, Any]
 PASSWORD = "a-word-of-the-test"

@@ -22,10 +22,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import
     Result,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import (
-    Outcome,
-    settle,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import Outcome, settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.options import parts
 
 LAYER = "os"

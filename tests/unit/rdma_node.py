@@ -35,7 +35,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
     Stage,
     Wanted,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma_stack.hardware import Hardware
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma_stack.hardware import (
+    Hardware,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma_stack.options import stack
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import read_software
 

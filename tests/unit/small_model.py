@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     Inventory,
     ModelError,
     compile_model,

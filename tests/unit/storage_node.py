@@ -21,10 +21,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import Outcome, settle
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import (
-    mounted,
-    units,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import mounted, units
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     FileSystem,
     Nfs,

@@ -6,17 +6,15 @@ from __future__ import annotations
 import ipaddress
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model import addresses
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model.address_plan import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import addresses
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.address_plan import (
     AddressPlan,
     Exhausted,
     Owner,
     PointToPoint,
     SubnetPerRail,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model.addresses import (
-    Network,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.addresses import Network
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 

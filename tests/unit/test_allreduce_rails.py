@@ -18,12 +18,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.sessi
     Request,
     Session,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model import (
+from ansible_collections.baremetal.mpi_roce.plugins.modules import mpi_allreduce as module
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     compile_model,
     inventory_of,
     read,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.modules import mpi_allreduce as module
 
 from tests.unit.mpi_in_threads import Algorithm, NodesInThreads, doubling, ring
 

@@ -10,10 +10,7 @@ from typing import Any, Optional
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.launch import Outcome
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.plan import (
-    Node,
-    Plan,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.plan import Node, Plan
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.session import (
     Request,
     Session,

@@ -12,19 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model import (
-    inventory_of,
-    load,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model.directory import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import Findings
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import inventory_of, load
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.directory import (
     ROLES,
     VARIABLES,
     Directory,
     Record,
     build,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import (
-    Findings,
 )
 
 from tests.unit.told import brief

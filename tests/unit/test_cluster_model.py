@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     Cluster,
     Inventory,
     compile_model,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     Cluster,
     compile_model,
     inventory_of,

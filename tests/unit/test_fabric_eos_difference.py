@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.asics import Value
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.eos import SYSTEM
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.eos.present import Present
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.present import Present
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Difference,
     SwitchError,
 )

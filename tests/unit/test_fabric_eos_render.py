@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.asics import Asic, Value
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.eos import SYSTEM, render
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import WantedError
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM, render
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import WantedError
 
 from tests.unit.eos_intents import OTHER, TOMAHAWK5, leaf, spine
 from tests.unit.told import brief

@@ -6,18 +6,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.eos import SYSTEM
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.eos.present import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos.fabric import PfcWatchdog
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.present import (
     Present,
     abandoned_sessions,
     session_with_timer,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.report import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.report import (
     EcnReport,
     Neighbour,
     PortReport,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos.fabric import PfcWatchdog
 
 from tests.unit.eos_intents import OTHER, leaf
 from tests.unit.eos_switch import empty, show, typed

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric import session
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.eos import SYSTEM, connect
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.eos.eapi import Eapi
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.session import Outcome
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import Login
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import session
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM, connect
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.eapi import Eapi
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.session import Outcome
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import Login
 
 from tests.unit.eos_intents import OTHER, QUIET, leaf
 from tests.unit.https_server import LOOPBACK, Authority
@@ -163,7 +163,7 @@ def test_each_fault_leaves_the_former_state(
     words: str,
 ) -> None:
     monkeypatch.setattr(
-        "ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.eos.switch.RETRY_S", 0.1
+        "ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.switch.RETRY_S", 0.1
     )
     typed(virtual, authority, *OPERATORS)
     before = running(virtual, authority)

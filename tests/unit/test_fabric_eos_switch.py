@@ -7,15 +7,12 @@ import copy
 from typing import Any, Optional
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.eos import (
-    SYSTEM,
-    connect,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.eos.switch import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM, connect
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.switch import (
     SAVE,
     EosSwitch,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Difference,
     Login,
     SwitchError,

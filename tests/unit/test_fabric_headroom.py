@@ -16,13 +16,13 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.asics im
     Value,
     asic_named,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.headroom import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.headroom import (
     MOST_METRES,
     PAUSE_QUANTA,
     Headroom,
     headroom,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import WantedError
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import WantedError
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -10,13 +10,13 @@ import traceback
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.https import Https, Service
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.https_errors import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.https import Https, Service
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.https_errors import (
     Lost,
     Refused,
     text_of,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Login,
     SwitchError,
 )

@@ -8,17 +8,17 @@ from collections import Counter
 from typing import Any, Optional
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.links import Switch
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.links import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links import Switch
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links import (
     check as check_module,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.links.neighbours import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links.neighbours import (
     Neighbours,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.links.nic_end import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links.nic_end import (
     NicEnds,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.links.switch_end import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links.switch_end import (
     SwitchEnds,
 )
 

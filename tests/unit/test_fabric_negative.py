@@ -15,15 +15,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.eos import SYSTEM as EOS
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.links import Finding
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.nvue import SYSTEM as NVUE
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.shell import Completed
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM as EOS
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links import Finding
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import SYSTEM as NVUE
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.shell import Completed
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import (
     SYSTEM as SONIC,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic.reading import parsed
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import parsed
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     SwitchError,
     WantedError,
 )

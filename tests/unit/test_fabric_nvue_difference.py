@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.asics import ASICS, Asic
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.intent import SwitchIntent
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.nvue import SYSTEM
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.nvue.ranges import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import SYSTEM
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.ranges import (
     expanded,
     names,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.nvue.tolerance import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.tolerance import (
     rounded,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.nvue.tree import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.tree import (
     at,
     ends,
     put,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Change,
     Difference,
     SwitchError,

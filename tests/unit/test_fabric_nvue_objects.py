@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.nvue import SYSTEM
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.nvue.impact import impact
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import WantedError
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import SYSTEM
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.impact import impact
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import WantedError
 from hypothesis import given
 
 from tests.unit.nvue_switch import intent, present

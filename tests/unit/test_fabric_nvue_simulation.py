@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric import session
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.nvue import SYSTEM
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.nvue.switch import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import session
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import SYSTEM
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.switch import (
     NvueSwitch,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.session import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.session import (
     Clock,
     Outcome,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import Login
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import Login
 
 from tests.unit.https_server import LOOPBACK, Authority
 from tests.unit.nvue_switch import intent

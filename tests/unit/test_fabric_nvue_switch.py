@@ -9,11 +9,11 @@ import traceback
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.nvue import SYSTEM, connect
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.nvue.switch import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import SYSTEM, connect
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.switch import (
     NvueSwitch,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Applied,
     Difference,
     SwitchError,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.order import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.order import (
     Member,
     batches,
     member,

@@ -18,7 +18,7 @@ from typing import Any, Optional
 import pytest
 from ansible.errors import AnsibleActionFail
 from ansible_collections.baremetal.mpi_roce.plugins.action import switch_qos as action
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.report import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.report import (
     PortReport,
     SwitchReport,
 )

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.asics import Asic
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic import SYSTEM, tables
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic.difference import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM, tables
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.difference import (
     PollInterval,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic.patches import path
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.patches import path
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Difference,
     SwitchError,
     WantedError,

@@ -14,7 +14,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic import SYSTEM
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM
 
 from tests.unit.sonic_switch import Config, after, intents, new_switch, present
 from tests.unit.sonic_yang import Models

@@ -7,8 +7,10 @@ import copy
 from functools import cache
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic import SYSTEM, tables
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic.impact import BOUNCING
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM, tables
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.impact import (
+    BOUNCING,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 

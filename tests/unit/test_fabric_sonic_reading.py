@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.shell import Completed
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.shell import Completed
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import (
     SYSTEM,
     connect,
     tables,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic.reading import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
     CONFIG,
     MARK,
     PORTS,
@@ -24,7 +24,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic.re
     VERSION,
     parsed,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import SwitchError
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import SwitchError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Callable
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric import session
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.shell import Completed
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import session
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.shell import Completed
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import (
     SYSTEM,
     SonicSwitch,
     commands,
     connect,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic.switch import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.switch import (
     SonicApplied,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Difference,
     SwitchError,
 )

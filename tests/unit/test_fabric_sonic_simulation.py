@@ -9,12 +9,15 @@ from typing import Any, Optional
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.intent import SwitchIntent
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.shell import Completed
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic import SYSTEM, Present
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic.difference import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.shell import Completed
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import (
+    SYSTEM,
+    Present,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.difference import (
     PollInterval,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic.reading import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
     CONFIG,
     MARK,
     NEIGHBOURS,
@@ -25,7 +28,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic.re
     lookup_of,
     parsed,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import Difference
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import Difference
 
 from tests.unit.sonic_switch import small
 from tests.unit.virtual_switch_memory import UNUSED, Switch, leaf, show

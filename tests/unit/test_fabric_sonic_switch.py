@@ -6,22 +6,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.shell import Completed
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.shell import Completed
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import (
     SYSTEM,
     SonicSwitch,
     commands,
     connect,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic.messages import told
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic.reading import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.messages import told
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
     lookup_of,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.sonic.switch import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.switch import (
     SonicApplied,
     checkpoints,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Difference,
     SwitchError,
 )

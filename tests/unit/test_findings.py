@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model import (
-    contracts,
-    filesystem_lists,
-    load,
-    software_sets,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import read_contract
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import Findings
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import read_software
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.reading import (
     read_filesystems,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
+    contracts,
+    filesystem_lists,
+    load,
+    software_sets,
 )
 
 from tests.unit.file_systems import NFS, SITE, changed, one, two

@@ -6,11 +6,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils import resolve
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    PENDING,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import FAILED, OK, PENDING
 
 
 class Resolver:

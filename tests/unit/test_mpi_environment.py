@@ -28,10 +28,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi_environment
     rails_by_rank,
     rails_from_model,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
-    RdmaPort,
-    read_contract,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import RdmaPort, read_contract
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import read_contract
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import Findings
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     contracts,
     inventory_of,
     load,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model.contracts import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.contracts import (
     Holder,
     check_contracts,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import read_contract
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import Findings
 
 from tests.unit.qos_contracts import STORAGE
 from tests.unit.small_model import MODEL, compiled, edited, refused

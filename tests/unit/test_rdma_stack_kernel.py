@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import run
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma_stack.hardware import Hardware
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma_stack.hardware import (
+    Hardware,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma_stack.kernel import Kernel
 
 

@@ -16,10 +16,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rebooting import (
     busy,
     history,
-    lock,
     node,
     slurm,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.reboot import lock
 
 BOOT, BEFORE = "1" * 8 + "-0000-0000-0000-" + "1" * 12, "boot-before"
 ME = pwd.getpwuid(os.getuid()).pw_name

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rebooting import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.reboot import (
     layers,
     planning,
     table,

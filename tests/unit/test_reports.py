@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import reports
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import reports
 
 
 def test_a_report_is_kept_under_its_time_and_as_the_latest(tmp_path: Path) -> None:

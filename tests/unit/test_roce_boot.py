@@ -48,10 +48,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.boot_unit 
     UDEV_RULE,
     UNIT_FILE,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.request import (
-    Host,
-    Request,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.request import Host, Request
 
 from tests.unit.test_roce_sriov import Nic
 from tests.waiting import deadline

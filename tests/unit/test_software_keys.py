@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.key_files import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.key_files import (
     MOST,
     KeyFileError,
     read_keys,

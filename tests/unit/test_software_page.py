@@ -8,10 +8,10 @@ from pathlib import Path
 
 import yaml
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import read_software
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.key_files import FROM
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.version_rules import (
     RULES,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.key_files import FROM
 
 from tests.unit.programs import program
 

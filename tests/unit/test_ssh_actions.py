@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.baremetal.mpi_roce.plugins.action import ssh_authority, ssh_trust
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import issuing
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.authority import (
-    AuthorityError,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.certificates import (
     digest,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.ledger import Ledger
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import issuing
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import (
+    AuthorityError,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.ledger import Ledger
 
 from tests.unit.ssh_cluster import directory, keypair
 

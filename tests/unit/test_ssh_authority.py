@@ -9,21 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import issuing
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.authority import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import issuing
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import (
     AuthorityError,
     AuthorityStore,
     Outcome,
     Supplied,
     days_left,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.journal import (
-    Issued,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.ledger import (
-    Ledger,
-    Node,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import Issued
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.ledger import Ledger, Node
 
 from tests.unit.ssh_cluster import DAY, NOW, keypair, ssh_keygen
 

@@ -12,17 +12,17 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.certi
     fault,
     parse_certificate,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.signing import (
-    BACKDATED_S,
-    Request,
-    Signer,
-    SigningError,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.wire import (
     PublicKey,
     WireError,
     parse_public_key,
     public_key_or_none,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.signing import (
+    BACKDATED_S,
+    Request,
+    Signer,
+    SigningError,
 )
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -9,15 +9,13 @@ import stat
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import issuing
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.certificates import (
     digest,
     parse_certificate,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.journal import (
-    Issued,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.ledger import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import issuing
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import Issued
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.ledger import (
     Ledger,
     LedgerError,
     Node,

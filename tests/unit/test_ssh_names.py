@@ -6,7 +6,7 @@ import fnmatch
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import names
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import names
 from hypothesis import given
 from hypothesis import strategies as st
 

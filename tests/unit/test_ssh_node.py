@@ -10,25 +10,21 @@ from pathlib import Path
 from typing import Any, Optional
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    Result,
-    run,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Result, run
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import (
     account as accounts,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import node, sshd
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.configs import Places
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import (
     issuing,
     names,
-    node,
     publishing,
-    sshd,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.authority import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import (
     AuthorityStore,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.configs import Places
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.ledger import Ledger
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.ledger import Ledger
 
 from tests.unit.ssh_cluster import DAY, NOW, directory
 

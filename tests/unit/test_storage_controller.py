@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleUndefinedVariable
 from ansible_collections.baremetal.mpi_roce.plugins.action import shared_storage as action
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.key_files import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.key_files import (
     KeyFileError,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.controller import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.storage import (
     ADDRESSES,
     clients_of,
     lustre_key,

@@ -4,11 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    PENDING,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import FAILED, OK, PENDING
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import HEADER
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.units import MARK

@@ -8,15 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model import (
-    inventory_of,
-    load,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model.filesystem_lists import (  # noqa: E501
-    Holder,
-    check_lists,
-    site_of,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import Findings
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     CHECKPOINTS,
@@ -24,6 +15,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_sy
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.reading import (
     read_filesystems,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import inventory_of, load
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.filesystem_lists import (
+    Holder,
+    check_lists,
+    site_of,
 )
 
 from tests.unit.file_systems import LUSTRE, NFS, SERVED, SITE, changed

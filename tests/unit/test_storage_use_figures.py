@@ -13,11 +13,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_sy
     FileSystem,
     Serve,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import (
-    figures,
-    rings,
-    table,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import figures, rings
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import storage_use as table
 from hypothesis import given
 from hypothesis import strategies as st
 

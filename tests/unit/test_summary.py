@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils import checks
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rebooting import planning
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.summary import RunSummary
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.reboot import planning
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.summary import RunSummary
 
 
 def summary(**fields) -> RunSummary:

@@ -7,10 +7,10 @@ import copy
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.cluster_model.switch_variables import (  # noqa: E501
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import Findings
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.switch_variables import (
     check_switches,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import Findings
 
 from tests.unit.link_fabric import Fabric
 from tests.unit.told import brief

@@ -17,16 +17,13 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
     host_settings,
     read_contract,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import (
-    counters,
-    judging,
-    table,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import counters, judging
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.pairs import EXCHANGES, Half
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.request import (
     Expectation,
     Request,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import verbs as table
 
 SETTINGS = host_settings(read_contract({}))
 TOS = SETTINGS.traffic_class

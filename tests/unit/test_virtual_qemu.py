@@ -17,7 +17,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import
     Result,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual import qemu as module
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import Node, Rail
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import (
+    Node,
+    Rail,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.machines import (
     Hardware,
     Machine,

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import Check, not_applicable
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
+    Check,
+    not_applicable,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.machine import IN_CONTAINER
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.layer import Settled
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (

@@ -21,7 +21,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import
     UnsupportedDistribution,
     distribution_of,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import REDHAT
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
+    REDHAT,
+)
 
 from .part import PlanError
 

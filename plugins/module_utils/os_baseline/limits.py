@@ -8,10 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    PlanError,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node, PlanError
 
 UNLIMITED = "unlimited"
 

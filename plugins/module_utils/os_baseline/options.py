@@ -6,10 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Part,
-    PlanError,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Part, PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline import limits
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.clock import Clock
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.governor import (

@@ -21,16 +21,7 @@ from . import apt_preferences, apt_sources, apt_state, versions
 from .apt_view import STRICT, View, complaints, options, without_credentials
 from .locks import WAIT_S, busy, locked, wait
 from .manager import PackageError
-from .package import (
-    DOWNGRADE,
-    INSTALL,
-    REMOVE,
-    UPGRADE,
-    Change,
-    PackageSet,
-    Repository,
-    Stream,
-)
+from .package import DOWNGRADE, INSTALL, REMOVE, UPGRADE, Change, PackageSet, Repository, Stream
 
 TIMEOUT_S = 3600.0
 """For one transaction: DKMS builds modules in it. What hangs longer is ended and repaired."""

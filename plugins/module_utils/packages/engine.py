@@ -15,10 +15,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     compare,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import (
-    FilePlan,
-    diffs,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan, diffs
 
 from .kept import Kept
 from .manager import Manager, PackageError

@@ -7,10 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Part,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node, Part
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.kernel_cmdline import (
     KernelArguments,
 )

@@ -24,7 +24,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part impor
     Plan,
     Verdict,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import DEBIAN
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
+    DEBIAN,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.software_set import (
     DOCA,
     INBOX,

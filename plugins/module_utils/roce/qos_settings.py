@@ -9,16 +9,7 @@ from typing import Any, Optional
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import HostSettings
 
-from .dcb_state import (
-    DSCP,
-    ETS,
-    HOST,
-    PCP,
-    DcbState,
-    QosTool,
-    UnsupportedError,
-    ets_shares,
-)
+from .dcb_state import DSCP, ETS, HOST, PCP, DcbState, QosTool, UnsupportedError, ets_shares
 from .setting import RUNTIME, Rail, Reading, Setting
 
 

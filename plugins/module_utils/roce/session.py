@@ -8,10 +8,7 @@ from dataclasses import replace
 from typing import Any, Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils import reboots
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    REBOOT,
-    Check,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import REBOOT, Check
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import Machine
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.compare import (

@@ -73,7 +73,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.directory import (
     User,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.served import Served
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.served import (
+    Served,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.wanted_mounts import (
     WantedMount,
     wanted_mounts,

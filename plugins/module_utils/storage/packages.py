@@ -28,7 +28,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.apt im
     TRANSACTION,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.apt_view import options
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import REDHAT
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
+    REDHAT,
+)
 
 NFS_CLIENT, NFS_SERVER, GANESHA, XFS, EXT4 = "nfs client", "nfs server", "ganesha", "xfs", "ext4"
 

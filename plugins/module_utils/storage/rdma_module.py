@@ -20,7 +20,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part impor
     Plan,
     Verdict,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import REDHAT
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
+    REDHAT,
+)
 
 RPCRDMA, CORE = "rpcrdma", "ib_core"
 CHECK = "storage_rdma_module"

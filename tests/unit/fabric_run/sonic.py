@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.intent import SwitchIntent
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.report import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.report import (
     EcnReport,
     PortReport,
     SwitchReport,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.system import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Change,
     Difference,
     Impact,

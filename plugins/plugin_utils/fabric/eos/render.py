@@ -1,0 +1,288 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The wanted configuration of a switch: data in, validated and written by pyavd.
+
+pyavd is Arista's own library; its schema knows which values EOS takes. It needs no switch.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from threading import Lock
+from typing import Any, Optional
+
+from ....module_utils.dataclass import dataclass
+from ....module_utils.fabric.asics import EOS_QUEUES
+from ....module_utils.fabric.intent import SwitchIntent
+from ....module_utils.qos.fabric import FabricIntent, Queue
+from ....module_utils.schema.findings import Finding, Findings, Path
+from ..headroom import headroom
+from ..system import OWNED, WantedError
+from .settings import INTERFACE, Settings, read_settings
+
+try:
+    import pyavd  # type: ignore[import-untyped]
+except ImportError as error:
+    PYAVD_MISSING: Optional[ImportError] = error
+else:
+    PYAVD_MISSING = None
+
+LARGEST_MTU = 9214
+"""Of an IP packet, on the 7060X class: EOS counts neither Ethernet header nor checksum."""
+CONTROL_CLASS = 7
+"""Its traffic class and queue belong together on every platform: there is no line for it."""
+TIMER_STEP_MS = 10
+"""The watchdog's timers are written in hundredths of a second."""
+LONGEST_TIMER_MS = 60_000
+
+ACTIONS = {"drop": "drop", "alert": "notify-only"}
+"""The contract's word, and EOS's. EOS has none for `forward`."""
+
+_MMU_CHIPS = ("tomahawk", "trident")
+_PORT_NAME = re.compile(r"Ethernet\d+(/\d+){0,2}$")
+_ANY_PORT = "Ethernet1/1"
+
+_one_at_a_time = Lock()
+"""pyavd fills its schema at the first call and does not say that threads may."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    text: str
+    """As EOS would show it, for golden files and eyes."""
+    settings: Settings
+    ports: tuple[str, ...]
+    """Names of the interfaces that the model has."""
+
+
+def wanted(intent: SwitchIntent) -> Wanted:
+    """WantedError where EOS cannot keep the contract, with every reason at once."""
+    findings = _findings(intent)
+    if findings:
+        raise WantedError(findings.found)
+    top, interface = _rendered(intent.fabric, intent.asic.eos_queue, _headroom_bytes(intent))
+    blocks = [interface.replace(_ANY_PORT, port.name) for port in intent.ports]
+    text = top.replace(interface, "!\n".join(blocks))
+    return Wanted(text, read_settings(text), tuple(port.name for port in intent.ports))
+
+
+def _findings(intent: SwitchIntent) -> Findings:
+    fabric, place = intent.fabric, (intent.name,)
+    found = Findings()
+    _check_queues(fabric, place, found)
+    if not intent.asic.eos_queue:
+        chip = intent.asic.name or "its chip, which nobody named (leaves.asic, spines.asic),"
+        found.add(
+            "eos.queue_names",
+            place,
+            f"how EOS calls the queues of {chip} is not known",
+            f"Write asics.<chip>.eos_queue: {' or '.join(EOS_QUEUES)}, as `show running-config` of "
+            "such a switch has it",
+            intent.asic.name,
+        )
+    if fabric.mtu_ip > LARGEST_MTU:
+        found.add(
+            "eos.mtu",
+            place,
+            f"roce_qos.mtu.fabric: IP packets of {fabric.mtu_ip} bytes are above EOS's "
+            f"{LARGEST_MTU}",
+            f"Write fabric: {LARGEST_MTU}, fabric_layer: ip, or less",
+            fabric.mtu_ip,
+        )
+    _check_watchdog(fabric, place, found)
+    for port in intent.ports:
+        if not _PORT_NAME.match(port.name):
+            problem = f"{port.name} is no interface of EOS"
+            remedy = "Write names like Ethernet1/1 (leaves.ports)"
+            found.add("eos.port_name", place, problem, remedy, port.name)
+    return found
+
+
+def _check_queues(fabric: FabricIntent, place: Path, found: Findings) -> None:
+    shared = [queue.traffic_class for queue in fabric.queues if not queue.strict]
+    for queue in fabric.queues:
+        if queue.lossless and queue.traffic_class != queue.priority:
+            found.add(
+                "eos.lossless_class",
+                place,
+                f"class {queue.name}: EOS knows a lossless class by one number, and the contract "
+                f"has priority {queue.priority} and traffic class {queue.traffic_class}",
+                "Leave traffic_class out",
+                (queue.priority, queue.traffic_class),
+            )
+        if queue.strict and shared and queue.traffic_class < max(shared):
+            found.add(
+                "eos.strict_below_shared",
+                place,
+                f"class {queue.name}: EOS serves every queue below a shared one in turn as well: "
+                f"queue {queue.traffic_class} cannot be strict below queue {max(shared)}",
+                "Give it a higher traffic class",
+                (queue.traffic_class, max(shared)),
+            )
+        if queue.traffic_class == CONTROL_CLASS and not queue.strict:
+            found.add(
+                "eos.control_queue",
+                place,
+                f"class {queue.name}: queue {CONTROL_CLASS} is EOS's own for control traffic",
+                "Give the class a lower traffic class",
+                queue.name,
+            )
+
+
+def _check_watchdog(fabric: FabricIntent, place: Path, found: Findings) -> None:
+    watchdog = fabric.watchdog
+    if not watchdog.enabled:
+        return
+    for key, value in (
+        ("detection_ms", watchdog.detection_ms),
+        ("restoration_ms", watchdog.restoration_ms),
+    ):
+        if value % TIMER_STEP_MS or value > LONGEST_TIMER_MS:
+            found.add(
+                "eos.watchdog_step",
+                place,
+                f"roce_qos.pfc.watchdog.{key}: {value} ms: EOS counts in steps of {TIMER_STEP_MS} "
+                f"ms up to {LONGEST_TIMER_MS}",
+                f"Write a multiple of {TIMER_STEP_MS}",
+                value,
+            )
+    if 2 * watchdog.poll_ms > min(watchdog.detection_ms, watchdog.restoration_ms):
+        found.add(
+            "eos.watchdog_polls",
+            place,
+            "roce_qos.pfc.watchdog: EOS polls at least twice within the shorter of both times: "
+            f"{watchdog.poll_ms} ms is too long for {watchdog.restoration_ms} ms",
+            "Write a restoration_ms that is not below detection_ms",
+            (watchdog.poll_ms, watchdog.restoration_ms),
+        )
+    if watchdog.action not in ACTIONS:
+        found.add(
+            "eos.watchdog_action",
+            place,
+            f"roce_qos.pfc.watchdog.action: EOS cannot {watchdog.action} what waits in a stuck "
+            "queue",
+            f"Write {' or '.join(ACTIONS)}",
+            watchdog.action,
+        )
+
+
+def _headroom_bytes(intent: SwitchIntent) -> Optional[int]:
+    """The most that any port needs: EOS has one figure for the switch. None: EOS's own.
+
+    Set only where the inventory gives values for this chip; EOS computes headroom by itself.
+    """
+    if not intent.asic.values or not intent.asic.name.startswith(_MMU_CHIPS):
+        return None
+    frame = intent.fabric.mtu_frame
+    kinds = {(port.speed_gbps, port.cable_metres) for port in intent.ports}
+    needed = [headroom(intent.asic, speed, metres, frame).xoff_bytes for speed, metres in kinds]
+    return max(needed, default=None)
+
+
+@lru_cache(maxsize=64)
+def _rendered(fabric: FabricIntent, word: str, headroom_bytes: Optional[int]) -> tuple[str, str]:
+    """Everything with one interface, and the block of this interface: all ports have the same.
+
+    A fabric has few sorts of switches: pyavd writes each once.
+    """
+    text = render(structured(fabric, word, headroom_bytes))
+    start = text.index(f"{INTERFACE}{_ANY_PORT}\n")
+    return text, text[start : text.index("!\n", start)]
+
+
+def render(data: dict[str, Any]) -> str:
+    """Structured data as EOS configuration. WantedError with what pyavd's schema refuses."""
+    if PYAVD_MISSING is not None:
+        problem = "pyavd is not installed on the controller, which writes the configuration of EOS"
+        remedy = "Install requirements/controller.txt"
+        raise WantedError([Finding("eos.no_pyavd", (), f"{problem} with it", remedy)])
+    with _one_at_a_time:
+        result = pyavd.validate_structured_config(data)
+        findings = Findings()
+        for violation in result.validation_result.violations:
+            place = ".".join(map(str, violation.path))
+            problem = f"EOS does not take {place}: {violation.message}"
+            findings.add("eos.refused_by_pyavd", (), problem, "", place)
+        if findings:
+            raise WantedError(findings.found)
+        return str(pyavd.get_device_config(result.validated_data))
+
+
+def structured(
+    fabric: FabricIntent, word: str, headroom_bytes: Optional[int] = None
+) -> dict[str, Any]:
+    """The contract as pyavd's structured configuration, with one interface for all."""
+    data: dict[str, Any] = {
+        "qos": {
+            "map": {
+                "dscp": [
+                    f"{' '.join(map(str, queue.dscps))} to traffic-class {queue.traffic_class}"
+                    for queue in fabric.queues
+                ],
+                "traffic_class": [
+                    f"{queue.traffic_class} to {word} {queue.traffic_class}"
+                    for queue in fabric.queues
+                    if queue.traffic_class != CONTROL_CLASS
+                ],
+            }
+        },
+        "qos_profiles": [
+            {
+                "name": OWNED,
+                "trust": fabric.trust,
+                "priority_flow_control": {
+                    "enabled": True,
+                    "priorities": [
+                        {"priority": priority, "no_drop": True}
+                        for priority in fabric.pfc_priorities
+                    ],
+                },
+                word.replace("-", "_") + "s": [_queue(queue) for queue in fabric.queues],
+            }
+        ],
+        "ethernet_interfaces": [
+            {"name": _ANY_PORT, "mtu": fabric.mtu_ip, "service_profile": OWNED}
+        ],
+    }
+    if fabric.watchdog.enabled:
+        data["priority_flow_control"] = {"watchdog": _watchdog(fabric)}
+    if headroom_bytes is not None:
+        profile = {
+            "name": OWNED,
+            "ingress": {"headroom": {"unit": "bytes", "memory": headroom_bytes}},
+        }
+        data["platform"] = {
+            "trident": {"mmu": {"queue_profiles": [profile], "active_profile": OWNED}}
+        }
+    return data
+
+
+def _queue(queue: Queue) -> dict[str, Any]:
+    data: dict[str, Any] = {"id": queue.traffic_class}
+    if queue.strict:
+        data["priority"] = "priority strict"
+    else:
+        data.update(priority="no priority", bandwidth_percent=queue.weight_percent)
+    if queue.ecn is not None:
+        threshold = {
+            "units": "bytes",
+            "min": queue.ecn.minimum_bytes,
+            "max": queue.ecn.maximum_bytes,
+            "max_probability": queue.ecn.probability_percent,
+        }
+        data["random_detect"] = {"ecn": {"threshold": threshold}}
+    return data
+
+
+def _watchdog(fabric: FabricIntent) -> dict[str, str]:
+    watchdog = fabric.watchdog
+    return {
+        "timeout": _seconds(watchdog.detection_ms),
+        "recovery_time": _seconds(watchdog.restoration_ms),
+        "polling_interval": _seconds(watchdog.poll_ms),
+        "action": ACTIONS.get(watchdog.action, watchdog.action),
+    }
+
+
+def _seconds(milliseconds: int) -> str:
+    return f"{milliseconds / 1000:g}"

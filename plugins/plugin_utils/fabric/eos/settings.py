@@ -1,0 +1,203 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What a configuration sets of all that the contract is about: one line per thing that is set.
+
+Wanted and present configuration are read by the same code, so that neither the order of lines, nor
+how EOS groups DSCPs, nor how it writes a number makes a difference.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Optional
+
+from ....module_utils.dataclass import dataclass
+from .lines import Line, parse
+
+Path = tuple[str, ...]
+"""Where a line stands and what it sets: `("interface Ethernet1/1", "mtu")`."""
+Settings = dict[Path, str]
+"""Lines by what they set, in the order of the configuration."""
+
+PROFILE, INTERFACE = "qos profile ", "interface "
+MMU_PROFILE = "platform trident mmu queue profile "
+MMU_APPLIED: Path = ("platform trident mmu queue profile applied",)
+DSCP, TRAFFIC_CLASS = "qos map dscp ", "qos map traffic-class "
+PFC_ALL_OFF = "priority-flow-control all off"
+REWRITE_DSCP = "qos rewrite dscp"
+WATCHDOG = "priority-flow-control pause watchdog"
+WATCHDOG_TIMEOUT = f"{WATCHDOG} default timeout"
+WATCHDOG_RECOVERY = f"{WATCHDOG} default recovery-time"
+WATCHDOG_POLLING = f"{WATCHDOG} default polling-interval"
+WATCHDOG_ACTION = f"{WATCHDOG} action"
+
+SWITCH_WIDE = (
+    REWRITE_DSCP,
+    PFC_ALL_OFF,
+    WATCHDOG_TIMEOUT,
+    WATCHDOG_RECOVERY,
+    WATCHDOG_POLLING,
+    WATCHDOG_ACTION,
+)
+"""Lines of the whole switch that keep or break the contract. Others are the operator's."""
+
+FLOWCONTROL = "flowcontrol"
+SERVICE_PROFILE, MTU, CHANNEL_GROUP = "service-profile", "mtu", "channel-group"
+
+_WORDS = (
+    "qos trust",
+    "qos cos",
+    "qos dscp",
+    "shape rate",
+    f"{WATCHDOG} port timer",
+    f"{WATCHDOG} port action",
+    WATCHDOG,
+    "service-policy type qos input",
+    "bandwidth guaranteed",
+    "bandwidth percent",
+    "random-detect ecn count",
+    "random-detect ecn",
+    "random-detect drop",
+    "priority-flow-control priority",
+    "priority-flow-control",
+    "priority",
+    SERVICE_PROFILE,
+    MTU,
+    "ingress headroom",
+    CHANNEL_GROUP,
+)
+"""What a line sets, longest first where one begins with another; the rest of it is the value."""
+
+QUEUE = re.compile(r"(uc-|mc-)?tx-queue \d+$")
+_DSCP_MAP = re.compile(r"qos map dscp ([\d ,-]+) to traffic-class (\d+(?: drop-precedence \d+)?)$")
+_CLASS_MAP = re.compile(r"qos map traffic-class ([\d ,-]+) to ((?:uc-)?tx-queue \d+)$")
+_PFC_PRIORITY = re.compile(r"priority-flow-control priority (\d)\b")
+_ECN = re.compile(
+    r"random-detect ecn minimum-threshold (\d+) (\w+) maximum-threshold (\d+) (\w+)"
+    r"(?: max-mark-probability (\d+))?(?: weight (\d+))?$"
+)
+_RANGE = re.compile(r"(\d{1,3})(?:-(\d{1,3}))?")
+_NUMBER = re.compile(r"\d+(\.\d+)?")
+
+UNITS = {"bytes": 1, "kbytes": 1000, "mbytes": 1_000_000}
+
+DEFAULT_MTU = 1500
+
+
+def read_settings(configuration: str) -> Settings:
+    settings: Settings = {}
+    for line in parse(configuration):
+        settings.update(_settings_of(line))
+    return settings
+
+
+def _settings_of(line: Line) -> Iterator[tuple[Path, str]]:
+    text = line.text
+    if text.startswith((PROFILE, MMU_PROFILE)):
+        if text.endswith(" apply"):
+            yield MMU_APPLIED, text
+            return
+        yield (text,), text
+        yield from _block((text,), line.children)
+    elif text.startswith(INTERFACE):
+        yield from _block((text,), line.children)
+    elif text.startswith((DSCP, TRAFFIC_CLASS)):
+        yield from _map(text)
+    else:
+        for word in SWITCH_WIDE:
+            if text == word or text.startswith(f"{word} "):
+                yield (word,), text
+
+
+def _block(path: Path, lines: list[Line]) -> Iterator[tuple[Path, str]]:
+    for line in lines:
+        if QUEUE.match(line.text):
+            yield from _block((*path, line.text), line.children)
+        else:
+            yield (*path, subject_of(line.text)), line.text
+
+
+def _map(text: str) -> Iterator[tuple[Path, str]]:
+    """A map line of many DSCPs or classes as one line for each."""
+    for start, pattern in ((DSCP, _DSCP_MAP), (TRAFFIC_CLASS, _CLASS_MAP)):
+        match = pattern.match(text)
+        if match:
+            target = "traffic-class " if start == DSCP else ""
+            for number in _numbers(match[1]):
+                yield (f"{start}{number}",), f"{start}{number} to {target}{match[2]}"
+
+
+def _numbers(text: str) -> Iterator[int]:
+    """Of a line that says something else, those that are numbers."""
+    for part in re.split(r"[ ,]+", text.strip()):
+        match = _RANGE.fullmatch(part)
+        if match:
+            yield from range(int(match[1]), int(match[2] or match[1]) + 1)
+
+
+def subject_of(text: str) -> str:
+    """What a line of a block sets: `no qos trust` and `qos trust dscp` set the same."""
+    bare = text[3:] if text.startswith("no ") else text
+    priority = _PFC_PRIORITY.match(bare)
+    if priority:
+        return priority[0]
+    for words in _WORDS:
+        if bare == words or bare.startswith(f"{words} "):
+            return words
+    return bare
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """ECN marking of a queue."""
+
+    minimum_bytes: int
+    maximum_bytes: int
+    probability_percent: int
+    weight: int
+
+
+def ecn_of(text: str) -> Optional[Threshold]:
+    """None where the line has no thresholds in bytes: they may be in cells or in time."""
+    match = _ECN.match(text)
+    if match is None or match[2] not in UNITS or match[4] not in UNITS:
+        return None
+    return Threshold(
+        int(match[1]) * UNITS[match[2]],
+        int(match[3]) * UNITS[match[4]],
+        int(match[5] or 100),
+        int(match[6] or 0),
+    )
+
+
+def meaning(path: Path, text: Optional[str]) -> object:
+    """What two lines have in common that set the same; None for what EOS does by itself.
+
+    EOS leaves out of its running-config what is set to a default.
+    """
+    if text is None:
+        return default_of(path)
+    bare = " ".join(text.split())
+    if path[0].startswith(TRAFFIC_CLASS):
+        queue = queue_number(bare)
+        return None if path[0] == f"{TRAFFIC_CLASS}{queue}" else queue
+    if bare in ("priority strict", "no priority-flow-control", f"{WATCHDOG_ACTION} errdisable"):
+        return None
+    if path[-1] == MTU and bare == f"{MTU} {DEFAULT_MTU}":
+        return None
+    if path[0].startswith(WATCHDOG):
+        return _NUMBER.sub(lambda number: f"{float(number[0]):g}", bare)
+    return ecn_of(bare) or bare
+
+
+def default_of(path: Path) -> Optional[str]:
+    """The map that EOS has where nobody sets one, the same on all its platforms."""
+    if path[0].startswith(DSCP):
+        dscp = int(path[0][len(DSCP) :])
+        traffic_class = {0: 1, 1: 0}.get(dscp // 8, dscp // 8)
+        return f"{DSCP}{dscp} to traffic-class {traffic_class}"
+    return None
+
+
+def queue_number(text: str) -> int:
+    return int(text.rsplit(" ", 1)[1])

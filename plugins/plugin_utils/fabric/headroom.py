@@ -1,0 +1,92 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Headroom: the buffer of a lossless priority group, for what arrives after a pause was sent.
+
+    xoff = fixed + occupancy * (frame + MAC and PHY + 64 * pause quanta + 2 * cable)
+    cable = (metres + further metres) * bytes per second / speed of light in it
+
+rounded up to KiB. A pause waits for the frame that is just being sent, takes its time on the cable,
+and the peer its own until it stops: so much is still on its way, and then the cable's content. All
+of it may come as the smallest packets, each of which takes a whole cell of the buffer.
+
+Whole numbers and fractions alone: the figures are right to the byte.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import ceil
+
+from ...module_utils.dataclass import dataclass
+from ...module_utils.fabric.asics import Asic, Formula
+from ...module_utils.schema.findings import Finding
+from .system import WantedError
+
+PAUSE_QUANTA = {10: 67, 25: 80, 40: 118, 50: 147, 100: 394, 200: 453, 400: 905, 800: 905}
+"""By speed: how long a peer may take to stop, of 512 bits each (IEEE 802.3, 31B.3.7)."""
+QUANTUM_BYTES = 64
+SMALLEST_PACKET_BYTES = 64
+METRES_PER_SECOND = 198_000_000
+"""Of light in a fibre."""
+MOST_METRES = 300
+"""The longest cable that the formula was checked for."""
+UNIT_BYTES = 1024
+
+
+@dataclass(frozen=True)
+class Headroom:
+    size_bytes: int
+    """Of the whole buffer: XON, room after XOFF, and what the chip needs besides."""
+    xon_bytes: int
+    xoff_bytes: int
+    """Room after XOFF, which is what a pause that comes late fills."""
+
+
+def headroom(asic: Asic, speed_gbps: int, cable_metres: int, mtu_frame: int) -> Headroom:
+    """What a port needs to lose nothing. WantedError where nobody knows it.
+
+    `mtu_frame`: the largest Ethernet frame. What the inventory says comes before the formula.
+    """
+    for value in asic.values:
+        if (value.speed_gbps, value.cable_metres) == (speed_gbps, cable_metres):
+            return Headroom(value.size_bytes, value.xon_bytes, value.xoff_bytes)
+    formula = asic.formula
+    if formula is None or speed_gbps not in formula.xon_bytes or cable_metres > MOST_METRES:
+        raise WantedError([_missing(asic, speed_gbps, cable_metres)])
+    before = _before_rounding(formula, speed_gbps, cable_metres, mtu_frame)
+    xon = formula.xon_bytes[speed_gbps]
+    further = formula.further_size_bytes.get(speed_gbps, 0)
+    return Headroom(xon + _whole_units(before + further), xon, _whole_units(before))
+
+
+def _before_rounding(formula: Formula, speed_gbps: int, metres: int, mtu_frame: int) -> Fraction:
+    occupancy = Fraction(formula.cell_bytes, SMALLEST_PACKET_BYTES)
+    bytes_per_second = Fraction(speed_gbps * 10**9, 8)
+    cable = 2 * (metres + formula.further_metres) * bytes_per_second / METRES_PER_SECOND
+    peer = QUANTUM_BYTES * PAUSE_QUANTA[speed_gbps]
+    return formula.fixed_bytes + occupancy * (mtu_frame + formula.mac_phy_bytes + peer + cable)
+
+
+def _whole_units(size: Fraction) -> int:
+    return UNIT_BYTES * ceil(size / UNIT_BYTES)
+
+
+def _missing(asic: Asic, speed_gbps: int, cable_metres: int) -> Finding:
+    link = (speed_gbps, cable_metres)
+    if not asic.name:
+        return Finding(
+            "fabric.headroom_of_no_chip",
+            (),
+            f"the headroom of a port at {speed_gbps}G over {cable_metres} m is not known, because "
+            "nobody says which chip the switch has",
+            "Write leaves.asic and spines.asic (or the host variable cluster_asic)",
+            value=link,
+        )
+    row = f"speed_gbps: {speed_gbps}, cable_metres: {cable_metres}"
+    return Finding(
+        "fabric.headroom_unknown",
+        (),
+        f"the headroom of {asic.name} at {speed_gbps}G over {cable_metres} m is not known here",
+        f"Take it from the switch vendor and write it into the model: asics: {{{asic.name}: "
+        f"{{headroom: [{{{row}, size_bytes: ..., xon_bytes: ..., xoff_bytes: ...}}]}}}}",
+        value=link,
+    )

@@ -1,0 +1,191 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What differs between the objects wanted and what an operator and we have said on a switch.
+
+Compared are the values that are written, not those that defaults fill in; and what the chip does,
+as far as the switch says it: an apply can be accepted and carried out by half. Beyond the wanted
+values only what stands against them goes: a second PFC priority, a share for a queue that nothing
+leads to, another profile on a port of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ....module_utils.fabric.intent import SwitchIntent
+from ..system import Change, Difference, SwitchError
+from .impact import impact
+from .objects import LOSSLESS_POOL, LOSSY_POOL, MODE, PROFILE
+from .ranges import expanded
+from .reading import Present
+from .spelling import Spelling, is_switch, number, same
+from .tolerance import THRESHOLDS, rounded
+from .tree import Path, Tree, at, ends, natural, objects_at, words
+
+_WHOLE = (
+    ("pfc", PROFILE, "switch-priority"),
+    ("egress-scheduler", PROFILE, "traffic-class"),
+    ("congestion-control", PROFILE, "traffic-class"),
+    ("traffic-pool", LOSSLESS_POOL, "switch-priority"),
+    ("traffic-pool", LOSSY_POOL, "switch-priority"),
+)
+"""Collections in qos that hold what is wanted and nothing else."""
+
+_PAUSED: Path = ("qos", "pfc", PROFILE, "switch-priority")
+"""What else is paused by the chip is a difference too, whatever is written."""
+
+_NOTHING_ELSE_THAN = {
+    "rx": "enable",
+    "tx": "enable",
+    "red": "disable",
+    "profile": PROFILE,
+    "rewrite": "l2",
+}
+"""Where nothing is wanted, this may stand all the same: it is what nothing means."""
+
+
+_WORDS = {
+    "trust": ("l2", "l3", "both", "port"),
+    "mode": ("dwrr", "strict", MODE, "lossless-single-ipool", "lossy", "lossy-multi-tc"),
+    "rewrite": ("l2", "l3", "both"),
+}
+
+
+def difference(intent: SwitchIntent, wanted: Tree, present: Present) -> Difference:
+    _check_ports(intent, present)
+    running: Tree = {"qos": present.running_qos, "interface": present.ports}
+    values, found = _differing(intent, wanted, present.explicit, running)
+    spelling = Spelling(present.filled_qos, present.release)
+    if not values and present.startup is not None:
+        values, found = _differing(intent, wanted, present.startup, {})
+        if values:
+            return _unsaved(values, found, spelling)
+    changes, before, after = _compared(values, found, spelling)
+    return Difference(
+        changes=tuple(changes),
+        impact=impact(sorted(values, key=natural)),
+        before=_text(before),
+        after=_text(after),
+        steps=spelling.tree(values),
+    )
+
+
+def _unsaved(values: dict[Path, Any], found: dict[Path, Any], spelling: Spelling) -> Difference:
+    """All is in force, and would be gone after a restart: a run was killed before it saved."""
+    _changes, before, after = _compared(values, found, spelling)
+    return Difference(
+        changes=(Change("startup", "not saved", "as applied"),),
+        impact=impact(()),
+        before=_text(before),
+        after=_text(after),
+        steps={},
+    )
+
+
+def _differing(
+    intent: SwitchIntent, wanted: Tree, explicit: Tree, running: Tree
+) -> tuple[dict[Path, Any], dict[Path, Any]]:
+    """By path, what is wanted there and what was found instead."""
+    values: dict[Path, Any] = {}
+    found: dict[Path, Any] = {}
+    for path, value in ends(wanted):
+        written = at(explicit, *path)
+        if not _kept(intent, path, value, written):
+            values[path], found[path] = value, written
+        elif _contradicts(intent, path, value, running):
+            values[path], found[path] = value, at(running, *path)
+    for collection in _WHOLE:
+        place: Path = ("qos", *collection)
+        needed = objects_at(wanted, *place)
+        written = objects_at(explicit, *place)
+        done = objects_at(running, *place) if place == _PAUSED else {}
+        for key, held in {**done, **written}.items():
+            if key not in needed:
+                path = (*place, key)
+                values[path], found[path] = None, held
+    return values, found
+
+
+def _compared(
+    values: dict[Path, Any], found: dict[Path, Any], spelling: Spelling
+) -> tuple[list[Change], list[str], list[str]]:
+    """Changes, and what is there of them and will be, as lines."""
+    changes, before, after = [], [], []
+    for path in sorted(values, key=natural):
+        there, told = spelling.of(path, values[path])
+        changes.append(Change(words(there), _shown(found[path]), _shown(told)))
+        before += [] if found[path] is None else _lines(there, found[path])
+        after += [] if told is None else _lines(there, told)
+    return changes, before, after
+
+
+def _kept(intent: SwitchIntent, path: Path, value: Any, found: Any) -> bool:
+    leaf = path[-1]
+    if value is None:
+        return found is None or same(leaf, found, _NOTHING_ELSE_THAN.get(leaf))
+    if found is None:
+        return False
+    if leaf in THRESHOLDS and rounded(intent.asic, value, found):
+        return True
+    return same(leaf, value, found)
+
+
+def _contradicts(intent: SwitchIntent, path: Path, value: Any, running: Tree) -> bool:
+    """Whether the switch does something else. What it does not say contradicts nothing."""
+    leaf, found = path[-1], at(running, *path)
+    if value == {}:
+        among = objects_at(running, *path[:-1])
+        return bool(among) and leaf not in among
+    if value is None:
+        value = _NOTHING_ELSE_THAN.get(leaf)
+    if value is None or found is None:
+        return False
+    if not _understood(leaf, value, found):
+        return False
+    return not same(leaf, value, found) and not (
+        leaf in THRESHOLDS and rounded(intent.asic, value, found)
+    )
+
+
+def _understood(leaf: str, value: Any, found: Any) -> bool:
+    """Whether it is said as configuration is. Much is worded for people: 1.43 MB, pcp,dscp."""
+    if isinstance(value, int):
+        return number(found) is not None
+    if is_switch(leaf, value):
+        return is_switch(leaf, found)
+    return leaf not in _WORDS or str(found) in _WORDS[leaf]
+
+
+def _check_ports(intent: SwitchIntent, present: Present) -> None:
+    missing = [port.name for port in intent.ports if port.name not in present.ports]
+    if missing:
+        raise SwitchError(
+            f"{intent.name}: the switch has no port {', '.join(missing[:8])}"
+            f"{' ...' if len(missing) > 8 else ''}, which the model plugs something into. Correct "
+            "the model, or the breakout of the switch's ports."
+        )
+    bonded = {
+        member: bond
+        for bond, said in present.explicit.get("interface", {}).items()
+        for member in expanded(objects_at(said, "bond", "member"))
+    }
+    for port in intent.ports:
+        if port.name in bonded:
+            raise SwitchError(
+                f"{intent.name}: {port.name} belongs to {bonded[port.name]}, and has the MTU of "
+                "that. A rail is one link: take the port out of the bond, or out of the model."
+            )
+
+
+def _shown(value: Any) -> Any:
+    return "set" if value == {} else value
+
+
+def _lines(path: Path, value: Any) -> list[str]:
+    if isinstance(value, Mapping) and value:
+        return [f"nv set {words((*path, *rest), end)}" for rest, end in ends(value)]
+    return [f"nv set {words(path, value)}"]
+
+
+def _text(lines: list[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,231 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What a switch does, in the terms of the contract, from its own answers with all defaults in.
+
+NVUE says nothing of headroom in bytes: it decides that itself from cable length and speed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Optional
+
+from ....module_utils.dataclass import dataclass
+from ....module_utils.fabric.intent import SwitchIntent
+from ....module_utils.qos.contract import DSCPS, PRIORITIES
+from ....module_utils.qos.fabric import PfcWatchdog
+from ..report import EcnReport, Neighbour, PortReport, SwitchReport
+from .objects import ACTION, PROFILE
+from .reading import Present
+from .spelling import is_on, number, uniform
+from .tree import Tree, at, objects_at
+
+_TRUST = {"l3": "dscp", "both": "dscp", "l2": "pcp", "port": "none"}
+"""With `both`, IP packets are sorted by DSCP, and only others by PCP."""
+_DSCPS_OF_A_PRIORITY = 8
+"""Without a mapping, DSCPs 0 to 7 lead to priority 0, and so on."""
+_POLLING_MS, _ROBUSTNESS = 100, 3  # the watchdog of a switch that was told nothing
+_GIGABITS = {"T": 1000.0, "G": 1.0, "M": 0.001}
+_MAC = re.compile(r"^([0-9a-f]{2}[:-]?){5}[0-9a-f]{2}$", re.IGNORECASE)
+
+
+def report(intent: SwitchIntent, present: Present) -> SwitchReport:
+    whole = _Switch(intent, present)
+    return SwitchReport(
+        switch=intent.name,
+        system=intent.system,
+        version=present.version,
+        ports=tuple(whole.port(port.name) for port in intent.ports),
+        lldp=any("lldp" in objects_at(port) for port in present.ports.values()),
+    )
+
+
+@dataclass(frozen=True)
+class _Profiles:
+    """Which profiles apply to a port. Most ports have the same: they share what follows from it."""
+
+    mapping: str
+    scheduler: str
+    marking: str
+    pfc: str
+
+
+class _Switch:
+    def __init__(self, intent: SwitchIntent, present: Present) -> None:
+        self._present = present
+        self._qos = _in_force(present)
+        self._known: dict[_Profiles, dict[str, Any]] = {}
+
+    def port(self, name: str) -> PortReport:
+        now = self._present.ports.get(name)
+        if now is None:
+            return PortReport(name, present=False)
+        bound = objects_at(self._present.explicit, "interface", name, "qos")
+        profiles = _Profiles(
+            *(
+                str(at(bound, branch, "profile") or PROFILE)
+                for branch in ("mapping", "egress-scheduler", "congestion-control", "pfc")
+            )
+        )
+        if profiles not in self._known:
+            self._known[profiles] = self._classes(profiles)
+        classes = self._known[profiles]
+        return PortReport(
+            name,
+            present=True,
+            up=_up(objects_at(now, "link")),
+            speed_gbps=_gbps(at(now, "link", "speed")),
+            mtu_ip=number(at(now, "link", "mtu")),
+            **{**classes, "ecn": _in_hardware(classes["ecn"], now)},
+            watchdog=self._watchdog(bound),
+            neighbour=_neighbour(objects_at(now, "lldp", "neighbor")),
+        )
+
+    def _classes(self, profiles: _Profiles) -> dict[str, Any]:
+        paused = self._paused(profiles.pfc)
+        shares = self._in_use("egress-scheduler", profiles.scheduler)
+        strict = {tc for tc, share in shares.items() if str(at(share, "mode")) == "strict"}
+        trust = str(at(self._qos, "mapping", profiles.mapping, "trust") or "")
+        return {
+            "trust": _TRUST.get(trust),
+            "dscp_to_traffic_class": self._by_dscp(profiles.mapping, trust),
+            "pfc_priorities": paused,
+            "lossless_priorities": self._lossless(paused),
+            "strict_queues": tuple(sorted(int(tc) for tc in strict)),
+            "weights": {
+                int(tc): share
+                for tc in shares
+                if tc not in strict and (share := number(at(shares, tc, "bw-percent")))
+            },
+            "ecn": self._ecn(profiles.marking),
+            "cable_metres": number(
+                at(self._qos, "pfc", profiles.pfc, "cable-length")
+                or at(self._qos, "roce", "cable-length")
+            ),
+        }
+
+    def _by_dscp(self, profile: str, trust: str) -> tuple[int, ...]:
+        mapping = objects_at(self._qos, "mapping", profile)
+        if _TRUST.get(trust) != "dscp":
+            untold = number(mapping.get("port-default-sp")) or 0
+            return (self._class_of(untold),) * DSCPS
+        priorities = (
+            number(at(mapping, "dscp", str(dscp), "switch-priority")) for dscp in range(DSCPS)
+        )
+        return tuple(
+            self._class_of(dscp // _DSCPS_OF_A_PRIORITY if priority is None else priority)
+            for dscp, priority in enumerate(priorities)
+        )
+
+    def _class_of(self, priority: int) -> int:
+        told = at(
+            self._qos,
+            "egress-queue-mapping",
+            PROFILE,
+            "switch-priority",
+            str(priority),
+            "traffic-class",
+        )
+        found = number(told)
+        return priority if found is None else found
+
+    def _in_use(self, branch: str, profile: str) -> Tree:
+        """Of traffic classes that something leads to; the others do nothing."""
+        told = objects_at(self._qos, branch, profile, "traffic-class")
+        used = {str(self._class_of(priority)) for priority in range(PRIORITIES)}
+        return {tc: told[tc] for tc in sorted(told, key=int) if tc in used}
+
+    def _paused(self, profile: str) -> tuple[int, ...]:
+        """Those that are paused in both directions."""
+        pfc = objects_at(self._qos, "pfc", profile)
+        if not all(is_on(pfc.get(way, "on")) for way in ("rx", "tx")):
+            return ()
+        return tuple(sorted(int(priority) for priority in objects_at(pfc, "switch-priority")))
+
+    def _lossless(self, paused: tuple[int, ...]) -> tuple[int, ...]:
+        """Of those that are paused: RoCE's lossless modes and the lossless pool buffer them."""
+        roce = objects_at(self._qos, "roce")
+        roce_on = is_on(roce.get("enable", "off"))
+        pools = objects_at(self._qos, "traffic-pool")
+        if not (roce_on and str(roce.get("mode", "lossless")).startswith("lossless")):
+            return paused if "default-lossless" in pools else ()
+        lossy = objects_at(pools, "default-lossy", "switch-priority")
+        held = objects_at(pools, "roce-lossless", "switch-priority")
+        return tuple(sp for sp in paused if str(sp) in held or (not held and str(sp) not in lossy))
+
+    def _ecn(self, profile: str) -> dict[int, EcnReport]:
+        marked = self._in_use("congestion-control", profile)
+        return {
+            int(tc): EcnReport(
+                number(at(marked, tc, "min-threshold")) or 0,
+                number(at(marked, tc, "max-threshold")) or 0,
+                number(at(marked, tc, "probability")) or 0,
+            )
+            for tc in marked
+            if is_on(at(marked, tc, "ecn"))
+        }
+
+    def _watchdog(self, bound: Tree) -> PfcWatchdog:
+        settings = objects_at(self._qos, "pfc-watchdog")
+        poll = number(settings.get("polling-interval")) or _POLLING_MS
+        intervals = number(settings.get("robustness")) or _ROBUSTNESS
+        return PfcWatchdog(
+            enabled="pfc-watchdog" in bound and is_on(at(bound, "pfc-watchdog", "state") or "on"),
+            poll_ms=poll,
+            detection_ms=poll * intervals,
+            restoration_ms=0,  # no setting: after one interval without pauses
+            action=ACTION,
+        )
+
+
+def _in_force(present: Present) -> Tree:
+    """What the chip has; where it does not say, what is applied to it."""
+    applied, running = uniform(present.filled_qos), present.running_qos
+    result = {**applied, **{branch: value for branch, value in running.items() if value}}
+    result["roce"] = {**objects_at(applied, "roce"), **objects_at(running, "roce")}
+    return result
+
+
+def _in_hardware(ecn: Mapping[int, EcnReport], now: Tree) -> dict[int, EcnReport]:
+    """With the thresholds that the chip has made of those it was told, where it says them."""
+    result = dict(ecn)
+    for tc, told in ecn.items():
+        real = objects_at(now, "qos", "congestion-control", "traffic-class", str(tc))
+        result[tc] = EcnReport(
+            number(real.get("min-threshold")) or told.minimum_bytes,
+            number(real.get("max-threshold")) or told.maximum_bytes,
+            told.probability_percent,
+        )
+    return result
+
+
+def _up(link: Tree) -> Optional[bool]:
+    """Releases from 5.11 on have oper-status; before, state was what it is."""
+    status = link.get("oper-status")
+    if status is not None:
+        return str(status).lower() == "up"
+    state = link.get("state")
+    if isinstance(state, Mapping):
+        return "up" in state
+    return None if state is None else str(state).lower() == "up"
+
+
+def _gbps(speed: Any) -> Optional[int]:
+    """800 of 800G; None for auto, and for a port that is down."""
+    match = re.match(r"^\s*(\d+(?:\.\d+)?)\s*([TGM])", str(speed), re.IGNORECASE)
+    return round(float(match[1]) * _GIGABITS[match[2].upper()]) if match else None
+
+
+def _neighbour(heard: Tree) -> Optional[Neighbour]:
+    """The one heard last: a port can still remember who was there before."""
+    if not heard:
+        return None
+    name, said = min(heard.items(), key=lambda one: number(at(one[1], "age")) or 0)
+    system = str(at(said, "chassis", "system-name") or ("" if _MAC.match(name) else name))
+    port = str(at(said, "port", "name") or at(said, "port", "description") or "")
+    return Neighbour(system, _mac(port) if _MAC.match(port) else port)
+
+
+def _mac(text: str) -> str:
+    digits = re.sub(r"[^0-9a-f]", "", text.lower())
+    return ":".join(digits[place : place + 2] for place in range(0, 12, 2))

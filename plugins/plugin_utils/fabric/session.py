@@ -1,0 +1,354 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""One switch from what it is to what it shall be, or back to what it was.
+
+Read, compare, apply with the switch's own timer running, read again over a new connection until its
+links are up as before, keep. On anything else undo it, read once more, and say whether the former
+state is back. Nothing here knows a system; nothing is believed that was not read back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any, Optional
+
+from ...module_utils.dataclass import dataclass
+from ...module_utils.fabric.intent import SwitchIntent
+from .report import SwitchReport
+from .system import Applied, Difference, Switch, SwitchError, System, WantedError
+
+IMPACTS = ("none", "loss", "bounce")
+"""What a difference may cost, from nothing to links that go down."""
+
+MARGIN_S = 60
+"""How long after its timer a switch may still be busy undoing a change."""
+SETTLE_S = 20
+"""How long a switch that says it has undone a change may still show some of it."""
+PAUSE_S = 3
+"""Between two looks at a switch that is not back yet."""
+LINKS_S = 60
+"""How long a link that went down for a change may take to come up again: 800G trains for long."""
+DARK_SHARE = 0.1
+"""More than this share of the links that a change took down, still down after LINKS_S, is its
+doing. Fewer are a node that restarts meanwhile: no reason to take all down once more."""
+PATIENCE_S = 900
+"""So long a switch is waited for at most that may take hours to undo a change by itself."""
+CONFIRM_S = (10, 86400)
+"""Least and most of the timer of a switch. Without one it keeps at once what nobody has proved."""
+VALUES_SHOWN = 3
+
+
+class Interrupted(BaseException):
+    """Somebody ends the run. Not an Exception, so that nothing on the way takes it for a fault."""
+
+
+@dataclass
+class Clock:
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one switch."""
+
+    difference: Optional[Difference] = None
+    """What had to change; None where it could not be found out."""
+    remaining: Optional[Difference] = None
+    """What differs now; None where nobody knows."""
+    report: Optional[SwitchReport] = None
+    """The switch as it was read last."""
+    changed: bool = False
+    """Something of the difference is in force that was not before, or may be."""
+    error: str = ""
+    restored: Optional[bool] = None
+    """After a change that failed: whether the former state was read back. None: none was made."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    difference: Difference
+    report: SwitchReport
+
+
+def run(
+    system: System,
+    switch: Switch,
+    intent: SwitchIntent,
+    *,
+    apply: bool,
+    confirm_s: int,
+    allowed: str = "bounce",
+    say: Callable[[str], None] = lambda line: None,
+    clock: Optional[Clock] = None,
+) -> Outcome:
+    """Plan, and with `apply` carry the plan out. Faults are in the outcome, never raised.
+
+    Only `Interrupted` and its like come out of here, and then what was applied is undone first.
+    """
+    least, most = CONFIRM_S
+    if not least <= confirm_s <= most:
+        return Outcome(
+            error=f"{intent.name}: switch_qos_confirm_s is {confirm_s}; nothing was done. It is "
+            f"from {least} to {most} seconds, in which a change is read back."
+        )
+    session = _Session(system, switch, intent, confirm_s, say, clock or Clock())
+    return session.run(apply, allowed)
+
+
+class _Session:
+    def __init__(
+        self,
+        system: System,
+        switch: Switch,
+        intent: SwitchIntent,
+        confirm_s: int,
+        say: Callable[[str], None],
+        clock: Clock,
+    ) -> None:
+        self._system = system
+        self._switch = switch
+        self._intent = intent
+        self._name = intent.name
+        self._confirm_s = confirm_s
+        self._say = say
+        self._clock = clock
+        self._wanted: Any = None
+        self._deadline = 0.0
+        """When the switch has undone by itself whatever nobody kept."""
+
+    def run(self, apply: bool, allowed: str) -> Outcome:
+        try:
+            self._wanted = self._system.wanted(self._intent)
+        except WantedError as error:
+            return Outcome(error=str(error))
+        except Exception as error:
+            return Outcome(error=f"{self._name} cannot be planned: {_told(error)}.")
+        try:
+            first = self._look()
+        except Exception as error:
+            text = _told(error).removeprefix(f"{self._name}: ")
+            return Outcome(error=f"{self._name} cannot be planned: {text}.")
+        plan = Outcome(first.difference, first.difference, first.report)
+        if not first.difference:
+            return plan
+        level = first.difference.impact.level
+        if IMPACTS.index(level) > IMPACTS.index(allowed):
+            return Outcome(
+                first.difference,
+                first.difference,
+                first.report,
+                error=f"{self._name}: {_cost(first.difference)}, and switch_qos_allowed_impact is "
+                f"{allowed}. Nothing was changed. Choose the time, then allow {level}.",
+            )
+        return self._apply(first) if apply else plan
+
+    def _look(self) -> Seen:
+        present = self._switch.read()
+        return Seen(
+            self._system.difference(self._intent, self._wanted, present),
+            self._system.report(self._intent, present),
+        )
+
+    def _apply(self, first: Seen) -> Outcome:
+        began = self._clock.now()
+        try:
+            applied = self._switch.apply(first.difference, self._confirm_s)
+        except Exception as error:
+            problem = f"the change was not applied: {_told(error)}"
+            self._deadline = self._undone_by(began) + MARGIN_S
+            return self._verdict(first, problem, self._deadline)
+        except BaseException:
+            self._tell(
+                f"{self._name}: interrupted while the change was being applied; whatever is in "
+                "force the switch undoes by itself within "
+                f"{self._undone_by(began) - self._clock.now():.0f} s. Run again after that"
+            )
+            raise
+        # Applying itself takes as long as it takes: the switch counts from its end.
+        self._deadline = self._clock.now() + self._confirm_s + MARGIN_S
+        try:
+            problem = self._prove_and_keep(applied, first)
+        except Exception as error:
+            # Not a fault of the switch: an error of ours, or an answer that nobody expected.
+            problem = f"the change could not be proved: {_told(error)}"
+        except BaseException:
+            self._tell(self._undo(applied, first, "interrupted before the change was kept").error)
+            raise
+        if problem:
+            return self._undo(applied, first, problem)
+        return Outcome(first.difference, self._kept.difference, self._kept.report, changed=True)
+
+    def _undone_by(self, began: float) -> float:
+        """When a switch that was left alone while it applied has undone it.
+
+        Some take long to apply, and say within which time they have undone it whatever happens.
+        """
+        within = getattr(self._switch, "undone_within_s", 0)
+        return max(began + float(within), self._clock.now() + self._confirm_s)
+
+    def _prove_and_keep(self, applied: Applied, first: Seen) -> str:
+        """Empty when the switch has the whole change, and keeps it."""
+        timer_ends = self._deadline - MARGIN_S
+        bounced = _up(first.report) & set(first.difference.impact.ports_down)
+        links_until = self._clock.now() + min(LINKS_S, self._confirm_s / 2)
+        while True:
+            try:
+                self._kept = self._look()
+            except SwitchError as error:
+                return f"it could not be read after the change: {error}"
+            now = self._clock.now()
+            if now >= timer_ends:
+                return (
+                    f"to read it back took longer than the {self._confirm_s} s after which the "
+                    "switch undoes a change: raise switch_qos_confirm_s"
+                )
+            if self._kept.difference:
+                return (
+                    f"it does not have the change that it accepted: {_some(self._kept.difference)}"
+                )
+            dark = _dark(bounced, self._kept.report)
+            if not dark:
+                break
+            if now >= links_until:
+                if len(dark) > DARK_SHARE * len(bounced):
+                    return f"links that it took down stay down: {', '.join(dark)}"
+                self._tell(
+                    f"{self._name}: {', '.join(dark)} did not come up again, and others did: the "
+                    "change is kept. Look at the other end"
+                )
+                break
+            self._clock.sleep(min(PAUSE_S, links_until - now))
+        try:
+            applied.confirm()
+        except SwitchError as error:
+            return f"the change was in force, but it is not known to be kept: {error}"
+        return ""
+
+    def _undo(self, applied: Applied, first: Seen, problem: str) -> Outcome:
+        try:
+            applied.rollback()
+        except Exception as error:
+            problem += f"; undoing it failed: {_told(error)}"
+            return self._verdict(first, problem, self._deadline)
+        until = min(self._clock.now() + SETTLE_S, self._deadline)
+        return self._verdict(first, problem, until, told_undone=True)
+
+    def _verdict(
+        self, first: Seen, problem: str, until: float, told_undone: bool = False
+    ) -> Outcome:
+        """Look until the former state is back, or the time has passed in which it should be."""
+        seen, unread = self._look_for(first.difference, until, told_undone)
+        if seen is not None and _same(seen.difference, first.difference):
+            return Outcome(
+                first.difference,
+                seen.difference,
+                seen.report,
+                error=f"{self._name}: {problem}. Its former state is back (read back).",
+                restored=True,
+            )
+        alone = "" if told_undone else f" {self._alone()}."
+        if seen is None:
+            state = (
+                "WHETHER ITS FORMER STATE IS BACK IS NOT KNOWN: it cannot be read "
+                f"({unread}).{alone} Look at it over its console, then run again"
+            )
+        elif not seen.difference:
+            state = (
+                "ITS FORMER STATE IS NOT BACK: the whole change is in force, and may be lost when "
+                f"the switch restarts.{alone} To keep it, save the configuration on the switch; to "
+                "undo it, restore the one it had"
+            )
+        else:
+            state = (
+                "ITS FORMER STATE IS NOT BACK: a part of the change is in force. Still to change: "
+                f"{_some(seen.difference)}.{alone} Run again to complete it, or restore on the "
+                "switch the configuration it had"
+            )
+        return Outcome(
+            first.difference,
+            seen.difference if seen else None,
+            seen.report if seen else None,
+            changed=True,
+            error=f"{self._name}: {problem}. {state}.",
+            restored=False,
+        )
+
+    def _alone(self) -> str:
+        left = self._deadline - self._clock.now()
+        if left > 0:
+            return f"Left alone it undoes the change by itself within {left:.0f} s"
+        return "By now it should have undone the change by itself"
+
+    def _look_for(
+        self, former: Difference, until: float, told_undone: bool
+    ) -> tuple[Optional[Seen], str]:
+        """The switch as read last, or why it could not be read."""
+        told = False
+        patience = self._clock.now() + max(PATIENCE_S, self._confirm_s + MARGIN_S)
+        until = min(until, patience)
+        while True:
+            seen, unread = None, ""
+            try:
+                seen = self._look()
+            except Exception as error:
+                unread = _told(error)
+                # It may have said that it has undone the change, and lost its network by that.
+                until = min(self._deadline, patience)
+            now = self._clock.now()
+            if (seen is not None and _same(seen.difference, former)) or now >= until:
+                return seen, unread
+            if not told and (unread or not told_undone):
+                self._tell(
+                    f"{self._name}: {unread or 'its former state is not back yet'}; looking again "
+                    f"until it has undone the change by itself, {until - now:.0f} s at most"
+                )
+                told = True
+            self._clock.sleep(min(PAUSE_S, until - now))
+
+    def _tell(self, line: str) -> None:
+        with contextlib.suppress(Exception):  # a line less, never an undoing less
+            self._say(line)
+
+
+def _same(one: Difference, other: Difference) -> bool:
+    """Whether a switch that differs so is what it was when it differed so."""
+    return one.changes == other.changes and one.before == other.before
+
+
+def _up(report: SwitchReport) -> set[str]:
+    return {port.name for port in report.ports if port.up}
+
+
+def _dark(bounced: set[str], report: SwitchReport) -> list[str]:
+    """Ports that the change took down and that are not up yet."""
+    return [port.name for port in report.ports if port.name in bounced and port.up is False]
+
+
+def _some(difference: Difference) -> str:
+    shown = [
+        f"{change.path}: wanted {_value(change.wanted)}, found {_value(change.found)}"
+        for change in difference.changes[:VALUES_SHOWN]
+    ]
+    rest = len(difference.changes) - len(shown)
+    return "; ".join(shown) + (f"; and {rest} more" if rest else "")
+
+
+def _value(value: Any) -> str:
+    return "nothing" if value is None else str(value)
+
+
+def _cost(difference: Difference) -> str:
+    impact = difference.impact
+    if impact.ports_down:
+        return f"{len(impact.ports_down)} port(s) would go down and come up again"
+    return "; ".join(impact.losses)
+
+
+def _told(error: BaseException) -> str:
+    """A fault of the switch in its own words; any other with its kind, for whoever repairs it."""
+    text = str(error).rstrip(".") or "no reason given"
+    if isinstance(error, SwitchError):
+        return text
+    return f"an error of this collection: {type(error).__name__}: {text}"

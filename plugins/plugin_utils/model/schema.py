@@ -1,0 +1,363 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Every key of a cluster model. Validation, messages and docs/cluster-model.md come from here."""
+
+from __future__ import annotations
+
+from ...module_utils.fabric.intent import SYSTEMS
+from ...module_utils.qos.keys import CONTRACT
+from ...module_utils.qos.path_mtu import IP_MTU_LIMITS
+from ...module_utils.schema.kinds import (
+    Boolean,
+    Integer,
+    Key,
+    ListOf,
+    OneOf,
+    OneOrList,
+    OrNull,
+    Section,
+    Table,
+)
+from ...module_utils.software.keys import KEY as SOFTWARE_KEY
+from ...module_utils.software.keys import SOFTWARE
+from ...module_utils.storage.keys import FILE_SYSTEMS
+from ...module_utils.storage.keys import KEY as FILESYSTEMS_KEY
+from ..fabric.keys import ASICS, CHIP_NAME
+from .kinds import (
+    CLUSTER_NAME,
+    DOMAIN,
+    HOST_NAME,
+    INTERFACE,
+    PORT,
+    PORT_INTERFACE,
+    RACK,
+    USER,
+    Address,
+    Pattern,
+    Pci,
+    Subnet,
+    Variables,
+)
+
+PLUGIN = "baremetal.mpi_roce.cluster"
+SUBNET_PER_RAIL = "subnet_per_rail"
+POINT_TO_POINT = "point_to_point"
+
+_PCI_LIST = ListOf(
+    OneOrList(Pci(), Pci()), "PCI addresses, one per rail (a list of them per plane)"
+)
+_GPU_PCI_LIST = ListOf(Pci(), "PCI addresses, one per GPU")
+_MTU = Integer(*IP_MTU_LIMITS, "bytes, layer 3")
+_SPEED = Integer(1, 3200, "Gb/s")
+_PORTS = Integer(1, 4096, "ports")
+
+_OF_ONE_NODE = (
+    Key(
+        "management",
+        Address(),
+        "Its management address, instead of one counted from `management_first`.",
+    ),
+    Key("rack", RACK, "Its rack, instead of the one counted by `nodes_per_rack`."),
+    Key("slots", Integer(1, 4096), "Its MPI slots."),
+    Key("drained", Boolean(), "Whether it is configured but gets no ranks."),
+    Key("pci", _PCI_LIST, "PCI addresses of its rails, instead of `rails.pci`."),
+    Key("gpu_pci", _GPU_PCI_LIST, "PCI addresses of its GPUs, instead of `gpus.pci`."),
+    Key("vars", Variables(), "Variables of this host alone.", default={}),
+)
+
+LISTED_NODE = Section(
+    "nodes.list",
+    "One node of a cluster that is listed and not counted.",
+    (Key("name", HOST_NAME, "Its host name.", required=True), *_OF_ONE_NODE),
+)
+
+NODE_OVERRIDE = Section(
+    "nodes.overrides",
+    "What differs on one node, under its name.",
+    _OF_ONE_NODE,
+)
+
+MPI = Section(
+    "mpi",
+    "The unprivileged user that runs MPI jobs, the same on every node.",
+    (
+        Key("user", USER, "Its name.", default="mpi"),
+        Key("uid", Integer(1000, 60000), "Its user and group id.", default=2000),
+    ),
+)
+
+MANAGEMENT = Section(
+    "management",
+    "The network that Ansible, SSH and mpirun's own messages use; never a rail.",
+    (
+        Key("subnet", Subnet(), "All management addresses lie in it.", required=True),
+        Key(
+            "interface",
+            INTERFACE,
+            "Its interface on the hosts; empty where it differs or does not matter.",
+            default="",
+        ),
+    ),
+)
+
+NODES = Section(
+    "nodes",
+    "The compute nodes: either `count` of them by pattern, or a `list`.",
+    (
+        Key("count", Integer(0, 100_000), "How many there are."),
+        Key("list", ListOf(LISTED_NODE), "Each by itself."),
+        Key("name", Pattern(), "Their names.", default="node{:02d}"),
+        Key("start", Integer(0, 1_000_000), "The number of the first.", default=1),
+        Key(
+            "management_first",
+            Address(),
+            "Management address of the first; the others follow it one by one. Not needed when "
+            "every node has its own `management`.",
+        ),
+        Key(
+            "slots",
+            Integer(1, 4096),
+            "MPI slots of a node.",
+            default_text="one per GPU",
+        ),
+        Key("rack", Pattern(example="r{:02d}"), "Names of racks.", default="r{:02d}"),
+        Key(
+            "nodes_per_rack",
+            Integer(1, 1000),
+            "A new rack begins after so many nodes.",
+            default_text="all in one rack",
+        ),
+        Key(
+            "drained",
+            ListOf(HOST_NAME, "host names"),
+            "Nodes that are configured but get no ranks.",
+            default=[],
+        ),
+        Key(
+            "absent",
+            ListOf(HOST_NAME, "host names"),
+            "Nodes that are not there, yet or any more: left out of the inventory, their place "
+            "(address, port, number) kept free.",
+            default=[],
+        ),
+        Key(
+            "overrides",
+            Table(NODE_OVERRIDE, "host name"),
+            "What differs on single nodes.",
+            default={},
+        ),
+    ),
+)
+
+RAILS = Section(
+    "rails",
+    "The network of every node: rail k of all nodes meets on one leaf. A rail has one plane unless "
+    "its port shows up as several devices.",
+    (
+        Key("count", Integer(1, 64), "Rails of a node.", required=True),
+        Key("planes", Integer(1, 8), "Devices, each with its own address, of a rail.", default=1),
+        Key("speed_gbps", _SPEED, "Line rate of one plane.", required=True),
+        Key("mtu", _MTU, "Largest IP packet.", default=9000),
+        Key(
+            "interface",
+            Pattern(("rail", "plane"), "rail{rail}"),
+            "Interface names; `{rail}` and `{plane}` count from 0.",
+            default_text="`rail{rail}`, with planes `rail{rail}p{plane}`",
+        ),
+        Key(
+            "pci",
+            _PCI_LIST,
+            "The device of each rail, the same on every node. Left out, the interfaces must "
+            "already carry their names.",
+        ),
+        Key(
+            "gpu",
+            ListOf(OrNull(Integer(0, 63)), "GPU numbers (or null), one per rail"),
+            "The GPU beside each rail.",
+            default_text="rail k belongs to GPU k",
+        ),
+        Key(
+            "numa",
+            ListOf(OrNull(Integer(0, 63)), "NUMA nodes (or null), one per rail"),
+            "The NUMA node of each rail.",
+            default_text="that of its GPU",
+        ),
+    ),
+)
+
+GPUS = Section(
+    "gpus",
+    "The GPUs of every node. Left out, nodes have none and need `nodes.slots`.",
+    (
+        Key("count", Integer(0, 64), "GPUs of a node.", required=True),
+        Key("pci", _GPU_PCI_LIST, "Their PCI addresses, the same on every node."),
+        Key("numa", ListOf(Integer(0, 63), "NUMA nodes, one per GPU"), "Their NUMA nodes."),
+    ),
+)
+
+ADDRESSES = Section(
+    "addresses",
+    "How rails get their addresses. Adding nodes at the end never changes an address.",
+    (
+        Key(
+            "plan",
+            OneOf((SUBNET_PER_RAIL, POINT_TO_POINT)),
+            "`subnet_per_rail`: one subnet per rail, plane and set of leaves, its first address "
+            "the gateway on the leaf. `point_to_point`: a /31 from every rail to its leaf port.",
+            default=SUBNET_PER_RAIL,
+        ),
+        Key("pool", Subnet(), "The network that is cut up.", required=True),
+        Key(
+            "prefix",
+            Integer(8, 30),
+            "Prefix length of each subnet of `subnet_per_rail`.",
+            default=24,
+        ),
+        Key(
+            "first_host",
+            Integer(2, 65535),
+            "Place of the first node in each subnet of `subnet_per_rail`: 11 gives .11.",
+            default=2,
+        ),
+    ),
+)
+
+
+def _switch_names(example: str) -> tuple[Key, ...]:
+    return (
+        Key("count", Integer(1, 10_000), "How many there are.", required=True),
+        Key(
+            "name",
+            OneOrList(Pattern(example=example), HOST_NAME),
+            "Their names, counted from 1.",
+            default=example,
+        ),
+        Key(
+            "management_first",
+            Address(),
+            "Management address of the first; the others follow it one by one.",
+            required=True,
+        ),
+        Key("ports", _PORTS, "Ports of each.", required=True),
+        Key(
+            "system",
+            OneOrList(OneOf(SYSTEMS), OneOf(SYSTEMS)),
+            "What they are configured in: one for all, or one for each. Left out, the fabric layer "
+            "leaves them alone.",
+        ),
+        Key(
+            "asic",
+            OneOrList(CHIP_NAME, CHIP_NAME),
+            "Their chip, which the headroom of ports depends on: one for all, or one for each.",
+        ),
+        Key(
+            "port",
+            Pattern(example="Ethernet{}"),
+            "Names of ports.",
+            default_text="as the system has them: `Ethernet{}`, `swp{}` with nvue, `Ethernet{}/1` "
+            "with eos",
+        ),
+        Key(
+            "port_start",
+            Integer(0, 1000),
+            "The number of the first port.",
+            default_text="`0`; with nvue and eos `1`",
+        ),
+        Key(
+            "port_step",
+            Integer(1, 16),
+            "From one port's number to the next: 8 where a port has eight lanes.",
+            default_text="`1`; with sonic the lanes of a port, as far as the chip says them",
+        ),
+    )
+
+
+LEAVES = Section(
+    "leaves",
+    "The switches that rails plug into, in sets: a set has one leaf for each rail and plane. Nodes "
+    "fill one set after the other.",
+    (
+        *_switch_names("leaf{:02d}"),
+        Key(
+            "rail_to_leaf",
+            ListOf(Integer(0, 511), "numbers, one per rail and plane"),
+            "Which leaf of a set, from 0, each rail goes to (rail by rail, plane by plane). For "
+            "fewer leaves than rails.",
+            default_text="each its own",
+        ),
+        Key(
+            "nodes_per_set",
+            Integer(1, 4096),
+            "Nodes that one set of leaves serves.",
+            default_text="as many as there are ports",
+        ),
+    ),
+)
+
+SPINES = Section(
+    "spines",
+    "The switches between the leaves: every leaf has links to every spine, on its last ports.",
+    (
+        *_switch_names("spine{:02d}"),
+        Key("links_per_leaf", Integer(1, 512), "Links from one leaf to one spine.", default=1),
+        Key("speed_gbps", _SPEED, "Line rate of one link.", default_text="`rails.speed_gbps`"),
+    ),
+)
+
+_HOST = (
+    Key("name", HOST_NAME, "Its host name.", required=True),
+    Key("management", Address(), "Its management address.", required=True),
+    Key("vars", Variables(), "Variables of this host alone.", default={}),
+)
+LAUNCHER = Section("launcher", "The host that mpirun is started on. It has no rails.", _HOST)
+
+STORAGE_LINK = Section(
+    "storage.links",
+    "One cable from a storage host to a leaf, for what switches do on its port.",
+    (
+        Key("leaf", HOST_NAME, "The leaf it is plugged into.", required=True),
+        Key("port", PORT, "The port there: one that no node and no spine has.", required=True),
+        Key("interface", PORT_INTERFACE, "The interface of the host.", required=True),
+        Key("speed_gbps", _SPEED, "Line rate.", default_text="`rails.speed_gbps`"),
+    ),
+)
+STORAGE = Section(
+    "storage",
+    "One storage host.",
+    (*_HOST, Key("links", ListOf(STORAGE_LINK), "Its cables to leaves.", default=[])),
+)
+
+MODEL = Section(
+    "model",
+    "The whole file.",
+    (
+        Key("plugin", OneOf((PLUGIN,)), "Says that this file is a cluster model.", required=True),
+        Key("name", CLUSTER_NAME, "Name of the cluster: names reports and state.", required=True),
+        Key("domain", DOMAIN, "DNS domain of the hosts.", default=""),
+        Key("mpi", MPI, "The MPI user.", default={"user": "mpi", "uid": 2000}),
+        Key("management", MANAGEMENT, "The management network.", required=True),
+        Key("nodes", NODES, "The compute nodes.", required=True),
+        Key("gpus", GPUS, "Their GPUs.", default={"count": 0, "pci": None, "numa": None}),
+        Key("rails", RAILS, "Their rails.", required=True),
+        Key("addresses", ADDRESSES, "Addresses of the rails.", required=True),
+        Key("leaves", LEAVES, "The leaf switches.", required=True),
+        Key("spines", SPINES, "The spine switches."),
+        Key("asics", ASICS, "What is to be known of further switch chips.", default={}),
+        Key("roce_qos", CONTRACT, "The QoS contract.", default=CONTRACT.defaults()),
+        Key(
+            SOFTWARE_KEY,
+            SOFTWARE,
+            "Versions of kernel, RDMA and GPU software.",
+            default=SOFTWARE.defaults(),
+        ),
+        Key("launcher", LAUNCHER, "The host that starts jobs.", required=True),
+        Key("storage", ListOf(STORAGE), "Storage hosts.", default=[]),
+        Key(FILESYSTEMS_KEY, FILE_SYSTEMS, "Shared file systems.", default=[]),
+        Key(
+            "vars",
+            Table(Variables(), "group"),
+            "Variables of a group (`all`, `compute`, `launcher`, `storage`, `leaf`, `spine` or a "
+            "`rack_...`), for what a site sets besides the model.",
+            default={},
+        ),
+    ),
+)

@@ -1,0 +1,105 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The compiled cluster as Ansible sees it: groups, hosts and their variables.
+
+What is equal for all stands in a group. A host has what differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import field
+from typing import Any
+
+from ...module_utils.dataclass import dataclass
+from .cluster import Cluster, Host, Node, Switch, rack_group
+
+
+@dataclass
+class InventoryHost:
+    name: str
+    groups: tuple[str, ...]
+    variables: dict[str, Any]
+    """Computed by the model: data, never templates."""
+    site_variables: dict[str, Any]
+    """Written by the operator: may be templates."""
+
+
+@dataclass
+class Inventory:
+    group_variables: dict[str, dict[str, Any]]
+    site_group_variables: dict[str, dict[str, Any]]
+    hosts: list[InventoryHost] = field(default_factory=list)
+
+
+def inventory_of(cluster: Cluster) -> Inventory:
+    groups: dict[str, dict[str, Any]] = {
+        "all": {
+            "cluster_name": cluster.name,
+            "cluster_domain": cluster.domain,
+            "cluster_mpi_user": cluster.mpi_user,
+            "cluster_mpi_uid": cluster.mpi_uid,
+            "cluster_addressing": cluster.addressing,
+            "cluster_asics": cluster.asics,
+            "roce_qos": cluster.roce_qos.as_variable(),
+            "cluster_software": cluster.software.as_variable(),
+            "cluster_filesystems": [entry.as_variable() for entry in cluster.filesystems],
+        },
+        "compute": {
+            "cluster_role": "compute",
+            "cluster_slots": cluster.slots,
+            "cluster_drained": False,
+            "cluster_gpus": _plain(cluster.gpus),
+        },
+        **{role: {"cluster_role": role} for role in ("launcher", "storage", "leaf", "spine")},
+    }
+    if cluster.rail_networks:
+        groups["all"]["cluster_rail_networks"] = cluster.rail_networks
+    for node in cluster.nodes:
+        groups.setdefault(rack_group(node.rack), {"cluster_rack": node.rack})
+    return Inventory(groups, cluster.group_vars, list(_hosts(cluster)))
+
+
+def _hosts(cluster: Cluster) -> Iterator[InventoryHost]:
+    for node in cluster.nodes:
+        yield InventoryHost(
+            node.name,
+            ("compute", rack_group(node.rack)),
+            {**_of_host(node), **_of_node(node, cluster)},
+            node.vars,
+        )
+    for host in (cluster.launcher, *cluster.storage):
+        yield InventoryHost(host.name, (host.role,), _of_host(host), host.vars)
+    for switch in (*cluster.leaves, *cluster.spines):
+        yield InventoryHost(switch.name, (switch.role,), _of_switch(switch), switch.vars)
+
+
+def _of_host(host: Host) -> dict[str, Any]:
+    return {
+        "ansible_host": host.management.address,
+        "cluster_management": vars(host.management),
+    }
+
+
+def _of_node(node: Node, cluster: Cluster) -> dict[str, Any]:
+    variables: dict[str, Any] = {"cluster_index": node.index, "cluster_rails": _plain(node.rails)}
+    if node.slots != cluster.slots:
+        variables["cluster_slots"] = node.slots
+    if node.drained:
+        variables["cluster_drained"] = True
+    if node.gpus is not cluster.gpus:
+        variables["cluster_gpus"] = _plain(node.gpus)
+    return variables
+
+
+def _of_switch(switch: Switch) -> dict[str, Any]:
+    return {
+        **_of_host(switch),
+        "cluster_system": switch.system,
+        "cluster_asic": switch.asic,
+        "cluster_ports": _plain(switch.ports),
+    }
+
+
+def _plain(records: Iterable[Any]) -> list[dict[str, Any]]:
+    """Dataclasses as the dictionaries they hold anyway: no copy of a million values."""
+    return [vars(record) for record in records]

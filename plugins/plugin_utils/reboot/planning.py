@@ -1,0 +1,242 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Who is rebooted, in which batch, and who is left and why. Nothing here touches a host.
+
+Compute nodes go first, in batches; then each launcher alone, with every compute node there again;
+storage last, one by one, and only where that was asked for. Before all of them come those that have
+rebooted since they recorded their reasons: a reboot of theirs was not seen to its end, so they are
+verified, and not rebooted again.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, field
+from typing import Any, Optional, Union
+
+from ...module_utils.dataclass import dataclass
+from ...module_utils.rebooting import busy, history, slurm
+from . import layers
+
+COMPUTE, LAUNCHER, STORAGE = "compute", "launcher", "storage"
+GROUPS = (COMPUTE, LAUNCHER, STORAGE)
+"""In the order of their turns."""
+ALONE = (LAUNCHER, STORAGE)
+LAST, NEVER = "last", "never"
+VERIFY = "verify"
+"""What is done with a host that has rebooted already."""
+REBOOT = "reboot"
+
+_PER_CENT = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*%\s*$")
+
+
+class SettingError(Exception):
+    """A variable of the role has no meaning; the text names it."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    batch: Union[int, str] = 1
+    storage: str = NEVER
+    wait_s: float = 0
+    min_hours: float = 12
+    per_day: int = 3
+
+
+@dataclass(frozen=True)
+class Controller:
+    """The machine that runs Ansible, as it sees itself."""
+
+    boot_id: str
+    machine_id: str = ""
+    host_name: str = ""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One host that has a turn."""
+
+    name: str
+    group: str
+    what: str
+    records: tuple[str, ...]
+    layers: tuple[str, ...]
+    why: tuple[str, ...]
+    boot_id: str = ""
+
+
+@dataclass(frozen=True)
+class Left:
+    """One host that has a reason, or may have one, and gets no turn; by `policy` it never would."""
+
+    name: str
+    why: str
+    reasons: tuple[str, ...] = ()
+    policy: bool = False
+
+
+@dataclass(frozen=True)
+class Batch:
+    what: str
+    turns: tuple[Turn, ...]
+
+    @property
+    def names(self) -> list[str]:
+        return [turn.name for turn in self.turns]
+
+
+@dataclass(frozen=True)
+class Plan:
+    batches: tuple[Batch, ...] = ()
+    left: tuple[Left, ...] = ()
+    nothing: tuple[str, ...] = field(default=())
+    """Hosts without any reason."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+Judged = Union[Turn, Left, None]
+
+
+def judge(
+    name: str,
+    group: str,
+    found: Mapping[str, Any],
+    settings: Settings,
+    controller: Controller,
+    roles: Mapping[str, str],
+    local: bool = False,
+) -> Judged:
+    """What becomes of one host. `found` is what node.read said, or {"lost": why}."""
+    if found.get("lost"):
+        return Left(name, f"it was not reached: {found['lost']}")
+    reasons = {record: list(every) for record, every in found["reasons"].items() if every}
+    why = _why(reasons)
+    records = tuple(sorted(reasons))
+    node = found.get("slurm")
+    if found["problems"] and (reasons or _records_unread(found)):
+        return Left(name, "; ".join(found["problems"]), why)
+    if not reasons and not (node and node["ours"]):
+        return None
+    asked = {record: layers.layer_of(record, roles) for record in records}
+    unknown = sorted(record for record, layer in asked.items() if layer is None)
+    if unknown:
+        return Left(
+            name,
+            f"nothing in playbooks/verify.yml verifies the layer of {', '.join(unknown)}: see "
+            "/var/lib/baremetal-mpi-roce/reboot-required.d on it",
+            why,
+        )
+    wanted = tuple(sorted({layer for layer in asked.values() if layer is not None}))
+    if not due(reasons, found["boot_id"]):
+        return Turn(name, group, VERIFY, records, wanted, why, found["boot_id"])
+    refused = _refused(group, found, settings, controller, local)
+    if refused is not None:
+        return Left(name, refused[0], why, policy=refused[1])
+    return Turn(name, group, REBOOT, records, wanted, why, found["boot_id"])
+
+
+def due(reasons: Mapping[str, Sequence[Mapping[str, str]]], boot_id: str) -> bool:
+    """Whether a reason was recorded in the boot that runs. Any other has seen its reboot."""
+    return any(each["boot_id"] in ("", boot_id) for every in reasons.values() for each in every)
+
+
+def is_controller(found: Mapping[str, Any], controller: Controller, local: bool) -> bool:
+    """Whether a host is the machine that runs Ansible, under whichever name and connection.
+
+    The boot id is decisive: a controller in a container has that of its machine. The id of the
+    machine alone is not, because machines that were copied from one image share it.
+    """
+    if local or found["boot_id"] == controller.boot_id:
+        return True
+    same_id = bool(controller.machine_id) and found["machine_id"] == controller.machine_id
+    return same_id and _short(found["host_name"]) == _short(controller.host_name)
+
+
+def plan(judged: Iterable[tuple[str, Judged]], settings: Settings) -> Plan:
+    """Everybody's turn, in the order in which the hosts are given."""
+    turns: list[Turn] = []
+    left: list[Left] = []
+    nothing: list[str] = []
+    for name, verdict in judged:
+        if verdict is None:
+            nothing.append(name)
+        elif isinstance(verdict, Left):
+            left.append(verdict)
+        else:
+            turns.append(verdict)
+    batches = []
+    verified = tuple(turn for turn in turns if turn.what == VERIFY)
+    if verified:
+        batches.append(Batch(VERIFY, verified))
+    for group in GROUPS:
+        members = [turn for turn in turns if turn.what == REBOOT and turn.group == group]
+        size = 1 if group in ALONE else batch_size(settings.batch, len(members))
+        for start in range(0, len(members), size):
+            batches.append(Batch(REBOOT, tuple(members[start : start + size])))
+    return Plan(tuple(batches), tuple(left), tuple(nothing))
+
+
+def batch_size(wanted: Union[int, str], members: int) -> int:
+    """A number of hosts, or `25%` of those whose turn it is: at least one."""
+    share = _PER_CENT.match(str(wanted))
+    if share is not None and 0 < float(share[1]) <= 100:
+        return max(1, math.floor(members * float(share[1]) / 100))
+    if share is None and re.match(r"^\s*\d+\s*$", str(wanted)) and int(wanted) >= 1:
+        return int(wanted)
+    raise SettingError(
+        f"cluster_reboot_batch is {wanted!r}: a number of hosts from 1, or a share from 1% to 100%"
+    )
+
+
+def check(settings: Settings) -> None:
+    batch_size(settings.batch, 1)
+    if settings.storage not in (LAST, NEVER):
+        raise SettingError(f"cluster_reboot_storage is {settings.storage!r}: last or never")
+    for name in ("wait_s", "min_hours", "per_day"):
+        if getattr(settings, name) < 0:
+            raise SettingError(f"cluster_reboot_{name} is {getattr(settings, name)}: at least 0")
+
+
+def _refused(
+    group: str,
+    found: Mapping[str, Any],
+    settings: Settings,
+    controller: Controller,
+    local: bool,
+) -> Optional[tuple[str, bool]]:
+    """Why this host is not rebooted, and whether it never would be."""
+    if is_controller(found, controller, local):
+        return "it is the machine that runs Ansible: reboot it by hand, from elsewhere", True
+    if group == STORAGE and settings.storage == NEVER:
+        return "it is storage (cluster_reboot_storage: never)", True
+    guarded = history.too_often(found["boots"], found["now"], settings.min_hours, settings.per_day)
+    if guarded:
+        return guarded, False
+    if settings.wait_s > 0:
+        return None
+    running = [busy.Process(**each) for each in found["processes"]]
+    if running:
+        return f"MPI runs on it: {busy.told(running)}", False
+    node = found.get("slurm")
+    if node and node["busy"]:
+        return slurm.told(node), False
+    return None
+
+
+def _records_unread(found: Mapping[str, Any]) -> bool:
+    return any("not a record of reasons" in problem for problem in found["problems"])
+
+
+def _why(reasons: Mapping[str, Sequence[Mapping[str, str]]]) -> tuple[str, ...]:
+    return tuple(
+        f"{record}: {each.get('reason') or each['subject']}"
+        for record, every in sorted(reasons.items())
+        for each in every
+    )
+
+
+def _short(name: str) -> str:
+    return name.partition(".")[0].lower()

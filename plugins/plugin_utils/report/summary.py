@@ -1,0 +1,302 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What a whole run verified: the checks of all layers and hosts, as a table and as JSON."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import field
+from typing import Any, Optional
+
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
+    FAILED,
+    NOT_APPLICABLE,
+    OK,
+    PENDING,
+    REBOOT,
+    STATUSES,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.reboot import table
+
+ROLES = ("compute", "launcher", "storage", "leaf", "spine")
+"""The groups of the cluster model, in the order they are shown."""
+
+HEADINGS = {
+    OK: "ok",
+    NOT_APPLICABLE: "not applicable",
+    FAILED: "failed",
+    PENDING: "pending",
+    REBOOT: "reboot",
+}
+BOOKKEEPING = frozenset(
+    [
+        *("changed", "checks", "diff", "failed", "invocation", "layer", "msg"),
+        *("deprecations", "exception", "simulated", "warnings"),
+    ]
+)
+"""Keys of a result that are no measurement."""
+NO_ROOM = re.compile("No usable temporary directory|No space left on device|Read-only file system")
+"""In what Ansible printed instead of a module's result: on a full disk none can be unpacked."""
+NAMES_SHOWN = 12
+"""So many host names stand in one line before it says how many more there are."""
+
+
+@dataclass
+class LayerOnHost:
+    """What one layer found on one host. A check made again replaces the earlier one."""
+
+    checks: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
+    measured: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, checks: Iterable[Mapping[str, Any]], measured: Mapping[str, Any]) -> None:
+        for check in checks:
+            self.checks[(str(check["name"]), str(check.get("subject", "")))] = check
+        self.measured.update(measured)
+
+
+@dataclass
+class RunSummary:
+    """Collects results while a run goes on; `lines` and `report` tell them at its end."""
+
+    playbook: str = "site.yml"
+    cluster: str = ""
+    roles: dict[str, str] = field(default_factory=dict)
+    """Every host of the inventory and its role."""
+    layers: dict[str, dict[str, LayerOnHost]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    """Host, and the task that failed on it."""
+    no_room: set[str] = field(default_factory=set)
+    """Hosts on which Ansible could not even start a module."""
+    unreachable: dict[str, str] = field(default_factory=dict)
+    changed: Counter[str] = field(default_factory=Counter)
+    executions: Counter[str] = field(default_factory=Counter)
+    """Modules executed on each host, over its connection."""
+    simulated: dict[str, list[str]] = field(default_factory=dict)
+    """What was not real, and the hosts that said so."""
+    reboot_plan: Optional[Mapping[str, Any]] = None
+    """What playbooks/reboot.yml set out to do, and below what came of each host."""
+    reboot_outcomes: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    inventories: tuple[str, ...] = ()
+    """As they were given on the command line."""
+
+    def add_result(self, host: str, result: Mapping[str, Any]) -> None:
+        """Take in a module's result if it speaks for a layer; any other is none of our business."""
+        self._add_reboot(host, result)
+        if NO_ROOM.search(str(result.get("module_stderr", ""))):
+            self.no_room.add(host)
+        layer, checks = result.get("layer"), result.get("checks")
+        if not isinstance(layer, str) or not isinstance(checks, list):
+            return
+        whole = [
+            check
+            for check in checks
+            if isinstance(check, Mapping) and "name" in check and check.get("status") in STATUSES
+        ]
+        entry = self.layers.setdefault(layer, {}).setdefault(host, LayerOnHost())
+        entry.add(whole, measurement(result) if result.get("figures") else {})
+        for line in result.get("simulated") or []:
+            hosts = self.simulated.setdefault(str(line), [])
+            if host not in hosts:
+                hosts.append(host)
+
+    def counts(self, layer: str) -> Counter[str]:
+        """How many checks of a layer, over all hosts, have each status."""
+        entries = self.layers.get(layer, {}).values()
+        return Counter(check["status"] for entry in entries for check in entry.checks.values())
+
+    def reasons(self) -> list[tuple[int, str, Counter[str]]]:
+        """Why checks were not applicable: how often, the reason, and the checks it stopped."""
+        found: dict[str, Counter[str]] = {}
+        for layer, _host, check in self._checks(NOT_APPLICABLE):
+            reason = str(check.get("reason", ""))
+            found.setdefault(reason, Counter())[f"{layer} {check['name']}"] += 1
+        ordered = sorted(found.items(), key=lambda item: (-sum(item[1].values()), item[0]))
+        return [(sum(names.values()), reason, names) for reason, names in ordered]
+
+    def reboots(self) -> dict[str, list[str]]:
+        """Every host that needs a reboot, and why."""
+        found: dict[str, list[str]] = {}
+        for layer, host, check in self._checks(REBOOT):
+            why = str(check.get("reason") or check["name"])
+            found.setdefault(host, []).append(f"{layer}: {why}")
+        return found
+
+    def rebooted(self) -> dict[str, dict[str, Any]]:
+        """What came of every host that playbooks/reboot.yml had to do with."""
+        if self.reboot_plan is None:
+            return {}
+        check_mode = bool(self.reboot_plan.get("check_mode"))
+        return table.outcomes(self.reboot_plan, self.reboot_outcomes, check_mode)
+
+    def busiest(self, role: str = "compute") -> Optional[tuple[str, int]]:
+        """The host of a role on which most modules were executed, and how many."""
+        counts = [(self.executions[host], host) for host in self.roles if self.roles[host] == role]
+        counts = [(count, host) for count, host in counts if count]
+        if not counts:
+            return None
+        most = max(count for count, _host in counts)
+        return next(host for count, host in counts if count == most), most
+
+    @property
+    def tells(self) -> bool:
+        """Whether there is anything to say: a layer spoke, or a host did not."""
+        return bool(self.layers or self.failed or self.unreachable or self.reboot_plan)
+
+    def lines(self, seconds: float, limit: int) -> list[str]:
+        """The summary for a person, without the line that says where the report lies."""
+        of = f" on {self.cluster}" if self.cluster else ""
+        lines = [f"{self.playbook}{of}: {seconds:.1f} s"]
+        if self.layers:
+            lines += self._table()
+        for count, reason, names in self.reasons():
+            what = ", ".join(f"{name} {many}" for name, many in sorted(names.items()))
+            lines.append(f"{count} {_without(reason)}: {what}")
+        if self.failed:
+            lines.append(f"failed: {_listed(f'{h} ({t})' for h, t in self.failed.items())}")
+        no_room = [host for host in self.failed if host in self.no_room]
+        if no_room:
+            lines.append(
+                f"no room: no module starts on {_listed(no_room)}: a disk there is full or "
+                "read-only (df -h, df -i, dmesg)"
+            )
+        if self.unreachable:
+            lines.append(f"unreachable: {_listed(self.unreachable)}")
+        for line, hosts in self.simulated.items():
+            lines.append(f"SIMULATED: {line}: {_listed(hosts)}")
+        lines += self._reboot_lines()
+        busiest = self.busiest()
+        if busiest:
+            host, count = busiest
+            verdict = "" if count <= limit else ", OVER THE LIMIT"
+            lines.append(
+                f"remote module executions per compute node: {count} at most ({host}), "
+                f"limit {limit}{verdict}"
+            )
+        return lines
+
+    def report(self, started: str, seconds: float, limit: int, check_mode: bool) -> dict[str, Any]:
+        """The same for a machine, with every check."""
+        busiest = self.busiest()
+        return {
+            "format": 1,
+            "playbook": self.playbook,
+            "cluster": self.cluster,
+            "started": started,
+            "seconds": round(seconds, 1),
+            "check_mode": check_mode,
+            "changed": dict(self.changed),
+            "failed": self.failed,
+            "unreachable": self.unreachable,
+            "reboots": self.reboots(),
+            **({"rebooted": self.rebooted()} if self.reboot_plan is not None else {}),
+            "simulated": self.simulated,
+            "remote_module_executions": {
+                "limit_per_compute_node": limit,
+                "most_on_a_compute_node": busiest[1] if busiest else 0,
+                "hosts": dict(self.executions),
+            },
+            "layers": {
+                layer: {
+                    "counts": {status: self.counts(layer)[status] for status in STATUSES},
+                    "hosts": {
+                        host: {
+                            **({"measured": entry.measured} if entry.measured else {}),
+                            "checks": list(entry.checks.values()),
+                        }
+                        for host, entry in hosts.items()
+                    },
+                }
+                for layer, hosts in self.layers.items()
+            },
+        }
+
+    def _add_reboot(self, host: str, result: Mapping[str, Any]) -> None:
+        plan, outcome = result.get("reboot_plan"), result.get("reboot_outcome")
+        if isinstance(plan, Mapping):
+            self.reboot_plan = plan
+        if isinstance(outcome, Mapping):
+            self.reboot_outcomes[host] = outcome
+
+    def _reboot_lines(self) -> list[str]:
+        """After playbooks/reboot.yml its table; after any other run who needs one, and why.
+
+        Those are what the layers of this run found. What an earlier run recorded for a layer that
+        did not run now is on the nodes, where the command reads it.
+        """
+        if self.reboot_plan is not None:
+            found = self.rebooted()
+            return table.lines(found) if found else ["no host waits for a reboot"]
+        waiting = self.reboots()
+        if not waiting:
+            return []
+        lines = [
+            f"reboot needed: {host} ({'; '.join(reasons)})"
+            for host, reasons in list(waiting.items())[:NAMES_SHOWN]
+        ]
+        if len(waiting) > NAMES_SHOWN:
+            lines.append(f"reboot needed: {len(waiting) - NAMES_SHOWN} more, see the report")
+        words = ["ansible-playbook", "playbooks/reboot.yml"]
+        for inventory in self.inventories:
+            words += ["-i", shlex.quote(inventory)]
+        lines.append(
+            f"reboot them with: {' '.join(words)} (--check shows the plan, and every host that an "
+            "earlier run left waiting)"
+        )
+        return lines
+
+    def _checks(self, status: str) -> Iterable[tuple[str, str, Mapping[str, Any]]]:
+        for layer, hosts in self.layers.items():
+            for host, entry in hosts.items():
+                for check in entry.checks.values():
+                    if check["status"] == status:
+                        yield layer, host, check
+
+    def _verified_hosts(self, layer: str) -> str:
+        """`4 compute, 1 launcher`; `3 of 4 compute` when some were not reached or not asked."""
+        total = Counter(self.roles.values())
+        here = Counter(self.roles.get(host, "other") for host in self.layers[layer])
+        order = [role for role in (*ROLES, "other") if here[role]]
+        return ", ".join(
+            f"{here[role]} {role}"
+            if here[role] >= total[role]
+            else f"{here[role]} of {total[role]} {role}"
+            for role in order
+        )
+
+    def _table(self) -> list[str]:
+        rows = [["layer", "hosts", *HEADINGS.values()]]
+        for layer in self.layers:
+            counts = self.counts(layer)
+            cells = [str(counts[status]) if counts[status] else "-" for status in HEADINGS]
+            rows.append([layer, self._verified_hosts(layer), *cells])
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+        return [
+            "  ".join(
+                cell.ljust(width) if column < 2 else cell.rjust(width)
+                for column, (cell, width) in enumerate(zip(row, widths))
+            ).rstrip()
+            for row in rows
+        ]
+
+
+def measurement(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What a module that measures has to say besides its checks."""
+    return {
+        key: value
+        for key, value in result.items()
+        if key not in BOOKKEEPING and not key.startswith(("_ansible", "ansible_"))
+    }
+
+
+def _without(reason: str) -> str:
+    """The reason as a clause: most begin with the words themselves already."""
+    return reason if reason.startswith("not applicable") else f"not applicable, {reason}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    every = list(names)
+    rest = len(every) - NAMES_SHOWN
+    return ", ".join(every[:NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
