@@ -8,22 +8,14 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos.keys import (
-    VARIABLE as CONTRACT,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import (
-    SHOWN,
-    Findings,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.keys import (
-    VARIABLE as SOFTWARE,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.keys import (
-    VARIABLE as FILESYSTEMS,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import model as cluster_model
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import role_variables
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
+
+from ..module_utils.qos.keys import VARIABLE as CONTRACT
+from ..module_utils.schema.findings import SHOWN, Findings
+from ..module_utils.software.keys import VARIABLE as SOFTWARE
+from ..module_utils.storage.keys import VARIABLE as FILESYSTEMS
+from ..plugin_utils import model as cluster_model
+from ..plugin_utils import role_variables
+from ..plugin_utils.model import (
     contracts,
     directory,
     filesystem_lists,

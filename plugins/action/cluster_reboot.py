@@ -19,23 +19,12 @@ import yaml
 from ansible import constants as C
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
 from ansible.utils.display import Display
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import machine
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    REBOOT,
-    Check,
-    as_dicts,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rebooting import node
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.reboot import (
-    bounded,
-    layers,
-    lock,
-    planning,
-    table,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.steps import Step, SteppedAction
+
+from ..module_utils import machine
+from ..module_utils.checks import FAILED, OK, REBOOT, Check, as_dicts
+from ..module_utils.rebooting import node
+from ..plugin_utils.reboot import bounded, layers, lock, planning, table
+from ..plugin_utils.steps import Step, SteppedAction
 
 display = Display()
 

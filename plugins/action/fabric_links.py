@@ -15,28 +15,13 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.display import Display
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    NOT_APPLICABLE,
-    Check,
-    failures,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
-    ContractError,
-    read_contract,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links import (
-    Links,
-    Node,
-    Switch,
-    check_links,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links.table import (
-    SHOWN,
-    lines,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import reports
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.steps import Step, SteppedAction
+
+from ..module_utils.checks import FAILED, NOT_APPLICABLE, Check, failures
+from ..module_utils.qos import ContractError, read_contract
+from ..plugin_utils.fabric.links import Links, Node, Switch, check_links
+from ..plugin_utils.fabric.links.table import SHOWN, lines
+from ..plugin_utils.report import reports
+from ..plugin_utils.steps import Step, SteppedAction
 
 display = Display()
 

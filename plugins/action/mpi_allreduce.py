@@ -19,8 +19,9 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import table
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import reports
+
+from ..module_utils.allreduce import table
+from ..plugin_utils.report import reports
 
 display = Display()
 

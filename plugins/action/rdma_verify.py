@@ -14,24 +14,15 @@ from typing import Any
 
 from ansible import context
 from ansible.utils.display import Display
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    Check,
-    as_dicts,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
-    host_settings,
-    read_contract,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import pairs
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges import (
-    END_S,
-    Effort,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.wire.packets import tos_text
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import reports
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import verbs as table
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.steps import Step, SteppedAction
+
+from ..module_utils.checks import Check, as_dicts, not_applicable
+from ..module_utils.qos import host_settings, read_contract
+from ..module_utils.verbs import pairs
+from ..module_utils.verbs.exchanges import END_S, Effort
+from ..module_utils.verbs.wire.packets import tos_text
+from ..plugin_utils.report import reports
+from ..plugin_utils.report import verbs as table
+from ..plugin_utils.steps import Step, SteppedAction
 
 display = Display()
 

@@ -15,19 +15,10 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.reading import (
-    StorageError,
-    read_filesystems,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.key_files import (
-    KeyFileError,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.storage import (
-    ADDRESSES,
-    clients_of,
-    lustre_key,
-    servers_of,
-)
+
+from ..module_utils.storage.reading import StorageError, read_filesystems
+from ..plugin_utils.model.key_files import KeyFileError
+from ..plugin_utils.report.storage import ADDRESSES, clients_of, lustre_key, servers_of
 
 MODULE = "baremetal.mpi_roce.shared_storage"
 LAYER = "storage"

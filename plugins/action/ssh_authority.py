@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.node import (
-    CERTIFICATE,
-    MODES,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import names, publishing
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import (
+
+from ..module_utils.commands import CommandError
+from ..module_utils.ssh_trust.node import CERTIFICATE, MODES
+from ..plugin_utils.ssh import names, publishing
+from ..plugin_utils.ssh.authority import (
     MAX_REMOVED,
     AuthorityError,
     AuthorityStore,
@@ -23,12 +21,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority i
     days_left,
     leaving,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.ledger import (
-    Ledger,
-    LedgerError,
-    Node,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.ledger import told as told_of
+from ..plugin_utils.ssh.ledger import Ledger, LedgerError, Node
+from ..plugin_utils.ssh.ledger import told as told_of
 
 ARGUMENTS = {
     "directory": {"type": "list", "elements": "dict", "required": True},

@@ -8,13 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import issuing
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.ledger import (
-    Ledger,
-    LedgerError,
-    told,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.signing import SigningError
+
+from ..plugin_utils.ssh import issuing
+from ..plugin_utils.ssh.ledger import Ledger, LedgerError, told
+from ..plugin_utils.ssh.signing import SigningError
 
 MODULE = "baremetal.mpi_roce.ssh_trust"
 RESERVED = ("issued", "certificates", "now")

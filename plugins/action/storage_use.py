@@ -18,21 +18,13 @@ from ansible.errors import AnsibleActionFail
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    Check,
-    as_dicts,
-    failure_message,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
-    FileSystem,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.reading import (
-    StorageError,
-    read_filesystems,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import rings
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import reports
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import storage_use as table
+
+from ..module_utils.checks import Check, as_dicts, failure_message
+from ..module_utils.storage.file_system import FileSystem
+from ..module_utils.storage.reading import StorageError, read_filesystems
+from ..module_utils.storage.use import rings
+from ..plugin_utils.report import reports
+from ..plugin_utils.report import storage_use as table
 
 display = Display()
 

@@ -19,29 +19,15 @@ from typing import Any, Optional
 
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.utils.display import Display
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    STRICT,
-    Check,
-    as_dicts,
-    failure_message,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.intent import SwitchIntent
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
-    ContractError,
-    read_contract,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import (
-    order,
-    promises,
-    session,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compiler import (
-    compile_switch,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.report import SwitchReport
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.shell import Completed
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
+
+from ..module_utils.checks import STRICT, Check, as_dicts, failure_message, not_applicable
+from ..module_utils.fabric.intent import SwitchIntent
+from ..module_utils.qos import ContractError, read_contract
+from ..plugin_utils.fabric import order, promises, session
+from ..plugin_utils.fabric.compiler import compile_switch
+from ..plugin_utils.fabric.report import SwitchReport
+from ..plugin_utils.fabric.shell import Completed
+from ..plugin_utils.fabric.system import (
     Applied,
     Difference,
     Login,
@@ -50,7 +36,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system i
     System,
     WantedError,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.steps import Step, SteppedAction
+from ..plugin_utils.steps import Step, SteppedAction
 
 display = Display()
 

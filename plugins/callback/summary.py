@@ -63,11 +63,9 @@ from ansible import constants as C
 from ansible import context
 from ansible.plugins.action import ActionBase
 from ansible.plugins.callback import CallbackBase
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import write_atomically
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.summary import (
-    ROLES,
-    RunSummary,
-)
+
+from ..module_utils.files import write_atomically
+from ..plugin_utils.report.summary import ROLES, RunSummary
 
 
 class ExecutionCount:

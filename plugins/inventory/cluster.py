@@ -52,7 +52,8 @@ from ansible.errors import AnsibleParserError
 from ansible.module_utils.basic import missing_required_lib
 from ansible.plugins.inventory import BaseInventoryPlugin
 from ansible.utils.display import Display
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils import model as cluster_model
+
+from ..plugin_utils import model as cluster_model
 
 try:
     from ansible.template import trust_as_template

@@ -33,7 +33,8 @@ from typing import Any, Optional
 
 from ansible.errors import AnsibleError
 from ansible.plugins.lookup import LookupBase
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack.bindings import packed
+
+from ..module_utils.gpu_stack.bindings import packed
 
 
 class LookupModule(LookupBase):

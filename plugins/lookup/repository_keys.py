@@ -48,14 +48,9 @@ from typing import Any, Optional
 
 from ansible.errors import AnsibleError
 from ansible.plugins.lookup import LookupBase
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import (
-    SoftwareError,
-    read_software,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.key_files import (
-    KeyFileError,
-    read_keys,
-)
+
+from ..module_utils.software import SoftwareError, read_software
+from ..plugin_utils.model.key_files import KeyFileError, read_keys
 
 LAYERS = ("rdma", "gpu")
 

@@ -6,11 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NoReturn, Protocol
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    Check,
-    as_dicts,
-    failure_message,
-)
+from .checks import Check, as_dicts, failure_message
 
 
 class Module(Protocol):

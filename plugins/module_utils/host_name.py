@@ -8,11 +8,7 @@ import socket
 from collections.abc import Iterable
 from pathlib import Path
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import (
-    FilePlan,
-    plan_file,
-    with_header,
-)
+from .files import FilePlan, plan_file, with_header
 
 CLOUD_INIT = "preserve_hostname: true\nmanage_etc_hosts: false\n"
 """cloud-init sets name and /etc/hosts anew at every boot unless told not to."""

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import HEADER
+from .dataclass import dataclass
+from .files import HEADER
 
 FORMATS = ("openmpi", "intelmpi", "mpich", "plain")
 """`intelmpi` and `mpich` are one syntax: both launch with Hydra."""

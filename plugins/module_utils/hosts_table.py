@@ -13,13 +13,9 @@ import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import replace_block
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hostfile import (
-    HostfileError,
-    is_host_name,
-    rail_name,
-)
+from .dataclass import dataclass
+from .files import replace_block
+from .hostfile import HostfileError, is_host_name, rail_name
 
 BLOCK = "names"
 """What the managed block is called in its markers."""

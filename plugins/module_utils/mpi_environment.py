@@ -15,12 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
-    Contract,
-    RdmaPort,
-    mpi_environment,
-)
+from .dataclass import dataclass
+from .qos import Contract, RdmaPort, mpi_environment
 
 ENVIRONMENT_FILE = "/etc/baremetal-mpi-roce/mpi.env"
 PROFILE_FILE = "/etc/profile.d/baremetal-mpi-roce.sh"

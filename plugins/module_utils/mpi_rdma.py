@@ -8,29 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    PENDING,
-    Check,
-    compare,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import (
-    Gid,
-    Machine,
-    RdmaDevice,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi_environment import (
-    CUDA_TRANSPORTS,
-    Rail,
-    rails_by_rank,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
-    Contract,
-    RdmaPort,
-    mpi_environment,
-)
+from .checks import FAILED, OK, PENDING, Check, compare, not_applicable
+from .hardware import Gid, Machine, RdmaDevice
+from .mpi_environment import CUDA_TRANSPORTS, Rail, rails_by_rank
+from .qos import Contract, RdmaPort, mpi_environment
 
 ROCE_V2 = "RoCE v2"
 ACTIVE = "ACTIVE"

@@ -9,22 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    PENDING,
-    Check,
-    compare,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    Runner,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi_environment import (
-    PROFILE_FILE,
-    Rail,
-)
+from .checks import FAILED, OK, PENDING, Check, compare
+from .commands import CommandError, Runner
+from .dataclass import dataclass
+from .mpi_environment import PROFILE_FILE, Rail
 
 PROBE = (
     "import json, numpy, mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; "

@@ -13,12 +13,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import HEADER
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hostfile import (
-    HostfileError,
-    Membership,
-)
+from .dataclass import dataclass
+from .files import HEADER
+from .hostfile import HostfileError, Membership
 
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 _LINE = re.compile(r"rank (\d+)=(\S+) slot=([0-9,-]+)")

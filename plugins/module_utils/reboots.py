@@ -18,8 +18,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan, plan_file
+from .dataclass import dataclass
+from .files import FilePlan, plan_file
 
 DIRECTORY = Path("var/lib/baremetal-mpi-roce/reboot-required.d")
 """Under the root directory of the node."""

@@ -14,12 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Callable
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    PENDING,
-    Check,
-)
+from .checks import FAILED, OK, PENDING, Check
 
 Lookup = Callable[[str], tuple[str, ...]]
 

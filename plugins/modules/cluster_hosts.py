@@ -90,18 +90,11 @@ checks:
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import (
-    host_name,
-    hosts_table,
-    resolve,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import Check, compare
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ending import end
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import (
-    FilePlan,
-    diffs,
-    plan_file,
-)
+
+from ..module_utils import host_name, hosts_table, resolve
+from ..module_utils.checks import Check, compare
+from ..module_utils.ending import end
+from ..module_utils.files import FilePlan, diffs, plan_file
 
 LAYER = "names"
 HOSTS = Path("/etc/hosts")

@@ -123,8 +123,9 @@ checks:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rebooting import node
+
+from ..module_utils.commands import CommandError, run
+from ..module_utils.rebooting import node
 
 REMOTE = ("read", "leave", "arrive", "finish")
 

@@ -275,18 +275,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import (
-    commands,
-    files,
-    machine,
-    mpi_environment,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import (
-    plan,
-    session,
-    traffic,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import FAILED
+
+from ..module_utils import commands, files, machine, mpi_environment
+from ..module_utils.allreduce import plan, session, traffic
+from ..module_utils.checks import FAILED
 
 PROGRESS_DIRECTORY = Path("/run/baremetal-mpi-roce")
 

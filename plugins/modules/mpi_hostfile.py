@@ -176,20 +176,11 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import (
-    hostfile,
-    hosts_table,
-    rankfile,
-    resolve,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import Check, compare
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ending import end
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import (
-    HEADER,
-    FilePlan,
-    diffs,
-    plan_file,
-)
+
+from ..module_utils import hostfile, hosts_table, rankfile, resolve
+from ..module_utils.checks import Check, compare
+from ..module_utils.ending import end
+from ..module_utils.files import HEADER, FilePlan, diffs, plan_file
 
 LAYER = "hostfile"
 HOSTS = Path("/etc/hosts")

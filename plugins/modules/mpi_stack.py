@@ -201,27 +201,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import (
-    checks,
-    commands,
-    files,
-    mpi_environment,
-    mpi_rdma,
-    mpi_versions,
-    qos,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ending import end
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import Machine, survey
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.limits import (
-    parse_proc,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
-    CHECKPOINTS,
-    DATASETS,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.reading import (
-    read_filesystems,
-)
+
+from ..module_utils import checks, commands, files, mpi_environment, mpi_rdma, mpi_versions, qos
+from ..module_utils.ending import end
+from ..module_utils.hardware import Machine, survey
+from ..module_utils.os_baseline.limits import parse_proc
+from ..module_utils.storage.file_system import CHECKPOINTS, DATASETS
+from ..module_utils.storage.reading import read_filesystems
 
 LAYER = "mpi"
 NCCL_FILE = Path("/etc/nccl.conf")

@@ -218,32 +218,16 @@ from functools import partial
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack import request, stack
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack.kernel import Kernel
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack.packages import (
-    EngineInstaller,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.layer import (
-    Layer,
-    Settled,
-    carry_out,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node, PlanError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.system import (
-    distribution,
-    manager_of,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (
-    PackageError,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import (
-    NotInCatalog,
-    UnsupportedDistribution,
-    gpu_packages,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.arguments import (
-    DRIVER_STACK,
-)
+
+from ..module_utils.gpu_stack import request, stack
+from ..module_utils.gpu_stack.kernel import Kernel
+from ..module_utils.gpu_stack.packages import EngineInstaller
+from ..module_utils.node.layer import Layer, Settled, carry_out
+from ..module_utils.node.part import Node, PlanError
+from ..module_utils.node.system import distribution, manager_of
+from ..module_utils.packages.manager import PackageError
+from ..module_utils.software import NotInCatalog, UnsupportedDistribution, gpu_packages
+from ..module_utils.software.arguments import DRIVER_STACK
 
 LAYER = Layer(
     "gpu",

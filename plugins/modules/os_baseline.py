@@ -219,13 +219,10 @@ reboot_reasons:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.layer import (
-    Layer,
-    Settled,
-    carry_out,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import settle
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.options import parts
+
+from ..module_utils.node.layer import Layer, Settled, carry_out
+from ..module_utils.node.settle import settle
+from ..module_utils.os_baseline.options import parts
 
 # swapoff reads everything back into memory; update-grub probes every disk.
 LAYER = Layer("os", command_s=600.0, simulates=False)

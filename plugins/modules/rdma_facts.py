@@ -242,11 +242,9 @@ ansible_facts:
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.facts import as_facts
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.survey import (
-    SurveyError,
-    survey,
-)
+
+from ..module_utils.hardware.facts import as_facts
+from ..module_utils.hardware.survey import SurveyError, survey
 
 
 def main() -> None:

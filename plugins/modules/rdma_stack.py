@@ -181,38 +181,25 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import SurveyError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.layer import (
-    Layer,
-    Settled,
-    carry_out,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node, PlanError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import settle
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.system import (
-    distribution,
-    manager_of,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (
-    PackageError,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma_stack import acs_part, iommu
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma_stack.hardware import (
-    THIS,
-    Hardware,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma_stack.kernel import running
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma_stack.options import stack
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import (
+
+from ..module_utils.hardware import SurveyError
+from ..module_utils.node.layer import Layer, Settled, carry_out
+from ..module_utils.node.part import Node, PlanError
+from ..module_utils.node.settle import settle
+from ..module_utils.node.system import distribution, manager_of
+from ..module_utils.packages.manager import PackageError
+from ..module_utils.rdma_stack import acs_part, iommu
+from ..module_utils.rdma_stack.hardware import THIS, Hardware
+from ..module_utils.rdma_stack.kernel import running
+from ..module_utils.rdma_stack.options import stack
+from ..module_utils.software import (
     NotInCatalog,
     SoftwareError,
     UnsupportedDistribution,
     rdma_packages,
     read_software,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.arguments import (
-    DRIVER_STACK,
-)
+from ..module_utils.software.arguments import DRIVER_STACK
 
 LAYER = Layer(
     "rdma",

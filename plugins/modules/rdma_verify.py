@@ -278,31 +278,17 @@ report:
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import commands
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import FAILED, Check
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ending import end
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import survey
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.survey import SurveyError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
-    ContractError,
-    host_settings,
-    read_contract,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import (
-    driving,
-    judging,
-    programs,
-    serving,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges import Effort
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.pairs import (
-    EXCHANGES,
-    halves,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.request import (
-    Expectation,
-    Request,
-)
+
+from ..module_utils import commands
+from ..module_utils.checks import FAILED, Check
+from ..module_utils.ending import end
+from ..module_utils.hardware import survey
+from ..module_utils.hardware.survey import SurveyError
+from ..module_utils.qos import ContractError, host_settings, read_contract
+from ..module_utils.verbs import driving, judging, programs, serving
+from ..module_utils.verbs.exchanges import Effort
+from ..module_utils.verbs.pairs import EXCHANGES, halves
+from ..module_utils.verbs.request import Expectation, Request
 
 LAYER = "verbs"
 REMEDY = "Each line says what to do. Again for these rails alone: --tags verbs --limit HOST,PEER"

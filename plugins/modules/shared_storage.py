@@ -256,28 +256,16 @@ from functools import partial
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.layer import (
-    Layer,
-    Settled,
-    carry_out,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import settle
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.system import distribution
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (
-    PackageError,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import (
-    UnsupportedDistribution,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.options import storage
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.nfs_conf import (
-    THREADS,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.parts import (
-    AUTO,
-    BACKENDS,
-)
+
+from ..module_utils.node.layer import Layer, Settled, carry_out
+from ..module_utils.node.part import Node
+from ..module_utils.node.settle import settle
+from ..module_utils.node.system import distribution
+from ..module_utils.packages.manager import PackageError
+from ..module_utils.software import UnsupportedDistribution
+from ..module_utils.storage.options import storage
+from ..module_utils.storage.server.nfs_conf import THREADS
+from ..module_utils.storage.server.parts import AUTO, BACKENDS
 
 LAYER = Layer(
     "storage",

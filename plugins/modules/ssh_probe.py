@@ -125,10 +125,11 @@ checks:
 import socket
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import as_dicts
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ending import end
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import account, probe
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.configs import Places
+
+from ..module_utils.checks import as_dicts
+from ..module_utils.ending import end
+from ..module_utils.ssh_trust import account, probe
+from ..module_utils.ssh_trust.configs import Places
 
 LAYER = "ssh"
 

@@ -163,17 +163,12 @@ import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ending import end
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.account import (
-    AccountError,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.certificates import DAY
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.node import (
-    Node,
-    Request,
-    TrustError,
-)
+
+from ..module_utils.commands import CommandError
+from ..module_utils.ending import end
+from ..module_utils.ssh_trust.account import AccountError
+from ..module_utils.ssh_trust.certificates import DAY
+from ..module_utils.ssh_trust.node import Node, Request, TrustError
 
 LAYER = "ssh"
 

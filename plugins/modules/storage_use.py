@@ -241,20 +241,16 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import machine
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ending import end
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import account
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.as_user import become
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.reading import (
-    StorageError,
-    read_filesystems,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import rounds
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use.rings import Seat
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use.target import Target
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.wanted_mounts import (
-    wanted_mounts,
-)
+
+from ..module_utils import machine
+from ..module_utils.ending import end
+from ..module_utils.ssh_trust import account
+from ..module_utils.ssh_trust.as_user import become
+from ..module_utils.storage.reading import StorageError, read_filesystems
+from ..module_utils.storage.use import rounds
+from ..module_utils.storage.use.rings import Seat
+from ..module_utils.storage.use.target import Target
+from ..module_utils.storage.wanted_mounts import wanted_mounts
 
 LAYER = "storage"
 REMEDY = "Correct what the lines name, then run again with --tags storage; nothing else is needed."

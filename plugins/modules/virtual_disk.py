@@ -83,22 +83,13 @@ steps:
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.arguments import (
-    BUILD,
-    WORDS,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.building import build
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.disk import (
-    Disk,
-    DiskBuilder,
-    DiskRecipe,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.image import Bootstrap
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.qemu import STATE
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.steps import (
-    Step,
-    VirtualImageError,
-)
+
+from ..module_utils.virtual.arguments import BUILD, WORDS
+from ..module_utils.virtual.building import build
+from ..module_utils.virtual.disk import Disk, DiskBuilder, DiskRecipe
+from ..module_utils.virtual.image import Bootstrap
+from ..module_utils.virtual.qemu import STATE
+from ..module_utils.virtual.steps import Step, VirtualImageError
 
 
 def main() -> None:

@@ -54,15 +54,16 @@ remark:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.emulator import (
+
+from ..module_utils.commands import CommandError, run
+from ..module_utils.virtual.emulator import (
     Emulator,
     EmulatorError,
     fetch,
     fetched_emulator,
     system_emulator,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.image import one_builder
+from ..module_utils.virtual.image import one_builder
 
 
 def main() -> None:

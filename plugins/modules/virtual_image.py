@@ -99,21 +99,12 @@ steps:
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.arguments import (
-    BUILD,
-    WORDS,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.building import build
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.image import (
-    Bootstrap,
-    Builder,
-    Recipe,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.steps import (
-    Step,
-    VirtualImageError,
-)
+
+from ..module_utils.commands import CommandError, run
+from ..module_utils.virtual.arguments import BUILD, WORDS
+from ..module_utils.virtual.building import build
+from ..module_utils.virtual.image import Bootstrap, Builder, Recipe
+from ..module_utils.virtual.steps import Step, VirtualImageError
 
 
 def main() -> None:

@@ -129,27 +129,14 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual import ending, login
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.accelerator import (
-    KVM,
-    AcceleratorError,
-    choose,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.arguments import NODES
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import (
-    VirtualNetworkError,
-    parse_nodes,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.machines import (
-    Hardware,
-    VirtualMachineError,
-    plan_machine,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.qemu import (
-    Qemu,
-    plan_work,
-)
+
+from ..module_utils.commands import CommandError, run
+from ..module_utils.virtual import ending, login
+from ..module_utils.virtual.accelerator import KVM, AcceleratorError, choose
+from ..module_utils.virtual.arguments import NODES
+from ..module_utils.virtual.inventory import VirtualNetworkError, parse_nodes
+from ..module_utils.virtual.machines import Hardware, VirtualMachineError, plan_machine
+from ..module_utils.virtual.qemu import Qemu, plan_work
 
 ERRORS = (AcceleratorError, CommandError, VirtualMachineError, VirtualNetworkError)
 

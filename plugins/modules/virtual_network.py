@@ -120,25 +120,15 @@ commands:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual import ending
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.cabling import (
-    plan_network,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.host_network import (
-    HostNetwork,
-    create,
-    destroy,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import (
-    VirtualNetworkError,
-    parse_nodes,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.journal import Journal
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.names import (
-    node_namespace,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.routing import Routing
+
+from ..module_utils.commands import CommandError, run
+from ..module_utils.virtual import ending
+from ..module_utils.virtual.cabling import plan_network
+from ..module_utils.virtual.host_network import HostNetwork, create, destroy
+from ..module_utils.virtual.inventory import VirtualNetworkError, parse_nodes
+from ..module_utils.virtual.journal import Journal
+from ..module_utils.virtual.names import node_namespace
+from ..module_utils.virtual.routing import Routing
 
 
 def main() -> None:

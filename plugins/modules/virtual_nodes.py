@@ -117,10 +117,11 @@ from functools import partial
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual import ending, login
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.arguments import NODES
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.containers import (
+
+from ..module_utils.commands import CommandError, run
+from ..module_utils.virtual import ending, login
+from ..module_utils.virtual.arguments import NODES
+from ..module_utils.virtual.containers import (
     Node,
     Podman,
     Settings,
@@ -130,10 +131,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.contain
     plan_work,
     podman_run,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.names import (
-    MANAGEMENT,
-    node_namespace,
-)
+from ..module_utils.virtual.names import MANAGEMENT, node_namespace
 
 
 def present(module: AnsibleModule, podman: Podman) -> dict[str, Any]:

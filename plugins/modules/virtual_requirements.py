@@ -64,13 +64,11 @@ checks:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import as_dicts
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import run
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.journal import Journal
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.requirements import (
-    Requirements,
-    missing,
-)
+
+from ..module_utils.checks import as_dicts
+from ..module_utils.commands import run
+from ..module_utils.virtual.journal import Journal
+from ..module_utils.virtual.requirements import Requirements, missing
 
 
 def main() -> None:

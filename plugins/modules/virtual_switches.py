@@ -83,13 +83,10 @@ signed:
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual import ending
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.switches import (
-    Folders,
-    VirtualSwitchError,
-    parse_switches,
-)
+
+from ..module_utils.commands import CommandError, run
+from ..module_utils.virtual import ending
+from ..module_utils.virtual.switches import Folders, VirtualSwitchError, parse_switches
 
 
 def main() -> None:

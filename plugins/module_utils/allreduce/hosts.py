@@ -10,14 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.plan import Node
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    NoAnswerError,
-    Result,
-    Runner,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
+from ..commands import CommandError, NoAnswerError, Result, Runner
+from ..dataclass import dataclass
+from .plan import Node
 
 SSH = (
     "ssh",

@@ -17,9 +17,9 @@ from dataclasses import field
 from pathlib import Path
 from typing import IO, Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.hosts import as_user
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.parse import record
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
+from ..dataclass import dataclass
+from .hosts import as_user
+from .parse import record
 
 KEPT_BYTES = 1 << 20
 """Of the launcher's complaints: a thousand ranks all saying the same need not be kept."""

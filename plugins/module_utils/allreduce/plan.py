@@ -9,11 +9,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import hostfile
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi_environment import (
-    PROGRAM_DIRECTORY,
-)
+from .. import hostfile
+from ..dataclass import dataclass
+from ..mpi_environment import PROGRAM_DIRECTORY
 
 PROGRAM = f"{PROGRAM_DIRECTORY}/allreduce.py"
 RAIL_BIND = f"{PROGRAM_DIRECTORY}/rail-bind"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.plan import Node, Plan
+from .plan import Node, Plan
 
 SHOWN = 5
 """Items a reason lists before it says how many more there are."""

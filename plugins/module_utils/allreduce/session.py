@@ -12,40 +12,12 @@ from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any, Optional, Protocol
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import (
-    bisect,
-    figures,
-    hosts,
-    parse,
-    records,
-    traffic,
-    verdict,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.launch import (
-    GRACE_S,
-    Outcome,
-    Progress,
-    bounded,
-    launch,
-    login_shell,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.plan import (
-    PROGRAM,
-    Plan,
-    as_listed,
-    command,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    Check,
-    failures,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    Runner,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
+from ..checks import FAILED, OK, Check, failures
+from ..commands import CommandError, Runner
+from ..dataclass import dataclass
+from . import bisect, figures, hosts, parse, records, traffic, verdict
+from .launch import GRACE_S, Outcome, Progress, bounded, launch, login_shell
+from .plan import PROGRAM, Plan, as_listed, command
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import OK
+from ..checks import OK
 
 
 def size_text(count: int) -> str:

@@ -7,22 +7,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.plan import Plan
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.records import (
-    Records,
-    least_bytes_per_node,
-    listed,
-    of_nodes,
-    of_the_end,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.table import bytes_text
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    Check,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
+from ..checks import FAILED, OK, Check, not_applicable
+from ..dataclass import dataclass
+from .plan import Plan
+from .records import Records, least_bytes_per_node, listed, of_nodes, of_the_end
+from .table import bytes_text
 
 OTHER_PACKETS = 500
 OTHER_SHARE = 0.02

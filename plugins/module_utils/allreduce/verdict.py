@@ -6,34 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import figures
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.hosts import Swept
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.parse import (
-    between_nodes,
-    is_transport,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.plan import Node, Plan
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.records import (
-    Records,
-    listed,
-    node_of,
-    node_of_rank,
-    of_kind,
-    of_the_end,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.traffic import (
-    Tolerances,
-    management_traffic,
-    rails_tcp,
-    rails_traffic,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    NOT_APPLICABLE,
-    OK,
-    Check,
-    compare,
-)
+from ..checks import FAILED, NOT_APPLICABLE, OK, Check, compare
+from . import figures
+from .hosts import Swept
+from .parse import between_nodes, is_transport
+from .plan import Node, Plan
+from .records import Records, listed, node_of, node_of_rank, of_kind, of_the_end
+from .traffic import Tolerances, management_traffic, rails_tcp, rails_traffic
 
 
 def judge(plan: Plan, records: Records, tolerances: Tolerances) -> list[Check]:

@@ -11,18 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    NOT_APPLICABLE,
-    OK,
-    PENDING,
-    REBOOT,
-    Check,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.reboots import Reason, outlived
-
+from ..checks import FAILED, NOT_APPLICABLE, OK, PENDING, REBOOT, Check, not_applicable
+from ..dataclass import dataclass
+from ..reboots import Reason, outlived
 from .places import Place
 
 

@@ -8,11 +8,7 @@ import re
 from pathlib import Path
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    Runner,
-)
-
+from ..commands import CommandError, Runner
 from ..hardware import tree
 from .found import Driver, Service
 

@@ -6,11 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    NOT_APPLICABLE,
-)
-
+from ..checks import FAILED, NOT_APPLICABLE
 from .book import Book, Result
 from .found import Gpus
 from .node_checks import NVML, missing_modules

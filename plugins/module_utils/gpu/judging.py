@@ -6,14 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    PENDING,
-    Check,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.reboots import Reason
-
+from ..checks import FAILED, PENDING, Check
+from ..dataclass import dataclass
+from ..reboots import Reason
 from . import (
     fabric_checks,
     link_checks,

@@ -5,11 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    NOT_APPLICABLE,
-)
-
+from ..checks import FAILED, NOT_APPLICABLE
 from ..hardware import PcieLink
 from ..hardware.pci import GENERATIONS, best, describe
 from .book import Book, Result

@@ -5,12 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    NOT_APPLICABLE,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.reboots import Reason
-
+from ..checks import FAILED, NOT_APPLICABLE
+from ..reboots import Reason
 from .book import Book, Result
 from .places import Place
 from .wanted import Wanted

@@ -6,8 +6,7 @@ from __future__ import annotations
 import re
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.reboots import Reason
-
+from ..reboots import Reason
 from .book import Book
 from .found import Gpus
 from .wanted import AUTO, DMABUF, NONE, PEERMEM, Wanted

@@ -10,11 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    Runner,
-)
-
+from ..commands import CommandError, Runner
 from . import nvml_probe
 from .found import Nvml
 from .smi import address

@@ -5,12 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    NOT_APPLICABLE,
-    OK,
-)
-
+from ..checks import FAILED, NOT_APPLICABLE, OK
 from .book import Book, Result
 from .found import Gpus
 from .places import Place, Places

@@ -7,12 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    NoAnswerError,
-    Runner,
-)
-
+from ..commands import CommandError, NoAnswerError, Runner
 from ..hardware import survey
 from . import nvml, smi
 from .driver import read_driver, read_services

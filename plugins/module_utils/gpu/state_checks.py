@@ -6,13 +6,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    NOT_APPLICABLE,
-    PENDING,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.reboots import Reason
-
+from ..checks import FAILED, NOT_APPLICABLE, PENDING
+from ..reboots import Reason
 from .book import Book, Result
 from .found import SIMULATED, Gpu, Gpus
 from .places import Place

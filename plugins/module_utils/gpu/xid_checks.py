@@ -7,11 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    NOT_APPLICABLE,
-)
-
+from ..checks import FAILED, NOT_APPLICABLE
 from .book import Book, Result
 from .fabric_checks import FABRIC, NVLINKS
 from .found import Gpus, Xid

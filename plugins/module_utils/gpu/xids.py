@@ -9,11 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    Runner,
-)
-
+from ..commands import CommandError, Runner
 from .found import Xid
 
 COMMAND = (

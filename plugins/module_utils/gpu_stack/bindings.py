@@ -11,14 +11,8 @@ import base64
 import binascii
 import zlib
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Plan,
-    PlanError,
-    Step,
-    Verdict,
-)
+from ..dataclass import dataclass
+from ..node.part import Node, Plan, PlanError, Step, Verdict
 
 
 def packed(text: str) -> str:

@@ -6,21 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    OK,
-    REBOOT,
-    Check,
-    compare,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    NAME,
-    Node,
-    Plan,
-    Step,
-    Verdict,
-)
-
+from ..checks import OK, REBOOT, Check, compare
+from ..dataclass import dataclass
+from ..node.part import NAME, Node, Plan, Step, Verdict
 from .cause import Cause
 from .kernel import Kernel
 from .pause import Pause

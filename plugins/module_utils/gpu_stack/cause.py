@@ -3,13 +3,8 @@
 
 from __future__ import annotations
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    PENDING,
-    Check,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
+from ..checks import FAILED, PENDING, Check, not_applicable
+from ..dataclass import dataclass
 
 
 @dataclass

@@ -7,17 +7,10 @@ import re
 from functools import partial
 from pathlib import PurePosixPath
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import Check, compare
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    NAME,
-    Node,
-    Plan,
-    Step,
-    Verdict,
-)
-
+from ..checks import Check, compare
+from ..commands import CommandError
+from ..dataclass import dataclass
+from ..node.part import NAME, Node, Plan, Step, Verdict
 from .cause import Cause
 
 HOME = "usr/local/cuda"

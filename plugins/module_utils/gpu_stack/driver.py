@@ -12,22 +12,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    NOT_APPLICABLE,
-    Check,
-    compare,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import systemd
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Plan,
-    Step,
-    StepError,
-    Verdict,
-)
-
+from ..checks import NOT_APPLICABLE, Check, compare
+from ..commands import CommandError
+from ..dataclass import dataclass
+from ..node import systemd
+from ..node.part import Node, Plan, Step, StepError, Verdict
 from . import units
 from .cause import Cause
 from .kernel import Kernel

@@ -10,22 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import gpu
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import FAILED, Check
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    NoAnswerError,
-    Result,
-    Runner,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import SurveyError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Plan,
-    Step,
-    Verdict,
-)
-
+from .. import gpu
+from ..checks import FAILED, Check
+from ..commands import NoAnswerError, Result, Runner
+from ..dataclass import dataclass
+from ..hardware import SurveyError
+from ..node.part import Node, Plan, Step, Verdict
 from . import units
 from .cause import Cause
 from .kernel import Kernel

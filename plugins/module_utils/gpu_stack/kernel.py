@@ -6,8 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import tree
+from ..dataclass import dataclass
+from ..hardware import tree
 
 NVIDIA = "0x10de"
 DISPLAY = "0x03"

@@ -9,15 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    NAME,
-    Node,
-    Plan,
-    Step,
-    Verdict,
-)
-
+from ..dataclass import dataclass
+from ..node.part import NAME, Node, Plan, Step, Verdict
 from .kernel import Kernel
 
 FILE = f"etc/modprobe.d/90-{NAME}-nouveau.conf"

@@ -8,27 +8,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import FAILED, Check
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import systemd
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Plan,
-    PlanError,
-    Step,
-    StepError,
-    Verdict,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import engine
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (
-    Manager,
-    PackageError,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
-    Change,
-    PackageSet,
-)
-
+from ..checks import FAILED, Check
+from ..dataclass import dataclass
+from ..node import systemd
+from ..node.part import Node, Plan, PlanError, Step, StepError, Verdict
+from ..packages import engine
+from ..packages.manager import Manager, PackageError
+from ..packages.package import Change, PackageSet
 from . import units
 from .cause import Cause
 from .pause import Pause

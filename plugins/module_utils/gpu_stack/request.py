@@ -9,15 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import gpu
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import PlanError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import (
-    SoftwareError,
-    SoftwareSet,
-    read_software,
-)
-
+from .. import gpu
+from ..dataclass import dataclass
+from ..node.part import PlanError
+from ..software import SoftwareError, SoftwareSet, read_software
 from .bindings import unpacked
 from .boot import AUTO
 

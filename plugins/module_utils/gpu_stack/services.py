@@ -10,22 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    OK,
-    Check,
-    compare,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import systemd
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    NAME,
-    Node,
-    Plan,
-    Step,
-    Verdict,
-)
-
+from ..checks import OK, Check, compare, not_applicable
+from ..dataclass import dataclass
+from ..node import systemd
+from ..node.part import NAME, Node, Plan, Step, Verdict
 from . import units
 from .cause import Cause
 from .kernel import Kernel

@@ -3,28 +3,14 @@
 
 from __future__ import annotations
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    Check,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.machine import IN_CONTAINER
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.layer import Settled
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Part,
-    PlanError,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import settle
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import (
-    Distribution,
-    SoftwareSet,
-    judge,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import Node as Here
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.compatibility import (
-    REFUSED,
-)
-
+from ..checks import Check, not_applicable
+from ..machine import IN_CONTAINER
+from ..node.layer import Settled
+from ..node.part import Node, Part, PlanError
+from ..node.settle import settle
+from ..software import Distribution, SoftwareSet, judge
+from ..software import Node as Here
+from ..software.compatibility import REFUSED
 from . import boot, packages, units
 from .bindings import Bindings
 from .boot import BootModules

@@ -10,16 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import secure_boot
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Plan,
-    PlanError,
-    Verdict,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import SoftwareSet
-
+from ..dataclass import dataclass
+from ..node import secure_boot
+from ..node.part import Node, Plan, PlanError, Verdict
+from ..software import SoftwareSet
 from .kernel import Kernel
 
 RUN_FILE = "usr/bin/nvidia-uninstall"

@@ -6,8 +6,8 @@ The unit of the fabric manager starts and stops NVLSM as well, where NVLink5 nee
 
 from __future__ import annotations
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import systemd
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
+from ..node import systemd
+from ..node.part import Node
 
 PERSISTENCED = "nvidia-persistenced.service"
 FABRIC_MANAGER = "nvidia-fabricmanager.service"

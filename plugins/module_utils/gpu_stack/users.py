@@ -11,9 +11,9 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import tree
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rebooting import busy
+from ..dataclass import dataclass
+from ..hardware import tree
+from ..rebooting import busy
 
 DEVICES = "/dev/nvidia"
 OWN = ("nvidia-persistenced", "nv-fabricmanager", "nvlsm", "nv-hostengine", "nvidia-imex")

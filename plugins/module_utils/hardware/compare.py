@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import FAILED, Check
-
+from ..checks import FAILED, Check
 from . import links, neighbours, planes, presence
 from .inventory import Machine
 from .modelled import Modelled, Rail, is_nic

@@ -5,13 +5,7 @@ from __future__ import annotations
 
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    PENDING,
-    Check,
-)
-
+from ..checks import FAILED, OK, PENDING, Check
 from .inventory import PcieLink
 from .inventory import RdmaDevice as Port
 from .modelled import Modelled, Rail

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import FAILED, Check
-
+from ..checks import FAILED, Check
 from .inventory import RAIL, RdmaDevice
 from .modelled import Modelled, Rail, named
 

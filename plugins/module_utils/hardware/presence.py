@@ -5,13 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    Check,
-    not_applicable,
-)
-
+from ..checks import FAILED, OK, Check, not_applicable
 from .inventory import BLUEFIELD, DATA_DIRECT, MELLANOX, NVSWITCH_BRIDGE, SOFTWARE, VIRTUAL
 from .inventory import RdmaDevice as Port
 from .modelled import Modelled, Rail, named

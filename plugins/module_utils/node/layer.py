@@ -12,10 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Optional, Protocol
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import ending, machine, reboots
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError, run
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-
+from .. import ending, machine, reboots
+from ..commands import CommandError, run
+from ..dataclass import dataclass
 from .part import Node, PlanError
 from .settle import Outcome
 

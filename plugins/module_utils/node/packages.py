@@ -3,13 +3,9 @@
 
 from __future__ import annotations
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import engine
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (
-    Manager,
-    PackageError,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import PackageSet
-
+from ..packages import engine
+from ..packages.manager import Manager, PackageError
+from ..packages.package import PackageSet
 from .part import StepError
 
 

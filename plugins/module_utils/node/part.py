@@ -12,16 +12,12 @@ from dataclasses import field
 from pathlib import Path
 from typing import Optional, Protocol
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import Check
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Runner
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import (
-    FilePlan,
-    plan_file,
-    with_header,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.machine import IN_CONTAINER
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.reboots import Reason
+from ..checks import Check
+from ..commands import Runner
+from ..dataclass import dataclass
+from ..files import FilePlan, plan_file, with_header
+from ..machine import IN_CONTAINER
+from ..reboots import Reason
 
 NAME = "baremetal-mpi-roce"
 """Part of the name of every file and unit that belongs to the collection."""

@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
-
+from ..commands import CommandError
 from .part import Node
 
 SIGNING_KEYS = ("var/lib/shim-signed/mok/MOK.der", "var/lib/dkms/mok.pub")

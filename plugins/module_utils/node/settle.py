@@ -8,25 +8,12 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import reboots
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    PENDING,
-    Check,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan, diffs
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Part,
-    Plan,
-    PlanError,
-    StepError,
-    Verdict,
-)
+from .. import reboots
+from ..checks import FAILED, OK, PENDING, Check, not_applicable
+from ..commands import CommandError
+from ..dataclass import dataclass
+from ..files import FilePlan, diffs
+from .part import Node, Part, Plan, PlanError, StepError, Verdict
 
 
 @dataclass

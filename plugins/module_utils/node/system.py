@@ -9,22 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.apt import Apt
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.dnf import DnfManager
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (
-    Manager,
-    PackageError,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import PackageSet
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import (
-    Distribution,
-    UnsupportedDistribution,
-    distribution_of,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
-    REDHAT,
-)
-
+from ..packages.apt import Apt
+from ..packages.dnf import DnfManager
+from ..packages.manager import Manager, PackageError
+from ..packages.package import PackageSet
+from ..software import Distribution, UnsupportedDistribution, distribution_of
+from ..software.distribution import REDHAT
 from .part import PlanError
 
 OS_RELEASE = "etc/os-release"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
+from .part import Node
 
 DIRECTORIES = ("etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system")
 

@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from typing import Optional, Protocol
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import NAME, Node
+from ..dataclass import dataclass
+from ..files import FilePlan
+from ..node.part import NAME, Node
 
 GRUB_DROP_IN = f"etc/default/grub.d/90-{NAME}.cfg"
 GRUB_CONFIG = "boot/grub/grub.cfg"

@@ -7,26 +7,11 @@ import re
 from collections.abc import Sequence
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    PENDING,
-    Check,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import (
-    FilePlan,
-    replace_block,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import systemd
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Plan,
-    PlanError,
-    Step,
-    Verdict,
-)
+from ..checks import FAILED, OK, PENDING, Check, not_applicable
+from ..dataclass import dataclass
+from ..files import FilePlan, replace_block
+from ..node import systemd
+from ..node.part import Node, Plan, PlanError, Step, Verdict
 
 UNITS = ("chrony.service", "chronyd.service")
 """Debian and Ubuntu, RHEL and Rocky."""

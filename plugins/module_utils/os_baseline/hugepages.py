@@ -6,13 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node, PlanError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.sysfs import (
-    Unable,
-    Wish,
-    Write,
-)
+from ..dataclass import dataclass
+from ..node.part import Node, PlanError
+from .sysfs import Unable, Wish, Write
 
 KIB = {"2M": 2048, "1G": 1048576}
 

@@ -3,21 +3,10 @@
 
 from __future__ import annotations
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    PENDING,
-    Check,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import systemd
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Plan,
-    Step,
-    Verdict,
-)
+from ..checks import FAILED, OK, PENDING, Check, not_applicable
+from ..dataclass import dataclass
+from ..node import systemd
+from ..node.part import Node, Plan, Step, Verdict
 
 UNIT = "irqbalance.service"
 ON = "enabled, active"

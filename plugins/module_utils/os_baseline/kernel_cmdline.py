@@ -14,27 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    PENDING,
-    REBOOT,
-    Check,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Plan,
-    PlanError,
-    Step,
-    Verdict,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.boot_loader import (
-    BootLoader,
-    boot_loader,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.reboots import Reason, outlived
+from ..checks import FAILED, OK, PENDING, REBOOT, Check, not_applicable
+from ..dataclass import dataclass
+from ..node.part import Node, Plan, PlanError, Step, Verdict
+from ..reboots import Reason, outlived
+from .boot_loader import BootLoader, boot_loader
 
 OWNED = "var/lib/baremetal-mpi-roce/kernel-arguments.json"
 ABSENT = "absent"

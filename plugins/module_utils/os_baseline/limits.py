@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node, PlanError
+from ..dataclass import dataclass
+from ..node.part import Node, PlanError
 
 UNLIMITED = "unlimited"
 

@@ -6,36 +6,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Part, PlanError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline import limits
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.clock import Clock
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.governor import (
-    Governor,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.hugepages import (
-    Hugepages,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.irqbalance import (
-    Irqbalance,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.kernel_cmdline import (
-    KernelArguments,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.service_limits import (
-    ServiceLimits,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.session_limits import (
-    SessionLimits,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.swap import SwapOff
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.sysctl import Sysctls
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.sysfs import (
-    Subject,
-    SysfsValues,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.thp import (
-    TransparentHugepages,
-)
+from ..node.part import Part, PlanError
+from . import limits
+from .clock import Clock
+from .governor import Governor
+from .hugepages import Hugepages
+from .irqbalance import Irqbalance
+from .kernel_cmdline import KernelArguments
+from .service_limits import ServiceLimits
+from .session_limits import SessionLimits
+from .swap import SwapOff
+from .sysctl import Sysctls
+from .sysfs import Subject, SysfsValues
+from .thp import TransparentHugepages
 
 KEEP = "keep"
 

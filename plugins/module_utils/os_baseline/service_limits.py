@@ -11,26 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    Check,
-    compare,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import systemd
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    NAME,
-    Node,
-    Plan,
-    Step,
-    Verdict,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.limits import (
-    Limit,
-    excuse,
-    parse_proc,
-    shown,
-)
+from ..checks import Check, compare, not_applicable
+from ..dataclass import dataclass
+from ..node import systemd
+from ..node.part import NAME, Node, Plan, Step, Verdict
+from .limits import Limit, excuse, parse_proc, shown
 
 MANAGER_FILES = tuple(f"etc/systemd/{kind}.conf.d/90-{NAME}.conf" for kind in ("system", "user"))
 

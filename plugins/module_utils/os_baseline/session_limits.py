@@ -5,27 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    Check,
-    compare,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    NAME,
-    Node,
-    Plan,
-    PlanError,
-    Verdict,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.limits import (
-    Limit,
-    excuse,
-    parse_proc,
-    shown,
-)
+from ..checks import FAILED, OK, Check, compare, not_applicable
+from ..dataclass import dataclass
+from ..node.part import NAME, Node, Plan, PlanError, Verdict
+from .limits import Limit, excuse, parse_proc, shown
 
 FILE = f"etc/security/limits.d/90-{NAME}.conf"
 DOMAINS = ("*", "root")

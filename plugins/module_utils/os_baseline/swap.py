@@ -10,20 +10,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    Check,
-    compare,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import systemd
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Plan,
-    PlanError,
-    Step,
-    Verdict,
-)
+from ..checks import Check, compare, not_applicable
+from ..dataclass import dataclass
+from ..node import systemd
+from ..node.part import Node, Plan, PlanError, Step, Verdict
 
 FSTAB = "etc/fstab"
 MARKER = "# set aside by baremetal.mpi_roce: "

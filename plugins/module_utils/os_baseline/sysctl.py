@@ -10,22 +10,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    Check,
-    compare,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    NAME,
-    Node,
-    Plan,
-    PlanError,
-    Step,
-    Verdict,
-)
+from ..checks import FAILED, OK, Check, compare, not_applicable
+from ..dataclass import dataclass
+from ..node.part import NAME, Node, Plan, PlanError, Step, Verdict
 
 FILE = f"etc/sysctl.d/90-{NAME}.conf"
 

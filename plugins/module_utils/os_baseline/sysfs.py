@@ -11,24 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional, Protocol, Union
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    PENDING,
-    REBOOT,
-    Check,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import systemd
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    NAME,
-    Node,
-    Plan,
-    Step,
-    Verdict,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.reboots import Reason, outlived
+from ..checks import FAILED, OK, PENDING, REBOOT, Check, not_applicable
+from ..dataclass import dataclass
+from ..node import systemd
+from ..node.part import NAME, Node, Plan, Step, Verdict
+from ..reboots import Reason, outlived
 
 TMPFILES = f"etc/tmpfiles.d/{NAME}.conf"
 UNIT = f"{NAME}-sysfs.service"

@@ -3,13 +3,9 @@
 
 from __future__ import annotations
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.sysfs import (
-    Unable,
-    Wish,
-    Write,
-)
+from ..dataclass import dataclass
+from ..node.part import Node
+from .sysfs import Unable, Wish, Write
 
 FILE = "sys/kernel/mm/transparent_hugepage/enabled"
 

@@ -9,14 +9,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import commands
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    Result,
-    Runner,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan, plan_file
-
+from .. import commands
+from ..commands import CommandError, Result, Runner
+from ..files import FilePlan, plan_file
 from . import apt_preferences, apt_sources, apt_state, versions
 from .apt_view import STRICT, View, complaints, options, without_credentials
 from .locks import WAIT_S, busy, locked, wait

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import with_header
+from ..files import with_header
 
 DIRECTORY = "etc/apt/preferences.d"
 PREFIX = "00-baremetal-mpi-roce-"

@@ -13,12 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import (
-    FilePlan,
-    plan_file,
-    with_header,
-)
-
+from ..files import FilePlan, plan_file, with_header
 from .manager import PackageError
 from .package import Repository
 

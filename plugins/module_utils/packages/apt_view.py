@@ -15,12 +15,8 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    Runner,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import make_directories
-
+from ..commands import CommandError, Runner
+from ..files import make_directories
 from . import apt_preferences, apt_sources
 from .manager import PackageError
 from .package import Repository

@@ -17,10 +17,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import commands
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan, plan_file
-
+from .. import commands
+from ..commands import CommandError
+from ..files import FilePlan, plan_file
 from . import (
     dnf_definitions,
     dnf_history,

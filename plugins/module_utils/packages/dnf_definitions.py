@@ -9,12 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import (
-    FilePlan,
-    plan_file,
-    with_header,
-)
-
+from ..files import FilePlan, plan_file, with_header
 from . import dnf_keys
 from .dnf_program import OURS
 from .manager import PackageError

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cmp_to_key
 from pathlib import Path
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import commands
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-
+from .. import commands
+from ..dataclass import dataclass
 from .dnf_versions import compare, parse
 from .manager import PackageError
 

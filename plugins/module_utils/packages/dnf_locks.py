@@ -12,8 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import replace_block
-
+from ..files import replace_block
 from . import dnf_versions
 
 PLUGIN = "python3-dnf-plugin-versionlock"

@@ -7,16 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    PENDING,
-    Check,
-    compare,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan, diffs
-
+from ..checks import FAILED, OK, PENDING, Check, compare
+from ..dataclass import dataclass
+from ..files import FilePlan, diffs
 from .kept import Kept
 from .manager import Manager, PackageError
 from .package import INSTALL, REMOVE, UPGRADE, Change, PackageSet

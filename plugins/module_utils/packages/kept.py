@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan, plan_file
+from ..files import FilePlan, plan_file
 
 
 class Kept:

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Optional, Protocol
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan
-
+from ..files import FilePlan
 from .package import Change, PackageSet, Repository, Stream
 
 

@@ -12,12 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import (
-    FilePlan,
-    plan_file,
-    with_header,
-)
-
+from ..files import FilePlan, plan_file, with_header
 from .backend import OWNER
 
 DEFAULTS: Mapping[str, int] = {

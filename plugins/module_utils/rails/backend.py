@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan
-
+from ..dataclass import dataclass
+from ..files import FilePlan
 from .plan import RailPlan
 from .state import Link
 

@@ -11,16 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    PENDING,
-    REBOOT,
-    Check,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan, diffs
-
+from ..checks import FAILED, PENDING, REBOOT, Check
+from ..commands import CommandError
+from ..dataclass import dataclass
+from ..files import FilePlan, diffs
 from . import arp, device, intent, path_mtu, readback, service
 from .backend import Backend
 from .further import Further

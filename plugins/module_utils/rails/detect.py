@@ -5,11 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    Runner,
-)
-
+from ..commands import CommandError, Runner
 from .backend import BACKENDS, NETPLAN, NETWORKD, NETWORKMANAGER, Backend
 from .netplan import Netplan
 from .networkd import Networkd

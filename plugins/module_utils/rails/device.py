@@ -11,10 +11,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.pci import way
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.ports import interfaces
-
+from ..dataclass import dataclass
+from ..hardware.pci import way
+from ..hardware.ports import interfaces
 from .plan import RailPlan
 from .state import Link
 

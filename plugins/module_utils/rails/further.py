@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import Check
+from ..checks import Check
 
 
 class Further(Protocol):

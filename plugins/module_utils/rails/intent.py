@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import write_atomically
+from ..files import write_atomically
 
 _PATH = "run/baremetal-mpi-roce/rails-in-progress.json"
 

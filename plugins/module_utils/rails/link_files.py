@@ -6,12 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import (
-    FilePlan,
-    plan_file,
-    with_header,
-)
-
+from ..files import FilePlan, plan_file, with_header
 from .backend import NETWORK_PREFIX, Conflict
 from .claims import parse_unit
 from .plan import RailPlan

@@ -12,17 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    Runner,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import (
-    FilePlan,
-    plan_file,
-    with_header,
-    write_atomically,
-)
-
+from ..commands import CommandError, Runner
+from ..files import FilePlan, plan_file, with_header, write_atomically
 from .backend import NETPLAN, OWNER, Blocks, Conflict, mac_equal, names_match
 from .claims import network_file_conflicts
 from .networkd import NETWORKD_UNIT, network_files, take_over

@@ -7,18 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    NOT_APPLICABLE,
-    OK,
-    PENDING,
-    REBOOT,
-    Check,
-    compare,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-
+from ..checks import FAILED, NOT_APPLICABLE, OK, PENDING, REBOOT, Check, compare, not_applicable
+from ..dataclass import dataclass
 from .device import NAMED, NO_PCI, REFUSED, RENAME, Naming
 from .device import REBOOT as NAME_AT_REBOOT
 from .plan import MAIN_TABLE, RailPlan, Route, Rule

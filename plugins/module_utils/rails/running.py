@@ -5,10 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.ports import (
-    interface_speed,
-)
-
+from ..hardware.ports import interface_speed
 from .survey import Survey
 
 

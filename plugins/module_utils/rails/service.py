@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Runner
+from ..commands import Runner
 
 READY = "active, starts at boot"
 _STARTS_AT_BOOT = ("enabled", "enabled-runtime", "static", "indirect", "generated", "alias")

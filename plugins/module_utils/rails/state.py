@@ -9,12 +9,8 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    Runner,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-
+from ..commands import CommandError, Runner
+from ..dataclass import dataclass
 from .plan import MAIN_TABLE, Route, Rule
 
 

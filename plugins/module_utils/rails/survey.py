@@ -9,21 +9,12 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import reboots
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    NOT_APPLICABLE,
-    OK,
-    Check,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Runner
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.machine import (
-    IN_CONTAINER,
-    boot_id,
-    container,
-)
-
+from .. import reboots
+from ..checks import NOT_APPLICABLE, OK, Check
+from ..commands import Runner
+from ..dataclass import dataclass
+from ..files import FilePlan
+from ..machine import IN_CONTAINER, boot_id, container
 from . import arp, detect, device, link_files, readback, service
 from .backend import BACKENDS, Backend, Conflict
 from .management import Management

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan
+from ..files import FilePlan
 
 
 def write_all(plans: Iterable[FilePlan]) -> None:

@@ -8,27 +8,10 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    PENDING,
-    Check,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import (
-    HEADER,
-    FilePlan,
-    plan_file,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Plan,
-    PlanError,
-    Step,
-    Verdict,
-)
-
+from ..checks import FAILED, OK, PENDING, Check, not_applicable
+from ..dataclass import dataclass
+from ..files import HEADER, FilePlan, plan_file
+from ..node.part import Node, Plan, PlanError, Step, Verdict
 from . import acs
 from .hardware import Hardware
 

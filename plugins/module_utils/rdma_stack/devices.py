@@ -9,34 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    PENDING,
-    Check,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import (
-    Machine,
-    RdmaDevice,
-    SurveyError,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.inventory import SOFTWARE
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.modelled import (
-    Modelled,
-    Rail,
-    is_nic,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.ports import ETHERNET
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.presence import nic, rdma
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Plan,
-    PlanError,
-    Verdict,
-)
-
+from ..checks import FAILED, OK, PENDING, Check, not_applicable
+from ..dataclass import dataclass
+from ..hardware import Machine, RdmaDevice, SurveyError
+from ..hardware.inventory import SOFTWARE
+from ..hardware.modelled import Modelled, Rail, is_nic
+from ..hardware.ports import ETHERNET
+from ..hardware.presence import nic, rdma
+from ..node.part import Node, Plan, PlanError, Verdict
 from .hardware import Hardware
 
 DRIVER = "mlx5_core"

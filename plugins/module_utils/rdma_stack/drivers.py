@@ -11,26 +11,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import field
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    PENDING,
-    REBOOT,
-    Check,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import tree as sysfs
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Plan,
-    Step,
-    StepError,
-    Verdict,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.reboots import Reason, outlived
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.software_set import DOCA
-
+from ..checks import FAILED, OK, PENDING, REBOOT, Check, not_applicable
+from ..dataclass import dataclass
+from ..hardware import tree as sysfs
+from ..node.part import Node, Plan, Step, StepError, Verdict
+from ..reboots import Reason, outlived
+from ..software.software_set import DOCA
 from . import in_use
 from .hardware import Hardware
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import Machine, survey
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import tree as sysfs
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.inventory import MELLANOX
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.machine import IN_CONTAINER
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
+from ..dataclass import dataclass
+from ..hardware import Machine, survey
+from ..hardware import tree as sysfs
+from ..hardware.inventory import MELLANOX
+from ..machine import IN_CONTAINER
+from ..node.part import Node
 
 THIS = Path("/")
 

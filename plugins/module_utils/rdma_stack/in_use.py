@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import tree as sysfs
+from ..hardware import tree as sysfs
 
 DEVICES = "/dev/infiniband/"
 SHOWN = 8

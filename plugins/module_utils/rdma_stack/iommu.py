@@ -14,20 +14,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    Check,
-    compare,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import tree as sysfs
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Plan,
-    Verdict,
-)
-
+from ..checks import FAILED, Check, compare, not_applicable
+from ..dataclass import dataclass
+from ..hardware import tree as sysfs
+from ..node.part import Node, Plan, Verdict
 from .hardware import Hardware
 
 PASS_THROUGH, TRANSLATED, OFF, KEEP = "pt", "on", "off", ""

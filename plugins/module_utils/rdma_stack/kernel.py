@@ -6,23 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import field
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    PENDING,
-    REBOOT,
-    Check,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import tree as sysfs
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Plan,
-    Verdict,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.reboots import Reason, outlived
-
+from ..checks import FAILED, OK, PENDING, REBOOT, Check, not_applicable
+from ..dataclass import dataclass
+from ..hardware import tree as sysfs
+from ..node.part import Node, Plan, Verdict
+from ..reboots import Reason, outlived
 from .hardware import Hardware
 
 CHECK = "kernel_release"

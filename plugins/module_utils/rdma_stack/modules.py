@@ -10,20 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import field
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    Check,
-    compare,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    NAME,
-    Node,
-    Plan,
-    Step,
-    Verdict,
-)
-
+from ..checks import Check, compare, not_applicable
+from ..dataclass import dataclass
+from ..node.part import NAME, Node, Plan, Step, Verdict
 from .hardware import Hardware
 
 FILE = f"etc/modules-load.d/{NAME}-rdma.conf"

@@ -6,18 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node, Part
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.kernel_cmdline import (
-    KernelArguments,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import Manager
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import PackageSet
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.software_set import (
-    NO_RDMA,
-    SoftwareSet,
-)
-
+from ..dataclass import dataclass
+from ..node.part import Node, Part
+from ..os_baseline.kernel_cmdline import KernelArguments
+from ..packages.manager import Manager
+from ..packages.package import PackageSet
+from ..software.software_set import NO_RDMA, SoftwareSet
 from . import iommu
 from .acs_part import Acs
 from .devices import Devices

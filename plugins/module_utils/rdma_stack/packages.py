@@ -8,38 +8,14 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from functools import partial
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    Check,
-    compare,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.packages import change
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Plan,
-    PlanError,
-    Step,
-    Verdict,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import engine
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (
-    Manager,
-    PackageError,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
-    INSTALL,
-    PackageSet,
-    Stage,
-    Wanted,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.software_set import (
-    DOCA,
-    INBOX,
-    NO_RDMA,
-    Rdma,
-)
-
+from ..checks import Check, compare, not_applicable
+from ..dataclass import dataclass
+from ..node.packages import change
+from ..node.part import Node, Plan, PlanError, Step, Verdict
+from ..packages import engine
+from ..packages.manager import Manager, PackageError
+from ..packages.package import INSTALL, PackageSet, Stage, Wanted
+from ..software.software_set import DOCA, INBOX, NO_RDMA, Rdma
 from . import in_use
 
 SOURCE = "rdma_source"

@@ -9,17 +9,11 @@ from __future__ import annotations
 
 from dataclasses import field
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import tree as sysfs
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import secure_boot
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Plan,
-    PlanError,
-    Verdict,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.software_set import DOCA
-
+from ..dataclass import dataclass
+from ..hardware import tree as sysfs
+from ..node import secure_boot
+from ..node.part import Node, Plan, PlanError, Verdict
+from ..software.software_set import DOCA
 from .hardware import Hardware
 
 OUT_OF_TREE = "O"

@@ -7,32 +7,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    PENDING,
-    Check,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    Result,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Plan,
-    Verdict,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
-    DEBIAN,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.software_set import (
-    DOCA,
-    INBOX,
-    NO_RDMA,
-)
-
+from ..checks import FAILED, OK, PENDING, Check, not_applicable
+from ..commands import CommandError, Result
+from ..dataclass import dataclass
+from ..node.part import Node, Plan, Verdict
+from ..software.distribution import DEBIAN
+from ..software.software_set import DOCA, INBOX, NO_RDMA
 from .hardware import Hardware
 
 TOOL, SEEN, OFED, MFT = "rdma_tool", "rdma_devices_seen", "rdma_ofed", "rdma_mft"

@@ -23,11 +23,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    Runner,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan, plan_file
+from ..commands import CommandError, Runner
+from ..files import FilePlan, plan_file
 
 RECORD = Path("var/lib/baremetal-mpi-roce/reboots.json")
 """Under the root directory of the node."""

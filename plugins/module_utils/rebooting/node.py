@@ -21,14 +21,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import machine, reboots
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    Runner,
-    find_program,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-
+from .. import machine, reboots
+from ..commands import CommandError, Runner, find_program
+from ..dataclass import dataclass
 from . import busy, history, slurm
 
 POLL_S = 2.0

@@ -12,12 +12,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    Runner,
-    find_program,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
+from ..commands import CommandError, Runner, find_program
+from ..dataclass import dataclass
 
 REASON = "baremetal.mpi_roce reboot"
 """How the reason of every drain of ours begins."""

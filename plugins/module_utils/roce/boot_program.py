@@ -18,13 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import commands
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    PENDING,
-    Check,
-)
-
+from .. import commands
+from ..checks import FAILED, PENDING, Check
 from ..dataclass import dataclass
 from ..files import HEADER, write_atomically
 from ..hardware.survey import SurveyError

@@ -12,8 +12,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
-
+from ..commands import CommandError
 from .dcb_state import (
     DSCP,
     EIGHT,

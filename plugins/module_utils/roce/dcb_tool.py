@@ -5,11 +5,7 @@ from __future__ import annotations
 
 from typing import Union
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    Runner,
-)
-
+from ..commands import CommandError, Runner
 from .dcb_state import DcbState
 
 

@@ -13,12 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import checks
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import Check
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.reboots import Reason
-
+from .. import checks
+from ..checks import Check
+from ..commands import CommandError
+from ..dataclass import dataclass
+from ..reboots import Reason
 from .setting import (
     FAILED,
     FIRMWARE,

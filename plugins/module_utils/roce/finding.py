@@ -7,8 +7,7 @@ import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import Machine, survey
-
+from ..hardware import Machine, survey
 from .ethtool import Ethtool
 from .setting import Rail
 

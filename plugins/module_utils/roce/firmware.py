@@ -14,11 +14,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import HostSettings
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.device import pci_address
-
+from ..commands import CommandError
+from ..dataclass import dataclass
+from ..qos import HostSettings
+from ..rails.device import pci_address
 from .firmware_device import NO_TOOL, Firmwares
 from .setting import FIRMWARE, Rail, Reading, Setting
 

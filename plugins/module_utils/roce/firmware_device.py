@@ -6,11 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Optional, Union
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    Runner,
-)
-
+from ..commands import CommandError, Runner
 from . import firmware_tool
 from .firmware_tool import Parameter
 

@@ -12,11 +12,8 @@ import shutil
 from collections.abc import Callable, Mapping
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    Runner,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
+from ..commands import CommandError, Runner
+from ..dataclass import dataclass
 
 TOOLS = ("mlxconfig", "mstconfig")
 """In order of preference: MFT knows a NIC at least as early as mstflint does."""

@@ -7,8 +7,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
-
+from ..commands import CommandError
 from .dcb_state import (
     DSCP,
     EIGHT,

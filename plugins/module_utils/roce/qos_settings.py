@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import HostSettings
-
+from ..dataclass import dataclass
+from ..qos import HostSettings
 from .dcb_state import DSCP, ETS, HOST, PCP, DcbState, QosTool, UnsupportedError, ets_shares
 from .setting import RUNTIME, Rail, Reading, Setting
 

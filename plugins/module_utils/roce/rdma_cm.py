@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Runner
+from ..commands import Runner
 
 CONFIGFS = "sys/kernel/config"
 MODE, TOS = "default_roce_mode", "default_roce_tos"

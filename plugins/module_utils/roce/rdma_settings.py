@@ -9,9 +9,8 @@ from dataclasses import field
 from pathlib import Path
 from typing import Union
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import HostSettings
-
+from ..dataclass import dataclass
+from ..qos import HostSettings
 from .dcb_state import EIGHT
 from .rdma_cm import MODE, TOS, RdmaCm
 from .setting import RUNTIME, Rail, Reading, Setting

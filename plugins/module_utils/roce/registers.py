@@ -7,10 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    Runner,
-)
+from ..commands import CommandError, Runner
 
 PROGRAMS = ("mlxreg", "mstreg")
 PACKAGE = "mft (DOCA-OFED) or mstflint"

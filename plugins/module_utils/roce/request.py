@@ -9,17 +9,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    Runner,
-    find_program,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
-    Contract,
-    host_settings,
-    read_contract,
-)
-
+from ..commands import Runner, find_program
+from ..dataclass import dataclass
+from ..qos import Contract, host_settings, read_contract
 from . import dcb, mlnx_qos
 from .dcb_state import QosTool
 from .ethtool import Ethtool, KernelEthtool

@@ -7,16 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import reboots
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import REBOOT, Check
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import Machine
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.compare import (
-    compare_with_model,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.neighbours import VFS
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.machine import boot_id
-
+from .. import reboots
+from ..checks import REBOOT, Check
+from ..files import FilePlan
+from ..hardware import Machine
+from ..hardware.compare import compare_with_model
+from ..hardware.neighbours import VFS
+from ..machine import boot_id
 from .engine import PROMISE, WHOLE, Outcome, Settings
 from .finding import find_rails, machine_of
 from .request import Host, Request

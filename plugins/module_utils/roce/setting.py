@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Optional, Protocol
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import RdmaDevice
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.inventory import SOFTWARE
+from ..dataclass import dataclass
+from ..hardware import RdmaDevice
+from ..hardware.inventory import SOFTWARE
 
 RUNTIME = "runtime"
 """Holds at once, and is forgotten by a reboot: the boot unit sets it again."""

@@ -13,14 +13,10 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    Runner,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.device import pci_address
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.state import parse_links
-
+from ..commands import CommandError, Runner
+from ..dataclass import dataclass
+from ..rails.device import pci_address
+from ..rails.state import parse_links
 from .setting import RUNTIME, Rail, Reading, Setting
 from .sriov_functions import VirtualFunction, virtual_functions
 

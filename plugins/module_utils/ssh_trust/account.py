@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import Check, compare
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Runner, run
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
+from ..checks import Check, compare
+from ..commands import Runner, run
+from ..dataclass import dataclass
 
 NO_LOGIN = ("nologin", "false")
 

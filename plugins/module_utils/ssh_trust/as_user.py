@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.account import Account
+from .account import Account
 
 
 def as_user(account: Account, work: Callable[[], Any]) -> Any:

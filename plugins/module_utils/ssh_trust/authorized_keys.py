@@ -7,13 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import (
-    plan_file,
-    replace_block,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.account import Account
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.as_user import as_user
+from ..dataclass import dataclass
+from ..files import plan_file, replace_block
+from .account import Account
+from .as_user import as_user
 
 BLOCK = "ssh"
 MODE = 0o600

@@ -10,13 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.wire import (
-    PublicKey,
-    Reader,
-    WireError,
-    parse_public_key,
-)
+from ..dataclass import dataclass
+from .wire import PublicKey, Reader, WireError, parse_public_key
 
 USER, HOST = "user", "host"
 KINDS = (USER, HOST)

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import with_header
+from ..dataclass import dataclass
+from ..files import with_header
 
 DROP_IN = "10-baremetal-mpi-roce.conf"
 """Before what distributions and installers put there (50-...): the first value found holds."""

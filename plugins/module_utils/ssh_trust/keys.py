@@ -10,12 +10,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Runner, run
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.wire import (
-    PublicKey,
-    public_key_or_none,
-)
+from ..commands import Runner, run
+from ..dataclass import dataclass
+from .wire import PublicKey, public_key_or_none
 
 PRIVATE, SHARED, PUBLIC = 0o600, 0o640, 0o644
 
@@ -164,7 +161,7 @@ def apply_key(plan: KeyPlan, runner: Runner = run) -> PublicKey:
 
 
 def _write_public(plan: KeyPlan, key: PublicKey) -> None:
-    from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import write_atomically
+    from ..files import write_atomically
 
     text = f"{key.text} {plan.comment}\n"
     write_atomically(public_path(plan.path), text, PUBLIC, plan.uid, plan.gid)

@@ -13,56 +13,16 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    OK,
-    PENDING,
-    Check,
-    compare,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    Runner,
-    run,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import (
-    FilePlan,
-    diffs,
-    plan_file,
-    with_header,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import (
-    account as accounts,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import (
-    authorized_keys,
-    configs,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.certificates import (
-    DAY,
-    HOST,
-    KINDS,
-    USER,
-    Wanted,
-    fault,
-    parse_certificate,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.keys import (
-    KeyPlan,
-    apply_key,
-    plan_key,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.sshd import (
-    UNITS,
-    Settings,
-    Sshd,
-    refusal,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.wire import (
-    PublicKey,
-    parse_public_key,
-    public_key_or_none,
-)
+from ..checks import OK, PENDING, Check, compare
+from ..commands import CommandError, Runner, run
+from ..dataclass import dataclass
+from ..files import FilePlan, diffs, plan_file, with_header
+from . import account as accounts
+from . import authorized_keys, configs
+from .certificates import DAY, HOST, KINDS, USER, Wanted, fault, parse_certificate
+from .keys import KeyPlan, apply_key, plan_key
+from .sshd import UNITS, Settings, Sshd, refusal
+from .wire import PublicKey, parse_public_key, public_key_or_none
 
 CERTIFICATE, AUTHORIZED_KEYS = "certificate", "authorized_keys"
 MODES = (CERTIFICATE, AUTHORIZED_KEYS)

@@ -11,15 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    NOT_APPLICABLE,
-    OK,
-    PENDING,
-    Check,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.account import Account
+from ..checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check
+from ..dataclass import dataclass
+from .account import Account
 
 UNKNOWN_HOST_KEY = "unknown host key"
 REVOKED_HOST_KEY = "revoked host key"

@@ -11,16 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    Result,
-    Runner,
-    run,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.certificates import (
-    CERTIFICATE_TYPE,
-)
+from ..commands import CommandError, Result, Runner, run
+from ..dataclass import dataclass
+from .certificates import CERTIFICATE_TYPE
 
 PATH = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin"
 UNITS = ("ssh.service", "sshd.service")

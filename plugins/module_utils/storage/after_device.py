@@ -11,14 +11,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Runner
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan, diffs
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Step,
-    StepError,
-)
-
+from ..commands import Runner
+from ..files import FilePlan, diffs
+from ..node.part import Node, Step, StepError
 from . import under
 from .mounted import Mount, on, read
 from .running import shown

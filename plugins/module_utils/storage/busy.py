@@ -11,12 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    Runner,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-
+from ..commands import CommandError, Runner
+from ..dataclass import dataclass
 from . import mounted
 from .mounted import Mount, within
 

@@ -7,10 +7,9 @@ import posixpath
 from collections.abc import Callable
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import HEADER
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
-
+from ..dataclass import dataclass
+from ..files import HEADER
+from ..node.part import Node
 from . import mounted, units
 
 FSTAB = "etc/fstab"

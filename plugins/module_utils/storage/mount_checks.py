@@ -6,18 +6,10 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    PENDING,
-    Check,
-    compare,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import HEADER
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.machine import NO_MOUNTS
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
-
+from ..checks import FAILED, OK, PENDING, Check, compare, not_applicable
+from ..files import HEADER
+from ..machine import NO_MOUNTS
+from ..node.part import Node
 from . import connections, foreign, mount_options, mounted, removal, units
 from .mount_options import Difference
 from .mounted import Mount

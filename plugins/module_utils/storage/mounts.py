@@ -13,24 +13,12 @@ from dataclasses import field, replace
 from functools import cache, partial
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import Check
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    NoAnswerError,
-    Runner,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan, diffs
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import systemd
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Plan,
-    PlanError,
-    Step,
-    StepError,
-    Verdict,
-)
-
+from ..checks import Check
+from ..commands import CommandError, NoAnswerError, Runner
+from ..dataclass import dataclass
+from ..files import FilePlan, diffs
+from ..node import systemd
+from ..node.part import Node, Plan, PlanError, Step, StepError, Verdict
 from . import (
     after_device,
     busy,

@@ -11,75 +11,28 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Runner, run
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Part,
-    PlanError,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.system import manager_of
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.apt import node_runner
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import Manager
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import PackageSet
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
-    Distribution,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
-    LUSTRE,
-    RDMA,
-    FileSystem,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.client import (
-    AFTER,
-    LustreParts,
-    NotKnown,
-    client_packages,
-    lustre_parts,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.keys import PRESENT
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.left import (
-    without_lnet,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.settings import (
-    LustreError,
-    LustreSettings,
-    read_settings,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.mounts import Mounts
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.packages import (
-    EXT4,
-    GANESHA,
-    NFS_CLIENT,
-    NFS_SERVER,
-    XFS,
-    Packages,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.rdma_module import (
-    RdmaModule,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.reading import (
-    StorageError,
-    read_filesystems,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server import (
-    parts as server,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.clients import (
-    Client,
-    ClientError,
-    read_clients,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.directory import (
-    User,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.served import (
-    Served,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.wanted_mounts import (
-    WantedMount,
-    wanted_mounts,
-)
+from ..commands import Runner, run
+from ..dataclass import dataclass
+from ..node.part import Node, Part, PlanError
+from ..node.system import manager_of
+from ..packages.apt import node_runner
+from ..packages.manager import Manager
+from ..packages.package import PackageSet
+from ..software.distribution import Distribution
+from .file_system import LUSTRE, RDMA, FileSystem
+from .lustre.client import AFTER, LustreParts, NotKnown, client_packages, lustre_parts
+from .lustre.keys import PRESENT
+from .lustre.left import without_lnet
+from .lustre.settings import LustreError, LustreSettings, read_settings
+from .mounts import Mounts
+from .packages import EXT4, GANESHA, NFS_CLIENT, NFS_SERVER, XFS, Packages
+from .rdma_module import RdmaModule
+from .reading import StorageError, read_filesystems
+from .server import parts as server
+from .server.clients import Client, ClientError, read_clients
+from .server.directory import User
+from .server.served import Served
+from .wanted_mounts import WantedMount, wanted_mounts
 
 _MAKING = {"xfs": XFS, "ext4": EXT4}
 _RELEASE = "proc/sys/kernel/osrelease"

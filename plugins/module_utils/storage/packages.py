@@ -9,28 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import compare
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    Runner,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Plan,
-    PlanError,
-    Step,
-    StepError,
-    Verdict,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.apt import (
-    SOLVER,
-    TRANSACTION,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.apt_view import options
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
-    REDHAT,
-)
+from ..checks import compare
+from ..commands import CommandError, Runner
+from ..dataclass import dataclass
+from ..node.part import Node, Plan, PlanError, Step, StepError, Verdict
+from ..packages.apt import SOLVER, TRANSACTION
+from ..packages.apt_view import options
+from ..software.distribution import REDHAT
 
 NFS_CLIENT, NFS_SERVER, GANESHA, XFS, EXT4 = "nfs client", "nfs server", "ganesha", "xfs", "ext4"
 

@@ -7,22 +7,11 @@ itself, after the mounts: one that is loaded is well, whatever else is said of i
 
 from __future__ import annotations
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    Check,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Plan,
-    Verdict,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
-    REDHAT,
-)
+from ..checks import FAILED, OK, Check, not_applicable
+from ..commands import CommandError
+from ..dataclass import dataclass
+from ..node.part import Node, Plan, Verdict
+from ..software.distribution import REDHAT
 
 RPCRDMA, CORE = "rpcrdma", "ib_core"
 CHECK = "storage_rdma_module"

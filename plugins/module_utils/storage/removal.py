@@ -5,19 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    NoAnswerError,
-    Runner,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import systemd
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Step,
-    StepError,
-)
-
+from ..commands import CommandError, NoAnswerError, Runner
+from ..files import FilePlan
+from ..node import systemd
+from ..node.part import Node, Step, StepError
 from . import foreign, units
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import systemd
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
-
+from ..commands import CommandError
+from ..node import systemd
+from ..node.part import Node
 from .mounted import Mount
 from .units import MountUnit
 

@@ -16,18 +16,9 @@ import ipaddress
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    Check,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    Runner,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
-
+from ..checks import FAILED, OK, Check, not_applicable
+from ..commands import CommandError, Runner
+from ..node.part import Node
 from .mounted import Mount
 from .wanted_mounts import WantedMount
 

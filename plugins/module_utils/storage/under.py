@@ -6,12 +6,8 @@ Looked at by a program with a time limit: a parent directory may lie on a server
 
 from __future__ import annotations
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    NoAnswerError,
-    Runner,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
+from ..commands import CommandError, NoAnswerError, Runner
+from ..node.part import Node
 
 SHOWN = 8
 

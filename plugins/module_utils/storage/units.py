@@ -11,8 +11,8 @@ from __future__ import annotations
 import string
 from collections.abc import Sequence
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce import BOOT_UNIT as RAILS
+from ..dataclass import dataclass
+from ..roce import BOOT_UNIT as RAILS
 
 MOUNT, AUTOMOUNT = "mount", "automount"
 DIRECTORY = "etc/systemd/system"

@@ -7,13 +7,7 @@ import io
 import pkgutil
 import zipfile
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.wire import (
-    filters,
-    packets,
-    serve,
-    sniffer,
-    witness,
-)
+from .wire import filters, packets, serve, sniffer, witness
 
 PARTS = (filters, packets, serve, sniffer, witness)
 START = """\

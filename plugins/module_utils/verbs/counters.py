@@ -11,10 +11,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    Runner,
-)
+from ..commands import CommandError, Runner
 
 EVENTS = (
     *("np_cnp_sent", "np_ecn_marked_roce_packets", "rp_cnp_handled", "rp_cnp_ignored"),

@@ -9,9 +9,8 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import commands
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import Machine
-
+from .. import commands
+from ..hardware import Machine
 from . import counters, exchanges
 from .endpoints import Endpoint, NoEndpointError, cpus_near, endpoint
 from .pairs import Half

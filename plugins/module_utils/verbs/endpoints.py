@@ -7,9 +7,9 @@ import ipaddress
 from pathlib import Path
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import Machine
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.inventory import SOFTWARE
+from ..dataclass import dataclass
+from ..hardware import Machine
+from ..hardware.inventory import SOFTWARE
 
 ROCE_V2 = "RoCE v2"
 

@@ -8,14 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    NOT_APPLICABLE,
-    OK,
-    Check,
-    not_applicable,
-)
-
+from ..checks import FAILED, NOT_APPLICABLE, OK, Check, not_applicable
 from . import counters
 from .exchanges import UCX, telling
 from .request import Request

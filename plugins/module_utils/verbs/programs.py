@@ -5,12 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    Runner,
-    find_program,
-)
-
+from ..commands import CommandError, Runner, find_program
 from .exchanges import PACKAGE, PERFTEST, PROGRAMS, Features, features
 from .wire.sniffer import KERNEL, NOTHING, SNIFFER
 

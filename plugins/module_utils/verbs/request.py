@@ -8,10 +8,9 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import mpi_environment
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import HostSettings
-
+from .. import mpi_environment
+from ..dataclass import dataclass
+from ..qos import HostSettings
 from .exchanges import Effort
 from .pairs import Half
 from .wire.filters import Wanted

@@ -10,13 +10,9 @@ import time
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    Runner,
-    search_path,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import Machine
-
+from ..commands import Runner, search_path
+from ..dataclass import dataclass
+from ..hardware import Machine
 from . import counters, exchanges
 from .bundle import bundle
 from .endpoints import Endpoint, NoEndpointError, endpoint

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import NoReturn, Protocol
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import ending
-
+from .. import ending
 from .image import one_builder
 from .steps import Step
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import ending
+from .. import ending
 
 
 def diff(header: str, lines: Iterable[str]) -> dict[str, str]:

@@ -8,15 +8,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
-    LUSTRE,
-    NFS,
-    FileSystem,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.key_files import (
-    MOST,
-    KeyFileError,
-)
+from ...module_utils.storage.file_system import LUSTRE, NFS, FileSystem
+from ..model.key_files import MOST, KeyFileError
 
 ADDRESSES = "shared_storage_client_addresses"
 """Variable of a host: addresses beside those of the model that its requests may come from."""

@@ -7,25 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.table import (
-    columns,
-    rate_text,
-    size_text,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    NOT_APPLICABLE,
-    OK,
-    Check,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
-    FileSystem,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use.figures import (
-    Figure,
-    figure,
-)
+from ...module_utils.allreduce.table import columns, rate_text, size_text
+from ...module_utils.checks import FAILED, NOT_APPLICABLE, OK, Check
+from ...module_utils.dataclass import dataclass
+from ...module_utils.storage.file_system import FileSystem
+from ...module_utils.storage.use.figures import Figure, figure
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    NOT_APPLICABLE,
-    OK,
-    PENDING,
-    REBOOT,
-    STATUSES,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.reboot import table
+from ...module_utils.checks import FAILED, NOT_APPLICABLE, OK, PENDING, REBOOT, STATUSES
+from ...module_utils.dataclass import dataclass
+from ..reboot import table
 
 ROLES = ("compute", "launcher", "storage", "leaf", "spine")
 """The groups of the cluster model, in the order they are shown."""

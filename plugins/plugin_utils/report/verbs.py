@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.table import time_text
-
+from ...module_utils.allreduce.table import time_text
 from ...module_utils.verbs import counters
 
 SHOWN = 40

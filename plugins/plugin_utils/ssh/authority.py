@@ -21,22 +21,11 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Runner, run
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.certificates import (
-    KINDS,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.wire import (
-    PublicKey,
-    parse_public_key,
-    public_key_or_none,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.ledger import (
-    Ledger,
-    Node,
-    make_private_directory,
-    save,
-)
+from ...module_utils.commands import Runner, run
+from ...module_utils.dataclass import dataclass
+from ...module_utils.ssh_trust.certificates import KINDS
+from ...module_utils.ssh_trust.wire import PublicKey, parse_public_key, public_key_or_none
+from .ledger import Ledger, Node, make_private_directory, save
 
 MAX_REMOVED = 8
 """So many nodes may leave the inventory between two runs, unless told otherwise."""

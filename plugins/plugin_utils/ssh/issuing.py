@@ -7,23 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.certificates import (
-    DAY,
-    KINDS,
-    USER,
-    digest,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.wire import (
-    parse_public_key,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import Issued
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.ledger import (
-    Ledger,
-    Node,
-    new_serial,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.signing import Request, Signer
+from ...module_utils.dataclass import dataclass
+from ...module_utils.ssh_trust.certificates import DAY, KINDS, USER, digest
+from ...module_utils.ssh_trust.wire import parse_public_key
+from .journal import Issued
+from .ledger import Ledger, Node, new_serial
+from .signing import Request, Signer
 
 
 @dataclass(frozen=True)

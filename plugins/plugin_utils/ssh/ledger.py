@@ -18,9 +18,9 @@ from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import write_atomically
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import Issued, Journal
+from ...module_utils.dataclass import dataclass
+from ...module_utils.files import write_atomically
+from .journal import Issued, Journal
 
 SPOILED = "move it away and run again; the node gets new certificates"
 LOST = (

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hostfile import rail_name
+from ...module_utils.hostfile import rail_name
 
 COMPUTE, LAUNCHER = "compute", "launcher"
 ROLES = (COMPUTE, LAUNCHER)

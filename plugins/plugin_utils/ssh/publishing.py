@@ -7,13 +7,10 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import configs
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import names
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import (
-    Authority,
-    public_lines,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.ledger import Ledger
+from ...module_utils.ssh_trust import configs
+from . import names
+from .authority import Authority, public_lines
+from .ledger import Ledger
 
 
 def empty(

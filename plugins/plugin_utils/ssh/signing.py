@@ -11,9 +11,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.certificates import HOST
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.wire import PublicKey
+from ...module_utils.dataclass import dataclass
+from ...module_utils.ssh_trust.certificates import HOST
+from ...module_utils.ssh_trust.wire import PublicKey
 
 try:
     from cryptography.hazmat.primitives.serialization import (

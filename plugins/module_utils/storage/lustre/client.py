@@ -13,49 +13,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    PENDING,
-    Check,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Runner
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import secure_boot
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.packages import change
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Part,
-    Plan,
-    PlanError,
-    Step,
-    Verdict,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import engine
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (
-    Manager,
-    PackageError,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
-    INSTALL,
-    PackageSet,
-    Repository,
-    Stage,
-    Wanted,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import kernel_catalog
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.catalog import (
-    VERSION_LOCK,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
-    REDHAT,
-    Distribution,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.software_set import DOCA
-
+from ...checks import FAILED, OK, PENDING, Check, not_applicable
+from ...commands import Runner
 from ...dataclass import dataclass
+from ...node import secure_boot
+from ...node.packages import change
+from ...node.part import Node, Part, Plan, PlanError, Step, Verdict
+from ...packages import engine
+from ...packages.manager import Manager, PackageError
+from ...packages.package import INSTALL, PackageSet, Repository, Stage, Wanted
 from ...roce import BOOT_UNIT
 from ...schema.findings import some
+from ...software import kernel_catalog
+from ...software.catalog import VERSION_LOCK
+from ...software.distribution import REDHAT, Distribution
+from ...software.software_set import DOCA
 from ..file_system import LUSTRE, FileSystem
 from .health import HealthPart
 from .keys import DKMS, PREBUILT, PRESENT

@@ -11,23 +11,10 @@ import re
 from collections.abc import Sequence
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    Check,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    Result,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Plan,
-    Verdict,
-)
-
+from ...checks import FAILED, OK, Check, not_applicable
+from ...commands import CommandError, Result
 from ...dataclass import dataclass
+from ...node.part import Node, Plan, Verdict
 from ..file_system import FileSystem
 from .lnet import Kernel, pairs
 from .settings import LustreSettings

@@ -10,23 +10,11 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Sequence
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    PENDING,
-    Check,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import systemd
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Plan,
-    PlanError,
-    Step,
-    Verdict,
-)
-
+from ...checks import FAILED, OK, PENDING, Check
 from ...dataclass import dataclass
 from ...files import HEADER
+from ...node import systemd
+from ...node.part import Node, Plan, PlanError, Step, Verdict
 from ...schema.findings import some
 from .. import foreign
 from .lnet import CONF, DROP_IN, MODPROBE, SERVICE, Kernel, unload

@@ -14,31 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    NOT_APPLICABLE,
-    OK,
-    PENDING,
-    Check,
-    compare,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    Runner,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import systemd
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Plan,
-    PlanError,
-    Step,
-    StepError,
-    Verdict,
-)
-
+from ...checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check, compare, not_applicable
+from ...commands import CommandError, Runner
 from ...dataclass import dataclass
 from ...files import HEADER
+from ...node import systemd
+from ...node.part import Node, Plan, PlanError, Step, StepError, Verdict
 from ...schema.findings import some
 from .. import mounted
 from .settings import LustreSettings

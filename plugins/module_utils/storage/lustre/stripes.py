@@ -13,24 +13,10 @@ from dataclasses import field
 from functools import partial
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    Check,
-    compare,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
-    CommandError,
-    NoAnswerError,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Plan,
-    Step,
-    Verdict,
-)
-
+from ...checks import FAILED, Check, compare, not_applicable
+from ...commands import CommandError, NoAnswerError
 from ...dataclass import dataclass
+from ...node.part import Node, Plan, Step, Verdict
 from .. import mounted, units
 from ..file_system import FileSystem
 from .lnet import Kernel

@@ -16,11 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import NoAnswerError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node, PlanError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import mounted
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import bounded
+from ...commands import NoAnswerError
+from ...dataclass import dataclass
+from ...node.part import Node, PlanError
+from .. import mounted
+from ..use import bounded
 
 BLOCK = "sys/class/block"
 SWAPS = "proc/swaps"

@@ -13,31 +13,12 @@ import uuid
 from collections.abc import Collection
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    PENDING,
-    Check,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import systemd
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Plan,
-    PlanError,
-    Step,
-    StepError,
-    Verdict,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import mounted
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.units import (
-    DIRECTORY,
-    MOUNT,
-    path_of,
-    unit_name,
-)
-
+from ...checks import FAILED, OK, PENDING, Check, not_applicable
+from ...dataclass import dataclass
+from ...node import systemd
+from ...node.part import Node, Plan, PlanError, Step, StepError, Verdict
+from .. import mounted
+from ..units import DIRECTORY, MOUNT, path_of, unit_name
 from . import blank
 from .blank import Contents
 

@@ -13,23 +13,12 @@ import stat
 from pathlib import Path
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    Check,
-    compare,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import make_directories
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Plan,
-    PlanError,
-    Step,
-    StepError,
-    Verdict,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import mounted
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.paths import wrong_served
+from ...checks import FAILED, Check, compare
+from ...dataclass import dataclass
+from ...files import make_directories
+from ...node.part import Node, Plan, PlanError, Step, StepError, Verdict
+from .. import mounted
+from ..paths import wrong_served
 
 CHECK = "nfs_directory"
 

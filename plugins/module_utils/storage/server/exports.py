@@ -10,24 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence, Set
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    PENDING,
-    Check,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Plan,
-    PlanError,
-    Step,
-    Verdict,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import mounted
-
+from ...checks import FAILED, OK, PENDING, Check, not_applicable
+from ...commands import CommandError
+from ...dataclass import dataclass
+from ...node.part import Node, Plan, PlanError, Step, Verdict
+from .. import mounted
 from . import others
 from .exports_file import MOUNTED, Block, Export, parse, parse_exports, render
 from .others import EXPORTS, FILE

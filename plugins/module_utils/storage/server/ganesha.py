@@ -14,25 +14,12 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Union
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    PENDING,
-    Check,
-    compare,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import HEADER
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import systemd
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Plan,
-    PlanError,
-    Step,
-    Verdict,
-)
-
+from ...checks import FAILED, OK, PENDING, Check, compare
+from ...commands import CommandError
+from ...dataclass import dataclass
+from ...files import HEADER
+from ...node import systemd
+from ...node.part import Node, Plan, PlanError, Step, Verdict
 from .ganesha_conf import GaneshaExport, core, identities, parse, render
 from .served import Served, Wire, wire
 

@@ -10,21 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    PENDING,
-    Check,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    NAME,
-    Node,
-    Plan,
-    PlanError,
-    Verdict,
-)
-
+from ...checks import FAILED, OK, PENDING, Check
+from ...dataclass import dataclass
+from ...node.part import NAME, Node, Plan, PlanError, Verdict
 from . import others
 from .served import NFS_PORT, Wire
 

@@ -7,14 +7,9 @@ asked of it by name is asked of what was served.
 
 from __future__ import annotations
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import HEADER
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.units import (
-    MOUNT,
-    path_of,
-    unit_name,
-)
-
+from ...files import HEADER
+from ...node.part import Node
+from ..units import MOUNT, path_of, unit_name
 from . import device, exports_file, ganesha, ganesha_conf, others
 
 

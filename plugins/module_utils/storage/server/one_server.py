@@ -9,15 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import HEADER
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    Node,
-    Plan,
-    PlanError,
-    Verdict,
-)
-
+from ...dataclass import dataclass
+from ...files import HEADER
+from ...node.part import Node, Plan, PlanError, Verdict
 from . import exports_file, ganesha, ganesha_conf, others, services
 from .served import Served
 

@@ -6,12 +6,11 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Collection, Iterable
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import NAME, Node
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import mounted
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.mounted import Mount
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.paths import overlap
-
+from ...dataclass import dataclass
+from ...node.part import NAME, Node
+from .. import mounted
+from ..mounted import Mount
+from ..paths import overlap
 from .exports_file import Export, parse_exports
 
 FILE = f"etc/exports.d/{NAME}.exports"

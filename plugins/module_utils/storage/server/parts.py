@@ -7,12 +7,8 @@ import posixpath
 from collections.abc import Collection, Mapping, Sequence
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node, Part
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
-    NFS,
-    FileSystem,
-)
-
+from ...node.part import Node, Part
+from ..file_system import NFS, FileSystem
 from .clients import Client
 from .device import Device, LeftDevices
 from .directory import Directory, User

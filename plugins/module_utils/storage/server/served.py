@@ -5,12 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
-    RDMA,
-    FileSystem,
-)
-
+from ...dataclass import dataclass
+from ..file_system import RDMA, FileSystem
 from .clients import Client, addresses_of
 from .exports_file import MOUNTED, OPTIONS, Block
 

@@ -14,28 +14,13 @@ from dataclasses import field
 from functools import partial
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    OK,
-    PENDING,
-    Check,
-    compare,
-    not_applicable,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import systemd
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
-    NAME,
-    Node,
-    Plan,
-    PlanError,
-    Step,
-    Verdict,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import rdma_module
-
+from ...checks import FAILED, OK, PENDING, Check, compare, not_applicable
+from ...commands import CommandError
+from ...dataclass import dataclass
+from ...files import FilePlan
+from ...node import systemd
+from ...node.part import NAME, Node, Plan, PlanError, Step, Verdict
+from .. import rdma_module
 from . import others
 from .nfs_conf import THREADS, overruled
 from .served import NFS_PORT, Wire

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.figures import median
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
+from ...allreduce.figures import median
+from ...dataclass import dataclass
 
 Interval = tuple[float, float]
 

@@ -8,26 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
-    FAILED,
-    NOT_APPLICABLE,
-    OK,
-    PENDING,
-    Check,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.machine import (
-    IN_CONTAINER,
-    NO_MOUNTS,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import mounted
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use.bounded import Answer
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use.faults import (
-    NOBODY,
-    fault,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use.probe import DIRECTORY
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use.target import Target
+from ...checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check
+from ...dataclass import dataclass
+from ...machine import IN_CONTAINER, NO_MOUNTS
+from .. import mounted
+from .bounded import Answer
+from .faults import NOBODY, fault
+from .probe import DIRECTORY
+from .target import Target
 
 LOOKED = (
     *("storage_mounted", "storage_server", "storage_answers", "storage_read_only"),

@@ -9,11 +9,8 @@ from dataclasses import asdict
 from itertools import chain, islice
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
-    NFS,
-    FileSystem,
-)
+from ...dataclass import dataclass
+from ..file_system import NFS, FileSystem
 
 SEEN = 64
 """The files of so many hosts that follow in the ring are looked for by each: all, in most clusters.

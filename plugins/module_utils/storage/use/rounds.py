@@ -13,16 +13,12 @@ from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import Check
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import mounted
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.units import escape_path
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import (
-    bounded,
-    judging,
-    probe,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use.target import Target
+from ...checks import Check
+from ...dataclass import dataclass
+from .. import mounted
+from ..units import escape_path
+from . import bounded, judging, probe
+from .target import Target
 
 Mounts = tuple[mounted.Mount, ...]
 

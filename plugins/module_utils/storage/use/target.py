@@ -6,16 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.dataclass import dataclass
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
-    HOME,
-    SOFTWARE,
-    FileSystem,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use.rings import Seat
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.wanted_mounts import (
-    WantedMount,
-)
+from ...dataclass import dataclass
+from ..file_system import HOME, SOFTWARE, FileSystem
+from ..wanted_mounts import WantedMount
+from .rings import Seat
 
 FREE_SHARE = 0.05
 """Of what is free, all writers together take at most this much."""
