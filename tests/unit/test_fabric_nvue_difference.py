@@ -11,12 +11,12 @@ import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.asics import ASICS, Asic
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.intent import SwitchIntent
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import SYSTEM
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.difference import (
+    rounded,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.ranges import (
     expanded,
     names,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.tolerance import (
-    rounded,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.tree import (
     at,

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import SYSTEM
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.impact import impact
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.difference import (
+    impact,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import WantedError
 from hypothesis import given
 

@@ -13,8 +13,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.asics im
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM, tables
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.difference import (
     PollInterval,
+    path,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.patches import path
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Difference,
     SwitchError,

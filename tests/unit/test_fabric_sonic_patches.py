@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM, tables
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.impact import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.difference import (
     BOUNCING,
 )
 from hypothesis import given

@@ -15,7 +15,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import
     NoAnswerError,
     Result,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import driver, nvml, smi, xids
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import driver, nvml, smi
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import reading as xids
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import SurveyError
 from hypothesis import given
 from hypothesis import strategies as st

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils import files, reboots
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack import nouveau
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack import stack as nouveau
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import systemd
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
     Plan,

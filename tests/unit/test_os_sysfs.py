@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import PlanError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.hugepages import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.options import (
     Hugepages,
 )
 

@@ -7,12 +7,8 @@ import contextlib
 import json
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import (
-    arp,
-    intent,
-    networkd,
-    writing,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import arp, intent, networkd
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import converge as writing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

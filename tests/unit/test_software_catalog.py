@@ -21,7 +21,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import
     gpu_packages,
     rdma_packages,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.versions import matches
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.combinations import (
+    matches,
+)
 
 from tests.stand_ins import table, versions
 from tests.unit.software_sets import KEYS, software

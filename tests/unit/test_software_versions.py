@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.versions import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.combinations import (
     key,
     matches,
     older,

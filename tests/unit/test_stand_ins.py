@@ -15,7 +15,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import
     rdma_packages,
     read_software,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.versions import matches
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.combinations import (
+    matches,
+)
 
 from tests.stand_ins import debs, table
 from tests.stand_ins.package import File, Package

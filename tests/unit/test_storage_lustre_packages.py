@@ -23,10 +23,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
     UPGRADE,
     Change,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.combinations import (
+    matches,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
     distribution_of,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.versions import matches
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import client
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.client import (
     ClientPackages,

@@ -27,13 +27,13 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
     read_contract,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import programs, serving
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.bundle import bundle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.endpoints import (
     NoEndpointError,
     endpoint,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.pairs import Half
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.request import Request
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.serving import bundle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.wire import (
     filters,
     serve,

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..checks import Check, not_applicable
+from ..dataclass import dataclass
 from ..machine import IN_CONTAINER
 from ..node.layer import Settled
-from ..node.part import Node, Part, PlanError
+from ..node.part import NAME, Node, Part, Plan, PlanError, Step, Verdict
 from ..node.settle import settle
 from ..software import Distribution, SoftwareSet, judge
 from ..software import Node as Here
@@ -19,12 +22,62 @@ from .cuda import Cuda
 from .driver import Driver
 from .health import Health
 from .kernel import Kernel
-from .nouveau import Nouveau
 from .packages import Installer
 from .pause import Pause
 from .request import Request
 from .services import Services
 from .suitable import Suitable
+
+# nouveau, the kernel's own driver, makes way: at the next boot, never by force.
+#
+# It is kept from loading in the initramfs too. Where it drives the GPUs now, NVIDIA's module
+# cannot have them until a reboot; unloading it under a console would freeze that.
+
+FILE = f"etc/modprobe.d/90-{NAME}-nouveau.conf"
+BODY = "blacklist nouveau\noptions nouveau modeset=0\n"
+
+
+@dataclass(frozen=True)
+class Nouveau:
+    kernel: Kernel
+
+    def plan(self, node: Node) -> Plan:
+        file = node.file(FILE, BODY)
+        step = Step(
+            f"initramfs of {self.kernel.release}",
+            "without the blacklist of nouveau",
+            "with it",
+            lambda: _renew(node, self.kernel.release),
+        )
+        image = _image(node, self.kernel.release)
+        if image and (file.changed or _older(node, image)):
+            return Plan([file], [step])
+        return Plan([file])
+
+    def verify(self, node: Node) -> Verdict:
+        """Whether it is loaded is judged with the GPUs, which it keeps from the driver."""
+        return Verdict()
+
+
+def _image(node: Node, release: str) -> str:
+    """The initramfs of this kernel; empty on a node that boots without one of its own."""
+    names = (f"boot/initrd.img-{release}", f"boot/initramfs-{release}.img")
+    return next((name for name in names if node.path(name).exists()), "")
+
+
+def _older(node: Node, image: str) -> bool:
+    """A run that was stopped in between left an initramfs from before the file."""
+    return node.path(image).stat().st_mtime < node.path(FILE).stat().st_mtime
+
+
+def _renew(node: Node, release: str) -> None:
+    node.run(_tool(node, release))
+
+
+def _tool(node: Node, release: str) -> Sequence[str]:
+    if node.path("usr/sbin/update-initramfs").exists():
+        return ["update-initramfs", "-u", "-k", release]
+    return ["dracut", "--force", f"/boot/initramfs-{release}.img", release]
 
 
 def excused(request: Request, node: Node) -> list[Check]:

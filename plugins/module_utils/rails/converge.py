@@ -7,21 +7,91 @@ changed or drifted, and only those; read back until they hold, or put a rail's o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Optional
+from typing import Any, Optional, Protocol
 
 from ..checks import FAILED, PENDING, REBOOT, Check
 from ..commands import CommandError
 from ..dataclass import dataclass
 from ..files import FilePlan, diffs
+from ..hardware.ports import interface_speed
 from . import arp, device, intent, path_mtu, readback, service
 from .backend import Backend
-from .further import Further
 from .plan import RailPlan
-from .running import running
 from .survey import Host, Request, Survey
-from .writing import write_all
+
+# Each rail as the kernel has it: what the other end of its cable is compared with.
+
+
+def running(survey: Survey) -> dict[str, dict[str, Any]]:
+    """By rail: what it is called now, its MAC address, MTU, carrier and speed."""
+    found = {}
+    for name, interface in survey.present.items():
+        link = survey.state.links[interface]
+        entry = survey.host.root / "sys/class/net" / interface
+        found[name] = {
+            "interface": interface,
+            "mac": link.mac,
+            "mtu": link.mtu,
+            "up": link.up,
+            "carrier": link.carrier,
+            "speed_gbps": interface_speed(entry) if link.carrier else None,
+        }
+    return found
+
+
+# Several files as one: all of them are written, or none.
+
+
+def write_all(plans: Iterable[FilePlan]) -> None:
+    """What was written goes back when one of them cannot be, and the error goes on."""
+    done: list[FilePlan] = []
+    try:
+        for plan in plans:
+            if plan.changed:
+                done.append(plan)
+                plan.apply()
+    except OSError:
+        for plan in done:
+            restore(plan)
+        raise
+
+
+def restore(plan: FilePlan) -> None:
+    """The file as it was when it was planned."""
+    uid, gid = plan.owner_before or (plan.uid, plan.gid)
+    mode = plan.mode_before if plan.mode_before is not None else plan.mode
+    now = "" if plan.before is None else plan.before
+    back = replace(
+        plan, before=f"{now}\n", after=plan.before, mode=mode, uid=uid, gid=gid, mode_before=None
+    )
+    back.apply()
+
+
+# What a run does on the rails besides their network configuration, as far as it knows of it.
+
+
+class Further(Protocol):
+    """Planned with the rails, done once each has its name, before the network service sets it up.
+
+    A NIC may take its link down for a moment when its settings change; the run waits for it anyway.
+    """
+
+    def look(self, interfaces: Mapping[str, str], reached_by: Mapping[str, str]) -> None:
+        """Read everything. `interfaces`: what each rail is called now. `reached_by`: interfaces
+        by which this host is reached, and why."""
+
+    @property
+    def diff(self) -> list[dict[str, Any]]:
+        """What would be set; empty when nothing differs."""
+
+    def act(self, interfaces: Mapping[str, str]) -> Sequence[str]:
+        """Set what differs. Returns the rails on which anything was written."""
+
+    def checks(self, later: Mapping[str, str], *, check_mode: bool) -> list[Check]:
+        """`later`: rails that get their name at the next boot only, and why."""
+
 
 _POLL_S = 0.2
 _PATH_WAIT_S = 2.0

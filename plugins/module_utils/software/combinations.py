@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Optional
 
@@ -12,7 +13,33 @@ from .distribution import REDHAT
 from .gpu_catalog import NVLINK5, OLDEST_BRANCH, cuda_major
 from .judgement import Node
 from .software_set import DOCA, INBOX, NO_RDMA, PROPRIETARY, SoftwareSet
-from .versions import older
+
+# Versions as vendors number them: which one is older, and which full one a short one means.
+
+
+def key(version: str) -> tuple[int, ...]:
+    """Sorts versions of numbers and dots: `580.95.05` before `580.105.08`, `13` as `13.0`."""
+    numbers = [int(part) for part in re.findall(r"\d+", version)]
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)
+
+
+def older(one: str, other: str) -> bool:
+    return key(one) < key(other)
+
+
+def matches(full: str, wanted: str) -> bool:
+    """Whether `wanted` is the full version without its epoch, or a beginning of it.
+
+    A beginning ends where a number ends: `13.1` means `13.1.0-1`, not `13.10.0-1` or `13.1rc1-1`.
+    """
+    _epoch, colon, rest = full.partition(":")
+    bare = rest if colon else full
+    if not bare.startswith(wanted):
+        return False
+    after = bare[len(wanted) : len(wanted) + 1]
+    return not wanted or not (after.isalnum() or after == "~")
 
 
 def _kernel(software: SoftwareSet, node: Node) -> str:

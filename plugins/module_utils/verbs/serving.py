@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import io
 import json
+import pkgutil
 import shutil
 import sys
 import time
+import zipfile
 from pathlib import Path
 from typing import Any, Optional
 
@@ -14,11 +17,37 @@ from ..commands import Runner, search_path
 from ..dataclass import dataclass
 from ..hardware import Machine
 from . import counters, exchanges
-from .bundle import bundle
 from .endpoints import Endpoint, NoEndpointError, endpoint
 from .programs import perftest_features, sniffed_devices, watched_by
 from .request import DIRECTORY, UNIT, EnvironmentFileError, Request, watch_told
+from .wire import filters, packets, serve, sniffer, witness
 from .wire.serve import FORGET, LISTEN_S, RESULT, STATE
+
+# The serving node's program as one file that Python runs by itself, without the collection.
+
+PARTS = (filters, packets, serve, sniffer, witness)
+START = """\
+import sys
+from pathlib import Path
+from wire.serve import main
+sys.exit(main(Path(sys.argv[1])))
+"""
+
+
+def bundle() -> bytes:
+    """A zip archive with the package `wire` and a start."""
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w") as archive:
+        archive.writestr("__main__.py", START)
+        archive.writestr("wire/__init__.py", "")
+        for part in PARTS:
+            name = part.__name__.rpartition(".")[2]
+            source = pkgutil.get_data(part.__name__.rpartition(".")[0], f"{name}.py")
+            if source is None:
+                raise OSError(f"the source of {part.__name__} cannot be read")
+            archive.writestr(f"wire/{name}.py", source)
+    return target.getvalue()
+
 
 COUNTERS = "counters.json"
 

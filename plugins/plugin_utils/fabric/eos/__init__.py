@@ -9,9 +9,30 @@ one.
 
 from __future__ import annotations
 
-from ..system import Login, Switch, System
-from .eos import Eos
+from ....module_utils.fabric.intent import SwitchIntent
+from ..report import SwitchReport
+from ..system import Difference, Login, Switch, System
+from .difference import difference
+from .present import Present
+from .render import Wanted, wanted
+from .report import report
 from .switch import EosSwitch
+
+# Arista EOS without a connection: what it should do, what differs, what it does.
+
+
+class Eos:
+    name = "eos"
+
+    def wanted(self, intent: SwitchIntent) -> Wanted:
+        return wanted(intent)
+
+    def difference(self, intent: SwitchIntent, wanted: Wanted, present: Present) -> Difference:
+        return difference(intent, wanted, present)
+
+    def report(self, intent: SwitchIntent, present: Present) -> SwitchReport:
+        return report(intent, present)
+
 
 SYSTEM: System = Eos()
 

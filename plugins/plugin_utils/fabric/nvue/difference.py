@@ -9,18 +9,77 @@ leads to, another profile on a port of the model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ....module_utils.fabric.asics import Asic
 from ....module_utils.fabric.intent import SwitchIntent
-from ..system import Change, Difference, SwitchError
-from .impact import impact
+from .. import rounding
+from ..system import Change, Difference, Impact, SwitchError
 from .objects import LOSSLESS_POOL, LOSSY_POOL, MODE, PROFILE
 from .ranges import expanded
 from .reading import Present
 from .spelling import Spelling, is_switch, number, same
-from .tolerance import THRESHOLDS, rounded
 from .tree import Path, Tree, at, ends, natural, objects_at, words
+
+# ECN thresholds that the hardware rounds, as NVUE writes them.
+
+THRESHOLDS = ("min-threshold", "max-threshold")
+
+
+def rounded(asic: Asic, wanted: Any, found: Any) -> bool:
+    """Whether the chip makes `found` of `wanted`."""
+    asked, got = number(wanted), number(found)
+    return asked is not None and got is not None and rounding.rounded(asic, asked, got)
+
+
+# What applying a difference costs.
+#
+# NVUE reloads switchd, and no port goes down for it. Forwarding is touched where the buffers of
+# the chip are laid out anew: NVIDIA names PFC, link pause and whatever changes qos_infra.conf.
+
+_BUFFERS = {
+    "roce": "RoCE",
+    "pfc": "PFC",
+    "traffic-pool": "traffic pools",
+    "egress-queue-mapping": "queue mapping",
+    "link-pause": "link pause",
+}
+"""Branches of qos that lay out the buffers anew."""
+
+
+def impact(paths: Iterable[Path]) -> Impact:
+    paths = tuple(paths)
+    losses: list[str] = []
+    buffers = {
+        _BUFFERS[path[1]]: None for path in paths if path[0] == "qos" and path[1] in _BUFFERS
+    }
+    if buffers:
+        losses.append(
+            f"buffers of the whole switch are laid out anew ({', '.join(buffers)}): packets can be "
+            "lost for a moment on all of its ports"
+        )
+    bound = _ports(path for path in paths if path[2:4] in (("qos", "pfc"), ("qos", "link-pause")))
+    if bound:
+        losses.append(f"PFC changes on {_listed(bound)}: packets can be lost there for a moment")
+    sized = _ports(path for path in paths if path[2:4] == ("link", "mtu"))
+    if sized:
+        losses.append(
+            f"the MTU changes on {_listed(sized)}: until both ends of a link have the same, "
+            "packets of a size between the two are lost"
+        )
+    return Impact(losses=tuple(losses))
+
+
+def _ports(paths: Iterable[Path]) -> tuple[str, ...]:
+    return tuple({path[1]: None for path in paths if path[0] == "interface"})
+
+
+def _listed(ports: tuple[str, ...]) -> str:
+    if len(ports) <= 4:
+        return ", ".join(ports)
+    return f"{len(ports)} ports ({ports[0]} to {ports[-1]})"
+
 
 _WHOLE = (
     ("pfc", PROFILE, "switch-priority"),
