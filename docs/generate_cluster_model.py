@@ -31,25 +31,24 @@ HEAD = """\
 <!-- Written by docs/generate_cluster_model.py from the schema. Edit that, and run it. -->
 # Cluster model
 
-One file, `inventories/NAME/cluster.yml`, describes a cluster. The inventory plugin
+`inventories/NAME/cluster.yml` describes a cluster. The inventory plugin
 `baremetal.mpi_roce.cluster` compiles it to hosts, groups and variables
-([architecture.md](architecture.md) has those). Look at
-[inventories/b300/cluster.yml](../inventories/b300/cluster.yml) first: it is a page and commented.
+([architecture.md](architecture.md)). Commented example:
+[inventories/b300/cluster.yml](../inventories/b300/cluster.yml).
 
     ansible-inventory -i inventories/NAME --graph        # hosts and groups
-    ansible-inventory -i inventories/NAME --host node01  # what a node will get
+    ansible-inventory -i inventories/NAME --host node01  # variables of a node
 
-The smallest model there is:
+The smallest model:
 
 ```yaml
 {smallest}```
 
-What differs on one machine goes into `host_vars/` beside the model, or under `vars`. Adding nodes
-at the end changes no address, port or name of the others; a node that goes is named under
-`nodes.absent`, which keeps its place free.
+Differences of one machine go into `host_vars/` beside the model, or under `vars`. Nodes added at
+the end change no address, port or name of others; a removed node is named under `nodes.absent`,
+which keeps its place free.
 
-A model that cannot be built is refused before any host is touched. Every reason is told at once,
-with its line, the key, the value and the way out:
+An invalid model is refused before any host is touched, with all errors at once:
 
     {refused}
 
@@ -59,31 +58,29 @@ with its line, the key, the value and the way out:
 """
 
 TAIL = """
-## What cannot be built
+## Refused models
 
-Besides unknown keys, wrong types and values out of range, a model is refused for:
+Besides unknown keys, wrong types and values out of range:
 
 - an empty cluster;
-- a name, address or PCI address that is there twice; a host named like a group;
+- duplicate names, addresses or PCI addresses; a host named like a group;
 - a management address outside its subnet; rails that overlap the management subnet;
 - a pool or subnet with too few addresses;
 - a rail without a leaf; more nodes than leaf ports; more uplinks than spine ports;
-- lists that do not have one entry per rail, plane, GPU or switch;
-- a chip that nobody knows, or that has no port of that speed; SONiC ports whose lanes nobody knows;
-- a storage link to a port that is not there or not free;
+- lists without one entry per rail, plane, GPU or switch;
+- an unknown chip, or one without ports of that speed; SONiC ports with unknown lanes;
+- a storage link to a missing or used port;
 - drained nodes and overrides that name no node;
-- a QoS contract that cannot be kept, or that the rails' MTU does not allow
-  ([qos-contract.md](qos-contract.md));
-- a software set with keys that need or exclude each other, or with versions that are known not to
-  go together ([software-set.md](software-set.md));
-- a file system with a source that none can have, over a directory of the system or over another
-  one, with options that a key says, for groups that are not there, or served by a host that
-  `source` does not name; one that would be exported to others than the hosts of the cluster;
-- variables for a group that is not there, or with a name that the model itself sets.
+- an invalid [QoS contract](qos-contract.md), or one that the rails' MTU does not allow;
+- an invalid or incompatible [software set](software-set.md);
+- a file system with an invalid source, over a system directory or another file system, with
+  options that have a key, for missing groups, served by a host that `source` does not name, or
+  exported to others than the cluster's hosts;
+- variables for a missing group, or with a name that the model itself sets.
 
 ## Ports of leaves and spines
 
-`cluster_ports` of a leaf or spine is a list of groups of ports that differ in their peer alone:
+`cluster_ports` of a leaf or spine is a list of groups of ports that differ only in their peer:
 
 | | |
 |---|---|
@@ -95,22 +92,19 @@ Besides unknown keys, wrong types and values out of range, a model is refused fo
 | `prefix`, `address` | with `subnet_per_rail`, the gateway that the ports share |
 | `addresses` | with `point_to_point`, port to its own address |
 
-Written by hand, `rail` of a group of kind `host` has to be there; what a group cannot be is
-refused by host and key, with everything else that is wrong in the inventory, before any host is
-touched.
+In a hand-written inventory a group of kind `host` must have `rail`.
 
 ## Systems and port names
 
-A port is called what the switch's own system calls it. With `system: [sonic, nvue, eos]` the first
-port of each leaf is `Ethernet0`, `swp1` and `Ethernet1/1`, in `cluster_ports`, in the rails'
-`leaf_port` and as `peer_interface` at the other end of a link. `port`, `port_start` and `port_step`
-come before that, for all leaves or all spines.
+Ports have the names of the switch's system: with `system: [sonic, nvue, eos]` the first ports are
+`Ethernet0`, `swp1` and `Ethernet1/1`, in `cluster_ports`, `leaf_port` and `peer_interface`.
+`port`, `port_start` and `port_step` override them.
 
-SONiC counts lanes: with eight of them, ports are `Ethernet0`, `Ethernet8`, ... How many a port has
-follows from `asic` and `ports` (`spectrum4` with 64 ports: 8, with 128: 4), or from 800G, which has
-eight; where neither is known, `port_step` has to be written.
+SONiC counts lanes: with eight, ports are `Ethernet0`, `Ethernet8`, ... The number follows from
+`asic` and `ports` (`spectrum4` with 64 ports: 8, with 128: 4), or from 800G (8); otherwise
+`port_step` is required.
 
-The headroom of ports is computed for `spectrum4`. Other chips take it from `asics`:
+[Headroom](qos-contract.md#headroom) is computed for `spectrum4`. Other chips need `asics`:
 
 ```yaml
 asics:
@@ -119,8 +113,7 @@ asics:
       - {speed_gbps: 800, cable_metres: 50, size_bytes: ..., xon_bytes: ..., xoff_bytes: ...}
 ```
 
-A storage host's cables are said with their port on the leaf, which may be any that is free: nodes
-have the first ports, spines the last.
+A storage host's cable may use any free leaf port (nodes have the first, spines the last):
 
 ```yaml
 storage:
@@ -149,23 +142,20 @@ filesystems:
     lustre: {stripe_count: -1, stripe_size_mib: 16}
 ```
 
-Mount points and served directories are written in letters, digits, `.`, `_` and `-`: units,
-exports and /proc all write these as they are. Nothing is mounted over the system (`/`, `/etc`,
-`/usr`, `/var`, `/tmp`, ... and what is in them; a directory of your own in `/usr/local` or `/opt`
-may be), nor over another file system or a directory that is served. Only a file system's own
-directory may have the path that it is mounted at. A directory that is served is one of its own, as
-it gets the owner and mode of its file system: not `/srv`, but `/srv/checkpoints`.
-
-`source` of a file system that a host of the cluster serves begins with a name or address that the
-cluster has of it: its name, its management address, or a rail (`node01-rail0`). A storage host may
-have addresses besides, on the cables that `links` names; one that is of another host is refused.
-With `transport: rdma` the launcher, which has no rails, is not in `hosts`.
-
-An option that a key says (`vers`, `proto`, `port`, `nconnect`, `flock`) is not written under
-`options`, nor is one beside its contrary (`ro`, `rw`). `soft` is refused: it gives a job an error,
-or loses what it wrote, when the server is slow for a while. All others are passed on as they are
-written: with an unknown one the mount fails, and the message of the node's mount program is
-reported. There is no key for clients of an export, nor one that lets their root be root.
+- Mount points and served directories consist of letters, digits, `.`, `_` and `-`. They must not
+  be system directories (`/`, `/etc`, `/usr`, `/var`, `/tmp`, ... and below; own directories in
+  `/usr/local` or `/opt` may be), other file systems or served directories, except that a file
+  system may be mounted at the path of its own served directory.
+- A served directory is the file system's own (it gets its owner and mode): `/srv/checkpoints`,
+  not `/srv`.
+- `source` of a served file system begins with the host's name, management address or rail
+  (`node01-rail0`), or an address of a storage host on its `links`; another host's address is
+  refused.
+- With `transport: rdma`, `hosts` must not include the launcher (no rails).
+- Options with a key (`vers`, `proto`, `port`, `nconnect`, `flock`), an option beside its contrary
+  (`ro`, `rw`) and `soft` (data loss on a slow server) are refused. All others are passed on: an
+  unknown one fails the mount, and the mount program's message is reported. An export has no keys
+  for clients or for root access.
 """
 
 SMALLEST = """\

@@ -50,7 +50,7 @@ def _keys(section: kinds.Section, prefix: str = "") -> Iterator[str]:
 
 def _default(key: kinds.Key) -> str:
     if key.required:
-        return "has to be there"
+        return "required"
     if key.default_text:
         return key.default_text
     if key.default in ("", None, [], {}):

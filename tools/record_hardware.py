@@ -567,7 +567,7 @@ def record(root: Path, host_name: str) -> tuple[str, list[str]]:
             "interface in question, or report this."
         )
     head = [
-        "# Hardware as /sys shows it, by tools/record_hardware.py; docs/hardware.md has the form.",
+        "# Hardware as /sys shows it, by tools/record_hardware.py; docs/rdma.md has the form.",
         f"# Linux {os.uname().release}. No MAC address, GUID, serial number or host name is in it;",
         f"# {len(recorder.addresses)} RDMA addresses are replaced, {recorder.blanked} fields of "
         "vital product data blanked.",

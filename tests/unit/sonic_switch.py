@@ -220,7 +220,7 @@ def dangling(config: Config) -> list[str]:
 
 
 def refusal(config: Config, operations: list[dict[str, Any]]) -> Optional[str]:
-    """What `config apply-patch` would not do, of the rules in docs/fabric-sonic.md."""
+    """What `config apply-patch` would not do, of the rules in docs/fabric.md."""
     for operation in operations:
         table, *rest = operation["path"].split("/")[1:]
         op = operation["op"]

@@ -185,7 +185,7 @@ def test_lanes_of_ports(name: str, ports: int, lanes: int | None) -> None:
 
 
 def test_the_page_has_these_figures() -> None:
-    page = (ROOT / "docs/headroom.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/qos-contract.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d+)G, (\d+) m \| (\d+) \| (\d+) \| (\d+) \| (.*)\|$", page, re.M)
     assert len(rows) > 5
     for speed, length, *figures, published in rows:

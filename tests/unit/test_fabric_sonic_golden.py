@@ -2,7 +2,8 @@
 """What a leaf and a spine of the reference cluster hold in the end, every port of 64 in use.
 
 `UPDATE_GOLDEN=1` writes the files anew. With SONIC_YANG_MODELS they are checked against SONiC's own
-models: a directory such as /usr/local/yang-models of a switch (docs/fabric-sonic.md).
+models: a directory such as /usr/local/yang-models of a switch, or src/sonic-yang-models of
+sonic-buildimage. That needs the package libyang2-tools.
 """
 
 from __future__ import annotations

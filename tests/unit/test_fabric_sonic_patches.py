@@ -137,7 +137,7 @@ def _is_the_operators_as_it_was(before: Config, reached: Config) -> None:
 
 
 def _impact_is_exact(before: Config, reached: Config, difference: Any) -> None:
-    """By the rule of docs/fabric-sonic.md, from the states and not from the changes."""
+    """By the rule of docs/fabric.md, from the states and not from the changes."""
     bounced = {
         tables.port_of(key)
         for table in BOUNCING

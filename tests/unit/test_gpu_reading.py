@@ -297,7 +297,7 @@ def test_nothing_is_asked_but_what_the_page_lists(tmp_path: Path) -> None:
     from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import read
 
     read(tools, tmp_path / "state/root", path)
-    page = (Path(__file__).parents[2] / "docs/gpu-health.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/gpu.md").read_text(encoding="utf-8")
     for argv in tools.asked:
         if "-c" not in argv:
             assert " ".join(argv) in page, argv

@@ -392,7 +392,7 @@ def test_a_gpu_held_for_a_virtual_machine_says_who_holds_it() -> None:
 
 
 def test_the_page_has_every_check_and_every_default() -> None:
-    page = (Path(__file__).parents[2] / "docs/gpu-health.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/gpu.md").read_text(encoding="utf-8")
     rows = [line.split("|") for line in page.splitlines() if line.startswith("| `gpu_")]
     assert {row[1].strip(" `") for row in rows} == set(NAMES)
     defaults = "\n".join(row[3] for row in rows)

@@ -149,7 +149,7 @@ def test_the_refusal_names_the_ways_out(host: ServerHost) -> None:
     host.disk()
     host.blkid = (0, "TYPE=xfs\nUUID=u\n")
     told = refused(host, BLANK)
-    assert "take out `format`" in told and "docs/shared-storage-server.md" in told
+    assert "take out `format`" in told and "docs/shared-storage.md" in told
 
 
 def test_our_label_on_another_file_system_is_somebodys(host: ServerHost) -> None:

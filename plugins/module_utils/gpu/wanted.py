@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a node's GPUs are to be. Every threshold has the published default (docs/gpu-health.md)."""
+"""What a node's GPUs are to be. Every threshold has the published default (docs/gpu.md)."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ OS_RELEASE = "etc/os-release"
 _NO_DKMS = re.compile(r"nothing provides (requested )?dkms(?![-\w])")
 EPEL = (
     "dkms, with which the drivers are built, is in EPEL, and this node has no repository with it: "
-    "dnf install epel-release (RHEL: docs/installed.md), or a mirror of EPEL; then run again"
+    "dnf install epel-release (RHEL: docs/packages.md), or a mirror of EPEL; then run again"
 )
 
 

@@ -36,7 +36,7 @@ ENABLED = "enabled, active"
 FSTAB = "etc/fstab"
 SHOWN = 5
 _OURS = uuid.UUID("5a0e0b3c-7c0e-5d4b-9a6e-2f1d8c3b7a90")
-DOCS = "docs/shared-storage-server.md"
+DOCS = "docs/shared-storage.md"
 
 
 def label(name: str) -> str:

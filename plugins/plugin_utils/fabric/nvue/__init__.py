@@ -3,7 +3,7 @@
 
 `objects.py` renders the contract, `difference.py` compares, `impact.py` says what a difference
 costs, `report.py` says what a switch does. Only `reading.py`, `revisions.py` and `switch.py` talk
-to one. docs/fabric-nvue.md has the sources of every key.
+to one. docs/fabric.md has the sources of every key.
 """
 
 from __future__ import annotations
