@@ -19,6 +19,7 @@ from ..plugin_utils.model import (
     contracts,
     directory,
     filesystem_lists,
+    names,
     software_sets,
     switch_variables,
 )
@@ -36,7 +37,10 @@ class ActionModule(ActionBase):
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         _spec, arguments = self.validate_argument_spec(
-            argument_spec={"role_variables": {"type": "bool", "default": False}}
+            argument_spec={
+                "role_variables": {"type": "bool", "default": False},
+                "domain": {"type": "str", "default": ""},
+            }
         )
         findings = Findings()
         if arguments["role_variables"]:
@@ -48,6 +52,8 @@ class ActionModule(ActionBase):
         doubts = software_sets.check_sets(_sets(records), findings)
         _check_filesystems(records, built.entries, task_vars["groups"], findings)
         switch_variables.check_switches(_switches(task_vars, findings), findings)
+        # Of an inventory without another fault: a name has one then.
+        of_hosts = names.lines(built.entries, arguments["domain"], findings) if not findings else {}
         for line in doubts:
             self._display.warning(line)
         if findings:
@@ -64,6 +70,7 @@ class ActionModule(ActionBase):
             drained_hosts=built.drained_hosts,
             total_slots=built.total_slots,
             directory=built.entries,
+            names=names.rendered(of_hosts),
             software_doubts=doubts,
         )
         return result
@@ -122,8 +129,8 @@ def _check_filesystems(
     domain = records[0].variables.get("cluster_domain", "") if records else ""
     site = filesystem_lists.site_of(entries, str(domain), groups)
     members: dict[str, set[str]] = {}
-    for group, names in groups.items():
-        for name in names:
+    for group, hosts in groups.items():
+        for name in hosts:
             members.setdefault(name, set()).add(group)
     holders = [
         filesystem_lists.Holder(

@@ -10,12 +10,11 @@ installers make themselves, the host's own name on a loopback address (Debian's
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from .dataclass import dataclass
 from .files import replace_block
-from .hostfile import HostfileError, is_host_name, rail_name
+from .hostfile import HostfileError
 
 BLOCK = "names"
 """What the managed block is called in its markers."""
@@ -25,7 +24,7 @@ LOCALHOST = "localhost"
 
 
 class HostsTableError(HostfileError):
-    """What is wrong with the names, or with the lines of the operator."""
+    """Lines of the operator that contradict the cluster's names."""
 
 
 @dataclass(frozen=True)
@@ -43,44 +42,6 @@ class TablePlan:
 
     after: str
     removed: tuple[str, ...]
-
-
-def entries(directory: Iterable[Mapping[str, Any]], domain: str = "") -> list[tuple[str, ...]]:
-    """`(address, name, ...)` of every node and every rail, in the order of the model.
-
-    With a domain a node's canonical name is its full one; rails have short names only.
-    Raises HostsTableError on a bad or repeated name.
-    """
-    findings: list[str] = []
-    table: list[tuple[str, ...]] = []
-    owner: dict[str, str] = {}
-
-    def add(address: str, *names: str) -> None:
-        for name in names:
-            if not is_host_name(name):
-                findings.append(f"{name!r}: not a host name: use letters, digits and hyphens")
-            elif name in owner:
-                findings.append(
-                    f"{name}: both {owner[name]} and {address} have this name: rename one"
-                )
-            owner[name] = address
-        table.append((address, *names))
-
-    for node in directory:
-        name = str(node["name"])
-        full = (f"{name}.{domain}",) if domain and not name.endswith(f".{domain}") else ()
-        add(str(node["management_address"]), *full, name)
-        for rail in node["rails"]:
-            add(str(rail["address"]), rail_name(name, str(rail["interface"])))
-    if findings:
-        raise HostsTableError(findings)
-    return table
-
-
-def own_names(table: Iterable[tuple[str, ...]], node: Mapping[str, Any]) -> dict[str, str]:
-    """The names in `table` that are this node's, with their addresses."""
-    own = {str(node["management_address"]), *(str(rail["address"]) for rail in node["rails"])}
-    return {name: address for address, *names in table if address in own for name in names}
 
 
 def parse(text: str) -> list[Line]:

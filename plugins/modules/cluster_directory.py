@@ -24,6 +24,10 @@ options:
         roles, on every host, against the C(meta/argument_specs.yml) of the roles.
     type: bool
     default: false
+  domain:
+    description: DNS domain of the cluster. With it a host's canonical name is its full one.
+    type: str
+    default: ""
 notes:
   - Runs on the controller and opens no connection. Use C(run_once).
   - Also fails when the inventory is empty because a cluster model was refused and
@@ -124,6 +128,19 @@ directory:
       sample:
         - {rail: 0, plane: 0, interface: rail0, address: 10.100.0.11, prefix: 24,
            network: 10.100.0.0/24, speed_gbps: 800, leaf: leaf01, gpu: 0, numa: 0}
+names:
+  description: What M(baremetal.mpi_roce.cluster_hosts) takes of every host and rail.
+  returned: success
+  type: dict
+  contains:
+    table:
+      description: A line of a hosts file for each host and each rail.
+      type: str
+      sample: "10.10.1.1 node01\n10.100.0.11 node01-rail0\n"
+    own:
+      description: By host, its own names with their addresses.
+      type: dict
+      sample: {node01: {node01: 10.10.1.1, node01-rail0: 10.100.0.11}}
 findings:
   description: Everything that is wrong, one line each.
   returned: failure
@@ -138,7 +155,10 @@ from ansible.module_utils.basic import AnsibleModule
 def main() -> None:
     """Never reached: the action plugin of the same name does the work on the controller."""
     module = AnsibleModule(
-        argument_spec={"role_variables": {"type": "bool", "default": False}},
+        argument_spec={
+            "role_variables": {"type": "bool", "default": False},
+            "domain": {"type": "str", "default": ""},
+        },
         supports_check_mode=True,
     )
     module.fail_json(msg="cluster_directory runs on the controller: its action plugin is missing.")

@@ -22,18 +22,21 @@ description:
   - Adds lines for C(localhost) where there are none. Open MPI asks DNS for it otherwise, and waits.
   - Tells cloud-init, where it is installed, to leave both files alone at the next boot.
   - Reads the name back from the kernel and resolves every name of this host.
-extends_documentation_fragment:
-  - baremetal.mpi_roce.directory
 options:
   name:
     description: Name of this host, as the inventory has it.
     type: str
     required: true
-  domain:
+  table:
     description:
-      - DNS domain of the cluster. When given, C(node01.DOMAIN) is each host's canonical name.
+      - Every name of the cluster, a line of a hosts file each, as
+        RV(baremetal.mpi_roce.cluster_directory#module:names) has it.
     type: str
-    default: ""
+    required: true
+  own:
+    description: Those of the names that are this host's, with their addresses.
+    type: dict
+    required: true
 attributes:
   check_mode:
     description: Computes the same files and writes nothing.
@@ -46,14 +49,15 @@ attributes:
 EXAMPLES = r"""
 - name: Look the whole cluster up in the inventory
   baremetal.mpi_roce.cluster_directory:
+    domain: hpc.example.com
   register: cluster
   run_once: true
 
 - name: Set the host's name, and every name of the cluster in /etc/hosts
   baremetal.mpi_roce.cluster_hosts:
     name: "{{ inventory_hostname }}"
-    directory: "{{ cluster.directory }}"
-    domain: hpc.example.com
+    table: "{{ cluster.names.table }}"
+    own: "{{ cluster.names.own[inventory_hostname] }}"
 """
 
 RETURN = r"""
@@ -109,14 +113,15 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "name": {"type": "str", "required": True},
-            "directory": {"type": "list", "elements": "dict", "required": True},
-            "domain": {"type": "str", "default": ""},
+            "table": {"type": "str", "required": True},
+            "own": {"type": "dict", "required": True},
         },
         supports_check_mode=True,
     )
     name: str = module.params["name"]
+    own: dict[str, str] = module.params["own"]
+    table = [tuple(line.split()) for line in module.params["table"].splitlines()]
     try:
-        table, own = cluster_names(name, module.params["directory"], module.params["domain"])
         hosts, removed = plan_table(name, table)
         plans = [hosts, *host_name.plan_cloud_init(), host_name.plan_hostname(name)]
         refuse_mounts(plans)
@@ -149,31 +154,9 @@ def main() -> None:
         diff=[*diffs(plans), *name_diff(running, name)],
         names=sum(len(names) for _address, *names in table),
         removed=removed,
-        # Ansible would send the whole directory back as part of the arguments.
-        invocation={
-            "module_args": {
-                **module.params,
-                "directory": f"{len(module.params['directory'])} hosts",
-            }
-        },
+        # Ansible would send the whole table back as part of the arguments.
+        invocation={"module_args": {**module.params, "table": f"{len(table)} lines"}},
     )
-
-
-def cluster_names(
-    name: str, directory: list[dict], domain: str
-) -> tuple[list[tuple[str, ...]], dict[str, str]]:
-    """The table of the cluster, and which of its names are this host's."""
-    own = [node for node in directory if node["name"] == name]
-    if not own:
-        raise PlanError(
-            f"{name} is not in the directory of the cluster: put it in one of the groups compute, "
-            "launcher or storage"
-        )
-    try:
-        table = hosts_table.entries(directory, domain)
-    except hosts_table.HostsTableError as error:
-        raise PlanError(str(error)) from error
-    return table, hosts_table.own_names(table, own[0])
 
 
 def plan_table(name: str, table: list[tuple[str, ...]]) -> tuple[FilePlan, list[str]]:

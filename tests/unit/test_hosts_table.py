@@ -11,13 +11,15 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hosts_table imp
     END,
     HostsTableError,
     addresses,
-    entries,
-    own_names,
     parse,
     plan,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import Findings
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import names
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.unit.told import brief
 
 GOLDEN = Path(__file__).parent / "golden"
 DEBIAN = """\
@@ -40,6 +42,14 @@ def host(name: str, index: int, role: str = "compute", rails: int = 2) -> dict[s
             for rail in range(rails)
         ],
     }
+
+
+def entries(directory: list[dict[str, Any]], domain: str = "") -> list[tuple[str, ...]]:
+    """The table as a host has it from its module's argument."""
+    findings = Findings()
+    table = names.rendered(names.lines(directory, domain, findings))["table"]
+    assert brief(findings.found) == []
+    return [tuple(line.split()) for line in table.splitlines()]
 
 
 CLUSTER = [host("node01", 11), host("node02", 12), host("launcher", 5, "launcher", 0)]
@@ -69,7 +79,7 @@ def test_a_domain_makes_the_full_name_the_canonical_one() -> None:
 
 
 def test_the_names_of_one_host() -> None:
-    assert own_names(entries(CLUSTER, "x.y"), CLUSTER[1]) == {
+    assert names.rendered(names.lines(CLUSTER, "x.y", Findings()))["own"]["node02"] == {
         "node02.x.y": "10.10.0.12",
         "node02": "10.10.0.12",
         "node02-rail0": "10.20.0.12",
@@ -176,16 +186,20 @@ def test_the_same_address_twice_is_no_conflict() -> None:
 
 
 @pytest.mark.parametrize(
-    ("directory", "told"),
+    ("directory", "found"),
     [
-        ([host("node_1", 1)], "'node_1': not a host name"),
-        ([host("a", 1), host("a", 2)], "a: both 10.10.0.1 and 10.10.0.2 have this name"),
-        ([host("a-rail0", 1), host("a", 2)], "a-rail0: both"),
+        ([host("node_1", 1, rails=0)], ["inventory.host_name node_1 'node_1'"]),
+        ([host("a", 1, rails=0), host("a", 2, rails=0)], ["inventory.host_name_twice a 'a'"]),
+        (
+            [host("a-rail0", 1, rails=0), host("a", 2)],
+            ["inventory.host_name_twice a-rail0 'a-rail0'"],
+        ),
     ],
 )
-def test_bad_names_are_refused(directory: list[dict[str, Any]], told: str) -> None:
-    with pytest.raises(HostsTableError, match=told):
-        entries(directory)
+def test_bad_names_are_findings(directory: list[dict[str, Any]], found: list[str]) -> None:
+    findings = Findings()
+    names.lines(directory, "", findings)
+    assert brief(findings.found) == found
 
 
 def test_lines_glibc_does_not_understand_are_skipped() -> None:
