@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 from typing import Any
@@ -11,18 +12,17 @@ from ansible.plugins.action import ActionBase
 
 from ..module_utils.commands import CommandError
 from ..module_utils.ssh_trust.node import CERTIFICATE, MODES
-from ..plugin_utils.ssh import names, publishing
+from ..plugin_utils.ssh import publishing
 from ..plugin_utils.ssh.authority import (
     MAX_REMOVED,
     AuthorityError,
     AuthorityStore,
     Outcome,
     Supplied,
-    days_left,
-    leaving,
+    expiring,
+    remove_leavers,
 )
-from ..plugin_utils.ssh.ledger import Ledger, LedgerError, Node
-from ..plugin_utils.ssh.ledger import told as told_of
+from ..plugin_utils.ssh.journal import Journal
 
 ARGUMENTS = {
     "directory": {"type": "list", "elements": "dict", "required": True},
@@ -52,59 +52,68 @@ class ActionModule(ActionBase):
         _spec, arguments = self.validate_argument_spec(argument_spec=ARGUMENTS)
         try:
             result.update(prepare(arguments, write=not self._task.check_mode))
-        except (AuthorityError, LedgerError, CommandError) as error:
+        except (AuthorityError, CommandError) as error:
             result.update(failed=True, msg=f"ssh: {error}")
         except OSError as error:
-            where = told_of(error, state_dir_of(arguments))
-            result.update(failed=True, msg=f"ssh: on the controller: {where}")
+            where = error.filename or state_dir_of(arguments)
+            result.update(
+                failed=True, msg=f"ssh: on the controller: {where}: {error.strerror or error}"
+            )
         return result
 
 
 def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
     now = int(time.time())
-    entries = names.members(arguments["directory"])
+    entries = publishing.members(arguments["directory"])
     members = [str(entry["name"]) for entry in entries]
-    state_dir = state_dir_of(arguments)
-    ledger = Ledger(state_dir)
-    user = arguments["user"]
+    journal = Journal(state_dir_of(arguments))
+    user, domain = arguments["user"], arguments["domain"]
     told = publishing.empty(
         arguments["mode"],
         entries,
         f"{user}@{arguments['cluster_name']}",
         arguments["management_prefix"],
     )
-    nodes = {name: node for name in members if (node := ledger.read(name)) is not None}
-    unlaid = [name for name in members if name not in nodes or not nodes[name].laid]
     warnings: list[str] = []
-    if arguments["mode"] == CERTIFICATE:
-        rotating = bool(AuthorityStore(ledger).state().current)
-        outcome = _authorities(arguments, ledger, members, now, write=write)
-        publishing.by_authority(told, outcome.authorities, outcome.krl)
-        if outcome.removed:
-            warnings.append(
-                f"ssh: {', '.join(outcome.removed)} left the inventory:"
-                " certificates revoked, refused by every node that is reached"
-            )
-        warnings += [f"ssh: {step}" for step in outcome.steps] if rotating else []
-        warnings += _expiring(nodes, now, arguments["warn_days"])
-    else:
-        outcome = _leavers(ledger, members, arguments["max_removed"], write=write)
-        waiting = publishing.by_lists(told, entries, ledger, user, arguments["domain"])
-        if waiting:
-            outcome.steps.append(f"{len(waiting)} nodes have yet to show their keys")
-    probes = names.probes_of(entries)
+    with journal.locked() if write else contextlib.nullcontext():
+        if arguments["mode"] == CERTIFICATE:
+            rotating = bool(AuthorityStore(journal).state().current)
+            outcome = _authorities(arguments, journal, members, now, write=write)
+            publishing.by_authority(told, outcome.authorities, outcome.krl)
+            if outcome.removed:
+                warnings.append(
+                    f"ssh: {', '.join(outcome.removed)} left the inventory:"
+                    " certificates revoked, refused by every node that is reached"
+                )
+            warnings += [f"ssh: {step}" for step in outcome.steps] if rotating else []
+            # Of the whole cluster, whatever the limit: a node seldom reached expires unseen.
+            soon = expiring(outcome.nodes, now, arguments["warn_days"])
+            if soon:
+                warnings.append(
+                    f"ssh: certificates of {soon} expire within {arguments['warn_days']} days:"
+                    " a run of --tags ssh that reaches them signs new ones"
+                )
+        else:
+            # A node that has left needs no revocation here: its lines go.
+            most = arguments["max_removed"]
+            outcome = remove_leavers(journal, members, most=most, now=now, write=write)
+            waiting = publishing.by_lists(told, entries, outcome.nodes, user, domain)
+            if waiting:
+                outcome.steps.append(f"{len(waiting)} nodes have yet to show their keys")
+    probes = publishing.probes_of(entries)
     return {
         "changed": bool(outcome.removed or outcome.made),
         "authority": told,
-        "state_dir": str(state_dir),
+        "state_dir": str(journal.directory),
         "removed": outcome.removed,
-        "unlaid": unlaid,
+        "unlaid": [name for name, node in outcome.nodes.items() if not node.laid],
         "steps": outcome.steps,
         "warnings": warnings,
         "hosts": {
             str(entry["name"]): {
-                "names": names.names_of(entry, arguments["domain"]),
-                "probes": probes.get(str(entry["name"]), []),
+                "names": publishing.names_of(entry, domain),
+                "probes": probes[str(entry["name"])],
+                "known": outcome.nodes[str(entry["name"])].known(),
             }
             for entry in entries
         },
@@ -120,54 +129,21 @@ def default_state_dir(cluster_name: str) -> Path:
 
 
 def _authorities(
-    arguments: dict[str, Any], ledger: Ledger, members: list[str], now: int, *, write: bool
+    arguments: dict[str, Any], journal: Journal, members: list[str], now: int, *, write: bool
 ) -> Outcome:
-    """The authorities as wanted; one process at a time where anything is written."""
     paths = arguments["user_ca_key"], arguments["host_ca_key"]
     if any(paths) and not all(paths):
         raise AuthorityError(
             "an authority of your own needs both: set ssh_trust_user_ca_key and"
             " ssh_trust_host_ca_key (they may name the same file)"
         )
-    supplied = Supplied(Path(paths[0]), Path(paths[1])) if all(paths) else None
-
-    def go() -> Outcome:
-        return AuthorityStore(ledger).prepare(
-            members,
-            comment=f"{arguments['cluster_name']} MPI SSH authority",
-            generation=arguments["ca_generation"],
-            overlap=arguments["ca_overlap"],
-            supplied=supplied,
-            now=now,
-            write=write,
-            max_removed=arguments["max_removed"],
-        )
-
-    if not write:
-        return go()
-    with ledger.locked():
-        return go()
-
-
-def _leavers(ledger: Ledger, members: list[str], max_removed: int, *, write: bool) -> Outcome:
-    """Classic mode: a node that has left needs no revocation, its lines go."""
-    outcome = Outcome(removed=leaving(ledger, members, max_removed))
-    if write and outcome.removed:
-        with ledger.locked():
-            for name in outcome.removed:
-                ledger.remove(name)
-    return outcome
-
-
-def _expiring(nodes: dict[str, Node], now: int, warn_days: int) -> list[str]:
-    """Of the whole cluster, whatever the limit of the run: a node seldom reached expires unseen."""
-    left = days_left(nodes, now)
-    soon = sorted((days, name) for name, days in left.items() if days < warn_days)
-    if not soon:
-        return []
-    shown = ", ".join(f"{name} ({days} days)" for days, name in soon[:5])
-    more = f" and {len(soon) - 5} more" if len(soon) > 5 else ""
-    return [
-        f"ssh: certificates of {shown}{more} expire within {warn_days} days:"
-        " a run of --tags ssh that reaches them signs new ones"
-    ]
+    return AuthorityStore(journal).prepare(
+        members,
+        comment=f"{arguments['cluster_name']} MPI SSH authority",
+        generation=arguments["ca_generation"],
+        overlap=arguments["ca_overlap"],
+        supplied=Supplied(Path(paths[0]), Path(paths[1])) if all(paths) else None,
+        now=now,
+        write=write,
+        max_removed=arguments["max_removed"],
+    )

@@ -9,9 +9,9 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ..plugin_utils.ssh import issuing
-from ..plugin_utils.ssh.ledger import Ledger, LedgerError, told
-from ..plugin_utils.ssh.signing import SigningError
+from ..module_utils.ssh_trust.certificates import digest
+from ..plugin_utils.ssh.journal import Journal
+from ..plugin_utils.ssh.signing import SigningError, issue, remember
 
 MODULE = "baremetal.mpi_roce.ssh_trust"
 RESERVED = ("issued", "certificates", "now")
@@ -26,40 +26,44 @@ class ActionModule(ActionBase):
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
         super().run(tmp, task_vars)
         arguments = {key: value for key, value in self._task.args.items() if key not in RESERVED}
-        state_dir = arguments.pop("state_dir", None)
-        if not state_dir:
-            return {"failed": True, "msg": "ssh: state_dir is missing: ssh_authority returns it"}
+        state_dir, known = arguments.pop("state_dir", None), arguments.pop("known", None)
+        if not state_dir or not known:
+            return {
+                "failed": True,
+                "msg": "ssh: state_dir and known are required: ssh_authority returns them",
+            }
         try:
-            return self._lay(arguments, Ledger(Path(str(state_dir))), task_vars)
-        except (LedgerError, SigningError) as error:
+            return self._lay(arguments, Journal(Path(str(state_dir))), known, task_vars)
+        except SigningError as error:
             return {"failed": True, "msg": f"ssh: on the controller: {error}"}
         except OSError as error:
-            where = told(error, Path(str(state_dir)))
+            where = f"{error.filename or state_dir}: {error.strerror or error}"
             return {"failed": True, "msg": f"ssh: on the controller: {where}"}
 
-    def _lay(self, arguments: dict[str, Any], ledger: Ledger, task_vars: Any) -> dict[str, Any]:
+    def _lay(
+        self, arguments: dict[str, Any], journal: Journal, known: dict[str, Any], task_vars: Any
+    ) -> dict[str, Any]:
         name, now = str(task_vars["inventory_hostname"]), int(time.time())
         validity_days = int(arguments.pop("validity_days", 365))
-        arguments["now"] = now
-        arguments["issued"] = issuing.digests(ledger.read(name))
+        arguments.update(now=now, issued=known["issued"])
         first = self._execute(arguments, task_vars)
         if self._task.check_mode or not _well(first):
             return first
-        result, believed = first, arguments["authority"]
+        result, told = first, arguments["authority"]
         if first["sign"]:
-            arguments["certificates"] = issuing.issue(
-                ledger,
+            signed = issue(
+                journal,
                 name,
                 list(first["sign"]),
                 first["public_keys"],
-                issuing.signing_of(believed),
+                told,
                 user=str(arguments.get("user", "mpi")),
-                principal=believed["principal"],
                 names=arguments.get("names", []),
                 validity_days=validity_days,
                 now=now,
             )
-            arguments["issued"] = issuing.digests(ledger.read(name))
+            digests = {kind: digest(text) for kind, text in signed.items()}
+            arguments.update(certificates=signed, issued={**known["issued"], **digests})
             result = self._execute(arguments, task_vars)
             result["changed"] = True
             result["diff"] = [*first.get("diff", []), *result.get("diff", [])]
@@ -73,7 +77,7 @@ class ActionModule(ActionBase):
                     "msg": f"ssh: a new certificate is refused: {why}",
                 }
             result["sign"] = first["sign"]
-        issuing.remember(ledger, name, result["public_keys"], believed["believed"], now)
+        remember(journal, name, known, result["public_keys"], told["believed"])
         return result
 
     def _execute(self, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:

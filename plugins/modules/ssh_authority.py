@@ -48,7 +48,7 @@ options:
     default: certificate
   state_dir:
     description:
-      - Directory on the controller with the authority and the ledger of what it signed. It holds
+      - Directory on the controller with the authority and the journal of what it signed. It holds
         private keys and is readable by its owner only. Keep a copy of it.
       - By default C(~/.local/state/baremetal.mpi_roce/CLUSTER/ssh-ca).
     type: path
@@ -125,13 +125,18 @@ authority:
     patterns: ["node*", "launcher*", "10.20.0.*"]
     signs: generation-1
 hosts:
-  description: For each node its names, and whom it has to reach to prove the trust.
+  description:
+    - For each node its names, whom it has to reach to prove the trust, and what the journal says
+      of it, for M(baremetal.mpi_roce.ssh_trust).
   returned: success
   type: dict
   sample:
     node01:
       names: [node01, 10.20.0.11, node01-rail0]
       probes: [{host: node02, target: node02}]
+      known:
+        issued: {user: "SHA256:ttJm", host: "SHA256:pd4A"}
+        shown: {user_key: ssh-ed25519 AAAA, host_key: ssh-ed25519 AAAA, trusts: [generation-1]}
 state_dir:
   description: The directory on the controller.
   returned: success
@@ -156,36 +161,3 @@ steps:
   elements: str
   sample: [authority generation-1 is made]
 """
-
-from ansible.module_utils.basic import AnsibleModule
-
-
-def main() -> None:
-    """Never reached: the action plugin of the same name does the work on the controller."""
-    module = AnsibleModule(
-        argument_spec={
-            "directory": {"type": "list", "elements": "dict", "required": True},
-            "cluster_name": {"type": "str", "required": True},
-            "domain": {"type": "str", "default": ""},
-            "management_prefix": {"type": "int", "default": 24},
-            "user": {"type": "str", "default": "mpi"},
-            "mode": {
-                "type": "str",
-                "choices": ["certificate", "authorized_keys"],
-                "default": "certificate",
-            },
-            "state_dir": {"type": "path", "default": ""},
-            "ca_generation": {"type": "int", "default": 1},
-            "ca_overlap": {"type": "bool", "default": True},
-            "user_ca_key": {"type": "path", "default": "", "no_log": False},
-            "host_ca_key": {"type": "path", "default": "", "no_log": False},
-            "warn_days": {"type": "int", "default": 30},
-            "max_removed": {"type": "int", "default": 8},
-        },
-        supports_check_mode=True,
-    )
-    module.fail_json(msg="ssh_authority runs on the controller: its action plugin is missing.")
-
-
-if __name__ == "__main__":
-    main()

@@ -53,6 +53,12 @@ options:
     description:
       - The directory of the authority on the controller. Used by the action, not on the node.
     type: str
+  known:
+    description:
+      - What the journal says of this node, RV(baremetal.mpi_roce.ssh_authority#module:hosts). Used
+        by the action, not on the node.
+    type: dict
+    default: {}
   validity_days:
     description: How long a certificate holds. Used by the action, not on the node.
     type: int
@@ -62,7 +68,7 @@ options:
     type: int
     default: 90
   issued:
-    description: Digests of the certificates the ledger says this node has. Set by the action.
+    description: Digests of the certificates the journal says this node has. Set by the action.
     type: dict
     default: {}
     suboptions:
@@ -116,6 +122,7 @@ EXAMPLES = r"""
     user: mpi
     uid: 6000
     state_dir: "{{ trust.state_dir }}"
+    known: "{{ trust.hosts[inventory_hostname].known }}"
 """
 
 RETURN = r"""
@@ -182,6 +189,7 @@ def main() -> None:
             "uid": {"type": "int"},
             "shell": {"type": "str", "default": "/bin/bash"},
             "state_dir": {"type": "str"},
+            "known": {"type": "dict", "default": {}},
             "validity_days": {"type": "int", "default": 365},
             "renew_days": {"type": "int", "default": 90},
             "issued": {

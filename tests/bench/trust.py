@@ -3,7 +3,7 @@
 """What SSH trust of 100, 1,000 and 10,000 nodes costs the controller, beside the obvious way.
 
 A figure is everything that is computed for a cluster laid for the first time: authorities made, two
-certificates signed for each node and written into the ledger, and the text of every file each node
+certificates signed for each node and written into the journal, and the text of every file each node
 gets. Key pairs are made by the nodes themselves, so here they stand ready. A second figure is the
 same for an unchanged cluster. Ansible's own work for each host comes on top, in either way.
 
@@ -30,15 +30,13 @@ sys.path[:0] = [str(ROOT / "collections"), str(ROOT)]
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import configs, wire  # noqa: E402
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import (  # noqa: E402
-    issuing,
-    names,
     publishing,
     signing,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import (  # noqa: E402
     AuthorityStore,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.ledger import Ledger  # noqa: E402
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import Journal  # noqa: E402
 
 SIZES = (100, 1_000, 10_000)
 OBVIOUS = (4, 8, 16)
@@ -109,46 +107,44 @@ def make_keys(folder: Path) -> list[str]:
 def lay(count: int, folder: Path, keys: list[str]) -> tuple[Took, Took]:
     """What the first time and an unchanged cluster take."""
     entries = directory(count)
-    ledger = Ledger(folder / f"state-{count}")
+    journal = Journal(folder / f"state-{count}")
     took = []
     for _run in ("first", "unchanged"):
         began, used = time.perf_counter(), processor_seconds()
-        told = prepare(entries, ledger)
-        authority = issuing.signing_of(told)
-        signers: dict[Any, Any] = {}
+        told, known = prepare(entries, journal)
         places = configs.Places()
-        for index, entry in enumerate(names.members(entries)):
+        for index, entry in enumerate(publishing.members(entries)):
             name = str(entry["name"])
             public = {"user": keys[index % KEYS_MADE], "host": keys[(index + 1) % KEYS_MADE]}
-            if not issuing.digests(ledger.read(name)):
-                issued = issuing.issue(
-                    ledger,
+            if not known[name]["issued"]:
+                issued = signing.issue(
+                    journal,
                     name,
                     ["user", "host"],
                     public,
-                    authority,
+                    told,
                     user="mpi",
-                    principal=told["principal"],
-                    names=names.names_of(entry),
+                    names=publishing.names_of(entry),
                     validity_days=365,
                     now=int(began) + 1_800_000_000,
-                    signers=signers,
                 )
                 assert len(issued) == 2
             configs.sshd_text(places, "mpi")
             configs.ssh_text(places, "mpi", told["patterns"], revocation=True)
             configs.authority_lines(told["host_authorities"], told["patterns"])
-            issuing.remember(ledger, name, public, told["believed"], 1_800_000_000)
+            signing.remember(journal, name, known[name], public, told["believed"])
         took.append(Took(time.perf_counter() - began, processor_seconds() - used))
     return took[0], took[1]
 
 
-def prepare(entries: list[dict[str, Any]], ledger: Ledger) -> dict[str, Any]:
+def prepare(
+    entries: list[dict[str, Any]], journal: Journal
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the authority's action does, once for all nodes."""
-    members = names.members(entries)
+    members = publishing.members(entries)
     told = publishing.empty("certificate", members, "mpi@bench")
-    with ledger.locked():
-        outcome = AuthorityStore(ledger).prepare(
+    with journal.locked():
+        outcome = AuthorityStore(journal).prepare(
             [str(entry["name"]) for entry in members],
             comment="bench",
             generation=1,
@@ -158,8 +154,8 @@ def prepare(entries: list[dict[str, Any]], ledger: Ledger) -> dict[str, Any]:
             write=True,
         )
     publishing.by_authority(told, outcome.authorities, outcome.krl)
-    names.probes_of(members)
-    return told
+    publishing.probes_of(members)
+    return told, {name: node.known() for name, node in outcome.nodes.items()}
 
 
 def find_sshd() -> tuple[str, dict[str, str]]:
@@ -250,12 +246,18 @@ def sign(folder: Path, keys: list[str]) -> tuple[float, float]:
     """Milliseconds of one signature, as the collection makes it and by ssh-keygen."""
     authority = folder / "0"
     names_of = [f"node00000-rail{rail}" for rail in range(2 * RAILS)]
-    signer = signing.Signer(authority)
     began = time.perf_counter()
     for serial in range(SAMPLE):
         key = wire.parse_public_key(keys[serial % KEYS_MADE])
-        signer.sign(
-            signing.Request("host", key, "node", tuple(names_of), serial, 1_800_000_000, 86400)
+        signing.sign(
+            authority,
+            "host",
+            key,
+            key_id="node",
+            principals=names_of,
+            serial=serial,
+            now=1_800_000_000,
+            validity_s=86400,
         )
     ours = time.perf_counter() - began
     argv = ["ssh-keygen", "-q", "-s", authority, "-h", "-I", "node", "-n", ",".join(names_of)]

@@ -16,11 +16,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.action import ssh_authority,
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.certificates import (
     digest,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import issuing
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import (
     AuthorityError,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.ledger import Ledger
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import Journal
 
 from tests.unit.ssh_cluster import directory, keypair
 
@@ -81,11 +80,17 @@ class Host:
         self.calls = []
         task = {"authority": told["authority"], "names": told["hosts"][self.name]["names"]}
         variables = {"inventory_hostname": self.name}
-        return action._lay(dict(task), Ledger(Path(told["state_dir"])), variables)
+        known = json.loads(json.dumps(told["hosts"][self.name]["known"]))
+        return action._lay(dict(task), Journal(Path(told["state_dir"])), known, variables)
 
 
 def prepared(folder: Path, *, write: bool = True, **changes: Any) -> dict[str, Any]:
     return ssh_authority.prepare(arguments(folder, **changes), write=write)
+
+
+def laid(folder: Path) -> list[str]:
+    nodes = Journal(folder / "ssh-ca").read()
+    return sorted(name for name, node in nodes.items() if node.laid)
 
 
 def test_a_fresh_node_takes_two_calls_and_an_unchanged_one_takes_one(tmp_path: Path) -> None:
@@ -110,14 +115,14 @@ def test_check_mode_signs_nothing(tmp_path: Path) -> None:
     told, host = prepared(tmp_path), Host(tmp_path, "node01")
     host.run(told, check_mode=True)
     assert (len(host.calls), host.kept) == (1, {})
-    assert Ledger(tmp_path / "ssh-ca").read("node01") is None
+    assert not laid(tmp_path)
 
 
 def test_a_node_that_fails_is_not_remembered_as_believing(tmp_path: Path) -> None:
     told, host = prepared(tmp_path), Host(tmp_path, "node01")
     host.answer = {"failed": True, "msg": "sshd refuses"}
     assert host.run(told)["failed"]
-    assert Ledger(tmp_path / "ssh-ca").read("node01") is None
+    assert not laid(tmp_path)
 
 
 def test_a_certificate_that_is_refused_is_an_error_and_no_loop(tmp_path: Path) -> None:
@@ -130,11 +135,12 @@ def test_a_certificate_that_is_refused_is_an_error_and_no_loop(tmp_path: Path) -
 
 def test_what_the_action_sets_cannot_be_set_by_a_task(tmp_path: Path) -> None:
     action = ssh_trust.ActionModule.__new__(ssh_trust.ActionModule)
-    given = {"state_dir": str(tmp_path), "certificates": {"user": "x"}, "now": 1, "user": "mpi"}
+    given = {"state_dir": str(tmp_path), "known": {"x": 1}, "user": "mpi"}
+    given.update(certificates={"user": "x"}, now=1)
     action._task = SimpleNamespace(args=given, check_mode=False, async_val=0, diff=False)
     action._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir=None))
     seen: dict[str, Any] = {}
-    action._lay = lambda arguments, ledger, variables: seen.update(arguments) or {}  # type: ignore[func-returns-value]
+    action._lay = lambda arguments, journal, known, variables: seen.update(arguments) or {}  # type: ignore[func-returns-value]
     action.run(task_vars={})
     assert seen == {"user": "mpi"}
 
@@ -170,7 +176,7 @@ def test_more_who_left_than_allowed_are_named_and_stay(mode: str, tmp_path: Path
         Host(tmp_path, name).run(prepared(tmp_path))
     with pytest.raises(AuthorityError, match=r"1 nodes have left .*: node02\. Nothing"):
         prepared(tmp_path, directory=directory(1), mode=mode, max_removed=0)
-    assert Ledger(tmp_path / "ssh-ca").names() == ["node01", "node02"]
+    assert laid(tmp_path) == ["node01", "node02"]
 
 
 def test_who_was_never_laid_is_told(tmp_path: Path) -> None:
@@ -198,7 +204,10 @@ def test_a_full_disk_of_the_controller_is_told_with_a_place(
         raise OSError(errno.ENOSPC, "No space left on device", filename)
 
     task = SimpleNamespace(
-        args={"state_dir": str(tmp_path)}, check_mode=False, async_val=0, diff=False
+        args={"state_dir": str(tmp_path), "known": {"x": 1}},
+        check_mode=False,
+        async_val=0,
+        diff=False,
     )
     wanted = f"ssh: on the controller: {filename or tmp_path}: No space left on device"
     trust = ssh_trust.ActionModule.__new__(ssh_trust.ActionModule)
@@ -239,10 +248,10 @@ def test_one_key_of_an_authority_is_not_enough(tmp_path: Path) -> None:
 
 
 def test_lists_hold_all_who_were_ever_seen_whoever_plays(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ssh-ca")
+    Journal(tmp_path / "ssh-ca").directory.mkdir()
     for name in ("node01", "node02", "launcher"):
-        public = {"user": f"ssh-ed25519 U{name}", "host": f"ssh-ed25519 H{name}"}
-        issuing.remember(ledger, name, public, [], 0)
+        shown = {"user_key": f"ssh-ed25519 U{name}", "host_key": f"ssh-ed25519 H{name}"}
+        Journal(tmp_path / "ssh-ca").shown(name, {**shown, "trusts": []})
     told = prepared(tmp_path, mode="authorized_keys")
     known = told["authority"]["known_hosts"].splitlines()
     assert [line.split(",")[0] for line in known] == ["launcher", "node01", "node02"]

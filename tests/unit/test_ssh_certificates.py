@@ -20,9 +20,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.wire 
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.signing import (
     BACKDATED_S,
-    Request,
-    Signer,
     SigningError,
+    sign,
 )
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -39,13 +38,14 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, PublicKey, Pub
     return folder, keypair(folder / "ca"), keypair(folder / "key")
 
 
-def request_for(key: PublicKey, kind: str = "host") -> Request:
-    return Request(kind, key, "node01", NAMES, 42, NOW, 365 * DAY)
+def signed_by(authority: Path, key: PublicKey, kind: str = "host") -> str:
+    options = {"key_id": "node01", "serial": 42, "now": NOW, "validity_s": 365 * DAY}
+    return sign(authority, kind, key, principals=NAMES, **options)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
 def signed(keys: tuple[Path, PublicKey, PublicKey]) -> str:
-    return Signer(keys[0] / "ca").sign(request_for(keys[2]))
+    return signed_by(keys[0] / "ca", keys[2])
 
 
 def wanted_for(keys: tuple[Path, PublicKey, PublicKey], signed: str) -> Wanted:
@@ -71,7 +71,7 @@ def test_a_user_may_have_a_terminal_and_forward_nothing(
     keys: tuple[Path, PublicKey, PublicKey], tmp_path: Path
 ) -> None:
     path = tmp_path / "x-cert.pub"
-    path.write_text(Signer(keys[0] / "ca").sign(request_for(keys[2], "user")))
+    path.write_text(signed_by(keys[0] / "ca", keys[2], "user"))
     told = ssh_keygen("-L", "-f", str(path)).stdout
     assert "user certificate" in told
     assert told.rstrip().endswith("Extensions: \n                permit-pty")
@@ -97,7 +97,7 @@ def test_an_authority_of_another_type_signs_too(
     options: tuple[str, ...], keys: tuple[Path, PublicKey, PublicKey], tmp_path: Path
 ) -> None:
     authority = keypair(tmp_path / "ca", *options)
-    text = Signer(tmp_path / "ca").sign(request_for(keys[2]))
+    text = signed_by(tmp_path / "ca", keys[2])
     assert parse_certificate(text).authority == authority
     (tmp_path / "x-cert.pub").write_text(text)
     assert authority.fingerprint in ssh_keygen("-L", "-f", str(tmp_path / "x-cert.pub")).stdout
@@ -133,15 +133,14 @@ def test_each_fault_is_named(keys: tuple[Path, PublicKey, PublicKey], signed: st
     assert changed(now=NOW - BACKDATED_S - 1) == "not valid yet"
 
 
-def test_an_authority_with_a_passphrase_is_refused_by_name(tmp_path: Path) -> None:
+def test_an_authority_that_cannot_be_read_is_refused_by_name(
+    keys: tuple[Path, PublicKey, PublicKey], tmp_path: Path
+) -> None:
+    with pytest.raises(SigningError, match="ca: cannot read it"):
+        signed_by(tmp_path / "ca", keys[2])
     keypair(tmp_path / "ca", passphrase="secret words")
     with pytest.raises(SigningError, match="ca: not an OpenSSH private key without passphrase"):
-        Signer(tmp_path / "ca")
-
-
-def test_a_missing_authority_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(SigningError, match="ca: cannot read it"):
-        Signer(tmp_path / "ca")
+        signed_by(tmp_path / "ca", keys[2])
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

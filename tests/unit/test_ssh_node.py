@@ -16,15 +16,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust impor
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import node, sshd
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.configs import Places
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import (
-    issuing,
-    names,
-    publishing,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import publishing
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import (
     AuthorityStore,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.ledger import Ledger
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import Journal, Node
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.signing import issue
 
 from tests.unit.ssh_cluster import DAY, NOW, directory
 
@@ -46,8 +43,8 @@ class Machine:
         include = MAIN.replace("/etc/ssh/", f"{self.places.root}/etc/ssh/")
         self.places.sshd_config.write_text(include)
         self.places.ssh_config.write_text(include.replace("sshd_config", "ssh_config"))
-        self.ledger = Ledger(folder / "state")
-        self.members = names.members(directory())
+        self.journal = Journal(folder / "state")
+        self.members = publishing.members(directory())
         self.user = accounts.Account("mpi", UID, GID, self.home, "/bin/bash")
         self.asked: list[list[str]] = []
         self.loaded: Optional[str] = None
@@ -89,8 +86,8 @@ class Machine:
     def request(self, mode: str = "certificate", **changes: Any) -> node.Request:
         told = publishing.empty(mode, self.members, "mpi@c")
         if mode == "certificate":
-            with self.ledger.locked():
-                outcome = AuthorityStore(self.ledger).prepare(
+            with self.journal.locked():
+                outcome = AuthorityStore(self.journal).prepare(
                     [each["name"] for each in self.members],
                     comment="test",
                     generation=1,
@@ -109,11 +106,11 @@ class Machine:
             shell="/bin/bash",
             patterns=tuple(told["patterns"]),
             principal=told["principal"],
-            names=tuple(names.names_of(self.members[1])),
+            names=tuple(publishing.names_of(self.members[1])),
             user_authorities=tuple(told["user_authorities"]),
             host_authorities=tuple(told["host_authorities"]),
             krl=self.krl if mode == "certificate" else b"",
-            issued=issuing.digests(self.ledger.read("node01")),
+            issued=self.journal.read().get("node01", Node()).known()["issued"],
             renew_before_s=90 * DAY,
             now=NOW,
         )
@@ -132,15 +129,14 @@ class Machine:
         ).ensure()
 
     def sign(self, outcome: node.Outcome) -> dict[str, str]:
-        return issuing.issue(
-            self.ledger,
+        return issue(
+            self.journal,
             "node01",
             list(outcome.sign),
             outcome.public_keys,
-            issuing.signing_of(self.told),
+            self.told,
             user="mpi",
-            principal="mpi@c",
-            names=names.names_of(self.members[1]),
+            names=publishing.names_of(self.members[1]),
             validity_days=365,
             now=NOW,
         )

@@ -49,7 +49,7 @@ class Request:
     authorized_keys: tuple[str, ...] = ()
     known_hosts: tuple[str, ...] = ()
     issued: Mapping[str, str] = field(default_factory=dict)
-    """Digests of the certificates the ledger says this node has."""
+    """Digests of the certificates the journal says this node has."""
     certificates: Mapping[str, str] = field(default_factory=dict)
     renew_before_s: int = 0
     now: Optional[int] = None

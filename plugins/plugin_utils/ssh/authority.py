@@ -14,21 +14,25 @@ So at no time do two nodes meet that do not believe each other, however long a n
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
 from ...module_utils.commands import Runner, run
 from ...module_utils.dataclass import dataclass
-from ...module_utils.ssh_trust.certificates import KINDS
+from ...module_utils.files import write_atomically
+from ...module_utils.ssh_trust.certificates import DAY, KINDS
 from ...module_utils.ssh_trust.wire import PublicKey, parse_public_key, public_key_or_none
-from .ledger import Ledger, Node, make_private_directory, save
+from .journal import Journal, Node, make_private_directory
 
 MAX_REMOVED = 8
 """So many nodes may leave the inventory between two runs, unless told otherwise."""
+KRL_DATE = slice(20, 28)
+"""When a revocation list was made, in its header (OpenSSH's PROTOCOL.krl). Nothing reads it."""
 
 
 class AuthorityError(Exception):
@@ -45,16 +49,13 @@ class Authority:
     user_path: Path
     host_path: Path
 
-    def path(self, kind: str) -> Path:
-        return self.user_path if kind == "user" else self.host_path
-
 
 @dataclass(frozen=True)
 class Supplied:
     """Private keys of the operator's own authority, used where they lie."""
 
-    user_path: Path
-    host_path: Path
+    user: Path
+    host: Path
 
 
 @dataclass(frozen=True)
@@ -73,47 +74,67 @@ class State:
 
 @dataclass
 class Outcome:
-    """What preparing the authorities came to."""
+    """What preparing came to."""
 
+    nodes: dict[str, Node] = field(default_factory=dict)
+    """Every node of the inventory, as the journal has it."""
+    removed: list[str] = field(default_factory=list)
+    """Nodes found to have left the inventory, now."""
+    revoked: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    """Serials, by authority and kind, of certificates of nodes that have left, not yet expired."""
     authorities: list[Authority] = field(default_factory=list)
     """Those to be believed; the first one signs. Empty where none was made yet (check mode)."""
     krl: bytes = b""
-    removed: list[str] = field(default_factory=list)
-    """Nodes found to have left the inventory, now."""
     made: bool = False
     """Whether the authorities changed: made, taken into use, or dropped."""
     steps: list[str] = field(default_factory=list)
     """What was done, waits, or in check mode would be done, for the operator."""
 
 
-def leaving(ledger: Ledger, members: Collection[str], most: int) -> list[str]:
-    """The nodes that the ledger knows and the inventory does not have any more.
+def remove_leavers(
+    journal: Journal, members: Sequence[str], *, most: int, now: int, write: bool
+) -> Outcome:
+    """The nodes as they stand, those removed that the inventory does not have any more.
 
     So many at once may be a slip in the model, and revoking cannot be undone.
     """
-    present = set(members)
-    found = [name for name in ledger.known() if name not in present]
-    if len(found) > most:
+    known = journal.read()
+    outcome = Outcome({name: known.get(name, Node()) for name in members})
+    outcome.removed = sorted(
+        name
+        for name, node in known.items()
+        if name not in outcome.nodes and (node.laid or node.issued)
+    )
+    if len(outcome.removed) > most:
+        count = len(outcome.removed)
         raise AuthorityError(
-            f"{len(found)} nodes have left the inventory and would be refused by all others:"
-            f" {_few(found, 100)}. Nothing was revoked. At most {most} may leave at once: repair"
-            f" the model, or allow it for one run with -e ssh_trust_max_removed={len(found)}"
+            f"{count} nodes have left the inventory and would be refused by all others:"
+            f" {_few(outcome.removed, 100)}. Nothing was revoked. At most {most} may leave at once:"
+            f" repair the model, or allow it for one run with -e ssh_trust_max_removed={count}"
         )
-    return found
+    for name in outcome.removed:
+        known[name].leave()
+        if write:
+            journal.left(name)
+    for node in known.values():
+        for each in node.revoked:
+            if each.valid_before > now:
+                outcome.revoked.setdefault((each.authority, each.kind), []).append(each.serial)
+    return outcome
 
 
 class AuthorityStore:
-    """The authorities of one cluster, in the directory of its ledger."""
+    """The authorities of one cluster, in the directory of its journal."""
 
-    def __init__(self, ledger: Ledger, runner: Runner = run) -> None:
-        self.ledger = ledger
-        self.directory = ledger.directory / "authorities"
+    def __init__(self, journal: Journal, runner: Runner = run) -> None:
+        self.journal = journal
+        self.directory = journal.directory / "authorities"
         self.run = runner
 
     # What is there.
 
     def state(self) -> State:
-        path = self.ledger.directory / "state.json"
+        path = self.journal.directory / "state.json"
         try:
             return State(**json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
@@ -126,44 +147,27 @@ class AuthorityStore:
 
     def load(self, name: str) -> Authority:
         """An authority by its name. Raises AuthorityError when its files are missing."""
-        folder = self.directory / name
+        paths = [self.directory / name / f"{kind}_ca" for kind in KINDS]
         try:
-            places = json.loads((folder / "places.json").read_text(encoding="utf-8"))
-            keys = {
-                kind: parse_public_key((folder / f"{kind}_ca.pub").read_text(encoding="utf-8"))
-                for kind in KINDS
-            }
+            user, host = (
+                parse_public_key(path.with_suffix(".pub").read_text(encoding="utf-8"))
+                for path in paths
+            )
         except (OSError, ValueError) as error:
             raise AuthorityError(
-                f"{folder}: the authority's files are missing or damaged ({error}): restore them"
-                f" from a copy, or move {self.ledger.directory} away to begin with a new authority"
+                f"{self.directory / name}: the authority's files are missing or damaged ({error}):"
+                f" restore them from a copy, or move {self.journal.directory} away to begin with a"
+                " new authority"
             ) from error
-        return Authority(
-            name,
-            keys["user"],
-            keys["host"],
-            Path(places.get("user") or folder / "user_ca"),
-            Path(places.get("host") or folder / "host_ca"),
-        )
+        return Authority(name, user, host, *paths)
 
     # What is wanted.
 
     def wanted_name(self, generation: int, supplied: Optional[Supplied]) -> str:
         if supplied is None:
             return f"generation-{generation}"
-        keys = [self._supplied_key(path) for path in (supplied.user_path, supplied.host_path)]
+        keys = [_supplied_key(path) for path in (supplied.user, supplied.host)]
         return "supplied-" + "-".join(key.blob[-6:].hex() for key in keys)
-
-    def _supplied_key(self, path: Path) -> PublicKey:
-        public = path.with_name(path.name + ".pub")
-        if not path.is_file():
-            raise AuthorityError(f"{path}: no such file: name the private key of your authority")
-        key = public_key_or_none(public.read_text(encoding="utf-8")) if public.is_file() else None
-        if key is None:
-            raise AuthorityError(
-                f"{public}: missing or not a public key: make it with ssh-keygen -y -f {path}"
-            )
-        return key
 
     def make(self, name: str, comment: str, supplied: Optional[Supplied]) -> None:
         """Make an authority's directory, whole or not at all."""
@@ -173,17 +177,15 @@ class AuthorityStore:
         with tempfile.TemporaryDirectory(dir=self.directory, prefix=".new-") as scratch:
             folder = Path(scratch) / name
             folder.mkdir(mode=0o700)
-            places = {}
             for kind in KINDS:
+                made = folder / f"{kind}_ca"
                 if supplied is None:
                     argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", ""]
-                    argv += ["-C", f"{comment} {kind} {name}", "-f", str(folder / f"{kind}_ca")]
-                    self.run(argv)
+                    self.run([*argv, "-C", f"{comment} {kind} {name}", "-f", str(made)])
                 else:
-                    path = supplied.user_path if kind == "user" else supplied.host_path
-                    places[kind] = str(path.absolute())
-                    save(folder / f"{kind}_ca.pub", self._supplied_key(path).text + "\n")
-            save(folder / "places.json", json.dumps(places) + "\n")
+                    path = supplied.user if kind == "user" else supplied.host
+                    made.symlink_to(path.absolute())
+                    made.with_suffix(".pub").write_text(_supplied_key(path).text + "\n", "ascii")
             folder.rename(self.directory / name)
 
     def prepare(
@@ -198,43 +200,43 @@ class AuthorityStore:
         write: bool,
         max_removed: int = MAX_REMOVED,
     ) -> Outcome:
-        """Bring authorities, ledger and revocation list to where the inventory wants them.
+        """Bring authorities, journal and revocation list to where the inventory wants them.
 
-        `members` are the names of all nodes of the inventory; what the ledger knows besides has
-        left it, which is refused of more than `max_removed` at once. With `write` false nothing is
-        written and the outcome tells what would be done.
+        `members` are the names of all nodes of the inventory. With `write` false nothing is
+        written and the outcome says what would be done.
         """
-        outcome = Outcome(removed=leaving(self.ledger, members, max_removed))
-        if write:
-            make_private_directory(self.ledger.directory)
-        if write:
-            for name in outcome.removed:
-                self.ledger.remove(name)
-        nodes = [node for name in members if (node := self.ledger.read(name)) is not None]
-        if write:
-            self.ledger.complete_journal(nodes)
+        outcome = remove_leavers(self.journal, members, most=max_removed, now=now, write=write)
+        seen = {name: node for name, node in outcome.nodes.items() if node.laid or node.issued}
         wanted = self.wanted_name(generation, supplied)
         before = self.state()
-        after = self._advance(before, wanted, nodes, overlap, outcome.steps)
+        after = self._advance(before, wanted, seen, overlap, outcome.steps)
         outcome.made = after != before
         if write:
-            if wanted not in before.believed:
+            if supplied or wanted not in before.believed:
                 self.make(wanted, comment, supplied)
-            if after != before:
-                save(self.ledger.directory / "state.json", json.dumps(vars(after)) + "\n")
-            self._forget_dropped(after)
+            if outcome.made:
+                path = self.journal.directory / "state.json"
+                write_atomically(
+                    path, json.dumps(vars(after)) + "\n", 0o600, os.getuid(), os.getgid()
+                )
         outcome.authorities = [
             self.load(name) for name in after.believed if write or name in before.believed
         ]
+        if write:
+            self._forget_dropped(after)
         if outcome.authorities:
-            outcome.krl = self._revocation_list(outcome, now, write=write)
+            outcome.krl = self._revocation_list(outcome)
         return outcome
 
     def _advance(
-        self, state: State, wanted: str, nodes: Iterable[Node], overlap: bool, steps: list[str]
+        self,
+        state: State,
+        wanted: str,
+        nodes: Mapping[str, Node],
+        overlap: bool,
+        steps: list[str],
     ) -> State:
         """The steps of a rotation that are due; each one is told in `steps`."""
-        nodes = list(nodes)
         if not state.current:
             steps.append(f"authority {wanted} is made")
             return State(current=wanted)
@@ -256,14 +258,14 @@ class AuthorityStore:
             old = "" if state.previous == wanted else state.previous
             return State(state.current, next=wanted, previous=old)
         if state.previous:
-            waiting = [node.name for node in nodes if not _signed_by(node, state.current)]
+            waiting = [name for name, node in nodes.items() if not _signed_by(node, state.current)]
             if waiting:
                 steps.append(f"authority {state.previous} stays until replaced on {_few(waiting)}")
             else:
                 steps.append(f"authority {state.previous} is no longer believed")
                 state = State(state.current, next=state.next)
         if state.next and not state.previous:
-            waiting = [node.name for node in nodes if state.next not in node.trusts]
+            waiting = [name for name, node in nodes.items() if state.next not in node.trusts]
             if waiting and overlap:
                 steps.append(f"authority {state.next} signs once believed by {_few(waiting)} too")
             else:
@@ -273,64 +275,49 @@ class AuthorityStore:
 
     def _forget_dropped(self, state: State) -> None:
         """Delete the directories, private keys included, of authorities nobody believes."""
-        if self.directory.is_dir():
-            for folder in self.directory.iterdir():
-                if folder.name not in state.believed:
-                    shutil.rmtree(folder)
+        for folder in self.directory.iterdir():
+            if folder.name not in state.believed:
+                shutil.rmtree(folder)
 
-    # Revocation.
-
-    def _revocation_list(self, outcome: Outcome, now: int, *, write: bool) -> bytes:
-        """The KRL with every certificate, not yet expired, of nodes that have left.
-
-        It is made anew only when what it lists changes: it holds the time it was made at.
-        """
-        listed: dict[tuple[str, str], set[int]] = {}
-        for each in self.ledger.revoked(() if write else outcome.removed):
-            if each.valid_before > now:
-                listed.setdefault((each.authority, each.kind), set()).add(each.serial)
-        scopes = [
-            (authority.id, kind, key.text, sorted(listed.get((authority.id, kind), [])))
-            for authority in outcome.authorities
-            for kind, key in (("user", authority.user), ("host", authority.host))
-        ]
-        wanted = json.dumps([scope for scope in scopes if scope[3]]) + "\n"
-        listing = self.ledger.directory / "revoked.json"
-        krl = self.ledger.directory / "revoked.krl"
-        fresh = krl.exists() and listing.exists() and listing.read_text("utf-8") == wanted
-        if fresh:
-            return krl.read_bytes()
-        made = self._make_krl(scopes)
-        if write:
-            save(krl, made.decode("utf-8", "surrogateescape"))
-            save(listing, wanted)
-        return made
-
-    def _make_krl(self, scopes: Iterable[tuple[str, str, str, list[int]]]) -> bytes:
+    def _revocation_list(self, outcome: Outcome) -> bytes:
+        """The KRL, the same to the bit as long as it lists the same."""
         with tempfile.TemporaryDirectory(prefix="ssh-krl-") as scratch:
-            made = Path(scratch) / "revoked.krl"
+            made, key = Path(scratch) / "revoked.krl", Path(scratch) / "ca.pub"
             self.run(["ssh-keygen", "-q", "-k", "-f", str(made)])
-            for _name, _kind, key, serials in scopes:
-                if serials:
-                    authority, listing = Path(scratch) / "ca.pub", Path(scratch) / "serials"
-                    authority.write_text(key + "\n", encoding="ascii")
-                    listing.write_text(
-                        "".join(f"serial: {serial}\n" for serial in serials), encoding="ascii"
-                    )
-                    argv = ["ssh-keygen", "-q", "-k", "-u", "-f", str(made)]
-                    self.run([*argv, "-s", str(authority), str(listing)])
-            return made.read_bytes()
+            for authority in outcome.authorities:
+                for kind, public in (("user", authority.user), ("host", authority.host)):
+                    serials = outcome.revoked.get((authority.id, kind), [])
+                    if serials:
+                        key.write_text(public.text + "\n", encoding="ascii")
+                        listing = "".join(f"serial: {serial}\n" for serial in serials)
+                        argv = ["ssh-keygen", "-q", "-k", "-u", "-f", str(made), "-s", str(key)]
+                        self.run([*argv, "-"], stdin=listing)
+            krl = bytearray(made.read_bytes())
+        krl[KRL_DATE] = bytes(8)
+        return bytes(krl)
+
+
+def _supplied_key(path: Path) -> PublicKey:
+    public = path.with_name(path.name + ".pub")
+    if not path.is_file():
+        raise AuthorityError(f"{path}: no such file: name the private key of your authority")
+    key = public_key_or_none(public.read_text(encoding="utf-8")) if public.is_file() else None
+    if key is None:
+        raise AuthorityError(
+            f"{public}: missing or not a public key: make it with ssh-keygen -y -f {path}"
+        )
+    return key
 
 
 def _generation(name: str) -> int:
     """The number of an authority made here; 0 for one supplied by the operator."""
     prefix, _separator, number = name.partition("-")
-    return int(number) if prefix == "generation" and number.isdigit() else 0
+    return int(number) if prefix == "generation" else 0
 
 
 def _signed_by(node: Node, authority: str) -> bool:
-    latest = [node.latest(kind) for kind in KINDS]
-    return all(each is not None and each.authority == authority for each in latest)
+    latest = node.latest()
+    return all(kind in latest and latest[kind].authority == authority for kind in KINDS)
 
 
 def _few(names: Sequence[str], most: int = 5) -> str:
@@ -339,25 +326,12 @@ def _few(names: Sequence[str], most: int = 5) -> str:
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
-def days_left(nodes: Mapping[str, Node], now: int) -> dict[str, int]:
-    """For each node, the days until the first of its certificates in use expires."""
-    found = {}
-    for name, node in nodes.items():
-        ends = [each.valid_before for kind in KINDS if (each := node.latest(kind)) is not None]
-        if ends:
-            found[name] = (min(ends) - now) // 86400
-    return found
-
-
-def public_lines(authorities: Sequence[Authority], kind: str) -> list[str]:
-    """The public keys to be believed, the signing one first."""
-    return [(each.user if kind == "user" else each.host).text for each in authorities]
-
-
-def described(authority: Authority) -> dict[str, Any]:
-    """For the operator: which authority it is. Nothing secret."""
-    return {
-        "id": authority.id,
-        "user_fingerprint": authority.user.fingerprint,
-        "host_fingerprint": authority.host.fingerprint,
+def expiring(nodes: Mapping[str, Node], now: int, warn_days: int) -> str:
+    """The nodes a certificate of which expires within so many days, with the days they have."""
+    ends = {
+        name: min(each.valid_before for each in node.latest().values())
+        for name, node in nodes.items()
+        if node.issued
     }
+    left = sorted(((end - now) // DAY, name) for name, end in ends.items())
+    return _few([f"{name} ({days} days)" for days, name in left if days < warn_days])

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Every certificate that was ever signed, and every node that has left, in the order it happened.
+"""What the controller remembers: each certificate it signed, what each node has shown, which left.
 
-The ledger says how things stand and is written anew; this file only grows. A certificate is in it
-before it leaves the controller, so that it can be revoked even when the entry of its node was
-damaged or moved away since. Nothing in here is secret.
+One file that only grows, in the order it happened; how things stand is derived from it, once for
+all nodes. A certificate is in it before it leaves the controller, so that all that was ever handed
+out can be revoked. Nothing in here is secret.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import contextlib
 import fcntl
 import json
 import os
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
@@ -32,58 +33,99 @@ class Issued:
 
 
 @dataclass
-class History:
-    """What was signed for one node: since it came, and before it left."""
+class Node:
+    """One node: its public keys and the authorities it trusts, as it showed them in the last run
+    that got to its end there, and its certificates."""
 
-    present: list[Issued] = field(default_factory=list)
+    user_key: str = ""
+    host_key: str = ""
+    trusts: list[str] = field(default_factory=list)
+    issued: list[Issued] = field(default_factory=list)
     revoked: list[Issued] = field(default_factory=list)
+    """Those from before it left."""
+
+    @property
+    def laid(self) -> bool:
+        """Whether a run ever got to its end on it."""
+        return bool(self.user_key or self.host_key)
+
+    def latest(self) -> dict[str, Issued]:
+        """By kind, the certificate that the node has to have: the last one issued."""
+        return {each.kind: each for each in self.issued}
+
+    def known(self) -> dict[str, Any]:
+        """What the action for the node needs of it, as JSON."""
+        return {
+            "issued": {kind: each.digest for kind, each in self.latest().items()},
+            "shown": {
+                "user_key": self.user_key,
+                "host_key": self.host_key,
+                "trusts": self.trusts,
+            },
+        }
 
     def leave(self) -> None:
-        self.revoked += self.present
-        self.present = []
+        self.revoked += self.issued
+        self.issued, self.trusts, self.user_key, self.host_key = [], [], "", ""
+
+    def take(self, record: dict[str, Any]) -> None:
+        """One line of the journal."""
+        if record.get("left"):
+            self.leave()
+        elif "serial" in record:
+            self.issued.append(Issued(**record))
+        else:
+            self.user_key, self.host_key = record["user_key"], record["host_key"]
+            self.trusts = record["trusts"]
+
+
+def new_serial() -> int:
+    """A serial that was never given out. 63 bits: some programs take them for signed numbers."""
+    return 1 + secrets.randbelow(2**63 - 1)
+
+
+def make_private_directory(path: Path) -> None:
+    """The directory and its parents; the last one for its owner only."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.chmod(0o700)
 
 
 class Journal:
-    """The file, one JSON object on each line."""
+    """The file of one cluster, one JSON object on each line, in the directory of its authority."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.path = directory / "journal.jsonl"
 
-    def issued(self, certificates: Mapping[str, Sequence[Issued]]) -> None:
-        """Note what was signed, by the name of the node it is for."""
-        self._append(
-            [
-                {
-                    "node": name,
-                    "kind": each.kind,
-                    "serial": each.serial,
-                    "authority": each.authority,
-                    "valid_before": each.valid_before,
-                }
-                for name, signed in certificates.items()
-                for each in signed
-            ]
-        )
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """One process at a time. The kernel drops the lock of a process that dies."""
+        make_private_directory(self.directory)
+        with (self.directory / "lock").open("w") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            yield
+
+    def issued(self, name: str, certificates: Sequence[Issued]) -> None:
+        self._append([{"node": name, **asdict(each)} for each in certificates])
+
+    def shown(self, name: str, shown: Mapping[str, Any]) -> None:
+        """Note the keys of a node and the authorities it trusts."""
+        self._append([{"node": name, **shown}])
 
     def left(self, name: str) -> None:
         self._append([{"node": name, "left": True}])
 
-    def read(self) -> dict[str, History]:
-        """What happened to each node.
+    def read(self) -> dict[str, Node]:
+        """How each node stands.
 
-        A line that is no object was torn by a kill or a full disk while it was written: what it
+        A line that is no record was torn by a kill or a full disk while it was written: what it
         was about had not left the controller yet.
         """
-        found: dict[str, History] = {}
+        found: dict[str, Node] = {}
         for line in self._lines():
             try:
-                data = json.loads(line)
-                name, left = str(data.pop("node")), data.pop("left", False)
-                history = found.setdefault(name, History())
-                if left:
-                    history.leave()
-                else:
-                    history.present.append(Issued(**data))
+                record = json.loads(line)
+                found.setdefault(record.pop("node"), Node()).take(record)
             except (ValueError, KeyError, TypeError, AttributeError):
                 continue
         return found
@@ -96,37 +138,14 @@ class Journal:
 
     def _append(self, records: Sequence[dict[str, Any]]) -> None:
         """Add lines and flush them to disk. Each begins with its newline, which ends a torn one."""
-        if not records:
-            return
         data = "".join(f"\n{json.dumps(each, sort_keys=True)}" for each in records).encode()
-        with _naming(self.path):
-            first = not self.path.exists()
-            handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX)
-                while data:
-                    data = data[os.write(handle, data) :]
-                # Those who wait can write while the disk is at it.
-                fcntl.flock(handle, fcntl.LOCK_UN)
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-            if first:
-                _flush_directory(self.path.parent)
-
-
-def _flush_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-@contextlib.contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """The kernel tells of a full disk without saying which file it was."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            while data:
+                data = data[os.write(handle, data) :]
+            # Those who wait can write while the disk is at it.
+            fcntl.flock(handle, fcntl.LOCK_UN)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
