@@ -245,7 +245,6 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils import machine
 from ..module_utils.ending import end
 from ..module_utils.ssh_trust import account
-from ..module_utils.ssh_trust.as_user import become
 from ..module_utils.storage.reading import StorageError, read_filesystems
 from ..module_utils.storage.use import rounds
 from ..module_utils.storage.use.rings import Seat
@@ -267,7 +266,7 @@ def mpi_user(name: str, uid: int) -> account.Account:
 def rights_of(user: account.Account) -> Callable[[], None]:
     def take() -> None:
         if account.find(user.name) is not None:
-            become(user)
+            account.become(user)
         elif os.geteuid() == 0:
             os.setgroups([])
             os.setgid(user.gid)

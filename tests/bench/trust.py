@@ -28,7 +28,10 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "collections"), str(ROOT)]
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import configs, wire  # noqa: E402
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import (  # noqa: E402
+    certificates,
+    configs,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import (  # noqa: E402
     publishing,
     signing,
@@ -248,7 +251,7 @@ def sign(folder: Path, keys: list[str]) -> tuple[float, float]:
     names_of = [f"node00000-rail{rail}" for rail in range(2 * RAILS)]
     began = time.perf_counter()
     for serial in range(SAMPLE):
-        key = wire.parse_public_key(keys[serial % KEYS_MADE])
+        key = certificates.parse_public_key(keys[serial % KEYS_MADE])
         signing.sign(
             authority,
             "host",

@@ -80,11 +80,34 @@ def test_a_missing_account_is_pending_in_check_mode_only(system: SimpleNamespace
     assert [each.status for each in account.checks("mpi", 2000, check_mode=False)] == ["failed"]
 
 
-def test_a_home_comes_whole_or_not(tmp_path: Path) -> None:
-    import os
+def test_a_home_that_a_killed_run_left_out_is_made(
+    system: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system.users["mpi"] = (2000, "/bin/bash")
+    monkeypatch.setattr(account, "home_missing", lambda there: there.home == Path("/x"))
+    assert account.commands("mpi", 2000, "/bin/bash") == [["mkhomedir_helper", "mpi", "0027"]]
 
-    there = account.Account("mpi", os.getuid(), os.getgid(), tmp_path / "mpi", "/bin/sh")
-    (tmp_path / ".mpi.new").mkdir()
-    account.make_home(there)
-    assert there.home.is_dir()
-    assert [path.name for path in tmp_path.iterdir()] == ["mpi"]
+
+def test_a_home_is_missing_where_the_account_is_local(tmp_path: Path) -> None:
+    here = pwd.getpwuid(0).pw_name
+    for name, home, missing in (
+        (here, tmp_path / "x", True),
+        (here, tmp_path, False),
+        (here, tmp_path / "not/mounted", False),
+        ("of-a-directory-service", tmp_path / "x", False),
+    ):
+        assert account.home_missing(account.Account(name, 0, 0, home, "/bin/sh")) is missing
+
+
+@pytest.mark.parametrize(
+    ("setting", "path"),
+    [
+        (".ssh/authorized_keys .ssh/authorized_keys2", "/home/mpi/.ssh/authorized_keys"),
+        ("/etc/ssh/keys/%u", "/etc/ssh/keys/mpi"),
+        ("%h/keys%%", "/home/mpi/keys%"),
+        ("", "/home/mpi/.ssh/authorized_keys"),
+    ],
+)
+def test_where_authorized_keys_lies(setting: str, path: str) -> None:
+    there = account.Account("mpi", 1, 1, Path("/home/mpi"), "/bin/sh")
+    assert account.authorized_keys_of(there, setting) == Path(path)

@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.certificates import (
+    PublicKey,
     Wanted,
+    WireError,
     digest,
     fault,
     parse_certificate,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.wire import (
-    PublicKey,
-    WireError,
     parse_public_key,
     public_key_or_none,
 )

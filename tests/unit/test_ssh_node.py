@@ -80,6 +80,13 @@ class Machine:
             return Result(argv, 255, "", "20-op.conf line 1: Bad configuration option: Garbage")
         told = ["port 22", "listenaddress 0.0.0.0:22", "authorizedkeysfile .ssh/authorized_keys"]
         told.append("pubkeyauthentication yes")
+        lines = [
+            line
+            for text in [*texts, self.places.sshd_config.read_text()]
+            for line in text.split("\n")
+        ]
+        named = [line.split()[1] for line in lines if line.startswith("HostKey ")]
+        told += [f"hostkey {path}" for path in named or [self.places.host_key]]
         told += [line.strip() for line in self._drop_in().splitlines() if line.startswith("    ")]
         return Result(argv, 0, "\n".join(told), "")
 
@@ -215,19 +222,20 @@ def test_check_mode_on_a_fresh_node_writes_nothing_and_tells_all(machine: Machin
 
 
 @pytest.mark.parametrize(
-    "path",
+    ("path", "how"),
     [
-        "user_authorities",
-        "principals",
-        "revoked",
-        "known_hosts",
-        "ssh_drop_in",
-        "sshd_drop_in",
-        "host_certificate",
-        "user_certificate",
+        ("user_authorities", "text"),
+        ("principals", "gone"),
+        ("revoked", "text"),
+        ("known_hosts", "mode"),
+        ("ssh_drop_in", "gone"),
+        ("sshd_drop_in", "text"),
+        ("sshd_drop_in", "gone"),
+        ("host_certificate", "text"),
+        ("host_certificate", "mode"),
+        ("user_certificate", "gone"),
     ],
 )
-@pytest.mark.parametrize("how", ["text", "mode", "gone"])
 def test_drift_is_told_and_put_right(path: str, how: str, machine: Machine) -> None:
     machine.lay()
     good = machine.files()
@@ -344,6 +352,26 @@ def test_a_node_whose_clock_is_wrong_is_named(machine: Machine) -> None:
     assert "not valid yet by this node's clock" in failed[0].reason
 
 
+def test_a_host_key_the_operator_s_list_lacks_is_added(machine: Machine) -> None:
+    """sshd's defaults no longer hold where a HostKey line is, so there is none without need."""
+    main = machine.places.sshd_config
+    ours = f"HostKey {machine.places.host_key}\n"
+    machine.lay()
+    assert ours not in machine.places.sshd_drop_in.read_text()
+    main.write_text(f"{main.read_text()}HostKey /etc/ssh/ssh_host_rsa_key\n")
+    assert statuses(machine.call(machine.request())) == {"ok"}
+    assert ours in machine.places.sshd_drop_in.read_text()
+    assert not machine.call(machine.request()).changed
+    machine.places.sshd_drop_in.write_text(
+        "Garbage yes\n" + machine.places.sshd_drop_in.read_text()
+    )
+    machine.call(machine.request())
+    assert ours in machine.places.sshd_drop_in.read_text(), "sshd tells nothing of a broken file"
+    main.write_text(f"{main.read_text()}{ours}")
+    machine.call(machine.request())
+    assert ours not in machine.places.sshd_drop_in.read_text()
+
+
 def test_a_main_file_without_include_gets_one_on_top_and_keeps_its_lines(
     machine: Machine,
 ) -> None:
@@ -391,7 +419,7 @@ def test_root_does_not_follow_a_user_s_link(machine: Machine, tmp_path: Path) ->
     (machine.home / ".ssh").mkdir()
     (machine.home / ".ssh/authorized_keys").symlink_to(secret)
     request = machine.request("authorized_keys", uid=65534, authorized_keys=("k",), known_hosts=())
-    with pytest.raises(node.TrustError, match="ermission denied"):
+    with pytest.raises(OSError, match="ermission denied"):
         machine.call(request)
     assert secret.read_text() == "root's own\n"
 

@@ -8,87 +8,42 @@ only): nobody else's logins are touched, whatever the operator has set for them.
 from __future__ import annotations
 
 import fnmatch
-import glob
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Optional
 
-from ..dataclass import dataclass
-from ..files import with_header
+from ..files import replace_block, with_header
 
 DROP_IN = "10-baremetal-mpi-roce.conf"
 """Before what distributions and installers put there (50-...): the first value found holds."""
+BLOCK = "ssh"
+BLOCK_BEGIN = f"# BEGIN baremetal.mpi_roce {BLOCK}"
+"""Of the Include in a main file that has none."""
 
 
-@dataclass(frozen=True)
 class Places:
     """Where each file is on a node. `root` is `/` but in tests."""
 
-    root: Path = Path("/")
-
-    @property
-    def own(self) -> Path:
-        """Keys and lists of ours. Not in a home directory: that may be shared between nodes."""
-        return self.root / "etc/baremetal-mpi-roce/ssh"
-
-    @property
-    def user_key(self) -> Path:
-        return self.own / "id_ed25519"
-
-    @property
-    def user_certificate(self) -> Path:
-        return self.own / "id_ed25519-cert.pub"
-
-    @property
-    def host_certificate(self) -> Path:
-        return self.own / "ssh_host_ed25519_key-cert.pub"
-
-    @property
-    def user_authorities(self) -> Path:
-        return self.own / "user_ca.pub"
-
-    @property
-    def principals(self) -> Path:
-        return self.own / "authorized_principals"
-
-    @property
-    def revoked(self) -> Path:
-        return self.own / "revoked.krl"
-
-    @property
-    def known_hosts(self) -> Path:
-        return self.own / "known_hosts"
-
-    @property
-    def sshd_config(self) -> Path:
-        return self.root / "etc/ssh/sshd_config"
-
-    @property
-    def sshd_drop_in(self) -> Path:
-        return self.root / "etc/ssh/sshd_config.d" / DROP_IN
-
-    @property
-    def ssh_config(self) -> Path:
-        return self.root / "etc/ssh/ssh_config"
-
-    @property
-    def ssh_drop_in(self) -> Path:
-        return self.root / "etc/ssh/ssh_config.d" / DROP_IN
-
-    @property
-    def host_key(self) -> Path:
-        return self.root / "etc/ssh/ssh_host_ed25519_key"
-
-    @property
-    def lock(self) -> Path:
-        """Held while the node is worked on."""
-        return self.root / "run/baremetal-mpi-roce-ssh.lock"
-
-    @property
-    def reload_pending(self) -> Path:
-        """There from before sshd's files change until sshd has read them."""
-        return self.root / "var/lib/baremetal-mpi-roce/ssh-reload-pending"
+    def __init__(self, root: Path = Path("/")) -> None:
+        self.root = root
+        # Keys and lists of ours. Not in a home directory: that may be shared between nodes.
+        self.own = own = root / "etc/baremetal-mpi-roce/ssh"
+        self.user_key = own / "id_ed25519"
+        self.user_certificate = own / "id_ed25519-cert.pub"
+        self.host_certificate = own / "ssh_host_ed25519_key-cert.pub"
+        self.user_authorities = own / "user_ca.pub"
+        self.principals = own / "authorized_principals"
+        self.revoked = own / "revoked.krl"
+        self.known_hosts = own / "known_hosts"
+        self.host_key = root / "etc/ssh/ssh_host_ed25519_key"
+        self.sshd_config = root / "etc/ssh/sshd_config"
+        self.sshd_drop_in = root / "etc/ssh/sshd_config.d" / DROP_IN
+        self.ssh_config = root / "etc/ssh/ssh_config"
+        self.ssh_drop_in = root / "etc/ssh/ssh_config.d" / DROP_IN
+        # Held while the node is worked on.
+        self.lock = root / "run/baremetal-mpi-roce-ssh.lock"
+        # There from before sshd's files change until sshd has read them.
+        self.reload_pending = root / "var/lib/baremetal-mpi-roce/ssh-reload-pending"
 
 
 def sshd_text(places: Places, user: str, host_key: str = "") -> str:
@@ -152,55 +107,16 @@ def includes(main: str, drop_in: Path, base: Path) -> bool:
     return False
 
 
-def values_of(keyword: str, main: Path, *, but: Path, base: Optional[Path] = None) -> list[str]:
-    """Every value of an sshd keyword in a file and those it includes, our own drop-in left out.
-
-    For keywords that hold for the whole daemon, so blocks do not matter. `sshd -T` cannot tell:
-    it does not say which file a value is from.
-    """
-    try:
-        text = main.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return []
-    found = []
-    base = base or main.parent  # relative patterns start where the main file lies
-    for line in text.splitlines():
-        words = re.split(r"[\s=]+", line.strip(), maxsplit=1)
-        if len(words) < 2:
-            continue
-        if words[0].lower() == keyword.lower():
-            found.append(words[1].strip().strip('"'))
-        if words[0].lower() == "include":
-            for pattern in words[1].replace('"', " ").split():
-                for name in sorted(glob.glob(str(base / pattern))):  # noqa: PTH207 may be absolute
-                    if Path(name) != but:
-                        found += values_of(keyword, Path(name), but=but, base=base)
-    return found
-
-
-INCLUDE_BEGIN = "# BEGIN baremetal.mpi_roce ssh"
-INCLUDE_END = "# END baremetal.mpi_roce ssh"
-
-
 def with_include(main: str, drop_in: Path, base: Path) -> str:
     """The main file with our drop-in included on top, where no Match or Host block governs it.
 
     Nothing is added where an Include of the operator or the distribution already covers it.
     """
-    rest = without_include(main)
-    if includes(rest, drop_in, base):
-        return rest
-    return f"{INCLUDE_BEGIN}\nInclude {drop_in}\n{INCLUDE_END}\n{rest}"
+    if includes(main, drop_in, base):
+        return main
+    return replace_block("", [f"Include {drop_in}"], BLOCK) + main
 
 
 def without_include(main: str) -> str:
     """The main file without our block."""
-    lines = main.split("\n")
-    if INCLUDE_BEGIN not in lines:
-        return main
-    start = lines.index(INCLUDE_BEGIN)
-    if INCLUDE_END not in lines[start:]:
-        raise ValueError(
-            f"line {start + 1}: {INCLUDE_BEGIN!r} has no line {INCLUDE_END!r} after it"
-        )
-    return "\n".join(lines[:start] + lines[lines.index(INCLUDE_END, start) + 1 :])
+    return replace_block(main, [], BLOCK) if BLOCK_BEGIN in main else main

@@ -18,11 +18,20 @@ from ..commands import CommandError, Runner, run
 from ..dataclass import dataclass
 from ..files import FilePlan, diffs, plan_file, with_header
 from . import account as accounts
-from . import authorized_keys, configs
-from .certificates import DAY, HOST, KINDS, USER, Wanted, fault, parse_certificate
-from .keys import KeyPlan, apply_key, plan_key
+from . import configs
+from .certificates import (
+    DAY,
+    HOST,
+    USER,
+    PublicKey,
+    Wanted,
+    fault,
+    parse_certificate,
+    parse_public_key,
+    public_key_or_none,
+)
+from .keys import KeyPlan, apply_key, plan_key, standing
 from .sshd import UNITS, Settings, Sshd, refusal
-from .wire import PublicKey, parse_public_key, public_key_or_none
 
 CERTIFICATE, AUTHORIZED_KEYS = "certificate", "authorized_keys"
 MODES = (CERTIFICATE, AUTHORIZED_KEYS)
@@ -86,6 +95,10 @@ class Node:
         self.clock = clock
         self.now = int(clock()) if request.now is None else request.now
         self.sshd = Sshd(self.places.sshd_config, runner)
+        self.certificate_paths = {
+            USER: self.places.user_certificate,
+            HOST: self.places.host_certificate,
+        }
         self.outcome = Outcome()
 
     def ensure(self) -> Outcome:
@@ -103,7 +116,7 @@ class Node:
         account = self._ensure_account()
         self._ensure_directories()
         settings = self._settings()
-        host_key, host_key_line = self._host_key()
+        host_key, host_key_line = self._host_key(settings)
         uid, gid = (account.uid, account.gid) if account else (self.request.uid or 0, 0)
         hostname = socket.gethostname()
         pairs = {
@@ -134,20 +147,15 @@ class Node:
         steps = accounts.commands(user, self.request.uid, self.request.shell)
         if steps:
             self._note(f"account {user}", "absent\n", "\n".join(map(" ".join, steps)) + "\n")
-            if self.check_mode:
-                return None
-            return accounts.make(steps, user, self.run)
-        account = accounts.find(user)
-        if account is not None and accounts.home_missing(account):
-            self._note(str(account.home), "absent\n", f"home of {user}\n")
             if not self.check_mode:
-                accounts.make_home(account)
-        return account
+                for step in steps:
+                    self.run(step)
+        return accounts.find(user)
 
     def _ensure_key(self, plan: KeyPlan) -> Optional[PublicKey]:
         if plan.changed:
             self.outcome.changed = True
-            self.outcome.diff.append(plan.diff())
+            self.outcome.diff += plan.diffs()
             if not self.check_mode:
                 self._sweep()
                 return apply_key(plan, self.run)
@@ -160,7 +168,7 @@ class Node:
         and every login shell reads the environment of MPI from it.
         """
         for path in self._directories():
-            found = _standing(path)
+            found = standing(path)
             if found not in (None, _root_only()):
                 self._note(str(path), f"{found}\n", f"{_root_only()}\n")
             if not self.check_mode and found != _root_only():
@@ -193,16 +201,19 @@ class Node:
             # after the change in any case.
             return Settings({})
 
-    def _host_key(self) -> tuple[Path, str]:
+    def _host_key(self, settings: Settings) -> tuple[Path, str]:
         """The ed25519 host key in use, and the HostKey line it needs in the drop-in, if any.
 
         A HostKey line switches sshd's defaults off, so there is one only where the operator has
         some and none of them is of this type.
         """
-        places = self.places
-        named = configs.values_of("hostkey", places.sshd_config, but=places.sshd_drop_in)
-        listed = [Path(value) for value in named]
-        default = places.host_key
+        places, default = self.places, self.places.host_key
+        listed = [Path(value) for value in settings.values.get("hostkey", [])]
+        if f"HostKey {default}\n" in (plan_file(places.sshd_drop_in, None).before or ""):
+            if not listed:  # sshd refuses its configuration, and says nothing
+                return default, str(default)
+            if default in listed:
+                listed.remove(default)
         if not listed or default in listed:
             return default, ""
         for path in listed:
@@ -227,10 +238,7 @@ class Node:
     def _certificate_text(self, kind: str) -> str:
         """The certificate that will be on the node after this call."""
         given = self.request.certificates.get(kind)
-        return given or plan_file(self._certificate_path(kind), None).before or ""
-
-    def _certificate_path(self, kind: str) -> Path:
-        return self.places.user_certificate if kind == USER else self.places.host_certificate
+        return given or plan_file(self.certificate_paths[kind], None).before or ""
 
     def _to_sign(self, keys: Mapping[str, Optional[PublicKey]]) -> dict[str, str]:
         found = {}
@@ -249,7 +257,7 @@ class Node:
             if why:
                 found[kind] = why
                 if self.check_mode:
-                    path = str(self._certificate_path(kind))
+                    path = str(self.certificate_paths[kind])
                     self._note(path, f"{why}\n", "a certificate signed anew\n")
         return found
 
@@ -261,39 +269,17 @@ class Node:
         lines = self.request.authorized_keys if self.request.mode == AUTHORIZED_KEYS else ()
         if account is None:
             return
-        if not account.home.is_dir():
-            if lines:
-                raise TrustError(
-                    f"{account.home}: the home of {account.name} is missing: make it, or mount it"
-                )
-            return
-        path = authorized_keys.path_of(account, settings.first("authorizedkeysfile"))
-        try:
-            answer = authorized_keys.ensure(account, path, lines, write=not self.check_mode)
-        except OSError as error:
-            raise TrustError(f"{path}: {error}") from error
-        if answer.changed:
+        path = accounts.authorized_keys_of(account, settings.first("authorizedkeysfile"))
+        diff = accounts.ensure_authorized(account, path, lines, write=not self.check_mode)
+        if diff:
             self.outcome.changed = True
-            self.outcome.diff.append(answer.diff)
+            self.outcome.diff.append(diff)
             if not self.check_mode and shutil.which("restorecon"):
                 self.run(["restorecon", "-R", str(path.parent)], check=False)
         if lines:
-            self.outcome.checks.append(
-                compare(
-                    "authorized_keys",
-                    "every node's key",
-                    "different"
-                    if self.check_mode and answer.changed
-                    else self._authorized_now(account, path),
-                    subject=str(path),
-                    check_mode=self.check_mode,
-                )
-            )
-
-    def _authorized_now(self, account: accounts.Account, path: Path) -> str:
-        lines = self.request.authorized_keys
-        again = authorized_keys.ensure(account, path, lines, write=False)
-        return "different" if again.changed else "every node's key"
+            wanted = "every node's key"
+            left = accounts.ensure_authorized(account, path, lines, write=False)
+            self._check("authorized_keys", wanted, "different" if left else wanted, str(path))
 
     def _plan_files(self, host_key_line: str) -> list[FilePlan]:
         """Every file, in the order it has to be written: none refers to one that comes later."""
@@ -303,18 +289,15 @@ class Node:
         def owned(path: Path, text: str) -> FilePlan:
             return plan_file(path, text if by_authority else None)
 
-        plans = []
-        if by_authority and not self.outcome.sign:
-            plans += [
-                plan_file(self._certificate_path(kind), self._certificate_text(kind))
-                for kind in KINDS
-            ]
-        elif not by_authority:
-            plans += [plan_file(self._certificate_path(kind), None) for kind in KINDS]
-        if not by_authority:
-            known = with_header("".join(f"{line}\n" for line in request.known_hosts))
-        else:
+        plans = [
+            owned(path, self._certificate_text(kind))
+            for kind, path in self.certificate_paths.items()
+            if not self.outcome.sign
+        ]
+        if by_authority:
             known = configs.authority_lines(request.host_authorities, request.patterns)
+        else:
+            known = with_header("".join(f"{line}\n" for line in request.known_hosts))
         krl = request.krl.decode("utf-8", "surrogateescape")
         plans += [
             owned(
@@ -356,15 +339,14 @@ class Node:
 
     def _apply(self, plans: list[FilePlan], host_key_changed: bool) -> None:
         places = self.places
+        changed = [plan for plan in plans if plan.changed]
         configuration = [
-            plan
-            for plan in plans
-            if plan.path in (places.sshd_drop_in, places.sshd_config) and plan.changed
+            plan for plan in changed if plan.path in (places.sshd_drop_in, places.sshd_config)
         ]
         read_at_start = configuration or [
-            plan for plan in plans if plan.path == places.host_certificate and plan.changed
+            plan for plan in changed if plan.path == places.host_certificate
         ]
-        if any(plan.changed for plan in plans):
+        if changed:
             self._sweep()
         if read_at_start or host_key_changed:
             places.reload_pending.parent.mkdir(parents=True, exist_ok=True)
@@ -387,40 +369,26 @@ class Node:
 
     # Reading back.
 
+    def _check(
+        self, name: str, wanted: Any, found: Any, subject: str = "", reason: str = ""
+    ) -> None:
+        self.outcome.checks.append(
+            compare(name, wanted, found, subject=subject, check_mode=self.check_mode, reason=reason)
+        )
+
     def _read_back(self, plans: list[FilePlan], keys: Mapping[str, Optional[PublicKey]]) -> None:
-        request, checks = self.request, self.outcome.checks
-        checks += accounts.checks(request.user, request.uid, self.check_mode)
+        request = self.request
+        self.outcome.checks += accounts.checks(request.user, request.uid, self.check_mode)
         for kind, key in keys.items():
-            checks.append(
-                compare(
-                    f"{kind}_key",
-                    "ed25519, private to its owner",
-                    "ed25519, private to its owner" if key else "none",
-                    subject=str(self.places.user_key if kind == USER else self.places.host_key),
-                    check_mode=self.check_mode,
-                )
-            )
+            wanted = "ed25519, private to its owner"
+            path = self.places.user_key if kind == USER else self.places.host_key
+            self._check(f"{kind}_key", wanted, wanted if key else "none", str(path))
         for path in self._directories():
-            checks.append(
-                compare(
-                    "directory",
-                    _root_only(),
-                    _standing(path),
-                    subject=str(path),
-                    check_mode=self.check_mode,
-                )
-            )
+            self._check("directory", _root_only(), standing(path), str(path))
         for plan in plans:
             again = plan_file(plan.path, plan.after, mode=plan.mode, uid=plan.uid, gid=plan.gid)
-            checks.append(
-                compare(
-                    "file",
-                    "as wanted",
-                    "different" if again.changed else "as wanted",
-                    subject=str(plan.path),
-                    check_mode=self.check_mode,
-                )
-            )
+            found = "different" if again.changed else "as wanted"
+            self._check("file", "as wanted", found, str(plan.path))
         if request.mode == CERTIFICATE:
             self._read_back_certificates(keys)
         self._read_back_sshd()
@@ -434,7 +402,7 @@ class Node:
                 status = Check(name, wanted, "none that serves", PENDING, reason=why)
                 self.outcome.checks.append(status)
                 continue
-            text = plan_file(self._certificate_path(kind), None).before or ""
+            text = plan_file(self.certificate_paths[kind], None).before or ""
             # By the node's own clock this time: it is the one sshd and ssh go by.
             why = fault(text, self._wanted(kind, key), int(self.clock()), 0)
             found = parse_certificate(text)
@@ -443,51 +411,44 @@ class Node:
             told = f"{left} days left, serial {found.serial}, by {found.authority.fingerprint}"
             if why:
                 reason = f"{why} by this node's clock, which says {time.ctime(self.clock())}"
-                self.outcome.checks.append(
-                    compare(name, wanted, told, reason=reason, check_mode=self.check_mode)
-                )
+                self._check(name, wanted, told, reason=reason)
             else:
                 self.outcome.checks.append(Check(name, wanted, told, OK))
 
     def _read_back_sshd(self) -> None:
-        checks, request = self.outcome.checks, self.request
-
-        def told(name: str, wanted: Any, found: Any, reason: str = "") -> None:
-            checks.append(compare(name, wanted, found, check_mode=self.check_mode, reason=reason))
-
+        request, places = self.request, self.places
         wrong = self.sshd.fault()
-        told("sshd_configuration", "valid", wrong or "valid")
+        self._check("sshd_configuration", "valid", wrong or "valid")
         if wrong:
             return
         settings = self.sshd.settings(request.user)
         if request.mode == CERTIFICATE:
-            places = self.places
             for keyword, wanted in (
                 ("trustedusercakeys", places.user_authorities),
                 ("authorizedprincipalsfile", places.principals),
                 ("revokedkeys", places.revoked),
             ):
-                told(
+                self._check(
                     f"sshd_{keyword}",
                     str(wanted),
                     settings.first(keyword),
-                    f"another file sets it for {request.user} before {configs.DROP_IN}",
+                    reason=f"another file sets it for {request.user} before {configs.DROP_IN}",
                 )
             if not self.outcome.sign:
                 self._read_back_presented(settings)
-        told(
+        self._check(
             "sshd_pubkeyauthentication",
             "yes",
             settings.first("pubkeyauthentication"),
-            f"sshd's configuration forbids {request.user} to log in with a key",
+            reason=f"sshd's configuration forbids {request.user} to log in with a key",
         )
         account = accounts.find(request.user)
         if account is not None:
-            told(
+            self._check(
                 "sshd_admits",
                 request.user,
                 refusal(settings, request.user, accounts.groups(account)) or request.user,
-                f"a rule of yours in sshd's configuration refuses {request.user}: add it there",
+                reason=f"a rule in sshd's configuration refuses {request.user}: add it there",
             )
 
     def _read_back_presented(self, settings: Settings) -> None:
@@ -507,14 +468,11 @@ class Node:
         reason = f"sshd has not read its files: systemctl restart {unit}"
         if not unit:
             reason = f"no sshd runs here: systemctl start {UNITS[0]} (or {UNITS[1]})"
-        self.outcome.checks.append(
-            compare(
-                "sshd_presents",
-                f"host certificate {serials[0]}",
-                f"host certificate {serials[1]}" if found else "no host certificate",
-                check_mode=self.check_mode,
-                reason=reason,
-            )
+        self._check(
+            "sshd_presents",
+            f"host certificate {serials[0]}",
+            f"host certificate {serials[1]}" if found else "no host certificate",
+            reason=reason,
         )
 
 
@@ -523,19 +481,8 @@ def _root_only() -> str:
     return f"mode 0755 owner {os.getuid()}:{os.getgid()}"
 
 
-def _standing(path: Path) -> Optional[str]:
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return f"mode {status.st_mode & 0o7777:04o} owner {status.st_uid}:{status.st_gid}"
-
-
 def _restore(plan: FilePlan) -> None:
     """Put a file back to what it was before the plan was applied."""
-    if plan.before is None:
-        plan.path.unlink(missing_ok=True)
-        return
     uid, gid = plan.owner_before or (0, 0)
     mode = 0o644 if plan.mode_before is None else plan.mode_before
     plan_file(plan.path, plan.before, mode=mode, uid=uid, gid=gid).apply()

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,47 +15,59 @@ from ..checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check
 from ..dataclass import dataclass
 from .account import Account
 
-UNKNOWN_HOST_KEY = "unknown host key"
-REVOKED_HOST_KEY = "revoked host key"
-HOST_KEY_CHANGED = "host key is not the one known"
-EXPIRED = "host certificate expired or not valid yet"
-OTHER_NAME = "host certificate is for other names"
-PERMISSION_DENIED = "permission denied"
 TIMEOUT = "no answer in time"
-REFUSED = "connection refused"
-NO_ROUTE = "no route"
-UNKNOWN_NAME = "name does not resolve"
-CLOSED = "connection closed"
-
-REASONS: tuple[tuple[str, str], ...] = (
-    (r"Certificate invalid: name is not a listed principal", OTHER_NAME),
-    (r"Certificate invalid: (expired|not yet valid)", EXPIRED),
-    (r"REVOKED|[Rr]evoked host|revoked by file", REVOKED_HOST_KEY),
-    (r"REMOTE HOST IDENTIFICATION HAS CHANGED", HOST_KEY_CHANGED),
-    (r"No .* host key is known", UNKNOWN_HOST_KEY),
-    (r"Host key verification failed", UNKNOWN_HOST_KEY),
-    (r"Permission denied|Too many authentication failures", PERMISSION_DENIED),
-    (r"Connection timed out|Operation timed out|timed out", TIMEOUT),
-    (r"Connection refused", REFUSED),
-    (r"No route to host|Network is unreachable", NO_ROUTE),
-    (r"Could not resolve hostname|Name or service not known", UNKNOWN_NAME),
-    (r"Connection (closed|reset)|kex_exchange_identification", CLOSED),
+RERUN = "run --tags ssh on that host"
+REASONS: tuple[tuple[str, str, str], ...] = (
+    (
+        r"Certificate invalid: name is not a listed principal",
+        "host certificate is for other names",
+        f"its name or addresses changed: {RERUN}",
+    ),
+    (
+        r"Certificate invalid: (expired|not yet valid)",
+        "host certificate expired or not valid yet",
+        "compare the clocks of both hosts, then run --tags ssh on that host",
+    ),
+    (
+        r"REVOKED|[Rr]evoked host|revoked by file",
+        "revoked host key",
+        "it left the inventory once; --tags ssh on it gives it new certificates",
+    ),
+    (
+        r"REMOTE HOST IDENTIFICATION HAS CHANGED",
+        "host key is not the one known",
+        f"{RERUN}, so that its present key becomes known",
+    ),
+    (
+        r"No .* host key is known|Host key verification failed",
+        "unknown host key",
+        f"{RERUN}: it presents no certificate of this cluster",
+    ),
+    (
+        r"Permission denied|Too many authentication failures",
+        "permission denied",
+        f"{RERUN}; its sshd's log says which rule refused",
+    ),
+    (r"timed out", TIMEOUT, "is the host up, and the path to it (firewall, VLAN, cable)?"),
+    (r"Connection refused", "connection refused", "sshd does not run there, or not on this port"),
+    (
+        r"No route to host|Network is unreachable",
+        "no route",
+        "routing or ARP: see the layer rails for rail names",
+    ),
+    (
+        r"Could not resolve hostname|Name or service not known",
+        "name does not resolve",
+        "run --tags names on this host",
+    ),
+    (
+        r"Connection (closed|reset)|kex_exchange_identification",
+        "connection closed",
+        "sshd there closed it at once: its log says why (MaxStartups, tcp wrappers)",
+    ),
 )
-"""What ssh prints, and what it means, the most telling first."""
-
-ADVICE: Mapping[str, str] = {
-    UNKNOWN_HOST_KEY: "run --tags ssh on that host: it presents no certificate of this cluster",
-    REVOKED_HOST_KEY: "it left the inventory once; --tags ssh on it gives it new certificates",
-    HOST_KEY_CHANGED: "run --tags ssh on that host, so that its present key becomes known",
-    EXPIRED: "compare the clocks of both hosts, then run --tags ssh on that host",
-    OTHER_NAME: "its name or addresses changed: run --tags ssh on that host",
-    PERMISSION_DENIED: "run --tags ssh on that host; its sshd's log says which rule refused",
-    TIMEOUT: "is the host up, and the path to it (firewall, VLAN, cable)?",
-    REFUSED: "sshd does not run there, or not on this port",
-    NO_ROUTE: "routing or ARP: see the layer rails for rail names",
-    UNKNOWN_NAME: "run --tags names on this host",
-    CLOSED: "sshd there closed it at once: its log says why (MaxStartups, tcp wrappers)",
-}
+"""What ssh prints, what it means and what to do about it; the most telling first."""
+ADVICE = {meaning: advice for _pattern, meaning, advice in REASONS}
 
 GRACE_S = 20.0
 """Seconds for a login beyond those for the connection: authentication, a shell's start."""
@@ -82,7 +94,7 @@ class Attempt:
 def reason(stderr: str, status: int) -> tuple[str, str]:
     """Why ssh did not get through, from what it printed, and the line that says so."""
     lines = [line.strip()[:300] for line in stderr.splitlines() if line.strip()]
-    for pattern, meaning in REASONS:
+    for pattern, meaning, _advice in REASONS:
         for line in lines:
             if re.search(pattern, line):
                 return meaning, line
@@ -94,11 +106,8 @@ def argv(target: str, timeout_s: int) -> list[str]:
 
     Host keys are checked by the settings of the node, which is what is to be proved.
     """
-    options = ["BatchMode=yes", f"ConnectTimeout={timeout_s}", "ConnectionAttempts=1"]
-    words = ["ssh", "-n"]
-    for option in options:
-        words += ["-o", option]
-    return [*words, "--", target, "true"]
+    options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={timeout_s}"]
+    return ["ssh", "-n", *options, "--", target, "true"]
 
 
 def attempt(target: Target, account: Account, timeout_s: int) -> Attempt:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import fnmatch
-import ipaddress
 import re
 import shutil
 from collections.abc import Sequence
@@ -29,21 +28,22 @@ class Settings:
     def first(self, keyword: str) -> str:
         return (self.values.get(keyword) or [""])[0]
 
+    def patterns(self, keyword: str) -> list[str]:
+        """The names of a list of users or groups, without the hosts they may come from."""
+        words = " ".join(self.values.get(keyword, [])).split()
+        return [word.split("@")[0] for word in words]
+
 
 def refusal(settings: Settings, user: str, groups: Sequence[str]) -> str:
     """The rule of the operator by which sshd admits this user from nowhere; empty when none."""
-    for keyword, names in (("user", [user]), ("group", list(groups))):
-        denied = [word.split("@")[0] for word in _words(settings, f"deny{keyword}s")]
-        allowed = [word.split("@")[0] for word in _words(settings, f"allow{keyword}s")]
+    for keyword, names in (("Users", [user]), ("Groups", groups)):
+        denied = settings.patterns(f"deny{keyword.lower()}")
+        allowed = settings.patterns(f"allow{keyword.lower()}")
         if _any_matches(names, denied):
-            return f"Deny{keyword.capitalize()}s {' '.join(denied)}"
+            return f"Deny{keyword} {' '.join(denied)}"
         if allowed and not _any_matches(names, allowed):
-            return f"Allow{keyword.capitalize()}s {' '.join(allowed)}"
+            return f"Allow{keyword} {' '.join(allowed)}"
     return ""
-
-
-def _words(settings: Settings, keyword: str) -> list[str]:
-    return [word for value in settings.values.get(keyword, []) for word in value.split()]
 
 
 def _any_matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
@@ -121,15 +121,6 @@ class Sshd:
 
 def listening(settings: Settings) -> tuple[str, int]:
     """An address and port of this node where its sshd answers."""
-    ports = settings.values.get("port") or ["22"]
-    for value in settings.values.get("listenaddress") or []:
-        host, _separator, port = value.rpartition(":")
-        host = host.strip("[]")
-        try:
-            address = ipaddress.ip_address(host.split("%")[0])
-        except ValueError:
-            continue
-        if address.is_unspecified:
-            host = "127.0.0.1" if address.version == 4 else "::1"
-        return host, int(port)
-    return "127.0.0.1", int(ports[0])
+    host, _separator, port = (settings.first("listenaddress") or "0.0.0.0:22").rpartition(":")
+    host = host.strip("[]")
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), int(port)

@@ -25,8 +25,13 @@ from typing import Optional
 from ...module_utils.commands import Runner, run
 from ...module_utils.dataclass import dataclass
 from ...module_utils.files import write_atomically
-from ...module_utils.ssh_trust.certificates import DAY, KINDS
-from ...module_utils.ssh_trust.wire import PublicKey, parse_public_key, public_key_or_none
+from ...module_utils.ssh_trust.certificates import (
+    DAY,
+    KINDS,
+    PublicKey,
+    parse_public_key,
+    public_key_or_none,
+)
 from .journal import Journal, Node, make_private_directory
 
 MAX_REMOVED = 8

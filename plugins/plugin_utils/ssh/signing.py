@@ -13,8 +13,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...module_utils.ssh_trust.certificates import DAY, HOST, USER, digest
-from ...module_utils.ssh_trust.wire import PublicKey, parse_public_key
+from ...module_utils.ssh_trust.certificates import (
+    DAY,
+    HOST,
+    USER,
+    PublicKey,
+    digest,
+    parse_public_key,
+)
 from .journal import Issued, Journal, new_serial
 
 try:
