@@ -165,7 +165,6 @@ checks:
       reason: ""
 """
 
-import base64
 import os
 from typing import Any
 
@@ -229,20 +228,12 @@ def main() -> None:
 
 
 def request_of(arguments: dict[str, Any]) -> Request:
-    believed = arguments["authority"]
     return Request(
-        mode=believed["mode"],
+        told=arguments["authority"],
         user=arguments["user"],
         uid=arguments["uid"],
         shell=arguments["shell"],
-        patterns=tuple(believed["patterns"]),
-        principal=believed["principal"],
-        names=tuple(arguments["names"]),
-        user_authorities=tuple(believed["user_authorities"]),
-        host_authorities=tuple(believed["host_authorities"]),
-        krl=base64.b64decode(believed["revoked"]),
-        authorized_keys=tuple(believed["authorized_keys"].splitlines()),
-        known_hosts=tuple(believed["known_hosts"].splitlines()),
+        names=arguments["names"],
         issued={kind: digest for kind, digest in arguments["issued"].items() if digest},
         certificates={kind: text for kind, text in arguments["certificates"].items() if text},
         renew_before_s=arguments["renew_days"] * DAY,

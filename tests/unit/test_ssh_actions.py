@@ -246,7 +246,11 @@ def test_lists_hold_all_who_were_ever_seen_whoever_plays(tmp_path: Path) -> None
     known = told["authority"]["known_hosts"].splitlines()
     assert [line.split(",")[0] for line in known] == ["launcher", "node01", "node02"]
     assert known[1].endswith(" ssh-ed25519 Hnode01")
-    assert len(told["authority"]["authorized_keys"].splitlines()) == 3
+    authorized = told["authority"]["authorized_keys"].splitlines()
+    assert authorized[1:] == [
+        "restrict,pty ssh-ed25519 Unode01 mpi@node01",
+        "restrict,pty ssh-ed25519 Unode02 mpi@node02",
+    ]
     assert told["steps"] == []
     left = prepared(tmp_path, mode="authorized_keys", directory=directory(1))
     assert "node02" not in left["authority"]["authorized_keys"]

@@ -34,15 +34,6 @@ def test_text_is_as_it_was_agreed(name: str, text: str) -> None:
     assert text == (GOLDEN / name).read_text()
 
 
-def test_lists_name_who_has_shown_a_key() -> None:
-    hosts = {"node01": ["node01", "10.0.0.11"], "node02": ["node02"]}
-    keys = {"node01": "ssh-ed25519 K"}
-    assert configs.known_hosts_lines(hosts, keys) == ["node01,10.0.0.11 ssh-ed25519 K"]
-    assert configs.authorized_keys_lines("mpi", hosts, keys) == [
-        "restrict,pty ssh-ed25519 K mpi@node01"
-    ]
-
-
 @pytest.mark.parametrize(
     ("main", "found"),
     [

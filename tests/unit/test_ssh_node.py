@@ -90,7 +90,9 @@ class Machine:
         told += [line.strip() for line in self._drop_in().splitlines() if line.startswith("    ")]
         return Result(argv, 0, "\n".join(told), "")
 
-    def request(self, mode: str = "certificate", **changes: Any) -> node.Request:
+    def request(
+        self, mode: str = "certificate", lists: Optional[dict[str, str]] = None, **changes: Any
+    ) -> node.Request:
         told = publishing.empty(mode, self.members, "mpi@c")
         if mode == "certificate":
             with self.journal.locked():
@@ -105,18 +107,13 @@ class Machine:
                 )
             publishing.by_authority(told, outcome.authorities, outcome.krl)
             self.krl = outcome.krl
-        self.told = told
+        self.told = {**told, **(lists or {})}
         wanted = node.Request(
-            mode=mode,
+            told=self.told,
             user="mpi",
             uid=UID,
             shell="/bin/bash",
-            patterns=tuple(told["patterns"]),
-            principal=told["principal"],
-            names=tuple(publishing.names_of(self.members[1])),
-            user_authorities=tuple(told["user_authorities"]),
-            host_authorities=tuple(told["host_authorities"]),
-            krl=self.krl if mode == "certificate" else b"",
+            names=publishing.names_of(self.members[1]),
             issued=self.journal.read().get("node01", Node()).known()["issued"],
             renew_before_s=90 * DAY,
             now=NOW,
@@ -393,8 +390,10 @@ def test_the_classic_lists_and_the_way_back(machine: Machine) -> None:
     keys.chmod(0o600)
     by_lists = machine.request(
         "authorized_keys",
-        authorized_keys=("restrict,pty ssh-ed25519 K mpi@node02",),
-        known_hosts=("node02 ssh-ed25519 H",),
+        {
+            "authorized_keys": "restrict,pty ssh-ed25519 K mpi@node02",
+            "known_hosts": "node02 ssh-ed25519 H",
+        },
     )
     outcome = machine.call(by_lists)
     assert statuses(outcome) == {"ok"}
@@ -418,7 +417,7 @@ def test_root_does_not_follow_a_user_s_link(machine: Machine, tmp_path: Path) ->
     os.chown(machine.home, 65534, 65534)
     (machine.home / ".ssh").mkdir()
     (machine.home / ".ssh/authorized_keys").symlink_to(secret)
-    request = machine.request("authorized_keys", uid=65534, authorized_keys=("k",), known_hosts=())
+    request = machine.request("authorized_keys", {"authorized_keys": "k"}, uid=65534)
     with pytest.raises(OSError, match="ermission denied"):
         machine.call(request)
     assert secret.read_text() == "root's own\n"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ..files import replace_block, with_header
@@ -81,16 +81,6 @@ def authority_lines(authorities: Iterable[str], patterns: Sequence[str]) -> str:
     """known_hosts by authority: as long for 10,000 nodes as for two."""
     hosts = ",".join(patterns)
     return with_header("".join(f"@cert-authority {hosts} {key}\n" for key in authorities))
-
-
-def known_hosts_lines(hosts: Mapping[str, Sequence[str]], keys: Mapping[str, str]) -> list[str]:
-    """known_hosts by node, one line each; nodes without a known key are left out."""
-    return [f"{','.join(names)} {keys[name]}" for name, names in hosts.items() if keys.get(name)]
-
-
-def authorized_keys_lines(user: str, hosts: Iterable[str], keys: Mapping[str, str]) -> list[str]:
-    """One line for each node's key, with the same rights as a certificate gives."""
-    return [f"restrict,pty {keys[name]} {user}@{name}" for name in hosts if keys.get(name)]
 
 
 def includes(main: str, drop_in: Path, base: Path) -> bool:

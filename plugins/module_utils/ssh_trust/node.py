@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import os
 import shutil
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any, Optional
@@ -43,20 +44,14 @@ class TrustError(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    """What the controller wants of this node. Keys are lines `type base64`."""
+    """What the controller wants of this node."""
 
-    mode: str
+    told: Mapping[str, Any]
+    """What every node is told, as ssh_authority returns it. Keys are lines `type base64`."""
     user: str
     uid: Optional[int]
     shell: str
-    patterns: tuple[str, ...]
-    principal: str = ""
-    names: tuple[str, ...] = ()
-    user_authorities: tuple[str, ...] = ()
-    host_authorities: tuple[str, ...] = ()
-    krl: bytes = b""
-    authorized_keys: tuple[str, ...] = ()
-    known_hosts: tuple[str, ...] = ()
+    names: Sequence[str] = ()
     issued: Mapping[str, str] = field(default_factory=dict)
     """Digests of the certificates the journal says this node has."""
     certificates: Mapping[str, str] = field(default_factory=dict)
@@ -89,6 +84,8 @@ class Node:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.request = request
+        self.told = request.told
+        self.by_authority = request.told["mode"] == CERTIFICATE
         self.check_mode = check_mode
         self.places = places or configs.Places()
         self.run = runner
@@ -127,7 +124,7 @@ class Node:
         }
         keys = {kind: self._ensure_key(plan) for kind, plan in pairs.items()}
         self.outcome.public_keys = {kind: key.text for kind, key in keys.items() if key}
-        if self.request.mode == CERTIFICATE:
+        if self.by_authority:
             self.outcome.sign = self._to_sign(keys)
             if self.outcome.sign and not self.check_mode:
                 return self.outcome
@@ -225,14 +222,12 @@ class Node:
     # Certificates.
 
     def _wanted(self, kind: str, key: PublicKey) -> Wanted:
-        request = self.request
-        authorities = request.user_authorities if kind == USER else request.host_authorities
         return Wanted(
             kind=kind,
-            digest=request.issued.get(kind, ""),
-            principals=(request.principal,) if kind == USER else request.names,
+            digest=self.request.issued.get(kind, ""),
+            principals=(self.told["principal"],) if kind == USER else tuple(self.request.names),
             key=key,
-            authority=parse_public_key(authorities[0]),
+            authority=parse_public_key(self.told[f"{kind}_authorities"][0]),
         )
 
     def _certificate_text(self, kind: str) -> str:
@@ -245,7 +240,7 @@ class Node:
         for kind, key in keys.items():
             if key is None:
                 why = "its key pair is yet to be made"
-            elif not self.request.user_authorities:
+            elif not self.told["user_authorities"]:
                 why = "the authority is yet to be made"
             else:
                 why = fault(
@@ -266,7 +261,7 @@ class Node:
     def _ensure_authorized_keys(
         self, account: Optional[accounts.Account], settings: Settings
     ) -> None:
-        lines = self.request.authorized_keys if self.request.mode == AUTHORIZED_KEYS else ()
+        lines = self.told["authorized_keys"].splitlines()
         if account is None:
             return
         path = accounts.authorized_keys_of(account, settings.first("authorizedkeysfile"))
@@ -283,11 +278,10 @@ class Node:
 
     def _plan_files(self, host_key_line: str) -> list[FilePlan]:
         """Every file, in the order it has to be written: none refers to one that comes later."""
-        request, places = self.request, self.places
-        by_authority = request.mode == CERTIFICATE
+        told, places, by_authority = self.told, self.places, self.by_authority
 
-        def owned(path: Path, text: str) -> FilePlan:
-            return plan_file(path, text if by_authority else None)
+        def owned(path: Path, text: str, *, secret: bool = False) -> FilePlan:
+            return plan_file(path, text if by_authority else None, secret=secret)
 
         plans = [
             owned(path, self._certificate_text(kind))
@@ -295,27 +289,25 @@ class Node:
             if not self.outcome.sign
         ]
         if by_authority:
-            known = configs.authority_lines(request.host_authorities, request.patterns)
+            known = configs.authority_lines(told["host_authorities"], told["patterns"])
         else:
-            known = with_header("".join(f"{line}\n" for line in request.known_hosts))
-        krl = request.krl.decode("utf-8", "surrogateescape")
+            known = with_header("".join(f"{line}\n" for line in told["known_hosts"].splitlines()))
+        krl = base64.b64decode(told["revoked"]).decode("utf-8", "surrogateescape")
+        user = self.request.user
         plans += [
             owned(
                 places.user_authorities,
-                with_header("".join(f"{key}\n" for key in request.user_authorities)),
+                with_header("".join(f"{key}\n" for key in told["user_authorities"])),
             ),
-            owned(places.principals, with_header(f"{request.principal}\n")),
-            plan_file(places.revoked, krl if by_authority else None, secret=True),
+            owned(places.principals, with_header(f"{told['principal']}\n")),
+            owned(places.revoked, krl, secret=True),
             plan_file(places.known_hosts, known),
             plan_file(
                 places.ssh_drop_in,
-                configs.ssh_text(places, request.user, request.patterns, revocation=by_authority),
+                configs.ssh_text(places, user, told["patterns"], revocation=by_authority),
             ),
             self._plan_main(places.ssh_config, places.ssh_drop_in, included=True),
-            plan_file(
-                places.sshd_drop_in,
-                configs.sshd_text(places, request.user, host_key_line) if by_authority else None,
-            ),
+            owned(places.sshd_drop_in, configs.sshd_text(places, user, host_key_line)),
             self._plan_main(places.sshd_config, places.sshd_drop_in, included=by_authority),
         ]
         return plans
@@ -389,7 +381,7 @@ class Node:
             again = plan_file(plan.path, plan.after, mode=plan.mode, uid=plan.uid, gid=plan.gid)
             found = "different" if again.changed else "as wanted"
             self._check("file", "as wanted", found, str(plan.path))
-        if request.mode == CERTIFICATE:
+        if self.by_authority:
             self._read_back_certificates(keys)
         self._read_back_sshd()
 
@@ -422,7 +414,7 @@ class Node:
         if wrong:
             return
         settings = self.sshd.settings(request.user)
-        if request.mode == CERTIFICATE:
+        if self.by_authority:
             for keyword, wanted in (
                 ("trustedusercakeys", places.user_authorities),
                 ("authorizedprincipalsfile", places.principals),

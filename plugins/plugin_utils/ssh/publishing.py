@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...module_utils.hostfile import rail_name
-from ...module_utils.ssh_trust import configs
 from .authority import Authority
 from .journal import Node
 
@@ -116,8 +115,12 @@ def by_lists(
 ) -> list[str]:
     """The classic files: a line for each node that was laid. Returns those that were not yet."""
     called = {str(entry["name"]): names_of(entry, domain) for entry in entries}
-    host_keys = {name: nodes[name].host_key for name in called}
-    user_keys = {name: nodes[name].user_key for name in called}
-    told["known_hosts"] = "\n".join(configs.known_hosts_lines(called, host_keys))
-    told["authorized_keys"] = "\n".join(configs.authorized_keys_lines(user, called, user_keys))
+    laid = [name for name in called if nodes[name].laid]
+    told["known_hosts"] = "\n".join(
+        f"{','.join(called[name])} {nodes[name].host_key}" for name in laid
+    )
+    # With the same rights as a certificate gives.
+    told["authorized_keys"] = "\n".join(
+        f"restrict,pty {nodes[name].user_key} {user}@{name}" for name in laid
+    )
     return [name for name in called if not nodes[name].laid]
