@@ -212,28 +212,36 @@ reboot_reasons:
       sample: 2c4e3f0e-7a0e-4c8e-a3c8-5d0a8f6f8f10
 """
 
+import base64
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.gpu_stack import request, stack
-from ..module_utils.gpu_stack.kernel import Kernel
-from ..module_utils.gpu_stack.packages import EngineInstaller
+from ..module_utils.gpu_stack import stack
+from ..module_utils.gpu_stack.packages import Installer
+from ..module_utils.gpu_stack.shared import Kernel
 from ..module_utils.node.layer import Layer, Settled, carry_out
 from ..module_utils.node.part import Node, PlanError
 from ..module_utils.node.system import distribution, manager_of
 from ..module_utils.packages.manager import PackageError
-from ..module_utils.software import NotInCatalog, UnsupportedDistribution, gpu_packages
+from ..module_utils.software import (
+    NotInCatalog,
+    SoftwareError,
+    UnsupportedDistribution,
+    gpu_packages,
+    read_software,
+)
 from ..module_utils.software.arguments import DRIVER_STACK
 
 LAYER = Layer(
     "gpu",
     command_s=1800.0,  # DKMS compiles the modules; the fabric manager trains every NVLink
     look_s=60.0,  # a driver that hangs is a finding soon, and not after half an hour
-    refusals=(NotInCatalog, UnsupportedDistribution),
+    refusals=(SoftwareError, NotInCatalog, UnsupportedDistribution),
     failures=(PackageError,),
 )
 HEALTH = {
@@ -254,19 +262,20 @@ HEALTH = {
 
 def converge(options: Mapping[str, Any], node: Node) -> Settled:
     """Raises PlanError, before anything is changed."""
-    wanted = request.from_options(options)
-    excused = stack.excused(wanted, node)
+    software = read_software(options["software"])
+    excused = stack.excused(options, software, node)
     if excused:
         return stack.nothing(node, excused)
     found = distribution()
-    release = Kernel(wanted.hardware_root).release
-    refused, doubtful = stack.judged(wanted.software, found, release)
+    release = Kernel(Path(options["hardware_root"])).release
+    refused, doubtful = stack.judged(software, found, release)
     if refused:
         raise PlanError("\n".join(refused))
-    packages = gpu_packages(wanted.software, found, release, wanted.keys)
+    keys = {name: base64.b64decode(text) for name, text in options["keys"].items()}
+    packages = gpu_packages(software, found, release, keys)
     with manager_of(found, packages, LAYER.tag) as manager:
-        installer = EngineInstaller(packages, manager, LAYER.tag, wanted.allow_downgrade)
-        result = stack.converge(wanted, node, installer)
+        installer = Installer(packages, manager, LAYER.tag, options["allow_downgrade"])
+        result = stack.converge(options, software, node, installer)
     return replace(result, warnings=doubtful)
 
 

@@ -14,8 +14,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import (
     Gpus,
     Wanted,
     judge,
-    nvml,
     read,
+    reading,
     smi,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.judging import NAMES
@@ -23,8 +23,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.judging imp
 DEVICE = Path("/dev/nvidiactl")
 WELL = (
     *("product_name", "uuid", "vbios_version", "persistence_mode", "performance_state"),
-    *("pci/pci_bus_id", "pci/pci_gpu_link_info/pcie_gen/current_link_gen"),
-    *("pci/pci_gpu_link_info/link_widths/current_link_width", "ecc_mode/current_ecc"),
+    *("gpu_recovery_action", "ecc_mode/current_ecc", "mig_mode/current_mig"),
     *("ecc_errors/volatile/dram_uncorrectable", "ecc_errors/aggregate/dram_uncorrectable"),
     *("clocks_event_reasons", "fabric/state", "fabric/status"),
 )
@@ -48,23 +47,24 @@ def seen() -> Gpus:
 
 
 def test_the_driver_answers_for_every_gpu(seen: Gpus) -> None:
-    assert (seen.error, seen.hung, seen.mismatch) == ("", False, False)
-    assert seen.gpus and seen.simulated == ()
-    for gpu in seen.gpus:
-        assert gpu.pci and gpu.product and gpu.uuid.startswith("GPU-") and gpu.vbios
-        assert gpu.lost == ""
-        assert gpu.memory.ecc is not None
-        assert gpu.pcie_gen and gpu.pcie_width and gpu.performance_state
+    said = seen.smi
+    assert (said.error, said.hung, said.mismatch) == ("", False, False)
+    assert said.gpus and not seen.simulated
+    for gpu in said.gpus:
+        assert gpu.pci and gpu.text("uuid").startswith("GPU-") and not gpu.lost
+        assert all(gpu.text(path) for path in ("product_name", "vbios_version"))
+        assert gpu.text("performance_state")
+        assert gpu.flag("ecc_mode/current_ecc") is not None
 
 
 def test_the_bus_has_what_the_driver_sees(seen: Gpus) -> None:
-    assert {gpu.pci for gpu in seen.gpus} <= {function.pci for function in seen.machine.gpus}
+    assert {gpu.pci for gpu in seen.smi.gpus} <= {function.pci for function in seen.machine.gpus}
 
 
 def test_nvml_answers_for_the_same_gpus(seen: Gpus) -> None:
-    answer = nvml.ask(commands.run, pynvml())
+    answer = reading.ask_nvml(commands.run, pynvml())
     assert answer.error == ""
-    assert {*answer.links, *answer.errors} == {gpu.pci for gpu in seen.gpus}
+    assert {*answer.links, *answer.errors} == {gpu.pci for gpu in seen.smi.gpus}
 
 
 def test_kernel_module_and_library_are_of_one_version(seen: Gpus) -> None:
@@ -80,7 +80,7 @@ def test_no_element_was_renamed() -> None:
 
 
 def test_it_is_judged_by_every_check(seen: Gpus) -> None:
-    model = [{"index": gpu.index, "pci": gpu.pci, "numa": None} for gpu in seen.gpus]
+    model = [{"index": gpu.index, "pci": gpu.pci, "numa": None} for gpu in seen.smi.gpus]
     wanted = Wanted(seen.driver.module, model, fabric=False, nvlinks=0, pcie_gts=0)
     checks = judge(seen, wanted).checks
     assert {check.name for check in checks} == set(NAMES)

@@ -28,12 +28,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import
     CommandError,
     Result,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack import (
-    health,
-    request,
-    stack,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack.bindings import packed
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack import health, stack
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.layer import Settled
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import engine
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (
@@ -44,6 +40,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
     UPGRADE,
     Change,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import read_software
 
 KERNEL = "6.8.0-79-generic"
 OLD, NEW = "580.95.05", "580.105.08"
@@ -81,7 +78,7 @@ OPTIONS: dict[str, Any] = {
     "gpudirect": "auto",
     "fabric_wait": 0,
     "health": {},
-    "nvml_bindings": packed("# pynvml\n"),
+    "nvml_bindings": health.packed("# pynvml\n"),
 }
 
 
@@ -268,23 +265,18 @@ class GpuNode:
         dcgm: str = "4.4.1",
         extra: Optional[dict[str, Any]] = None,
         **options: Any,
-    ) -> stack.Result:
-        given = {
-            **OPTIONS,
-            "hardware_root": str(self.root),
-            "software": {**software(driver, dcgm=dcgm), **(extra or {})} if driver else {},
-            **options,
-        }
-        asked = request.from_options(given)
+    ) -> Settled:
+        options = {**OPTIONS, "hardware_root": str(self.root), **options}
+        asked = {**software(driver, dcgm=dcgm), **(extra or {})} if driver else {}
         node = self.node(check_mode)
-        excused = stack.excused(asked, node)
+        excused = stack.excused(options, read_software(asked), node)
         if excused:
             return stack.nothing(node, excused)
         wanted = dict.fromkeys(DRIVER, f"{driver}-0ubuntu1")
         wanted |= {"cuda-toolkit-13-0": "13.0.2-1", "gdrdrv-dkms": "2.5.1-1"}
         if dcgm:
             wanted[UNITS[DCGM]] = f"1:{dcgm}"
-        return stack.converge(asked, node, Installer(self, wanted, fails))
+        return stack.converge(options, read_software(asked), node, Installer(self, wanted, fails))
 
     # The node.
 
@@ -446,52 +438,44 @@ class GpuNode:
 
     # The GPUs.
 
+    def ask_smi(self, _run: Any) -> SimpleNamespace:
+        each = SimpleNamespace(pci="0000:14:00.0", persistence=self.persistence)
+        return SimpleNamespace(gpus=[each], hung=False)
+
     def look(self, *_args: Any) -> SimpleNamespace:
         if len(self.fabric) > 1:
             self.fabric.pop(0)
-        each = gpu.Gpu(0, "0000:14:00.0", persistence=self.persistence)
-        return SimpleNamespace(gpus=[each], simulated=["GPU hardware is played"])
+        return SimpleNamespace(simulated=["GPU hardware is played"])
 
-    def judge(self, _found: Any, wanted: gpu.Wanted, check_mode: bool, *_more: Any) -> FakeVerdict:
+    def judge(self, _found: Any, wanted: gpu.Wanted, check_mode: bool, *_more: Any) -> gpu.Verdict:
         """Driver first: where that is another one, nothing else can be judged."""
         bad = PENDING if check_mode else FAILED
         on_disk = {version for (name, version) in self.dkms if name == self.dkms_name}
         if self.driver and self.driver != wanted.driver and wanted.driver not in on_disk:
-            return FakeVerdict([Check("gpu_driver", wanted.driver, self.driver, bad)])
+            return gpu.Verdict([Check("gpu_driver", wanted.driver, self.driver, bad)])
         if self.driver and self.driver != wanted.driver:
             why = "the kernel goes on with the module that it loaded"
             reason = reboots.Reason("NVIDIA driver", wanted.driver, self.driver, why)
             check = Check("gpu_driver", wanted.driver, self.driver, REBOOT, reason=why)
-            return FakeVerdict([check], [reason])
+            return gpu.Verdict([check], [reason])
         if not self.driver:
             if (self.root / "sys/module/nouveau").exists():
                 why = "nouveau has the GPUs"
                 reason = reboots.Reason("kernel module", "nvidia", "nouveau", why)
                 check = Check("gpu_driver", "nvidia", "nouveau", REBOOT, reason=why)
-                return FakeVerdict([check], [reason])
-            return FakeVerdict([Check("gpu_driver", wanted.driver, "not loaded", bad)])
+                return gpu.Verdict([check], [reason])
+            return gpu.Verdict([Check("gpu_driver", wanted.driver, "not loaded", bad)])
         fabric = "active" if FABRIC_MANAGER in self.active() else "stopped"
         settling = fabric == "active" and bool(self.fabric) and self.fabric[0] == "In Progress"
         good = fabric == "active" and not settling
         state = "In Progress" if settling else fabric
         checks = [Check("gpu_fabric", "active", state, OK if good else bad)]
-        return FakeVerdict(checks, [], settling)
-
-
-@dataclass
-class FakeVerdict:
-    checks: Sequence[Check]
-    reasons: Sequence[reboots.Reason] = ()
-    settling: bool = False
+        return gpu.Verdict(checks, [], settling)
 
 
 def play(node: GpuNode, monkeypatch: Any) -> GpuNode:
     """Let the package `gpu` see this node's GPUs."""
-
-    class Played:
-        Wanted, Gpus, Verdict, GPUDIRECT = gpu.Wanted, gpu.Gpus, gpu.Verdict, gpu.GPUDIRECT
-        read = staticmethod(node.look)
-        judge = staticmethod(node.judge)
-
-    monkeypatch.setattr(health, "gpu", Played)
+    monkeypatch.setattr(health.gpu, "ask_smi", node.ask_smi)
+    monkeypatch.setattr(health.gpu, "read", node.look)
+    monkeypatch.setattr(health.gpu, "judge", node.judge)
     return node

@@ -31,7 +31,6 @@ MEANS_ANOTHER_THING = {
 }
 """The same numbers with another meaning. Each is there, once, or it goes from this list."""
 TWICE = {
-    ("plugins/module_utils/gpu/xid_checks.py", "48"),
     ("plugins/module_utils/packages/dnf_keys.py", "192"),
 }
 """Those of the list whose file has them on two lines."""

@@ -3,22 +3,10 @@
 
 from __future__ import annotations
 
-from .found import Driver, Gpu, Gpus, Memory, Nvml, Service, Xid
 from .judging import Verdict, judge
-from .reading import read
-from .wanted import GPUDIRECT, Wanted
+from .reading import Gpus, read
+from .smi import Smi
+from .smi import ask as ask_smi
+from .wanted import Wanted
 
-__all__ = [
-    "GPUDIRECT",
-    "Driver",
-    "Gpu",
-    "Gpus",
-    "Memory",
-    "Nvml",
-    "Service",
-    "Verdict",
-    "Wanted",
-    "Xid",
-    "judge",
-    "read",
-]
+__all__ = ["Gpus", "Smi", "Verdict", "Wanted", "ask_smi", "judge", "read"]

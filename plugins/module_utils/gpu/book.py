@@ -9,34 +9,52 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
-from typing import Any
+from typing import Any, Optional
 
 from ..checks import FAILED, NOT_APPLICABLE, OK, PENDING, REBOOT, Check, not_applicable
 from ..dataclass import dataclass
 from ..reboots import Reason, outlived
-from .places import Place
+from .reading import Gpus
+from .wanted import Place, Wanted
 
 
 @dataclass(frozen=True)
 class Result:
     """What one check found of one GPU. `what` and `remedy` do not name the GPU."""
 
-    place: Place
     wanted: Any
     found: Any
-    status: str = OK
     what: str = ""
     remedy: str = ""
+    status: str = OK
     together: bool = False
     """One fault in several places: those that fail are one finding."""
+    reason: Optional[Reason] = None
+    """Why a reboot cures it."""
 
-    @property
-    def same(self) -> tuple[str, str, str, str, str]:
-        return (repr(self.wanted), repr(self.found), self.status, self.what, self.remedy)
+
+def bad(
+    wanted: Any, found: Any, what: str, remedy: str, status: str = FAILED, together: bool = False
+) -> Result:
+    return Result(wanted, found, what, remedy, status, together)
+
+
+def unknown(place: Place, wanted: Any, path: str, remedy: str) -> Result:
+    """An element of nvidia-smi that has no value."""
+    said = place.gpu.said(path)
+    what = f"nvidia-smi gives no {path}" + (f" ({said})" if said else "")
+    return bad(wanted, None, what, remedy)
+
+
+def aside(wanted: Any, why: str) -> Result:
+    """Not judged here, for another finding or by the nature of the thing."""
+    return Result(wanted, None, why, status=NOT_APPLICABLE)
 
 
 @dataclass
 class Book:
+    found: Gpus
+    wanted: Wanted
     check_mode: bool
     rebooted_for: Sequence[Reason]
     boot_id: str
@@ -44,9 +62,13 @@ class Book:
     reasons: list[Reason] = field(default_factory=list)
     blamed: dict[str, list[str]] = field(default_factory=dict)
     """Subject of a GPU to the checks that found a fault of it."""
+    there: Sequence[Place] = ()
+    """The GPUs that answer."""
+    without_fabric: str = ""
+    """The finding of the node that keeps all GPUs out of the fabric."""
 
-    def ok(self, name: str, wanted: Any, found: Any, reason: str = "", subject: str = "") -> None:
-        self.checks.append(Check(name, wanted, found, OK, subject, reason))
+    def ok(self, name: str, wanted: Any, found: Any) -> None:
+        self.checks.append(Check(name, wanted, found, OK))
 
     def fail(
         self,
@@ -67,7 +89,7 @@ class Book:
         self.checks.append(not_applicable(name, wanted, reason, subject=subject))
 
     def unread(self, names: Iterable[str], see: str, subject: str = "") -> None:
-        """Checks that nobody could make because of the fault that `see` is the finding of."""
+        """Checks that could not be made because of the fault that `see` is the finding of."""
         for name in names:
             self.skip(name, None, f"not read: see {see}", subject)
 
@@ -78,63 +100,56 @@ class Book:
         """
         self.blamed.setdefault(subject, []).append(name)
         self.reasons.append(reason)
+        status, why = REBOOT, reason.reason
         earlier = outlived(reason, self.rebooted_for, self.boot_id)
-        if earlier is None:
-            self.checks.append(Check(name, wanted, found, REBOOT, subject, reason.reason))
-        else:
-            why = (
-                f"{reason.reason} The node was rebooted for it (boot {earlier}) and it is still so."
-            )
-            self.checks.append(Check(name, wanted, found, FAILED, subject, why))
+        if earlier is not None:
+            status = FAILED
+            why += f" The node was rebooted for it (boot {earlier}) and it is still so."
+        self.checks.append(Check(name, wanted, found, status, subject, why))
 
-    def each(self, name: str, results: Sequence[Result]) -> None:
+    def each(self, name: str, results: Sequence[tuple[Place, Result]]) -> None:
         """One check per GPU; a fault that all have, or that is one by nature, once."""
-        bad = [result for result in results if result.status in (FAILED, PENDING)]
-        alike = len({result.same for result in bad}) == 1 and len(bad) == len(results)
-        if len(bad) > 1 and (alike or bad[0].together):
-            self._together(name, bad, everyone=len(bad) == len(results))
-            results = [result for result in results if result not in bad]
-        for result in results:
-            self._one(name, result)
-
-    def _one(self, name: str, result: Result) -> None:
-        place, reason = result.place, result.what
-        if result.status in (FAILED, PENDING):
+        faults = [each for each in results if each[1].status in (FAILED, PENDING)]
+        for place, _result in faults:
             self.blamed.setdefault(place.name, []).append(name)
-            reason = f"{place.where}: {result.what}. {result.remedy}"
-        elif result.status == NOT_APPLICABLE:
-            self.skip(name, result.wanted, result.what, place.name)
-            return
-        self.checks.append(
-            Check(name, result.wanted, result.found, result.status, place.name, reason)
-        )
-
-    def _together(self, name: str, bad: Sequence[Result], *, everyone: bool) -> None:
-        for result in bad:
-            self.blamed.setdefault(result.place.name, []).append(name)
-        first = bad[0]
-        if everyone and len({result.same for result in bad}) == 1:
-            subject = f"all {len(bad)} GPUs"
-            reason = f"{subject}: {first.what}. {first.remedy}"
-            self.checks.append(
-                Check(name, first.wanted, first.found, first.status, subject, reason)
-            )
-            return
-        whats = "; ".join(f"{result.place.where}: {result.what}" for result in bad)
-        self.checks.append(
-            Check(
-                name,
-                {result.place.name: result.wanted for result in bad},
-                {result.place.name: result.found for result in bad},
-                first.status,
-                ", ".join(result.place.name for result in bad),
-                f"{whats}. {first.remedy}",
-            )
-        )
+        alike = len(faults) == len(results) and len({repr(each) for _, each in faults}) == 1
+        if len(faults) > 1 and (alike or faults[0][1].together):
+            self.checks.append(_joined(name, faults, alike))
+            results = [each for each in results if each not in faults]
+        for place, result in results:
+            if result.status == NOT_APPLICABLE:
+                self.skip(name, result.wanted, result.what, place.name)
+            elif result.reason:
+                self.reboot(name, result.wanted, result.found, result.reason, place.name)
+            else:
+                self.checks.append(_check(name, place, result))
 
     def explain(self, name: str, place: Place, text: str) -> None:
         """Add to a finding that is written down already: more of the same fault."""
         for number, check in enumerate(self.checks):
             if check.name == name and place.name in check.subject.split(", "):
                 self.checks[number] = replace(check, reason=f"{check.reason} {text}".strip())
-                return
+
+
+def _check(name: str, place: Place, result: Result) -> Check:
+    why = result.what
+    if result.status != OK:
+        why = f"{place.where}: {result.what}. {result.remedy}"
+    return Check(name, result.wanted, result.found, result.status, place.name, why)
+
+
+def _joined(name: str, faults: Sequence[tuple[Place, Result]], alike: bool) -> Check:
+    first = faults[0][1]
+    if alike:
+        subject = f"all {len(faults)} GPUs"
+        why = f"{subject}: {first.what}. {first.remedy}"
+        return Check(name, first.wanted, first.found, first.status, subject, why)
+    whats = "; ".join(f"{place.where}: {result.what}" for place, result in faults)
+    return Check(
+        name,
+        {place.name: result.wanted for place, result in faults},
+        {place.name: result.found for place, result in faults},
+        first.status,
+        ", ".join(place.name for place, _result in faults),
+        f"{whats}. {first.remedy}",
+    )

@@ -4,37 +4,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Optional
 
-from ..checks import FAILED, PENDING, Check
+from ..checks import FAILED, OK, PENDING, Check
 from ..dataclass import dataclass
 from ..reboots import Reason
-from . import (
-    fabric_checks,
-    link_checks,
-    memory_checks,
-    node_checks,
-    presence,
-    state_checks,
-    xid_checks,
-)
-from .book import Book
-from .found import Gpus
-from .places import Place, Places, places
-from .wanted import Wanted
+from . import gpu_checks, node_checks, xid_checks
+from .book import Book, Result, aside, bad
+from .reading import Gpus
+from .wanted import Place, Wanted, places
+from .xid_checks import PRESENT, XID
 
+COUNT = "gpu_count"
+ORDER = "gpu_order"
 NODE = (
     *(node_checks.DRIVER, node_checks.VERSION, node_checks.OPEN, node_checks.WARNINGS),
     *(node_checks.DIRECT, node_checks.FM_VERSION, node_checks.FM, node_checks.NVML),
 )
-EACH = (
-    *state_checks.NAMES,
-    *memory_checks.NAMES,
-    *link_checks.NAMES,
-    *fabric_checks.NAMES,
-)
-NAMES = (*NODE, *presence.NAMES, *EACH, xid_checks.XID)
+EACH = (*gpu_checks.RULES, gpu_checks.RECOVERY)
+NAMES = (*NODE, PRESENT, COUNT, ORDER, *EACH, XID)
 """Every check there is; each is made, or says what hindered it."""
+HOLDERS = ("vfio-pci", "pci-stub", "xen-pciback")
 
 
 @dataclass(frozen=True)
@@ -59,73 +48,132 @@ def judge(
     `rebooted_for` are the reasons already recorded for this layer and `boot_id` is the boot that
     runs: what a reboot was to cure and did not is a failure, not a reason for another one.
     """
-    book = Book(check_mode, rebooted_for, boot_id)
-    hindered = node_checks.modules(book, gpus, wanted)
+    book = Book(gpus, wanted, check_mode, rebooted_for, boot_id)
+    hindered = node_checks.modules(book)
     if hindered:
         made = {check.name for check in book.checks}
         book.unread([name for name in NAMES if name not in made], hindered)
         return Verdict(book.checks, book.reasons)
-    node_checks.warnings(book, gpus)
-    node_checks.gpudirect(book, gpus, wanted)
-    without_fabric = node_checks.fabric_manager(book, gpus, wanted)
-    answers = node_checks.nvml(book, gpus, wanted)
-    known = places(gpus, wanted.gpus)
-    there = presence.presence(book, gpus, wanted, known)
-    settling = _each(book, gpus, wanted, there, known.by_address, answers, without_fabric)
-    xid_checks.xids(book, gpus, wanted, known)
-    state_checks.recovery(book, there)
-    _not_there(book, known, there)
-    failed = {check.name for check in book.checks if check.status in (FAILED, PENDING)}
-    return Verdict(book.checks, book.reasons, settling and failed == {fabric_checks.FABRIC})
+    node_checks.warnings(book)
+    node_checks.gpudirect(book)
+    book.without_fabric = node_checks.fabric_manager(book)
+    node_checks.nvml(book)
+    known = places(gpus, wanted)
+    _presence(book, known)
+    skipped = _skipped(book)
+    for name, rule in gpu_checks.RULES.items():
+        if skipped.get(name):
+            book.skip(name, None, skipped[name])
+        else:
+            book.each(name, [(place, rule(book, place)) for place in book.there])
+    xid_checks.xids(book, known)
+    recovery = [(place, gpu_checks.recovery(book, place)) for place in book.there]
+    book.each(gpu_checks.RECOVERY, recovery)
+    for place in known:
+        if place not in book.there:
+            book.unread(EACH, PRESENT, place.name)
+    return Verdict(book.checks, book.reasons, _settling(book))
 
 
-def _each(
-    book: Book,
-    gpus: Gpus,
-    wanted: Wanted,
-    there: Sequence[Place],
-    by_address: bool,
-    answers: bool,
-    without_fabric: Optional[str],
-) -> bool:
-    """The checks of every GPU that answers. Whether its fabric is still being set up."""
-    state_checks.alike(
-        book,
-        state_checks.PRODUCT,
-        there,
-        state_checks.product,
-        wanted.product,
-        "Put the model in that the others have; or this is another machine than the model says.",
-    )
-    state_checks.alike(
-        book,
-        state_checks.VBIOS,
-        there,
-        lambda gpu: gpu.vbios,
-        wanted.vbios,
-        "Bring all GPUs to one firmware, with the machine's own update.",
-    )
-    state_checks.mig(book, wanted, there)
-    state_checks.persistence(book, gpus, wanted, there)
-    memory_checks.ecc_mode(book, wanted, there)
-    memory_checks.row_remap(book, wanted, there)
-    memory_checks.ecc(book, wanted, there)
-    link_checks.pcie(book, gpus, wanted, there)
-    if presence.COUNT in book.blamed.get("", []) and not by_address:
+def _skipped(book: Book) -> dict[str, str]:
+    """Rules that are not to be followed on this node, and why."""
+    wanted, off = book.wanted, {}
+    if wanted.mig:
+        off[gpu_checks.MIG] = "GPUs may be split (mig: true)"
+    if not wanted.persistence:
+        off[gpu_checks.PERSISTENCE] = "not wanted (persistence: false)"
+    if not wanted.ecc:
+        off[gpu_checks.ECC_MODE] = off[gpu_checks.ECC] = "not wanted (ecc: false)"
+    if not wanted.fabric:
+        off[gpu_checks.FABRIC] = node_checks.NO_FABRIC
+    if not wanted.nvlinks:
+        off[gpu_checks.NVLINKS] = "none are wanted (nvlinks: 0)"
+    elif book.found.nvml.error:
+        off[gpu_checks.NVLINKS] = f"not read: see {node_checks.NVML}"
+    if COUNT in book.blamed.get("", []) and not wanted.by_address:
         # One that is missing somewhere shifts the places of those behind it.
-        book.unread([link_checks.NUMA, link_checks.RAIL], presence.COUNT)
+        off[gpu_checks.NUMA] = off[gpu_checks.RAIL] = f"not read: see {COUNT}"
+    return off
+
+
+def _settling(book: Book) -> bool:
+    failed = {check.name for check in book.checks if check.status in (FAILED, PENDING)}
+    if failed != {gpu_checks.FABRIC} or node_checks.missing_modules(book.found):
+        return False
+    waiting = [p for p in book.there if gpu_checks.FABRIC in book.blamed.get(p.name, [])]
+    return all(p.gpu.text("fabric/state") in gpu_checks.UNSETTLED for p in waiting)
+
+
+def _presence(book: Book, known: Sequence[Place]) -> None:
+    """Is every GPU there, does the driver reach it, are there more, are they in order?"""
+    results = [(place, _present(book.found, place)) for place in known]
+    book.each(PRESENT, results)
+    book.there = [place for place, result in results if result.status == OK]
+    modelled = [place for place in known if place.entry]
+    order = [place.pci for place in modelled]
+    goal, seen = len(book.wanted.gpus), len(book.there)
+    if not book.wanted.by_address:
+        book.skip(ORDER, None, "the model gives no PCI addresses of GPUs: the driver's order holds")
+    if seen < len(known):
+        book.skip(COUNT, goal, f"{seen} answer: see {PRESENT}")
+        if book.wanted.by_address:
+            book.skip(ORDER, order, f"a missing GPU shifts the others: see {PRESENT}")
+        return
+    if seen == goal:
+        book.ok(COUNT, goal, seen)
     else:
-        link_checks.numa(book, there)
-        link_checks.rail(book, gpus, wanted, there)
-    settling = fabric_checks.fabric(book, gpus, wanted, there, without_fabric)
-    fabric_checks.nvlinks(book, gpus, wanted, there, answers, without_fabric)
-    state_checks.slowdown(book, there)
-    return settling
+        extra = ", ".join(place.pci for place in known if not place.entry)
+        which = f" The model does not name {extra}." if extra else ""
+        reason = (
+            f"{seen} GPUs answer and the model has {goal}.{which} Look at lspci -d 10de: for those "
+            "that are missing; if the machine is right, correct gpus in the model."
+        )
+        book.fail(COUNT, goal, seen, reason)
+    if book.wanted.by_address:
+        _order(book, modelled, order)
 
 
-def _not_there(book: Book, known: Places, there: Sequence[Place]) -> None:
-    """What could not be read of a GPU that does not answer."""
-    answering = {place.name for place in there}
-    for place in (*known.modelled, *known.others):
-        if place.name not in answering:
-            book.unread(EACH, presence.PRESENT, place.name)
+def _order(book: Book, modelled: Sequence[Place], wanted: list[str]) -> None:
+    """GPU k of the model is GPU k of nvidia-smi and, by PCI order, of CUDA."""
+    seen = [place.pci for place in sorted(modelled, key=lambda place: place.gpu.index)]
+    if seen == wanted:
+        book.ok(ORDER, wanted, seen)
+        return
+    reason = (
+        "the driver counts GPUs by PCI address and the model otherwise: GPU k of a job would not "
+        f"be the GPU of rail k. Put gpus.pci of the model in this order: {', '.join(seen)}."
+    )
+    book.fail(ORDER, wanted, seen, reason)
+
+
+def _present(found: Gpus, place: Place) -> Result:
+    goal, function, said = "answers", place.function, found.smi
+    lost = place.gpu.lost
+    if place.listed and not lost:
+        return Result(goal, goal)
+    fell_off = (
+        "It fell off the bus or did not start (dmesg: Xid 79, RmInitAdapter): drain the node and "
+        "reboot it, or power it off and on. Should it happen again, have the GPU replaced."
+    )
+    if lost:
+        return bad(goal, lost, f"the driver lost it ({lost})", fell_off)
+    if function is None:
+        others = ", ".join(each.pci for each in found.machine.gpus) or "none"
+        remedy = (
+            f"Power the node off and on; if lspci -s {place.pci} still shows nothing, reseat or "
+            f"replace the GPU. GPUs on the bus: {others}. If the machine is right, correct "
+            "gpus.pci in the model."
+        )
+        return bad(goal, "not on the bus", "there is no such GPU on the PCI bus", remedy)
+    if said.error and place.pci not in said.unreachable:
+        others = ", ".join(said.unreachable)
+        return aside(goal, f"nvidia-smi stopped at another GPU: see {PRESENT} of {others}")
+    if function.driver in HOLDERS:
+        seen = f"held by {function.driver}"
+        remedy = (
+            f"Give it back: driverctl unset-override {place.pci}, or remove it from vfio-pci.ids."
+        )
+        return bad(goal, seen, f"it is {seen}, as for a virtual machine", remedy)
+    words = said.unreachable.get(place.pci) or "it does not list it"
+    what = f"it is on the PCI bus and the driver does not reach it ({words})"
+    return bad(goal, "not reached by the driver", what, fell_off)

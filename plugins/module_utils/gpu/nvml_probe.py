@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from contextlib import suppress
 from typing import Any
 
 MOST_LINKS = 36
@@ -33,24 +34,20 @@ def text(value: Any) -> str:
 
 
 def ask(nvml: Any) -> dict[str, Any]:
-    """Versions, and the links of every GPU. An error is part of the answer."""
-    answer: dict[str, Any] = {"error": "", "code": 0, "library": "", "gpus": []}
+    """The library's version, and the links of every GPU. An error is part of the answer."""
+    answer: dict[str, Any] = {"error": "", "library": "", "gpus": []}
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
-        answer["error"], answer["code"] = text(error), int(error.value)
-    try:
+        answer["error"] = text(error)
+    with suppress(nvml.NVMLError):  # known where kernel module and library do not fit as well
         answer["library"] = text(nvml.nvmlSystemGetNVMLVersion())
-    except nvml.NVMLError as error:
-        answer["library_error"] = text(error)
     if answer["error"]:
         return answer
     try:
-        for index in range(nvml.nvmlDeviceGetCount()):
-            answer["gpus"].append(gpu(nvml, index))
+        answer["gpus"] = [gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
     except nvml.NVMLError as error:
-        answer["error"], answer["code"] = text(error), int(error.value)
-    nvml.nvmlShutdown()
+        answer["error"] = text(error)
     return answer
 
 

@@ -4,65 +4,232 @@
 from __future__ import annotations
 
 import json
+import os
+import pkgutil
 import re
+import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
 from pathlib import Path
-from typing import Any, Optional
+from types import MappingProxyType
+from typing import NamedTuple, Optional
 
-from ..commands import CommandError, NoAnswerError, Runner
-from ..hardware import survey
-from . import nvml, smi
-from .driver import read_driver, read_services
-from .found import SIMULATED, Gpu, Gpus, Nvml, Xid
+from ..commands import CommandError, Runner
+from ..dataclass import dataclass
+from ..hardware import Machine, survey, tree
+from . import nvml_probe, smi
 from .smi import Smi
 
-# Errors that the driver wrote to the kernel log since the boot (`NVRM: Xid`).
+SIMULATED = "(simulated)"
+"""How the product name of a stand-in ends."""
+FABRIC_MANAGER = "nvidia-fabricmanager.service"
+PERSISTENCED = "nvidia-persistenced.service"
+PROPERTIES = ("Id", "LoadState", "ActiveState", "UnitFileState", "Result")
+ACTIVE = "active"
+OPEN = "Open Kernel Module"
+OPEN_LICENCE = "Dual MIT/GPL"
+_VERSION = re.compile(r"\d{3}\.\d+(?:\.\d+)?")
 
-COMMAND = (
+JOURNAL = (
     *("journalctl", "-k", "-b", "-o", "json", "--no-pager", "--output-fields=MESSAGE"),
     "--quiet",
 )
 RECORDED = "var/log/kernel.json"
 """The kernel log of a stand-in, below its hardware root: journalctl would show the host's."""
-
 _XID = re.compile(
-    r"NVRM: Xid \(PCI:([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-7]))?\): "
-    r"(\d+)[,:]?\s*(.*)",
+    r"NVRM: Xid \(PCI:([0-9a-f]{4,8}):([0-9a-f]{2}:[0-9a-f]{2})(\.[0-7])?\): (\d+)[,:]?\s*(.*)",
     re.IGNORECASE | re.DOTALL,
 )
 
 
-def read_xids(run: Runner, root: Path) -> tuple[tuple[Xid, ...], str]:
-    """Every Xid of this boot; or none, and why that is not known."""
+@dataclass(frozen=True)
+class Driver:
+    """The driver's parts. Each may be of another version until the next reboot."""
+
+    module: str
+    """Version of the kernel module that runs; empty when none is loaded."""
+    open: bool
+    """Whether that is the open one."""
+    on_disk: str
+    """Version of the kernel module that the next boot loads."""
+    on_disk_open: bool
+    fabric_manager: str
+    """Version of the fabric manager on disk, or why it is not known."""
+    kernel: str
+    """Release of the kernel that runs."""
+
+
+@dataclass(frozen=True)
+class Nvml:
+    """What NVML answered. `error` says why it did not."""
+
+    error: str = ""
+    absent: bool = False
+    """The module that asks NVML is not on the node yet."""
+    library: str = ""
+    """Version of the library without CUDA's: `580.95.05`."""
+    links: Mapping[str, Sequence[bool]] = field(default_factory=lambda: MappingProxyType({}))
+    """PCI address to its NVLinks in order, active or not."""
+    errors: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """PCI address, or `GPU 3`, to what NVML said instead of its NVLinks."""
+
+
+class Xid(NamedTuple):
+    """One error that the driver wrote to the kernel log (`NVRM: Xid`)."""
+
+    number: int
+    pci: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """What one look at a node found."""
+
+    machine: Machine
+    driver: Driver
+    smi: Smi
+    nvml: Nvml
+    services: Mapping[str, str]
+    """Unit of systemd to `active`, or to what it is instead."""
+    xids: Sequence[Xid]
+    """Of this boot."""
+    xid_error: str
+    """Why the kernel log could not be read."""
+    simulated: Sequence[str]
+    """Why this is no real hardware, one line each; empty when it is."""
+
+
+def read(run: Runner, hardware_root: Path, pynvml: Path, said: Optional[Smi] = None) -> Gpus:
+    """Read every GPU. What does not answer is in the result, for `judge` to say.
+
+    `run` bounds each command; `pynvml` is the file pynvml.py of nvidia-ml-py on this node.
+    `hardware_root` has `sys` and `proc` below it: `/`, or the tree of a stand-in; SurveyError says
+    when it has not. `said` is what nvidia-smi said already.
+    """
+    machine = survey(hardware_root / "sys")
+    said = said or smi.ask(run)
+    unasked = Nvml(error="not asked, as nvidia-smi does not answer")
+    xids, xid_error = read_xids(run, hardware_root)
+    return Gpus(
+        machine=machine,
+        driver=read_driver(run, hardware_root),
+        smi=said,
+        nvml=unasked if said.hung else ask_nvml(run, pynvml),
+        services=read_services(run),
+        xids=xids,
+        xid_error=xid_error,
+        simulated=list(_simulated(hardware_root, said)),
+    )
+
+
+def _simulated(root: Path, said: Smi) -> Iterator[str]:
     if root != Path("/"):
-        path = root / RECORDED
-        try:
-            text = path.read_text(encoding="utf-8")
-        except OSError as error:
-            return (), f"{path}: {error.strerror}"
-    else:
-        try:
-            text = run(COMMAND).stdout
-        except CommandError as error:
-            return (), str(error)
-    messages = list(_messages(text))
+        yield f"GPU hardware is read below {root}, not from this machine"
+    products = Counter(gpu.text("product_name") for gpu in said.gpus)
+    for product, count in sorted(products.items()):
+        if product.endswith(SIMULATED):
+            yield f"nvidia-smi is a stand-in: {count} x {product}"
+
+
+def read_driver(run: Runner, root: Path) -> Driver:
+    return Driver(
+        module=tree.text(root / "sys/module/nvidia/version"),
+        open=OPEN in tree.text(root / "proc/driver/nvidia/version"),
+        on_disk=_modinfo(run, "version"),
+        on_disk_open=_modinfo(run, "license") == OPEN_LICENCE,
+        fabric_manager=_fabric_manager(run),
+        kernel=tree.text(root / "proc/sys/kernel/osrelease") or os.uname().release,
+    )
+
+
+def _modinfo(run: Runner, name: str) -> str:
+    """A field of the module that modprobe would load; nothing where there is none."""
+    try:
+        return run(["modinfo", "-F", name, "nvidia"]).stdout.strip().partition("\n")[0]
+    except CommandError:
+        return ""
+
+
+def _fabric_manager(run: Runner) -> str:
+    try:
+        result = run(["nv-fabricmanager", "--version"], check=False)
+    except CommandError as error:
+        return str(error)
+    said = " ".join((result.stdout + result.stderr).split())
+    match = _VERSION.search(said)
+    return match.group() if match else f"exit status {result.rc}: {said[:200]}"
+
+
+def read_services(run: Runner) -> dict[str, str]:
+    names = (FABRIC_MANAGER, PERSISTENCED)
+    words = [word for each in PROPERTIES for word in ("-p", each)]
+    try:
+        blocks = run(["systemctl", "show", *words, *names]).stdout.split("\n\n")
+    except CommandError as error:
+        return dict.fromkeys(names, str(error))
+    found = dict.fromkeys(names, "unknown")
+    for block in blocks:
+        values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        name, load, active, enabled, result = (values.get(each, "") for each in PROPERTIES)
+        found[name] = active if active == ACTIVE else f"{active} ({load}, {enabled}, {result})"
+    return found
+
+
+def ask_nvml(run: Runner, pynvml: Path) -> Nvml:
+    """Ask NVML in a process that can be ended; whatever goes wrong is part of the answer."""
+    if not pynvml.is_file():
+        return Nvml(error=f"{pynvml} (nvidia-ml-py) is not there", absent=True)
+    # Modules reach a node as an archive with what they import; the probe is no file there.
+    program = pkgutil.get_data(nvml_probe.__name__.rpartition(".")[0], "nvml_probe.py") or b""
+    try:
+        result = run([sys.executable, "-I", "-c", program.decode(), str(pynvml)], check=False)
+    except CommandError as error:
+        # Not the whole program that it would quote.
+        return Nvml(error=f"asking NVML: {str(error).rsplit(': ', 1)[-1]}")
+    if result.rc != 0:
+        last = (result.stderr.strip() or "it printed nothing").splitlines()[-1]
+        return Nvml(error=f"asking NVML through {pynvml}: exit status {result.rc}: {last[:300]}")
+    answer = json.loads(result.stdout)
+    places = {each["index"]: smi.address(each["pci"]) for each in answer["gpus"]}
+    return Nvml(
+        error=answer["error"],
+        library=library_version(answer["library"]),
+        links={
+            places[each["index"]]: each["links"] for each in answer["gpus"] if not each["error"]
+        },
+        errors={
+            places[each["index"]] or f"GPU {each['index']}": each["error"]
+            for each in answer["gpus"]
+            if each["error"]
+        },
+    )
+
+
+def library_version(text: str) -> str:
+    """`580.95.05` of `13.580.95.05`: NVML puts the version of CUDA before its own."""
+    first, _dot, rest = text.partition(".")
+    return rest if len(first) < 3 else text
+
+
+def read_xids(run: Runner, root: Path) -> tuple[list[Xid], str]:
+    """Every Xid of this boot; or none, and why that is not known."""
+    try:
+        text = run(JOURNAL).stdout if root == Path("/") else (root / RECORDED).read_text("utf-8")
+    except (CommandError, OSError) as error:
+        return [], str(error)
+    messages = [_message(line) for line in text.splitlines()]
     if not messages:
-        return (), "the journal has no kernel message of this boot"
-    found = (xid_of(message) for message in messages)
-    return tuple(xid for xid in found if xid is not None), ""
+        return [], "the journal has no kernel message of this boot"
+    return [xid for xid in map(xid_of, messages) if xid], ""
 
 
-def _messages(text: str) -> Iterator[str]:
-    for line in text.splitlines():
-        try:
-            message: Any = json.loads(line)["MESSAGE"]
-        except (ValueError, KeyError, TypeError):
-            continue
-        if isinstance(message, list):  # not UTF-8: journalctl gives the bytes
-            message = bytes(byte for byte in message if isinstance(byte, int) and byte < 256)
-            message = message.decode("utf-8", "replace")
-        yield str(message)
+def _message(line: str) -> str:
+    message = json.loads(line).get("MESSAGE")
+    if isinstance(message, list):  # not UTF-8: journalctl gives the bytes
+        return bytes(message).decode("utf-8", "replace")
+    return str(message)
 
 
 def xid_of(message: str) -> Optional[Xid]:
@@ -70,63 +237,6 @@ def xid_of(message: str) -> Optional[Xid]:
     match = _XID.search(message)
     if match is None:
         return None
-    domain, bus, device, function, number, text = match.groups()
-    pci = f"{int(domain, 16):04x}:{bus}:{device}.{function or '0'}".lower()
+    domain, card, function, number, text = match.groups()
+    pci = f"{int(domain, 16):04x}:{card}{function or '.0'}".lower()
     return Xid(int(number), pci, " ".join(text.split())[:200])
-
-
-FABRIC_MANAGER = "nvidia-fabricmanager.service"
-PERSISTENCED = "nvidia-persistenced.service"
-
-
-def read(run: Runner, hardware_root: Path, pynvml: Path) -> Gpus:
-    """Read every GPU. What does not answer is in the result, for `judge` to say.
-
-    `run` bounds each command; `pynvml` is the file pynvml.py of nvidia-ml-py on this node.
-    `hardware_root` has `sys` and `proc` below it: `/`, or the tree of a stand-in; SurveyError says
-    when it has not.
-    """
-    machine = survey(hardware_root / "sys")
-    driver = read_driver(run, hardware_root)
-    said, hung = _smi(run)
-    if hung:
-        answer = Nvml(error="not asked, as nvidia-smi does not answer")
-    else:
-        answer = nvml.ask(run, pynvml)
-    fabric_manager, persistenced = read_services(run, (FABRIC_MANAGER, PERSISTENCED))
-    xids, xid_error = read_xids(run, hardware_root)
-    return Gpus(
-        machine=machine,
-        driver=driver,
-        gpus=said.gpus,
-        error=said.error,
-        hung=hung,
-        mismatch=said.mismatch,
-        unreachable=said.unreachable,
-        warnings=said.warnings,
-        nvml=answer,
-        fabric_manager=fabric_manager,
-        persistenced=persistenced,
-        xids=xids,
-        xid_error=xid_error,
-        simulated=tuple(_simulated(hardware_root, said.gpus)),
-    )
-
-
-def _smi(run: Runner) -> tuple[Smi, bool]:
-    """What nvidia-smi said, and whether it hung."""
-    try:
-        result = run(smi.COMMAND, check=False)
-    except NoAnswerError as error:
-        return Smi(error=str(error)), True
-    except CommandError as error:
-        return Smi(error=str(error)), False
-    return smi.parse(result.rc, result.stdout or result.stderr), False
-
-
-def _simulated(root: Path, gpus: Sequence[Gpu]) -> Iterator[str]:
-    if root != Path("/"):
-        yield f"GPU hardware is read below {root}, not from this machine"
-    products = Counter(gpu.product for gpu in gpus if gpu.product.endswith(SIMULATED))
-    for product, count in sorted(products.items()):
-        yield f"nvidia-smi is a stand-in: {count} x {product}"

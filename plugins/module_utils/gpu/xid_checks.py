@@ -3,96 +3,76 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from ..checks import FAILED, NOT_APPLICABLE
-from .book import Book, Result
-from .fabric_checks import FABRIC, NVLINKS
-from .found import Gpus, Xid
-from .memory_checks import ECC, ROW_REMAP
-from .places import Place, Places
-from .presence import PRESENT
-from .wanted import Wanted
+from .book import Book, Result, aside, bad
+from .gpu_checks import ECC, FABRIC, NVLINKS, ROW_REMAP
+from .reading import Xid
+from .wanted import Place
 
 XID = "gpu_xid"
+PRESENT = "gpu_present"
 
-BELONGS: Mapping[int, tuple[str, ...]] = MappingProxyType(
+MEANS: Mapping[int, tuple[str, Sequence[str]]] = MappingProxyType(
     {
-        48: (ECC, ROW_REMAP, PRESENT),
-        63: (ROW_REMAP, ECC),
-        64: (ROW_REMAP, ECC),
-        74: (NVLINKS, FABRIC, PRESENT),
-        79: (PRESENT,),
-        92: (ECC, ROW_REMAP),
-        119: (PRESENT,),
-        120: (PRESENT,),
+        48: ("an uncorrectable memory error", (ECC, ROW_REMAP, PRESENT)),
+        62: ("a microcontroller of the GPU halted", ()),
+        63: ("a row of memory was marked for remapping", (ROW_REMAP, ECC)),
+        64: ("a row of memory could not be marked for remapping", (ROW_REMAP, ECC)),
+        74: ("an NVLink error", (NVLINKS, FABRIC, PRESENT)),
+        79: ("the GPU fell off the bus", (PRESENT,)),
+        80: ("corrupted data were sent to the GPU", ()),
+        92: ("many corrected memory errors", (ECC, ROW_REMAP)),
+        119: ("the GPU's system processor (GSP) did not answer", (PRESENT,)),
+        120: ("the GPU's system processor (GSP) failed", (PRESENT,)),
     }
 )
-"""The checks that find the same fault on the GPU itself."""
-
-MEANS: Mapping[int, str] = MappingProxyType(
-    {
-        48: "an uncorrectable memory error",
-        62: "a microcontroller of the GPU halted",
-        63: "a row of memory was marked for remapping",
-        64: "a row of memory could not be marked for remapping",
-        74: "an NVLink error",
-        79: "the GPU fell off the bus",
-        80: "corrupted data were sent to the GPU",
-        92: "many corrected memory errors",
-        119: "the GPU's system processor (GSP) did not answer",
-        120: "the GPU's system processor (GSP) failed",
-    }
-)
+"""What each says, and the checks that find the same fault on the GPU itself."""
+OTHER: tuple[str, Sequence[str]] = ("see NVIDIA's catalogue of Xids", ())
 
 
-def xids(book: Book, found: Gpus, wanted: Wanted, known: Places) -> None:
-    if found.xid_error:
-        reason = f"the kernel log cannot be read: {found.xid_error}. See journalctl -k -b."
-        book.fail(XID, "none", found.xid_error, reason)
+def xids(book: Book, known: Sequence[Place]) -> None:
+    error = book.found.xid_error
+    if error:
+        reason = f"the kernel log cannot be read: {error}. See journalctl -k -b."
+        book.fail(XID, "none", error, reason)
         return
-    fatal = [xid for xid in found.xids if xid.number in wanted.xids]
-    results = []
-    for place in (*known.modelled, *known.others):
-        mine = [xid for xid in fatal if xid.pci == place.pci]
-        results.append(_judged(book, place, mine))
-    book.each(XID, results)
+    fatal = [xid for xid in book.found.xids if xid.number in book.wanted.xids]
+    book.each(XID, [(place, _judged(book, place, fatal)) for place in known])
     for xid in fatal:
-        if known.at(xid.pci) is None:
+        if all(xid.pci != place.pci for place in known):
             reason = (
                 f"the kernel log has Xid {xid.number} of {xid.pci}, where no GPU is: {xid.text}"
             )
             book.fail(XID, "none", xid.number, reason, xid.pci)
 
 
-def _judged(book: Book, place: Place, mine: Sequence[Xid]) -> Result:
+def _judged(book: Book, place: Place, fatal: Sequence[Xid]) -> Result:
     blamed = book.blamed.get(place.name, [])
-    own, others = [], []
-    for xid in mine:
-        check = next((name for name in BELONGS.get(xid.number, ()) if name in blamed), None)
+    own: dict[int, list[str]] = {}
+    others = {}
+    for number, pci, text in fatal:
+        if pci != place.pci:
+            continue
+        check = next((name for name in MEANS.get(number, OTHER)[1] if name in blamed), None)
         if check is None:
-            own.append(xid)
+            own.setdefault(number, []).append(text)
         else:
-            others.append(check)
-            book.explain(check, place, f"Kernel log: Xid {xid.number}, {xid.text}")
+            others[number] = check
+            book.explain(check, place, f"Kernel log: Xid {number}, {text}")
     if own:
-        counts = Counter(xid.number for xid in own)
-        seen = sorted(counts)
         what = "; ".join(
-            f"Xid {number}, {count} times in the kernel log since the boot "
-            f"({MEANS.get(number, 'see NVIDIA Xid catalogue')}): "
-            f"{next(xid.text for xid in own if xid.number == number)}"
-            for number, count in sorted(counts.items())
+            f"Xid {number}, {len(texts)} times in the kernel log since the boot "
+            f"({MEANS.get(number, OTHER)[0]}): {texts[0]}"
+            for number, texts in sorted(own.items())
         )
         remedy = (
             "Drain the node, reboot it (the log begins anew) and run dcgmi diag -r 3; if it comes "
             "back, have the GPU replaced."
         )
-        return Result(place, "none", seen, FAILED, what, remedy)
+        return bad("none", sorted(own), what, remedy)
     if others:
-        numbers = ", ".join(str(number) for number in sorted({xid.number for xid in mine}))
-        text = f"Xid {numbers}: part of {', '.join(sorted(set(others)))}"
-        return Result(place, "none", None, NOT_APPLICABLE, text)
-    return Result(place, "none", "none")
+        numbers = ", ".join(map(str, sorted(others)))
+        return aside("none", f"Xid {numbers}: part of {', '.join(sorted({*others.values()}))}")
+    return Result("none", "none")

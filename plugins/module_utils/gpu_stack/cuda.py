@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from pathlib import PurePosixPath
 
-from ..checks import Check, compare
+from ..checks import compare
 from ..commands import CommandError
 from ..dataclass import dataclass
 from ..node.part import NAME, Node, Plan, Step, Verdict
-from .cause import Cause
+from .shared import Shared, run
 
 HOME = "usr/local/cuda"
 PROFILE = f"etc/profile.d/{NAME}-cuda.sh"
@@ -24,19 +23,13 @@ case ":$PATH:" in
 esac
 """
 RELEASE = re.compile(r"release (\d+\.\d+)")
-LINKS = 8
-"""More links than these one after another are a circle."""
 
 
 @dataclass(frozen=True)
 class Cuda:
+    shared: Shared
     version: str
     """`13.0`"""
-    cause: Cause
-
-    @property
-    def folder(self) -> str:
-        return f"{HOME}-{self.version}"
 
     @property
     def library(self) -> str:
@@ -45,56 +38,43 @@ class Cuda:
     def plan(self, node: Node) -> Plan:
         files = [node.file(PROFILE, BODY), node.file(LINKER, f"/{HOME}/lib64\n")]
         steps = []
-        linked = _target(node, HOME)
-        if linked != self.folder:
-            act = partial(self._link, node)
-            before = f"/{linked}" if linked else "absent"
-            steps.append(Step(f"/{HOME}", before, f"/{self.folder}", act))
+        found = _release(node)
+        if found != self.version:
+            steps.append(Step(f"/{HOME}", found, self.version, partial(self._link, node)))
         if files[1].changed or not self._known(node):
-            act = partial(self._ldconfig, node)
+            act = partial(run, node, ["ldconfig"])
             steps.append(Step(f"linker, {self.library}", "not known", "known", act))
         return Plan(files, steps)
 
     def verify(self, node: Node) -> Verdict:
-        if self.cause.name:
-            return Verdict([self.cause.hides("cuda_toolkit", self.version)])
-        checks = [self._toolkit(node)]
-        if checks[0].wanted == checks[0].found:  # else the library is another one as well
-            found = self.library if self._known(node) else "not known to the linker"
+        cause, version, check_mode = self.shared.without_cuda, self.version, node.check_mode
+        if cause.name:
+            return Verdict([cause.hides("cuda_toolkit", version)])
+        found = _release(node)
+        why = f"update-alternatives --set cuda /{HOME}-{version} chooses between several toolkits"
+        checks = [compare("cuda_toolkit", version, found, check_mode=check_mode, reason=why)]
+        if found == version:  # else the library is another one as well
+            known = self.library if self._known(node) else "not known to the linker"
             why = "ldconfig -p does not have it: run ldconfig, and look for it in /usr/local/cuda"
-            checks.append(
-                compare("cuda_linker", self.library, found, check_mode=node.check_mode, reason=why)
-            )
+            linker = compare("cuda_linker", self.library, known, check_mode=check_mode, reason=why)
+            checks.append(linker)
         return Verdict(checks)
-
-    def _toolkit(self, node: Node) -> Check:
-        try:
-            told = node.look([str(node.path(f"{HOME}/bin/nvcc")), "--version"]).stdout
-            match = RELEASE.search(told)
-            found = match.group(1) if match else "nvcc names no release"
-        except CommandError as error:
-            found = str(error)
-        why = f"update-alternatives --set cuda /{self.folder} chooses between several toolkits"
-        return compare("cuda_toolkit", self.version, found, check_mode=node.check_mode, reason=why)
 
     def _known(self, node: Node) -> bool:
         told = node.look(["ldconfig", "-p"], check=False).stdout
         return any(line.split()[:1] == [self.library] for line in told.splitlines())
 
     def _link(self, node: Node) -> None:
-        if _target(node, HOME) != self.folder and node.path(self.folder).is_dir():
-            node.run(["update-alternatives", "--set", "cuda", f"/{self.folder}"])
-
-    def _ldconfig(self, node: Node) -> None:
-        node.run(["ldconfig"])
+        folder = f"{HOME}-{self.version}"
+        if _release(node) != self.version and node.path(folder).is_dir():
+            node.run(["update-alternatives", "--set", "cuda", f"/{folder}"])
 
 
-def _target(node: Node, name: str) -> str:
-    """Where a chain of links ends, below the node's root; empty when nothing is there."""
-    for _link in range(LINKS):
-        path = node.path(name)
-        if not path.is_symlink():
-            return name if path.exists() else ""
-        target = str(path.readlink())
-        name = str(PurePosixPath("/") / PurePosixPath(name).parent / target).lstrip("/")
-    return ""
+def _release(node: Node) -> str:
+    """The toolkit to which /usr/local/cuda leads, or why it is not known."""
+    try:
+        told = node.look([str(node.path(f"{HOME}/bin/nvcc")), "--version"]).stdout
+    except CommandError as error:
+        return str(error)
+    match = RELEASE.search(told)
+    return match[1] if match else "nvcc names no release"

@@ -4,44 +4,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
-from typing import Protocol
 
 from ..checks import FAILED, Check
 from ..dataclass import dataclass
+from ..gpu.reading import FABRIC_MANAGER
 from ..node import systemd
 from ..node.part import Node, Plan, PlanError, Step, StepError, Verdict
 from ..packages import engine
 from ..packages.manager import Manager, PackageError
-from ..packages.package import Change, PackageSet
-from . import units
-from .cause import Cause
-from .pause import Pause
+from ..packages.package import PackageSet
+from .shared import DCGM, Shared, active
 from .users import listed, users
 
 DRIVER = re.compile(r".*nvidia.*|nvlsm|nvlink5.*|libnvsdm.*|libxnvctrl.*|cuda-drivers.*")
 """Packages of which a change concerns whatever uses the driver."""
 CUDA = re.compile(r"cuda-toolkit-.*")
-FABRIC = re.compile(r"nvidia-fabric-?manager(-\d+)?")
+FABRIC_PACKAGE = re.compile(r"nvidia-fabric-?manager(-\d+)?")
 """Of exactly the driver's version, on every family: it stands for all of them."""
-DCGM = re.compile(r"datacenter-gpu-manager.*")
-
-
-class Installer(Protocol):
-    """The engine of packages, bound to one set and one node."""
-
-    def plan(self) -> engine.Plan: ...
-
-    def act(self, planned: engine.Plan) -> None: ...
-
-    def verify(self, check_mode: bool) -> list[Check]: ...
-
-    def installed(self) -> Mapping[str, str]: ...
+DCGM_PACKAGES = re.compile(r"datacenter-gpu-manager.*")
 
 
 @dataclass(frozen=True)
-class EngineInstaller:
+class Installer:
+    """The engine of packages, bound to one set and one node."""
+
     wanted: PackageSet
     manager: Manager
     layer: str
@@ -64,10 +52,8 @@ class EngineInstaller:
 
 @dataclass(frozen=True)
 class Packages:
+    shared: Shared
     installer: Installer
-    pause: Pause
-    causes: Sequence[tuple[re.Pattern[str], Cause]]
-    """Packages whose absence explains what later parts find."""
     under_jobs: bool = False
 
     def plan(self, node: Node) -> Plan:
@@ -99,9 +85,10 @@ class Packages:
             wanted = "as the set has them"
             checks = [Check("packages", wanted, "unknown", FAILED, reason=str(error))]
         for check in checks:
-            for names, cause in self.causes:
-                if names.fullmatch(check.subject) or check.name == "packages":
-                    cause.look(check)
+            if DRIVER.fullmatch(check.subject) or check.name == "packages":
+                self.shared.without_driver.look(check)
+            if CUDA.fullmatch(check.subject) or check.name == "packages":
+                self.shared.without_cuda.look(check)
         return Verdict(checks)
 
     def _stops(self, node: Node, planned: engine.Plan) -> list[Step]:
@@ -109,12 +96,12 @@ class Packages:
         driver = touches(planned, DRIVER)
         if driver:
             self._refuse_under_jobs(node, planned)
-        stop = [units.DCGM] if driver or touches(planned, DCGM) else []
-        stop += [units.FABRIC_MANAGER] if driver else []
+        stop = [DCGM] if driver or touches(planned, DCGM_PACKAGES) else []
+        stop += [FABRIC_MANAGER] if driver else []
         steps = []
         for unit in stop:
-            if units.active(node, unit):
-                self.pause.add(unit)
+            if active(node, unit):
+                self.shared.stop(unit)
                 act = partial(self._stop, node, planned, unit)
                 steps.append(Step(unit, "active", "stopped, for the packages", act, essential=True))
         return steps
@@ -139,7 +126,8 @@ class Packages:
         changes = [each for each in planned.changes if DRIVER.fullmatch(each.name)]
         what = f"an interrupted installation would be finished ({planned.repairs})"
         if changes:
-            what = f"{len(changes)} packages of the driver would change ({_shown(changes[0])})"
+            first = f"{changes[0].name} {changes[0].before or 'absent'} -> {changes[0].after}"
+            what = f"{len(changes)} packages of the driver would change ({first})"
         raise PlanError(
             f"{what}, and the GPUs are in use: {listed(who)}. Drain the node and run again; or set "
             "nvidia_gpu_change_under_jobs: true, and these processes may fail"
@@ -155,14 +143,10 @@ class Packages:
 
 def fitting(installed: Mapping[str, str], driver: str) -> bool:
     """Whether what is installed is of the version of the driver that runs: else nothing starts."""
-    versions = [version for name, version in installed.items() if FABRIC.fullmatch(name)]
+    versions = [version for name, version in installed.items() if FABRIC_PACKAGE.fullmatch(name)]
     return any(re.search(rf"(?<![\d.]){re.escape(driver)}(?![\d.])", each) for each in versions)
 
 
 def touches(planned: engine.Plan, names: re.Pattern[str]) -> bool:
     """Whether such packages change. What repairing an interrupted run does, nobody knows."""
     return bool(planned.repairs) or any(names.fullmatch(each.name) for each in planned.changes)
-
-
-def _shown(change: Change) -> str:
-    return f"{change.name} {change.before or 'absent'} -> {change.after or 'absent'}"

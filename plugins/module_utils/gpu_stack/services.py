@@ -12,15 +12,13 @@ from functools import partial
 
 from ..checks import OK, Check, compare, not_applicable
 from ..dataclass import dataclass
+from ..gpu.reading import PERSISTENCED
 from ..node import systemd
 from ..node.part import NAME, Node, Plan, Step, Verdict
-from . import units
-from .cause import Cause
-from .kernel import Kernel
 from .packages import Installer, fitting
-from .pause import Pause
+from .shared import DCGM, Shared, active, at_boot
 
-DROP_IN = f"etc/systemd/system/{units.PERSISTENCED}.d/90-{NAME}.conf"
+DROP_IN = f"etc/systemd/system/{PERSISTENCED}.d/90-{NAME}.conf"
 PERSISTENCE = "[Service]\nExecStartPost=-/usr/bin/nvidia-smi --persistence-mode=1\n"
 """Some packages start the daemon with --no-persistence-mode; what they write there differs."""
 SWITCH_ON = ("nvidia-smi", "--persistence-mode=1")
@@ -30,64 +28,55 @@ SWITCH_ON = ("nvidia-smi", "--persistence-mode=1")
 class Services:
     """In `wanted`, the order in which they start."""
 
-    kernel: Kernel
-    driver: str
+    shared: Shared
     wanted: Sequence[str]
     installer: Installer
-    pause: Pause
-    cause: Cause
 
     def plan(self, node: Node) -> Plan:
-        files = [node.file(DROP_IN, PERSISTENCE)] if units.PERSISTENCED in self.wanted else []
+        files = [node.file(DROP_IN, PERSISTENCE)] if PERSISTENCED in self.wanted else []
         steps = []
         if any(file.changed for file in files) or self._stale(node):
             steps.append(Step("systemd", "old units", "reloaded", partial(systemd.reload, node)))
-        ready = self.pause.reloads or not self.kernel.awaits_reboot(self.driver)
+        ready = self.shared.reloads or not self.shared.awaits_reboot
         for unit in self.wanted:
-            if not units.at_boot(node, unit):
+            if not at_boot(node, unit):
                 act = partial(systemd.enable, node, unit)
                 steps.append(Step(f"{unit} at boot", "disabled", "enabled", act))
         for unit in self.wanted:
-            paused = unit in self.pause.units
-            if paused or not units.active(node, unit):
+            paused = unit in self.shared.stopped
+            if paused or (ready and not active(node, unit)):
                 act = partial(self._start, node, unit)
-                if ready or paused:
-                    after = "active" if ready else "active, unless the driver has to wait"
-                    steps.append(Step(unit, "stopped", after, act, restores=paused))
+                after = "active" if ready else "active, unless the driver has to wait"
+                steps.append(Step(unit, "stopped", after, act, restores=paused))
         return Plan(files, steps)
 
     def verify(self, node: Node) -> Verdict:
         """The others are judged with the GPUs, whose state tells more than that of a unit."""
-        return Verdict([self._dcgm(node)] if units.DCGM in self.wanted else [])
+        return Verdict([self._dcgm(node)] if DCGM in self.wanted else [])
 
     def _stale(self, node: Node) -> bool:
         key = "NeedDaemonReload"
-        return systemd.show(node, units.PERSISTENCED, [key]).get(key) == "yes"
+        return systemd.show(node, PERSISTENCED, [key]).get(key) == "yes"
 
     def _start(self, node: Node, unit: str) -> None:
-        runs = self.kernel.driver
+        runs = self.shared.kernel.driver
         if runs is None or not fitting(self.installer.installed(), runs):
             return  # it would end at once; what keeps the driver from running is told elsewhere
         systemd.start(node, unit)
-        if unit == units.PERSISTENCED:
+        if unit == PERSISTENCED:
             node.run(SWITCH_ON, check=False)
 
     def _dcgm(self, node: Node) -> Check:
-        wanted, found = "enabled, active", systemd.state(node, units.DCGM)
+        wanted, found = "enabled, active", systemd.state(node, DCGM)
         if found == wanted:
-            return Check("service", wanted, found, OK, units.DCGM)
-        if self.cause.name:
-            return self.cause.hides("service", wanted, units.DCGM)
-        if self.kernel.awaits_reboot(self.driver) and units.at_boot(node, units.DCGM):
+            return Check("service", wanted, found, OK, DCGM)
+        if self.shared.without_driver.name:
+            return self.shared.without_driver.hides("service", wanted, DCGM)
+        if self.shared.awaits_reboot and at_boot(node, DCGM):
             # One fault, one finding: the driver's own check asks for the reboot.
             why = "not read: see gpu_driver_version; it starts with that driver, at the next boot"
-            return not_applicable("service", wanted, why, subject=units.DCGM)
-        why = f"journalctl -u {units.DCGM} says why"
+            return not_applicable("service", wanted, why, subject=DCGM)
+        why = f"journalctl -u {DCGM} says why"
         return compare(
-            "service",
-            wanted,
-            found,
-            subject=units.DCGM,
-            check_mode=node.check_mode,
-            reason=why,
+            "service", wanted, found, subject=DCGM, check_mode=node.check_mode, reason=why
         )

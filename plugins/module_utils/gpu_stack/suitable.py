@@ -14,7 +14,7 @@ from ..dataclass import dataclass
 from ..node import secure_boot
 from ..node.part import Node, Plan, PlanError, Verdict
 from ..software import SoftwareSet
-from .kernel import Kernel
+from .shared import Kernel
 
 RUN_FILE = "usr/bin/nvidia-uninstall"
 """Left by NVIDIA's .run installer, and by no package."""
@@ -40,12 +40,8 @@ class Suitable:
     installed: Mapping[str, str]
 
     def plan(self, node: Node) -> Plan:
-        found = [
-            *self._kernel(),
-            *self._bus(),
-            *self._secure_boot(node),
-            *self._other_driver(node),
-        ]
+        signed = secure_boot.refusal(node, self.kernel.root)
+        found = [*self._machine(), *([signed] if signed else []), *self._other_driver(node)]
         if found:
             raise PlanError("\n".join(found))
         return Plan()
@@ -53,7 +49,7 @@ class Suitable:
     def verify(self, node: Node) -> Verdict:
         return Verdict()
 
-    def _kernel(self) -> Iterator[str]:
+    def _machine(self) -> Iterator[str]:
         wanted, runs = self.software.kernel, self.kernel.release
         if wanted and wanted != runs:
             yield (
@@ -61,19 +57,12 @@ class Suitable:
                 f"be built for the wrong one. Boot {wanted} (install it where it is not there), or "
                 f"write software.kernel: {runs}"
             )
-
-    def _bus(self) -> Iterator[str]:
-        if not self.kernel.gpus():
+        if not self.kernel.has_gpus:
             yield (
                 f"no GPU of NVIDIA on the PCI bus, and the model has {self.gpus}: look at the "
                 "power of the GPU board in the BMC, at the BIOS (Above 4G Decoding) and the slots. "
                 "A node without GPUs has none in the model either (gpus: 0)"
             )
-
-    def _secure_boot(self, node: Node) -> Iterator[str]:
-        told = secure_boot.refusal(node, self.kernel.root)
-        if told:
-            yield told
 
     def _other_driver(self, node: Node) -> Iterator[str]:
         if node.path(RUN_FILE).exists():

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from ..dataclass import dataclass
 from ..hardware import tree
 from ..rebooting import busy
 
@@ -22,14 +22,10 @@ SHOWN = 5
 """So many processes stand in a message."""
 
 
-@dataclass(frozen=True)
-class User:
+class User(NamedTuple):
     pid: int
     name: str
     why: str
-
-    def text(self) -> str:
-        return f"{self.name} (PID {self.pid}: {self.why})"
 
 
 def users(root: Path) -> list[User]:
@@ -47,8 +43,8 @@ def users(root: Path) -> list[User]:
 
 
 def listed(who: Sequence[User]) -> str:
+    shown = ", ".join(f"{user.name} (PID {user.pid}: {user.why})" for user in who[:SHOWN])
     rest = len(who) - SHOWN
-    shown = ", ".join(user.text() for user in who[:SHOWN])
     return shown + (f" and {rest} more" if rest > 0 else "")
 
 
