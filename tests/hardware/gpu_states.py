@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """States of the GPUs of an HGX B300 node, each derived by code from one that is well.
 
-`write(name, directory)` makes what the tools of such a node say, as files:
+`save(state(name), directory)` makes what the tools of such a node say, as files:
 
     nvidia-smi.xml         what `nvidia-smi -q -x` prints; an error's text where it prints one
     nvidia-smi.rc          its exit status; `hang`: it never ends
@@ -143,6 +143,16 @@ def _recorded(machine: str) -> bytes:
     return pickle.dumps(recording(machine))
 
 
+def _values(index: int, *values: tuple[str, str]) -> Callable[[State], None]:
+    """One GPU has these values of nvidia-smi."""
+
+    def change(state: State) -> None:
+        for path, value in values:
+            state.put(path, value, index)
+
+    return change
+
+
 def _missing(state: State) -> None:
     """GPU 5 is not on the bus."""
     parent, name = _way(state.sys.at("devices"), GPUS[5])
@@ -181,15 +191,6 @@ def _no_ib_umad(state: State) -> None:
     del state.sys.at("module")["ib_umad"]
 
 
-def _fabric_failed(state: State) -> None:
-    state.put("fabric/status", "Unknown Error", 6)
-
-
-def _fabric_unhealthy(state: State) -> None:
-    state.put("fabric/health/summary", "Unhealthy", 6)
-    state.put("fabric/health/route_unhealthy", "True", 6)
-
-
 def _fabric_manager_stopped(state: State) -> None:
     """Since the boot, so that no GPU got its fabric."""
     state.services[FABRIC_MANAGER] = Service(active="inactive")
@@ -226,15 +227,6 @@ def _ecc(state: State) -> None:
     state.xid(48, 3, "pid=4242, name=python3, An uncorrectable double bit error (DBE)")
 
 
-def _ecc_aggregate(state: State) -> None:
-    state.put("ecc_errors/aggregate/dram_uncorrectable", "2", 3)
-
-
-def _ecc_off(state: State) -> None:
-    state.put("ecc_mode/current_ecc", "Disabled", 3)
-    state.put("ecc_mode/pending_ecc", "Disabled", 3)
-
-
 def _remap_pending(state: State) -> None:
     state.put("remapped_rows/remapped_row_pending", "Yes", 4)
     state.put("remapped_rows/remapped_row_unc", "1", 4)
@@ -245,11 +237,6 @@ def _remap_pending(state: State) -> None:
 def _remap_failure(state: State) -> None:
     state.put("remapped_rows/remapped_row_failure", "Yes", 4)
     state.xid(64, 4, "pid='<unknown>', name=<unknown>, Row Remapper: failed to record a new row")
-
-
-def _remapped_rows(state: State) -> None:
-    state.put("remapped_rows/remapped_row_corr", "500", 4)
-    state.put("remapped_rows/remapped_row_unc", "13", 4)
 
 
 def _link_x8(state: State) -> None:
@@ -266,10 +253,6 @@ def _link_gen5(state: State) -> None:
 def _persistence_off(state: State) -> None:
     state.put("persistence_mode", "Disabled")
     state.services[PERSISTENCED] = Service(active="inactive", enabled="disabled")
-
-
-def _xid_62(state: State) -> None:
-    state.xid(62, 7, "pid=4242, name=python3, 0000(0000) 00000000 00000000")
 
 
 def _proprietary(state: State) -> None:
@@ -296,29 +279,6 @@ def _swapped(state: State) -> None:
 
 def _numa(state: State) -> None:
     function(state.sys, GPUS[2])["numa_node"] = line(1)
-
-
-def _vbios(state: State) -> None:
-    state.put("vbios_version", "97.10.00.00.02", 6)
-
-
-def _product(state: State) -> None:
-    state.put("product_name", "NVIDIA B200", 6)
-
-
-def _mig(state: State) -> None:
-    """Somebody split GPU 3."""
-    state.put("mig_mode/current_mig", "Enabled", 3)
-    state.put("mig_mode/pending_mig", "Enabled", 3)
-
-
-def _slowdown(state: State) -> None:
-    for name in ("hw_slowdown", "hw_thermal_slowdown"):
-        state.put(f"clocks_event_reasons/clocks_event_reason_{name}", "Active", 7)
-
-
-def _recovery(state: State) -> None:
-    state.put("gpu_recovery_action", "Reset", 2)
 
 
 def _hung(state: State) -> None:
@@ -366,20 +326,28 @@ STATES: dict[str, Callable[[State], None]] = {
     "missing": _missing,
     "lost": _lost,
     "xid-79": _xid_79,
-    "xid-62": _xid_62,
+    "xid-62": lambda state: state.xid(
+        62, 7, "pid=4242, name=python3, 0000(0000) 00000000 00000000"
+    ),
     "fabric-in-progress": _in_progress,
     "fabric-no-ib-umad": _no_ib_umad,
-    "fabric-failed": _fabric_failed,
-    "fabric-unhealthy": _fabric_unhealthy,
+    "fabric-failed": _values(6, ("fabric/status", "Unknown Error")),
+    "fabric-unhealthy": _values(
+        6, ("fabric/health/summary", "Unhealthy"), ("fabric/health/route_unhealthy", "True")
+    ),
     "fabric-manager-stopped": _fabric_manager_stopped,
     "fabric-manager-other": _fabric_manager_other,
     "mismatch": _mismatch,
     "ecc": _ecc,
-    "ecc-aggregate": _ecc_aggregate,
-    "ecc-off": _ecc_off,
+    "ecc-aggregate": _values(3, ("ecc_errors/aggregate/dram_uncorrectable", "2")),
+    "ecc-off": _values(
+        3, ("ecc_mode/current_ecc", "Disabled"), ("ecc_mode/pending_ecc", "Disabled")
+    ),
     "remap-pending": _remap_pending,
     "remap-failure": _remap_failure,
-    "remapped-rows": _remapped_rows,
+    "remapped-rows": _values(
+        4, ("remapped_rows/remapped_row_corr", "500"), ("remapped_rows/remapped_row_unc", "13")
+    ),
     "link-x8": _link_x8,
     "link-gen5": _link_gen5,
     "persistence-off": _persistence_off,
@@ -387,11 +355,15 @@ STATES: dict[str, Callable[[State], None]] = {
     "nvlink-down": _nvlink_down,
     "swapped": _swapped,
     "numa": _numa,
-    "vbios": _vbios,
-    "product": _product,
-    "mig": _mig,
-    "slowdown": _slowdown,
-    "recovery": _recovery,
+    "vbios": _values(6, ("vbios_version", "97.10.00.00.02")),
+    "product": _values(6, ("product_name", "NVIDIA B200")),
+    "mig": _values(3, ("mig_mode/current_mig", "Enabled"), ("mig_mode/pending_mig", "Enabled")),
+    "slowdown": _values(
+        7,
+        ("clocks_event_reasons/clocks_event_reason_hw_slowdown", "Active"),
+        ("clocks_event_reasons/clocks_event_reason_hw_thermal_slowdown", "Active"),
+    ),
+    "recovery": _values(2, ("gpu_recovery_action", "Reset")),
     "hung": _hung,
     "not-loaded": _not_loaded,
     "nouveau": _nouveau,
@@ -404,13 +376,6 @@ def state(name: str, version: str = VERSION, installed: str = "", product: str =
     found = healthy(version, installed, product)
     STATES[name](found)
     return found
-
-
-def write(
-    name: str, directory: Path, version: str = VERSION, installed: str = "", product: str = PRODUCT
-) -> Path:
-    """The files of one state below `directory`."""
-    return save(state(name, version, installed, product), directory)
 
 
 def save(found: State, directory: Path, sys: Optional[Path] = None) -> Path:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import Optional
 
 from ..checks import FAILED, PENDING
@@ -33,32 +32,29 @@ RECOVERY = "gpu_recovery"
 
 REPLACE = "Take the node out of service and have the GPU replaced."
 SEE_ECC = "See nvidia-smi -q -d ECC."
-REPAIRS: Mapping[str, str] = MappingProxyType(
-    {
-        "row": "remapped_rows/remapped_row_pending",
-        "channel": "ecc_errors/channel_repair_pending",
-        "TPC": "ecc_errors/tpc_repair_pending",
-        "page": "retired_pages/pending_retirement",
-    }
-)
+REPAIRS: Mapping[str, str] = {
+    "row": "remapped_rows/remapped_row_pending",
+    "channel": "ecc_errors/channel_repair_pending",
+    "TPC": "ecc_errors/tpc_repair_pending",
+    "page": "retired_pages/pending_retirement",
+}
 UNCORRECTABLE = (*("dram_uncorrectable", "sram_uncorrectable_parity", "sram_uncorrectable_secded"),)
 AWAKE = ("P0", "P1", "P2")
 """Performance states in which a GPU has no reason to slow its PCIe link down."""
 UNSETTLED = ("In Progress", "Not Started")
-HEALTHY: Mapping[str, str] = MappingProxyType(
-    {
-        "summary": "healthy",
-        "bandwidth": "full",
-        "route_recovery_in_progress": "false",
-        "route_unhealthy": "false",
-        "access_timeout_recovery": "false",
-        "incorrect_configuration": "none",
-    }
-)
+HEALTHY: Mapping[str, str] = {
+    "summary": "healthy",
+    "bandwidth": "full",
+    "route_recovery_in_progress": "false",
+    "route_unhealthy": "false",
+    "access_timeout_recovery": "false",
+    "incorrect_configuration": "none",
+}
 """Elements of the fabric's health with the value that is well. The summary decides."""
-SLOWDOWNS: Mapping[str, str] = MappingProxyType(
-    {"hw_thermal_slowdown": "heat", "hw_power_brake_slowdown": "power brake"}
-)
+SLOWDOWNS: Mapping[str, str] = {
+    "hw_thermal_slowdown": "heat",
+    "hw_power_brake_slowdown": "power brake",
+}
 
 
 def _alike(path: str, remedy: str, book: Book, place: Place) -> Result:
@@ -363,29 +359,27 @@ def recovery(book: Book, place: Place) -> Result:
     return Result("None", action, reason=reason)
 
 
-RULES: Mapping[str, Callable[[Book, Place], Result]] = MappingProxyType(
-    {
-        PRODUCT: partial(
-            _alike,
-            "product_name",
-            "Put the model in that the others have; or this is another machine than the model.",
-        ),
-        VBIOS: partial(
-            _alike,
-            "vbios_version",
-            "Bring all GPUs to one firmware, with the machine's own update.",
-        ),
-        MIG: mig,
-        PERSISTENCE: persistence,
-        ECC_MODE: ecc_mode,
-        ROW_REMAP: row_remap,
-        ECC: ecc,
-        PCIE: pcie,
-        NUMA: numa,
-        RAIL: rail,
-        FABRIC: fabric,
-        NVLINKS: nvlinks,
-        SLOWDOWN: slowdown,
-    }
-)
+RULES: Mapping[str, Callable[[Book, Place], Result]] = {
+    PRODUCT: partial(
+        _alike,
+        "product_name",
+        "Put the model in that the others have; or this is another machine than the model.",
+    ),
+    VBIOS: partial(
+        _alike,
+        "vbios_version",
+        "Bring all GPUs to one firmware, with the machine's own update.",
+    ),
+    MIG: mig,
+    PERSISTENCE: persistence,
+    ECC_MODE: ecc_mode,
+    ROW_REMAP: row_remap,
+    ECC: ecc,
+    PCIE: pcie,
+    NUMA: numa,
+    RAIL: rail,
+    FABRIC: fabric,
+    NVLINKS: nvlinks,
+    SLOWDOWN: slowdown,
+}
 """RECOVERY is not among them: it is judged when everything else is."""

@@ -23,7 +23,6 @@ NODE = (
 EACH = (*gpu_checks.RULES, gpu_checks.RECOVERY)
 NAMES = (*NODE, PRESENT, COUNT, ORDER, *EACH, XID)
 """Every check there is; each is made, or says what hindered it."""
-HOLDERS = ("vfio-pci", "pci-stub", "xen-pciback")
 
 
 @dataclass(frozen=True)
@@ -109,17 +108,11 @@ def _presence(book: Book, known: Sequence[Place]) -> None:
     results = [(place, _present(book.found, place)) for place in known]
     book.each(PRESENT, results)
     book.there = [place for place, result in results if result.status == OK]
-    modelled = [place for place in known if place.entry]
-    order = [place.pci for place in modelled]
+    missing = len(book.there) < len(known)
     goal, seen = len(book.wanted.gpus), len(book.there)
-    if not book.wanted.by_address:
-        book.skip(ORDER, None, "the model gives no PCI addresses of GPUs: the driver's order holds")
-    if seen < len(known):
+    if missing:
         book.skip(COUNT, goal, f"{seen} answer: see {PRESENT}")
-        if book.wanted.by_address:
-            book.skip(ORDER, order, f"a missing GPU shifts the others: see {PRESENT}")
-        return
-    if seen == goal:
+    elif seen == goal:
         book.ok(COUNT, goal, seen)
     else:
         extra = ", ".join(place.pci for place in known if not place.entry)
@@ -129,21 +122,23 @@ def _presence(book: Book, known: Sequence[Place]) -> None:
             "that are missing; if the machine is right, correct gpus in the model."
         )
         book.fail(COUNT, goal, seen, reason)
-    if book.wanted.by_address:
-        _order(book, modelled, order)
 
-
-def _order(book: Book, modelled: Sequence[Place], wanted: list[str]) -> None:
-    """GPU k of the model is GPU k of nvidia-smi and, by PCI order, of CUDA."""
-    seen = [place.pci for place in sorted(modelled, key=lambda place: place.gpu.index)]
-    if seen == wanted:
-        book.ok(ORDER, wanted, seen)
-        return
-    reason = (
-        "the driver counts GPUs by PCI address and the model otherwise: GPU k of a job would not "
-        f"be the GPU of rail k. Put gpus.pci of the model in this order: {', '.join(seen)}."
-    )
-    book.fail(ORDER, wanted, seen, reason)
+    # GPU k of the model is GPU k of nvidia-smi and, by PCI order, of CUDA.
+    modelled = [place for place in known if place.entry]
+    wanted = [place.pci for place in modelled]
+    order = [place.pci for place in sorted(modelled, key=lambda place: place.gpu.index)]
+    if not book.wanted.by_address:
+        book.skip(ORDER, None, "the model gives no PCI addresses of GPUs: the driver's order holds")
+    elif missing:
+        book.skip(ORDER, wanted, f"a missing GPU shifts the others: see {PRESENT}")
+    elif order == wanted:
+        book.ok(ORDER, wanted, order)
+    else:
+        reason = (
+            "the driver counts GPUs by PCI address and the model otherwise: GPU k of a job is not "
+            f"the GPU of rail k. Put gpus.pci of the model in this order: {', '.join(order)}."
+        )
+        book.fail(ORDER, wanted, order, reason)
 
 
 def _present(found: Gpus, place: Place) -> Result:
@@ -168,7 +163,7 @@ def _present(found: Gpus, place: Place) -> Result:
     if said.error and place.pci not in said.unreachable:
         others = ", ".join(said.unreachable)
         return aside(goal, f"nvidia-smi stopped at another GPU: see {PRESENT} of {others}")
-    if function.driver in HOLDERS:
+    if function.driver not in ("", None, "nvidia"):
         seen = f"held by {function.driver}"
         remedy = (
             f"Give it back: driverctl unset-override {place.pci}, or remove it from vfio-pci.ids."

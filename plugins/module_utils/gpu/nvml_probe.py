@@ -7,26 +7,16 @@ Imports nothing of the collection.
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 MOST_LINKS = 36
 NO_SUCH_LINK = (2, 3)
 """Invalid argument, not supported: the GPU has no link of that number."""
-
-
-def load(path: str) -> Any:
-    """The module in the file pynvml.py."""
-    spec = importlib.util.spec_from_file_location("pynvml", path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path}: no Python module")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["pynvml"] = module  # its errors are made by name
-    spec.loader.exec_module(module)
-    return module
 
 
 def text(value: Any) -> str:
@@ -69,4 +59,5 @@ def gpu(nvml: Any, index: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(ask(load(sys.argv[1]))))
+    sys.path.insert(0, str(Path(sys.argv[1]).parent))
+    sys.stdout.write(json.dumps(ask(importlib.import_module("pynvml"))))

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple, Optional
 
 from ..commands import CommandError, Runner
@@ -69,9 +68,9 @@ class Nvml:
     """The module that asks NVML is not on the node yet."""
     library: str = ""
     """Version of the library without CUDA's: `580.95.05`."""
-    links: Mapping[str, Sequence[bool]] = field(default_factory=lambda: MappingProxyType({}))
+    links: Mapping[str, Sequence[bool]] = field(default_factory=dict)
     """PCI address to its NVLinks in order, active or not."""
-    errors: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    errors: Mapping[str, str] = field(default_factory=dict)
     """PCI address, or `GPU 3`, to what NVML said instead of its NVLinks."""
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import field
-from types import MappingProxyType
 from typing import Optional
 from xml.etree import ElementTree
 
@@ -29,12 +28,10 @@ NO_VALUE = frozenset(
         *("insufficient permissions", "insufficient resources", "timeout", "in use"),
     ]
 )
-FLAGS: Mapping[str, bool] = MappingProxyType(
-    {
-        **dict.fromkeys(("enabled", "yes", "true", "active", "on"), True),
-        **dict.fromkeys(("disabled", "no", "false", "not active", "off"), False),
-    }
-)
+FLAGS: Mapping[str, bool] = {
+    **dict.fromkeys(("enabled", "yes", "true", "active", "on"), True),
+    **dict.fromkeys(("disabled", "no", "false", "not active", "off"), False),
+}
 
 _ADDRESS = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", re.IGNORECASE)
 _UNREACHABLE = re.compile(r"unable to determine the device handle for\s+(gpu\s*\d*)", re.IGNORECASE)
@@ -90,7 +87,7 @@ class Smi:
     """It never ended."""
     mismatch: bool = False
     """Its error is that library and kernel module are of different versions."""
-    unreachable: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    unreachable: Mapping[str, str] = field(default_factory=dict)
     """PCI address of a GPU that the driver names and cannot open, to its words."""
     warnings: tuple[str, ...] = ()
     """Whatever else it said beside its XML, such as a corrupted infoROM."""

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 from .book import Book, Result, aside, bad
 from .gpu_checks import ECC, FABRIC, NVLINKS, ROW_REMAP
@@ -14,20 +13,18 @@ from .wanted import Place
 XID = "gpu_xid"
 PRESENT = "gpu_present"
 
-MEANS: Mapping[int, tuple[str, Sequence[str]]] = MappingProxyType(
-    {
-        48: ("an uncorrectable memory error", (ECC, ROW_REMAP, PRESENT)),
-        62: ("a microcontroller of the GPU halted", ()),
-        63: ("a row of memory was marked for remapping", (ROW_REMAP, ECC)),
-        64: ("a row of memory could not be marked for remapping", (ROW_REMAP, ECC)),
-        74: ("an NVLink error", (NVLINKS, FABRIC, PRESENT)),
-        79: ("the GPU fell off the bus", (PRESENT,)),
-        80: ("corrupted data were sent to the GPU", ()),
-        92: ("many corrected memory errors", (ECC, ROW_REMAP)),
-        119: ("the GPU's system processor (GSP) did not answer", (PRESENT,)),
-        120: ("the GPU's system processor (GSP) failed", (PRESENT,)),
-    }
-)
+MEANS: Mapping[int, tuple[str, Sequence[str]]] = {
+    48: ("an uncorrectable memory error", (ECC, ROW_REMAP, PRESENT)),
+    62: ("a microcontroller of the GPU halted", ()),
+    63: ("a row of memory was marked for remapping", (ROW_REMAP, ECC)),
+    64: ("a row of memory could not be marked for remapping", (ROW_REMAP, ECC)),
+    74: ("an NVLink error", (NVLINKS, FABRIC, PRESENT)),
+    79: ("the GPU fell off the bus", (PRESENT,)),
+    80: ("corrupted data were sent to the GPU", ()),
+    92: ("many corrected memory errors", (ECC, ROW_REMAP)),
+    119: ("the GPU's system processor (GSP) did not answer", (PRESENT,)),
+    120: ("the GPU's system processor (GSP) failed", (PRESENT,)),
+}
 """What each says, and the checks that find the same fault on the GPU itself."""
 OTHER: tuple[str, Sequence[str]] = ("see NVIDIA's catalogue of Xids", ())
 

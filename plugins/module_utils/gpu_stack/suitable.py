@@ -8,7 +8,7 @@ kernel) is said by the engine of packages.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from ..dataclass import dataclass
 from ..node import secure_boot
@@ -70,26 +70,18 @@ class Suitable:
                 f"/{RUN_FILE}: a driver was installed from NVIDIA's .run file, and packages would "
                 "mix with it. Run nvidia-uninstall, reboot, run again"
             )
+        tool = "apt-get purge" if "dpkg" in self.installed else "dnf remove"
         for pattern, source in ELSEWHERE:
-            names = [name for name in self.installed if re.fullmatch(pattern, name)]
+            names = sorted(name for name in self.installed if re.fullmatch(pattern, name))
             if names:
                 yield (
-                    f"a driver from {source} is installed ({_some(names)}), and the set's comes "
-                    f"from the CUDA repository. Remove it: {self._removal(names)}"
+                    f"a driver from {source} is installed, and the set's comes from the CUDA "
+                    f"repository. Remove it: {tool} {' '.join(names)}"
                 )
         driver = self.software.driver
-        names = [name for name in self.installed if PROPRIETARY.fullmatch(name)]
+        names = sorted(name for name in self.installed if PROPRIETARY.fullmatch(name))
         if names and driver and driver.modules == "open":
             yield (
-                f"proprietary kernel modules are installed ({_some(names)}), and the set has the "
-                f"open ones, which Blackwell needs. Remove them: {self._removal(names)}"
+                "proprietary kernel modules are installed, and the set has the open ones, which "
+                f"Blackwell needs. Remove them: {tool} {' '.join(names)}"
             )
-
-    def _removal(self, names: Sequence[str]) -> str:
-        tool = "apt-get purge" if "dpkg" in self.installed else "dnf remove"
-        return f"{tool} {' '.join(sorted(names))}"
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(sorted(names)[:3])
-    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
