@@ -70,12 +70,6 @@ def test_secure_boot_without_an_enrolled_key_is_refused_with_the_way_to_enrol(no
     assert failed(node.converge()) == []
 
 
-def test_a_bus_without_gpus_is_refused(tmp_path, monkeypatch):
-    node = play(GpuNode(tmp_path / "bare", gpus=0), monkeypatch)
-    told = refusal(node)
-    assert "no GPU of NVIDIA on the PCI bus, and the model has 8" in told
-
-
 @pytest.mark.parametrize(
     ("package", "source"),
     [
@@ -234,15 +228,6 @@ def test_peermem_that_is_asked_for_is_loaded_now_and_at_every_boot(node):
 
 
 # CUDA.
-
-
-def test_cuda_is_there_for_logins_and_the_linker(node):
-    node.converge()
-    profile = node.read("etc/profile.d/baremetal-mpi-roce-cuda.sh")
-    assert "PATH=/usr/local/cuda/bin:$PATH" in profile
-    linker = node.read("etc/ld.so.conf.d/90-baremetal-mpi-roce-cuda.conf")
-    assert linker.splitlines()[1:] == ["/usr/local/cuda/lib64"]
-    assert node.linker == {"libcudart.so.13"}
 
 
 def test_a_link_to_another_toolkit_is_set_right(node):

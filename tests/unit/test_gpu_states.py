@@ -250,33 +250,36 @@ def test_a_value_that_is_not_told_is_never_fine(path: str, check: str, how: str 
     assert len(found) == 1 or (check == "gpu_ecc_mode" and names == {check}), found
 
 
-def test_no_value_at_all_is_one_finding_each_for_all_gpus() -> None:
-    changed = state("healthy")
-    for gpu in changed.gpus.values():
-        for name in ("ecc_mode", "fabric", "remapped_rows"):
-            element = gpu.find(name)
-            assert element is not None
-            gpu.remove(element)
-    found = findings(verdict(changed))
-    assert sorted((check.name, check.subject) for check in found) == [
-        (name, "all 8 GPUs") for name in ("gpu_ecc_mode", "gpu_fabric", "gpu_row_remap")
-    ]
-
-
 @pytest.mark.parametrize(
-    ("current", "pending", "seen"),
+    ("index", "values", "check", "found"),
     [
-        ("Enabled", "N/A", "enabled"),
-        ("Enabled", "Disabled", "enabled, pending disabled"),
-        ("Disabled", "Enabled", "disabled, pending enabled"),
+        (2, {"mig_mode/current_mig": "Enabled"}, "gpu_mig", "enabled, pending disabled"),
+        (2, {"mig_mode/pending_mig": "Enabled"}, "gpu_mig", "disabled, pending enabled"),
+        (7, {"ecc_errors/volatile/sram_uncorrectable_parity": "3"}, "gpu_ecc", 3),
+        (7, {"ecc_errors/volatile/sram_uncorrectable_secded": "3"}, "gpu_ecc", 3),
+        (7, {"ecc_errors/volatile/dram_uncorrectable": "3"}, "gpu_ecc", 3),
+        (
+            6,
+            {"fabric/health/summary": "N/A", "fabric/health/route_unhealthy": "True"},
+            "gpu_fabric",
+            "Completed, Success, route_unhealthy True",
+        ),
     ],
 )
-def test_a_gpu_that_is_split_or_will_be_is_a_finding(current: str, pending: str, seen: str) -> None:
+def test_values_that_are_a_finding(
+    index: int, values: dict[str, str], check: str, found: Any
+) -> None:
     changed = state("healthy")
-    changed.put("mig_mode/current_mig", current, 2)
-    changed.put("mig_mode/pending_mig", pending, 2)
-    [found] = findings(verdict(changed))
-    assert (found.name, found.subject, found.found) == ("gpu_mig", "gpu2", seen)
+    for path, value in values.items():
+        changed.put(path, value, index)
+    [seen] = findings(verdict(changed))
+    assert (seen.name, seen.subject, seen.found) == (check, f"gpu{index}", found)
+
+
+def test_the_summary_of_the_fabrics_health_decides() -> None:
+    changed = state("healthy")
+    changed.put("fabric/health/route_recovery_in_progress", "True", 6)
+    assert findings(verdict(changed)) == []
 
 
 def test_more_gpus_than_the_model_has_are_counted() -> None:
@@ -345,16 +348,6 @@ def test_stand_ins_say_that_they_are() -> None:
     assert findings(judge(seen, wanted(product=PRODUCT))) == []
 
 
-def test_a_fabric_without_a_summary_is_judged_by_what_it_tells() -> None:
-    changed = state("fabric-unhealthy")
-    changed.put("fabric/health/summary", "N/A", 6)
-    [found] = findings(verdict(changed))
-    assert (found.name, found.subject) == ("gpu_fabric", "gpu6")
-    changed = state("healthy")
-    changed.put("fabric/health/route_recovery_in_progress", "True", 6)
-    assert findings(verdict(changed)) == []  # its summary says that it is healthy
-
-
 def test_a_gpu_with_nvlinks_down_for_want_of_its_fabric_is_one_finding() -> None:
     changed = state("fabric-failed")
     changed.links[GPUS[6]] = [0] * 18
@@ -401,13 +394,3 @@ def test_an_nvidia_smi_that_stops_at_the_lost_gpu_blames_no_other() -> None:
         for c in judged.checks
         if c.status == OK and c.subject.startswith("gpu") and c.name != "gpu_xid"
     ]
-
-
-@pytest.mark.parametrize(
-    "element", ["sram_uncorrectable_parity", "sram_uncorrectable_secded", "dram_uncorrectable"]
-)
-def test_every_kind_of_uncorrectable_error_counts(element: str) -> None:
-    changed = state("healthy")
-    changed.put(f"ecc_errors/volatile/{element}", "3", 7)
-    [found] = findings(verdict(changed))
-    assert (found.name, found.subject, found.found) == ("gpu_ecc", "gpu7", 3)

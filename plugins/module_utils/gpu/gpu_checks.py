@@ -21,6 +21,7 @@ from .reading import ACTIVE, FABRIC_MANAGER, PERSISTENCED, SIMULATED
 from .smi import Gpu
 from .wanted import Place
 
+PRESENT = "gpu_present"
 PRODUCT, VBIOS = "gpu_product", "gpu_vbios"
 MIG = "gpu_mig"
 PERSISTENCE = "gpu_persistence"

@@ -10,9 +10,10 @@ from ..dataclass import dataclass
 from ..reboots import Reason
 from . import gpu_checks, node_checks, xid_checks
 from .book import Book, Result, aside, bad
+from .gpu_checks import PRESENT
 from .reading import Gpus
 from .wanted import Place, Wanted, places
-from .xid_checks import PRESENT, XID
+from .xid_checks import XID
 
 COUNT = "gpu_count"
 ORDER = "gpu_order"

@@ -6,12 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from .book import Book, Result, aside, bad
-from .gpu_checks import ECC, FABRIC, NVLINKS, ROW_REMAP
+from .gpu_checks import ECC, FABRIC, NVLINKS, PRESENT, ROW_REMAP
 from .reading import Xid
 from .wanted import Place
 
 XID = "gpu_xid"
-PRESENT = "gpu_present"
 
 MEANS: Mapping[int, tuple[str, Sequence[str]]] = {
     48: ("an uncorrectable memory error", (ECC, ROW_REMAP, PRESENT)),

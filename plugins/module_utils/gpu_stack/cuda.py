@@ -71,10 +71,9 @@ class Cuda:
 
 
 def _release(node: Node) -> str:
-    """The toolkit to which /usr/local/cuda leads, or why it is not known."""
+    """The toolkit to which /usr/local/cuda leads, or why that is not known."""
     try:
         told = node.look([str(node.path(f"{HOME}/bin/nvcc")), "--version"]).stdout
     except CommandError as error:
         return str(error)
-    match = RELEASE.search(told)
-    return match[1] if match else "nvcc names no release"
+    return "".join(RELEASE.findall(told))

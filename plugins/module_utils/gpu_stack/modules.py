@@ -157,7 +157,7 @@ class Driver:
             node.run(["dkms", "install", "-m", name, "-v", module.version, "-k", release])
         except CommandError as error:
             log = LOG.format(name, module.version)
-            last = (node.read(log) or "").strip().splitlines()[-5:]
+            last = (node.read(log) or "no such file").strip().splitlines()[-5:]
             raise StepError(f"{error}; the end of /{log}: {' | '.join(last)}") from error
 
     def _load(self, node: Node) -> None:

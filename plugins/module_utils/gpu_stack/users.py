@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from ..hardware import tree
 from ..rebooting import busy
+from ..rebooting.busy import Process
 
 DEVICES = "/dev/nvidia"
 OWN = ("nvidia-persistenced", "nv-fabricmanager", "nvlsm", "nv-hostengine", "nvidia-imex")
@@ -22,28 +22,22 @@ SHOWN = 5
 """So many processes stand in a message."""
 
 
-class User(NamedTuple):
-    pid: int
-    name: str
-    why: str
-
-
-def users(root: Path) -> list[User]:
+def users(root: Path) -> list[Process]:
     """Every process of a job, by PID; not the set's own services, and not this run."""
-    found = {each.pid: User(each.pid, each.command, each.why) for each in busy.processes(root)}
+    found = {each.pid: each for each in busy.processes(root)}
     for pid in (int(name) for name in tree.names(root / "proc") if name.isdigit()):
         where = root / "proc" / str(pid)
         name = tree.text(where / "comm")
         device = next(_devices(where), "")
         if device and name not in {own[: busy.COMM_LENGTH] for own in OWN}:
-            found[pid] = User(pid, name, f"has {device} open")
+            found[pid] = Process(pid, "", name, f"has {device} open")
     for pid in _ourselves(root):
         found.pop(pid, None)
     return [found[pid] for pid in sorted(found)]
 
 
-def listed(who: Sequence[User]) -> str:
-    shown = ", ".join(f"{user.name} (PID {user.pid}: {user.why})" for user in who[:SHOWN])
+def listed(who: Sequence[Process]) -> str:
+    shown = ", ".join(f"{each.command} (PID {each.pid}: {each.why})" for each in who[:SHOWN])
     rest = len(who) - SHOWN
     return shown + (f" and {rest} more" if rest > 0 else "")
 
