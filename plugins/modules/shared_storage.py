@@ -91,13 +91,6 @@ options:
     description: Seconds that this module waits for all mounts together, and for each unmount.
     type: int
     default: 60
-  server_backend:
-    description:
-      - Who serves by NFS. V(auto) is the kernel, and in a container, whose kernel serves no NFS,
-        nfs-ganesha.
-    type: str
-    choices: [auto, kernel, ganesha]
-    default: auto
   server_threads:
     description: Threads of the kernel's NFS server.
     type: int
@@ -232,11 +225,6 @@ served:
   type: list
   elements: str
   sample: [checkpoints]
-backend:
-  description: Who serves them, C(kernel) or C(ganesha).
-  returned: success
-  type: str
-  sample: kernel
 reboot_required:
   description: Whether something waits for a reboot.
   returned: success
@@ -265,7 +253,6 @@ from ..module_utils.packages.manager import PackageError
 from ..module_utils.software import UnsupportedDistribution
 from ..module_utils.storage.options import storage
 from ..module_utils.storage.server.nfs_conf import THREADS
-from ..module_utils.storage.server.parts import AUTO, BACKENDS
 
 LAYER = Layer(
     "storage",
@@ -291,7 +278,6 @@ def converge(given: Mapping[str, Any], node: Node) -> Settled:
             for each in it.mounts
         ],
         "served": [each.system.name for each in it.served],
-        "backend": it.backend,
     }
     return Settled(outcome, it.simulated, returned=returned)
 
@@ -310,7 +296,6 @@ def main() -> None:
             "absent": {"type": "list", "elements": "str", "default": []},
             "mount_timeout_s": {"type": "int", "default": 600},
             "mount_wait_s": {"type": "int", "default": 60},
-            "server_backend": {"type": "str", "choices": list(BACKENDS), "default": AUTO},
             "server_threads": {"type": "int", "default": THREADS},
             "server_restart": {"type": "bool", "default": False},
             "lustre": {"type": "dict", "default": {}},

@@ -7,8 +7,6 @@ and tells the kernel's files, mkfs writes on a device (a file), mounting one nee
 
 from __future__ import annotations
 
-import ipaddress
-import json
 import os
 import re
 from collections.abc import Sequence
@@ -28,7 +26,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_sy
     Serve,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server import (
-    ganesha_conf,
     nfs_conf,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.clients import (
@@ -42,7 +39,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.
     parse_exports,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.parts import (
-    chosen,
     served_by,
     server_parts,
 )
@@ -83,9 +79,6 @@ class ServerHost:
         self.accounts = {"passwd": {"mpi": "mpi:x:2000:2000::/home/mpi:/bin/bash"}, "group": {}}
         self.unable: set[str] = set()
         self.blkid: Optional[tuple[int, str]] = None
-        self.told: list[dict[str, Any]] = []
-        self.reloads_to_wait = 0
-        self.verified = ""
         self.before_mkfs = lambda: None
         self.write("proc/self/mountinfo", "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n")
         self.write("etc/machine-id", "0123456789abcdef0123456789abcdef\n")
@@ -154,16 +147,11 @@ class ServerHost:
         *systems: FileSystem,
         clients: Sequence[Client] = NODES,
         check_mode: bool = False,
-        backend: str = "auto",
         **settings: Any,
     ) -> Outcome:
-        backend = chosen(backend, self.container)
         served = served_by(HOST, systems, {each.name: clients for each in systems})
         user = settings.pop("user", User("mpi", 2000))
-        parts = server_parts(served, user, backend=backend, **settings)
-        for part in parts:
-            if hasattr(part, "sleep"):
-                object.__setattr__(part, "sleep", lambda seconds: None)
+        parts = server_parts(served, user, **settings)
         return settle(parts, self.node(check_mode))
 
     def node(self, check_mode: bool = False) -> Node:
@@ -253,11 +241,7 @@ class ServerHost:
                 if f" {where.group(1)} " not in self.read("proc/self/mountinfo"):
                     self.mount(where.group(1))
                     (self.root / where.group(1).lstrip("/")).chmod(0o755)  # of the device
-            if unit == "nfs-ganesha.service":
-                self.take()
             self.units[unit] = f"{enabled}, active"
-        elif verb == "reload":
-            self.take()
         elif words[1:3] == ["disable", "--now"]:
             self.units[unit] = "disabled, inactive"
             path = self.root / "etc/systemd/system" / unit
@@ -320,44 +304,6 @@ class ServerHost:
     def _getent(self, words: list[str]) -> tuple[int, str]:
         entry = self.accounts[words[1]].get(words[2])
         return (0, f"{entry}\n") if entry else (2, "")
-
-    # nfs-ganesha.
-
-    def take(self) -> None:
-        """It reads its file; later than systemd thinks."""
-        exports = ganesha_conf.parse(self.read("etc/ganesha/ganesha.conf"))
-        self.told = [
-            {"id": each.identity, "path": each.path, "clients": list(each.addresses)}
-            for each in exports
-        ]
-        self.late = self.reloads_to_wait
-
-    late = 0
-
-    def _busctl(self, words: list[str]) -> tuple[int, str]:
-        active = self.units.get("nfs-ganesha.service", "").endswith(", active")
-        if not active:
-            return 1, "The name org.ganesha.nfsd was not provided by any .service files"
-        if "ShowExports" in words:
-            self.late -= 1
-            known = [] if self.late >= 0 else self.told
-            rows = [[0, "/"], *([each["id"], each["path"]] for each in known)]
-            return 0, json.dumps({"type": "(tt)a(qs)", "data": [[1, 2], rows]})
-        (each,) = [each for each in self.told if str(each["id"]) == words[-1]]
-        clients = [[_told(one), 0, 0, 255, 1, 65534, 65534, 0, 3, 7] for one in each["clients"]]
-        data = [each["id"], each["path"], each["path"], "", clients]
-        return 0, json.dumps({"type": "qsssa(siyyiuuuuu)", "data": data})
-
-    def _dpkg(self, words: list[str]) -> tuple[int, str]:
-        return 0, self.verified
-
-    def _rpm(self, words: list[str]) -> tuple[int, str]:
-        raise CommandError("rpm: not installed (wanted to run: rpm)")
-
-
-def _told(client: str) -> str:
-    address = ipaddress.ip_address(client)
-    return f"{address.exploded}/{address.max_prefixlen}"
 
 
 def _table(path: str, client: str, options: Sequence[str]) -> str:

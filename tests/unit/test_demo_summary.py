@@ -21,11 +21,10 @@ def told(hosts: dict[str, list[dict[str, Any]]], **measured: Any) -> list[str]:
     return list(storage({"layers": {"storage": {"hosts": entries}}}))
 
 
-def test_containers_have_it_set_up_and_not_mounted() -> None:
-    exports = check("nfs_exports", "ok", "/srv/checkpoints", "37 addresses")
+def test_containers_have_it_set_up_and_neither_served_nor_mounted() -> None:
+    exports = check("nfs_exports", "not_applicable", "/srv/checkpoints")
     mount = check("storage_mount", "not_applicable")
     assert told({"storage01": [exports], "node01": [mount], "node02": [mount]}) == [
-        "storage01 serves /srv/checkpoints to 37 addresses, and to nobody else",
         "/mnt/checkpoints is set up on 2 containers, which can mount none",
     ]
 
@@ -33,8 +32,10 @@ def test_containers_have_it_set_up_and_not_mounted() -> None:
 def test_machines_have_it_mounted_and_measured() -> None:
     good = [check("storage_mount", "ok"), check("storage_neighbour", "ok")]
     poor = [check("storage_mount", "ok"), check("storage_neighbour", "failed")]
+    exports = check("nfs_exports", "ok", "/srv/checkpoints", "37 addresses")
     used = {"mount": POINT, "write": {"together": 1.5}, "read": None, "virtual": True}
-    assert told({"node01": good, "node02": poor}, checkpoints=used) == [
+    assert told({"node01": [exports, *good], "node02": poor}, checkpoints=used) == [
+        "node01 serves /srv/checkpoints to 37 addresses, and to nobody else",
         "/mnt/checkpoints is mounted on 2 nodes; 1 read what another wrote",
         "/mnt/checkpoints all together: write 1.50 GB/s (virtual: no measure of anything)",
     ]

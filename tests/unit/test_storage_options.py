@@ -5,14 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
     DEBIAN,
     Distribution,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import packages
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import Serve
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.left import (
     LeftLnet,
 )
@@ -27,6 +30,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.
 
 from tests.unit.storage_node import StorageNode, served
 
+DISTRIBUTION = Distribution(DEBIAN, "debian", "12")
 ABSENT = ["/mnt/old/", "/srv/old", "/etc/lnet.conf"]
 SERVERS = {"storage01": ["10.0.0.9"]}
 GIVEN: dict[str, Any] = {
@@ -40,7 +44,6 @@ GIVEN: dict[str, Any] = {
     "absent": ABSENT,
     "mount_timeout_s": 600,
     "mount_wait_s": 7,
-    "server_backend": "auto",
     "server_threads": 16,
     "server_restart": False,
     "lustre": {},
@@ -54,9 +57,8 @@ GIVEN: dict[str, Any] = {
 @pytest.fixture
 def parts(tmp_path: Path) -> Sequence[Any]:
     node = StorageNode(tmp_path).node()
-    debian = Distribution(DEBIAN, "debian", "12")
     with ExitStack() as closing:
-        return storage(GIVEN, node, debian, closing).parts
+        return storage(GIVEN, node, DISTRIBUTION, closing).parts
 
 
 def only(parts: Sequence[Any], kind: type) -> Any:
@@ -81,3 +83,20 @@ def test_devices_end_before_mounts_take_their_place_and_lnet_after_them(
 def test_mounts_know_the_servers_and_how_long_to_wait(parts: Sequence[Any]) -> None:
     mounts = only(parts, Mounts)
     assert (mounts.servers, mounts.wait_s) == (SERVERS, 7)
+
+
+@pytest.mark.parametrize(
+    ("container", "purposes"), [(None, {packages.NFS_SERVER, packages.XFS}), ("podman", set())]
+)
+def test_no_server_is_installed_in_a_container(
+    tmp_path: Path, container: Optional[str], purposes: set[str]
+) -> None:
+    fs = replace(served(), serve=Serve("storage01", "/dev/disk/by-id/nvme-A1", "xfs"))
+    client = {"name": "node01", "addresses": ["10.0.0.11"]}
+    given = {**GIVEN, "filesystems": [fs.as_variable()], "host": "storage01", "groups": []}
+    node = StorageNode(tmp_path, container=container).node()
+    with ExitStack() as closing:
+        parts = storage(
+            {**given, "clients": {fs.name: [client]}}, node, DISTRIBUTION, closing
+        ).parts
+    assert only(parts, packages.Packages).purposes == purposes

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server import parts
 from ansible_collections.baremetal.mpi_roce.plugins.modules import shared_storage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,14 +38,11 @@ def test_role_and_module_have_the_same_defaults():
     for role, module in (
         ("mount_timeout_s", "mount_timeout_s"),
         ("mount_wait_s", "mount_wait_s"),
-        ("server", "server_backend"),
         ("server_threads", "server_threads"),
         ("server_restart", "server_restart"),
         ("lustre_root", "lustre_root"),
     ):
         assert DEFAULTS[f"shared_storage_{role}"] == OPTIONS[module]["default"]
-    assert OPTIONS["server_backend"]["choices"] == list(parts.BACKENDS)
-    assert SPECS["shared_storage_server"]["choices"] == list(parts.BACKENDS)
 
 
 def test_servers_settle_before_the_others_and_all_write_before_anybody_reads():

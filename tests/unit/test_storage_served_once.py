@@ -12,11 +12,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     OK,
     PENDING,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import HEADER
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import Outcome, settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server import (
-    ganesha_conf,
     once,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.device import (
@@ -27,7 +25,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.
     Block,
     render,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.served import Wire
 
 from tests.unit.storage_node import StorageNode, filesystem, found, served
 
@@ -151,12 +148,6 @@ def test_each_way_of_serving_is_known(node: StorageNode) -> None:
     assert not once.served_once(here, POINT)
     export(node, "/srv/other")
     assert not once.served_once(here, POINT) and once.served_once(here, "/srv/other")
-    exports = [ganesha_conf.GaneshaExport(7, POINT, ("10.0.0.11",))]
-    node.write("etc/ganesha/ganesha.conf", ganesha_conf.render(Wire((2049,)), exports))
-    assert not once.served_once(here, POINT), "the operator's own"
-    text = f"# {HEADER}\n{ganesha_conf.render(Wire((2049,)), exports)}"
-    node.write("etc/ganesha/ganesha.conf", text)
-    assert once.served_once(here, POINT)
     for foreign in (f"[Mount]\nWhere={POINT}\n", unit_text("checkpoints", "1234", POINT, "xfs")):
         node.write(UNIT, foreign)
         assert not once.has_device(here, POINT)

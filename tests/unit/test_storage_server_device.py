@@ -325,7 +325,7 @@ def test_a_unit_that_is_served_no_more_stays_until_somebody_says_so(host: Server
 
 def test_a_container_has_no_devices(tmp_path: Path) -> None:
     host = ServerHost(tmp_path, container="podman")
-    outcome = host.settle(BLANK, backend="kernel")
+    outcome = host.settle(BLANK)
     check = found(outcome, "nfs_device")["/srv/checkpoints"]
     assert check.status == "not_applicable" and wrong(outcome) == []
     assert "mountpoint" not in host.read("etc/exports.d/baremetal-mpi-roce.exports")

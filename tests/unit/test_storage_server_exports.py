@@ -391,7 +391,7 @@ def test_a_missing_file_of_exports_does_not_stop_exportfs(host: ServerHost) -> N
 
 def test_in_a_container_the_file_is_written_and_nothing_more(tmp_path: Path) -> None:
     host = ServerHost(tmp_path, container="podman")
-    outcome = host.settle(system(), backend="kernel")
+    outcome = host.settle(system())
     check = found(outcome, "nfs_exports")["/srv/checkpoints"]
     assert check.status == "not_applicable" and "podman" in check.reason
     assert host.ran("exportfs") == 0 and "10.240.0.11" in host.read(OURS)

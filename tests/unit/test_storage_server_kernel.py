@@ -327,7 +327,7 @@ def test_what_is_left_keeps_its_settings(host: ServerHost) -> None:
 
 def test_in_a_container_nothing_of_it_runs(tmp_path: Path) -> None:
     host = ServerHost(tmp_path, container="podman")
-    outcome = host.settle(TCP, RDMA, backend="kernel")
+    outcome = host.settle(TCP, RDMA)
     assert wrong(outcome) == [] and host.ran("systemctl") == 0 and host.ran("modprobe") == 0
     assert found(outcome, "nfs_service")[UNIT].status == "not_applicable"
     assert "threads=64" in host.read(CONF)

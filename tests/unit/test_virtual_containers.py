@@ -80,10 +80,6 @@ def test_a_switch_has_its_folder() -> None:
     assert specification(words) != specification(command(replace(NODE, folder="/state/x")))
 
 
-def test_what_a_node_serves_lies_on_a_volume_of_its_own() -> None:
-    assert following(command(), "--volume") == ["/srv"]
-
-
 def test_only_what_differs_is_made_anew() -> None:
     wanted = {name: command(replace(NODE, name=name)) for name in ("same", "other", "off", "new")}
     found = [
@@ -232,7 +228,6 @@ def test_old_containers_go_before_new_ones_come() -> None:
     Podman("test", fake).apply(work, {"test.node01": command()})
     assert [words[1] for words in fake.calls] == ["rm", "run"]
     assert fake.calls[0][-1] == "test.node01"
-    assert "--volumes" in fake.calls[0]
 
 
 def test_what_a_killed_creation_left_is_replaced() -> None:
@@ -242,12 +237,11 @@ def test_what_a_killed_creation_left_is_replaced() -> None:
     Podman("test", fake).apply(work, {"test.node01": command()})
     verbs = [words[1] for words in fake.calls]
     assert verbs == ["run", "rm", "run"]
-    assert "--volumes" in fake.calls[1]
 
 
-def test_a_cluster_that_goes_takes_what_its_nodes_served_along() -> None:
+def test_a_cluster_that_goes_takes_containers_that_are_off_along() -> None:
     fake = FakePodman(["running"])
     podman = Podman("test", fake)
     podman.containers = lambda: [Container("test.node01", False, "")]  # type: ignore[method-assign]
     assert podman.remove_all() == ("test.node01",)
-    assert fake.calls[-1][:4] == ["podman", "rm", "--force", "--volumes"]
+    assert fake.calls[-1][:3] == ["podman", "rm", "--force"]

@@ -52,51 +52,23 @@ def test_the_server_has_its_directory_for_the_mpi_user_alone(nodes):
     assert directory.is_directory and (directory.uid, directory.mode) == (2000, 0o770)
 
 
-@pytest.fixture(scope="module")
-def reader(nodes):
-    """A client of NFS that needs no kernel: `reader(PROGRAM, FILE, UID)` as root, by a low port."""
-    host = nodes.on("node02")
-    host.check_output("apt-get -q -y install libnfs-utils")
-    top = f"nfs://{nodes.of(SERVER)['ansible_host']}/srv/checkpoints"
-
-    def ask(program, name="", uid=2000):
-        return host.run(f"timeout 60 {program} '{top}/{name}?version=4&uid={uid}&gid={uid}'")
-
-    yield ask
-    host.check_output("apt-get -q -y purge libnfs-utils")
+def test_the_file_of_exports_has_the_nodes_alone(nodes):
+    """The server itself has a bind mount. In a container no kernel takes the file."""
+    text = nodes.on(SERVER).file("/etc/exports.d/baremetal-mpi-roce.exports").content_string
+    lines = [line.split() for line in text.splitlines() if line.startswith("/")]
+    assert {path for path, _client in lines} == {"/srv/checkpoints"}
+    clients = {client.partition("(")[0] for _path, client in lines}
+    for name in nodes.group("compute"):
+        assert (nodes.of(name)["ansible_host"] in clients) == (name != SERVER)
 
 
-@pytest.fixture(scope="module")
-def greeting(nodes):
-    host = nodes.on(SERVER)
-    host.check_output("echo greeting > /srv/checkpoints/hello && chown 2000 /srv/checkpoints/hello")
-    yield
-    host.check_output("rm /srv/checkpoints/hello")
-
-
-def test_a_node_reads_what_is_served_as_the_mpi_user_alone(reader, greeting):
-    assert " hello" in reader("nfs-ls").stdout
-    assert reader("nfs-cat", "hello").stdout == "greeting\n"
-    for other in (0, 1000):  # root of a node is nobody
-        refused = reader("nfs-cat", "hello", uid=other)
-        assert refused.rc != 0 and "NFS4ERR_ACCESS" in refused.stderr
-
-
-@pytest.fixture
-def stranger(nodes):
-    """node02 speaks to the server from an address of its network that is no node's."""
-    host, server = nodes.on("node02"), nodes.of(SERVER)["ansible_host"]
-    address = f"{server.rpartition('.')[0]}.200"
-    host.check_output(f"ip address add {address}/24 dev mgmt0")
-    host.check_output(f"ip route add {server}/32 dev mgmt0 src {address}")
-    yield address
-    host.check_output(f"ip route delete {server}/32")
-    host.check_output(f"ip address delete {address}/24 dev mgmt0")
-
-
-def test_nobody_else_is_served_beside_the_nodes(reader, greeting, stranger):
-    refused = reader("nfs-ls")
-    assert refused.rc != 0 and "NFS4ERR_NOENT" in refused.stderr  # not even that it is there
+def test_the_server_of_a_container_is_not_applicable(nodes, converge):
+    found = nodes.play(converge).report["layers"]["storage"]["hosts"][SERVER]["checks"]
+    checks = {check["name"]: check for check in found}
+    for name in ("nfs_exports", "nfs_service", "nfs_threads", "nfs_listens"):
+        assert checks[name]["status"] == "not_applicable"
+        assert "container (podman)" in checks[name]["reason"]
+    assert not nodes.on(SERVER).package("nfs-kernel-server").is_installed
 
 
 def test_mounts_are_reported_as_not_applicable_with_the_reason(nodes, converge):

@@ -25,7 +25,7 @@ from .lustre.keys import PRESENT
 from .lustre.left import without_lnet
 from .lustre.settings import LustreError, LustreSettings, read_settings
 from .mounts import Mounts
-from .packages import EXT4, GANESHA, NFS_CLIENT, NFS_SERVER, XFS, Packages
+from .packages import EXT4, NFS_CLIENT, NFS_SERVER, XFS, Packages
 from .rdma_module import RdmaModule
 from .reading import StorageError, read_filesystems
 from .server import parts as server
@@ -45,7 +45,6 @@ class Storage:
     parts: list[Part]
     mounts: tuple[WantedMount, ...]
     served: list[Served]
-    backend: str
     simulated: list[str]
 
 
@@ -66,7 +65,6 @@ def storage(
         AFTER,
     )
     mine = [each.fs for each in mounts]
-    backend = server.chosen(options["server_backend"], node.container)
     served = server.served_by(options["host"], filesystems, _clients(options["clients"], findings))
     settings = LustreSettings()
     try:
@@ -81,11 +79,10 @@ def storage(
     absent = without_lnet(options["absent"])
     wait: Runner = partial(run, timeout_s=options["mount_wait_s"])
     parts: list[Part] = [
-        Packages(distribution.family, frozenset(_purposes(mounts, served, backend)), node_runner()),
+        Packages(distribution.family, frozenset(_purposes(mounts, served, node)), node_runner()),
         *server.server_parts(
             served,
             User(options["user"], options["uid"]),
-            backend=backend,
             threads=options["server_threads"],
             absent=absent,
             restart=options["server_restart"],
@@ -95,7 +92,7 @@ def storage(
         *_rdma_module(mounts, distribution),
         *lustre.after,
     ]
-    return Storage(parts, mounts, served, backend, lustre.simulated)
+    return Storage(parts, mounts, served, lustre.simulated)
 
 
 def _clients(
@@ -110,13 +107,13 @@ def _clients(
     return found
 
 
-def _purposes(
-    mounts: Iterable[WantedMount], served: Sequence[Served], backend: str
-) -> Iterable[str]:
+def _purposes(mounts: Iterable[WantedMount], served: Sequence[Served], node: Node) -> Iterable[str]:
     if any(each.is_nfs for each in mounts):
         yield NFS_CLIENT
+    if node.container:  # whose kernel serves nothing: the server's unit would only fail
+        return
     if served:
-        yield GANESHA if backend == server.GANESHA else NFS_SERVER
+        yield NFS_SERVER
     for each in served:
         if each.system.serve is not None and each.system.serve.format:
             yield _MAKING[each.system.serve.format]

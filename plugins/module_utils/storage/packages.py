@@ -17,27 +17,21 @@ from ..packages.apt import SOLVER, TRANSACTION
 from ..packages.apt_view import options
 from ..software.distribution import REDHAT
 
-NFS_CLIENT, NFS_SERVER, GANESHA, XFS, EXT4 = "nfs client", "nfs server", "ganesha", "xfs", "ext4"
+NFS_CLIENT, NFS_SERVER, XFS, EXT4 = "nfs client", "nfs server", "xfs", "ext4"
 
 DEBIAN_NAMES: Mapping[str, Sequence[str]] = {
     NFS_CLIENT: ("nfs-common",),
     NFS_SERVER: ("nfs-kernel-server",),
-    GANESHA: ("nfs-ganesha", "nfs-ganesha-vfs"),
     XFS: ("xfsprogs",),
     EXT4: ("e2fsprogs",),
 }
 REDHAT_NAMES: Mapping[str, Sequence[str]] = {
     NFS_CLIENT: ("nfs-utils",),
     NFS_SERVER: ("nfs-utils",),
-    GANESHA: ("nfs-ganesha", "nfs-ganesha-vfs"),
     XFS: ("xfsprogs",),
     EXT4: ("e2fsprogs",),
 }
 CHECK = "storage_package"
-_WHERE = {
-    GANESHA: "EL has it in the repository of CentOS' Storage SIG: dnf install "
-    "centos-release-nfs-ganesha5, or a mirror of it"
-}
 
 
 def names(family: str, purposes: Collection[str]) -> tuple[str, ...]:
@@ -112,10 +106,4 @@ class Packages:
             words = options((*TRANSACTION, *SOLVER))
             self.install(["apt-get", "-y", "-q", *words, "--no-remove", "install", *missing])
         except CommandError as error:
-            raise StepError(f"{error}{self._hint(missing)}") from error
-
-    def _hint(self, missing: Sequence[str]) -> str:
-        if self.family != REDHAT:
-            return ""
-        hints = [text for key, text in _WHERE.items() if set(REDHAT_NAMES[key]) & set(missing)]
-        return "".join(f"\n{hint}" for hint in hints)
+            raise StepError(str(error)) from error

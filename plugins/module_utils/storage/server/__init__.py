@@ -2,7 +2,7 @@
 """A host of the cluster that serves file systems by NFS.
 
 clients       who may have them: hosts and their addresses
-parts         from what is served to the parts, in their order; which backend serves
+parts         from what is served to the parts, in their order
 blank         whether a block device has nothing at all on it
 device        the device below a served directory: found, made where it is blank, mounted
 directory     the served directory: its owner, group and mode
@@ -10,6 +10,4 @@ exports_file  the format of /etc/exports, and of what exportfs tells
 exports       our file of exports, what is in force, and who else has access
 nfs_conf      threads, ports and versions of the kernel's server
 services      the kernel's server: enabled, running, listening
-ganesha_conf  the format of nfs-ganesha's configuration
-ganesha       the server in user space, where the kernel's cannot run
 """

@@ -241,14 +241,14 @@ class LeftDevices:
 
 
 def unit_text(name: str, identity: str, directory: str, kind: str) -> str:
-    """Without the header. The servers start after it, and not without it."""
+    """Without the header. The server starts after it, and not without it."""
     return "\n".join(
         [
             MARK,
             "",
             "[Unit]",
             f"Description=Device of the shared file system {name}",
-            "Before=nfs-server.service nfs-ganesha.service",
+            "Before=nfs-server.service",
             "",
             "[Mount]",
             f"What=/dev/disk/by-uuid/{identity}",

@@ -39,8 +39,6 @@ class Exports:
 
     served: Sequence[Served]
     absent: Collection[str] = ()
-    kernel: bool = True
-    """False where another server serves: then nothing of ours is in this file."""
 
     def plan(self, node: Node) -> Plan:
         blocks = self.blocks(node)
@@ -55,7 +53,7 @@ class Exports:
         files = [node.file(FILE, render(blocks) or None)]
         if node.read(EXPORTS) is None:  # exportfs stops where it is missing
             files.append(node.record(EXPORTS, ""))
-        if not self.acts(node):
+        if node.container:
             return Plan(files)
         wanted = _wanted(blocks)
         right = {_compared(each) for each in wanted}
@@ -72,8 +70,6 @@ class Exports:
         return Plan(files, [step])
 
     def verify(self, node: Node) -> Verdict:
-        if not self.kernel:
-            return Verdict()
         checks = [self._check(node, each) for each in self.served]
         checks += self._of_others(node)
         checks += [_left(block) for block in self.left(node)]
@@ -82,19 +78,12 @@ class Exports:
     # What is wanted.
 
     def blocks(self, node: Node) -> list[Block]:
-        if not self.kernel:
-            return []
         mounted = node.container is None
         found = [*(each.block(mounted=mounted) for each in self.served), *self.left(node)]
         return sorted(found, key=lambda block: block.path)
 
-    def acts(self, node: Node) -> bool:
-        return self.kernel and node.container is None
-
     def left(self, node: Node) -> list[Block]:
         """Of file systems that were served here once, until they are said to be absent."""
-        if not self.kernel:
-            return []
         paths = {each.path for each in self.served}
         return [
             block
@@ -127,7 +116,7 @@ class Exports:
     def _check(self, node: Node, each: Served) -> Check:
         addresses = each.block().addresses
         wanted = f"{len(addresses)} addresses"
-        if not self.acts(node):
+        if node.container:
             why = node.not_here("the kernel's NFS server is the host's")
             return not_applicable(CHECK, wanted, why, subject=each.path)
         try:
@@ -176,7 +165,7 @@ class Exports:
 
     def _by_hand(self, node: Node) -> list[others.Foreign]:
         """What is in force and in no file, of other directories: ours are judged by `_check`."""
-        if not self.acts(node):
+        if node.container:
             return []
         own = {(each.path, each.client) for each in _wanted(self.blocks(node))}
         files = {(each.export.path, each.export.client) for each in others.read(node)}
@@ -198,7 +187,7 @@ class Withdrawn:
     exports: Exports
 
     def plan(self, node: Node) -> Plan:
-        if not self.exports.acts(node):
+        if node.container:
             return Plan()
         before = parse(node.read(FILE) or "")
         kept = {block.path for block in self.exports.blocks(node)}

@@ -10,15 +10,12 @@ from __future__ import annotations
 from ...files import HEADER
 from ...node.part import Node
 from ..units import MOUNT, path_of, unit_name
-from . import device, exports_file, ganesha, ganesha_conf, others
+from . import device, exports_file, others
 
 
 def served_once(node: Node, directory: str) -> bool:
     exported = exports_file.parse(node.read(others.FILE) or "")
     if directory in {block.path for block in exported}:
-        return True
-    text = node.read(ganesha.FILE) or ""
-    if HEADER in text and directory in {each.path for each in ganesha_conf.parse(text)}:
         return True
     return has_device(node, directory)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Collection, Mapping, Sequence
-from typing import Optional
 
 from ...node.part import Node, Part
 from ..file_system import NFS, FileSystem
@@ -13,21 +12,9 @@ from .clients import Client
 from .device import Device, LeftDevices
 from .directory import Directory, User
 from .exports import Exports, Withdrawn
-from .ganesha import Ganesha
 from .nfs_conf import THREADS, NfsConf
-from .one_server import OneServer
 from .served import Served, wire
 from .services import Services
-
-KERNEL, GANESHA, AUTO = "kernel", "ganesha", "auto"
-BACKENDS = (AUTO, KERNEL, GANESHA)
-
-
-def chosen(backend: str, container: Optional[str]) -> str:
-    """`auto`: the kernel's server; in a container, whose kernel is the host's, the other one."""
-    if backend != AUTO:
-        return backend
-    return GANESHA if container else KERNEL
 
 
 def served_by(
@@ -45,26 +32,23 @@ def server_parts(
     served: Sequence[Served],
     user: User,
     *,
-    backend: str,
     threads: int = THREADS,
     absent: Collection[str] = (),
     restart: bool = False,
 ) -> list[Part]:
     """Of every host, also of one that serves nothing: what it served once is found and named.
 
-    `backend`: KERNEL or GANESHA, see `chosen`. `absent`: served directories that are gone for good
-    and unmounted everywhere: nodes would lose what they have not written yet. `restart`: the
-    server may be restarted under its clients.
+    `absent`: served directories that are gone for good and unmounted everywhere: nodes would lose
+    what they have not written yet. `restart`: the server may be restarted under its clients.
     """
     absent = frozenset(map(posixpath.normpath, absent))
-    by_kernel = list(served) if backend == KERNEL else []
-    exports = Exports(by_kernel, absent, kernel=backend == KERNEL)
-    wanted = wire(by_kernel) if by_kernel else None
+    exports = Exports(served, absent)
+    wanted = wire(served) if served else None
 
     def leaves(node: Node) -> bool:
         return bool(exports.left(node))
 
-    parts: list[Part] = [OneServer(served, backend == KERNEL)]
+    parts: list[Part] = []
     for each in served:
         parts += _place(each, user)
     parts += [
@@ -72,7 +56,6 @@ def server_parts(
         exports,
         NfsConf(wanted, threads, leaves),
         Services(wanted, threads, restart, leaves),
-        Ganesha(served if backend == GANESHA else (), absent),
         LeftDevices([each.path for each in served if each.device], absent),
     ]
     return parts
