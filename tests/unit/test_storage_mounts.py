@@ -392,21 +392,6 @@ def test_two_ways_to_one_server_by_two_versions_are_two(node):
     assert statuses(node.settle(filesystem(), filesystem("datasets", nfs=other))) == {OK}
 
 
-def test_connections_do_not_change_while_another_mount_keeps_them(node):
-    node.settle(filesystem())
-    node.mount("/mnt/other", "storage01:/srv/other", options=told_of(HAND.split(",")))
-    assert "/mnt/other stays" in refused(node, filesystem(nfs=nfs(connections=2)))
-    by_hand = ["/mnt/other"]  # which is not ours to take away
-    assert "stays" in refused(node, filesystem(nfs=nfs(connections=2)), absent=by_hand)
-
-
-def test_connections_change_when_the_other_mount_goes_in_the_same_run(node):
-    node.settle(filesystem(), filesystem("other"))
-    outcome = node.settle(filesystem(nfs=nfs(connections=2)), absent=["/mnt/other/"])
-    assert statuses(outcome) == {OK} and node.running("/mnt/other") is None
-    assert "nconnect=2" in node.running(POINT).options
-
-
 # What stands in the way
 
 
@@ -438,7 +423,7 @@ def test_an_entry_of_fstab_is_refused_with_its_line(node, where):
     line = f"nas:/x {where} nfs defaults 0 0"
     node.write("etc/fstab", f"{node.read('etc/fstab')}{line}\n")
     text = refused(node, filesystem())
-    assert f"line 4: {line}" in text
+    assert f"/etc/fstab:4: {line}" in text
 
 
 def test_an_entry_of_fstab_for_another_point_is_the_operators(node):
@@ -519,6 +504,15 @@ def test_what_is_used_does_not_go(node):
 
 def test_absent_and_wanted_contradict_each_other(node):
     assert "Remove one of the two" in refused(node, filesystem(), absent=[POINT])
+
+
+def test_what_was_served_here_and_is_mounted_by_the_same_path_stays(node):
+    """Its export ends by that name, and another part ends it."""
+    here, fs = "/srv/checkpoints", served(mount="/srv/checkpoints")
+    for _again in range(2):
+        outcome = node.settle(fs, absent=[f"{here}/"])
+        assert statuses(outcome) == {OK} and node.running(here) is not None
+    assert not outcome.changed and found(outcome, "storage_absent") == {}
 
 
 def test_what_is_not_ours_is_not_removed(node):

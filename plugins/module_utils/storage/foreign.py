@@ -1,67 +1,50 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Who else speaks for a mount point: /etc/fstab, and units that are not ours."""
+"""What stands in the way of a mount: /etc/fstab, units of others, automounters, files below it."""
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Optional
 
-from ..dataclass import dataclass
-from ..files import HEADER
-from ..node.part import Node
+from ..commands import CommandError, NoAnswerError, Runner
+from ..files import HEADER, FilePlan
+from ..node.part import Node, PlanError
 from . import mounted, units
+from .mounted import Mount
+from .wanted_mounts import WantedMount
 
 FSTAB = "etc/fstab"
 ELSEWHERE = (
-    "etc/systemd/system.control",
-    "run/systemd/system.control",
-    "run/systemd/transient",
-    "run/systemd/system",
-    "usr/local/lib/systemd/system",
-    "usr/lib/systemd/system",
+    *("etc/systemd/system.control", "run/systemd/system.control", "run/systemd/transient"),
+    *("run/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system"),
     "lib/systemd/system",
 )
 """Where units lie besides ours, those before and after ours in rank alike."""
+SHOWN = 8
 
 
-@dataclass(frozen=True)
-class FstabLine:
-    number: int
-    text: str
-    point: str
-
-
-def fstab(node: Node) -> list[FstabLine]:
-    found = []
+def in_fstab(node: Node, point: str) -> str:
+    """The line of /etc/fstab that mounts something there, with its number; or empty."""
     for number, line in enumerate((node.read(FSTAB) or "").split("\n"), start=1):
         fields = line.split()
         if len(fields) < 2 or fields[0].startswith("#"):
             continue
-        point = mounted.unescape(fields[1])
-        if point.startswith("/"):
-            found.append(FstabLine(number, line.strip(), posixpath.normpath(point)))
-    return found
-
-
-def in_fstab(node: Node, point: str) -> Optional[FstabLine]:
-    return next((line for line in fstab(node) if line.point == point), None)
+        if posixpath.normpath(mounted.unescape(fields[1])) == point:
+            return f"/{FSTAB}:{number}: {line.strip()}"
+    return ""
 
 
 def is_ours(text: Optional[str]) -> bool:
     """Whether a unit file is one of the mounts of this layer, and no other file of ours."""
-    if text is None:
-        return False
-    return text.split("\n", 1)[0].endswith(HEADER) and units.MARK in text
+    return text is not None and text.split("\n", 1)[0].endswith(HEADER) and units.MARK in text
 
 
 def unit_elsewhere(node: Node, unit: str) -> str:
-    """The file of somebody else's unit of this name, or empty."""
+    """The file of another owner's unit of this name, or empty."""
     path = units.path_of(unit)
     text = node.read(path)
-    if text is not None and not is_ours(text):
-        return f"/{path}"
-    if text is None and node.path(path).is_symlink():
+    if (text is not None or node.path(path).is_symlink()) and not is_ours(text):
         return f"/{path}"
     places = (f"{directory}/{unit}" for directory in ELSEWHERE)
     return next((f"/{each}" for each in places if node.path(each).exists()), "")
@@ -82,3 +65,77 @@ def our_points(node: Node, which: Callable[[str], bool] = lambda text: True) -> 
         if text is not None and is_ours(text) and which(text):
             found[value_of(text, "Where")] = f"/{name}"
     return found
+
+
+def our_files(node: Node, point: str, kinds: Sequence[str]) -> list[FilePlan]:
+    """Removal of the unit files of ours that are there."""
+    names = [units.path_of(units.unit_name(point, kind)) for kind in kinds]
+    return [node.file(name, None) for name in names if is_ours(node.read(name))]
+
+
+def refuse(node: Node, each: WantedMount, table: Sequence[Mount]) -> None:
+    """Raises PlanError where another owner has the mount point."""
+    line = in_fstab(node, each.point)
+    if line:
+        raise PlanError(
+            f"{each.point}: {line}: two cannot mount one directory, and an entry there can keep "
+            "the node from booting. Remove the line; what is mounted by it is taken over"
+        )
+    for unit in (each.unit.mount, each.unit.automount):
+        path = unit_elsewhere(node, unit)
+        if path:
+            raise PlanError(
+                f"{each.point}: {path} is a unit of another owner. Remove it (systemctl disable "
+                f"--now '{unit}' first), or mount {each.fs.name} elsewhere"
+            )
+    trap = mounted.trap(table, each.point)
+    if trap is not None and trap.source != mounted.SYSTEMD:
+        raise PlanError(
+            f"{each.point}: an automounter has it (map {trap.source}). Take it out there, or mount "
+            f"{each.fs.name} elsewhere"
+        )
+    if node.container:
+        return
+    runs = mounted.on(table, each.point)
+    known = is_ours(node.read(units.path_of(each.unit.mount)))
+    if runs is not None and not known and not each.of_this_kind(runs):
+        raise PlanError(
+            f"{each.point}: {runs.text} is mounted there, and not by this collection. Unmount it, "
+            f"or mount {each.fs.name} elsewhere"
+        )
+
+
+def refuse_hidden(node: Node, point: str, wait: Runner) -> None:
+    """Raises PlanError unless the directory is a plain, empty one, or not there yet.
+
+    Looked at by a program with a time limit: a parent directory may lie on a server that is dead.
+    Not to be asked of a point that is mounted or an automount point already.
+    """
+    path = str(node.path(point))
+    try:
+        real = wait(["realpath", "-m", "--", path]).stdout.rstrip("\n")
+        found = wait(["find", path, "-maxdepth", "1", "-printf", "%y %P\\n"], check=False)
+    except NoAnswerError as error:
+        raise PlanError(
+            f"{point}: the directory cannot be looked at ({error}): it lies on a file system that "
+            "does not answer. Bring that back, or mount elsewhere"
+        ) from error
+    except CommandError as error:
+        raise PlanError(f"{point}: the directory cannot be looked at: {error}") from error
+    if real != path:
+        target = "/" + real[len(str(node.root).rstrip("/")) :].lstrip("/")
+        raise PlanError(
+            f"{point}: part of this path is a symbolic link; it is {target}, and systemd mounts "
+            f"nothing at another name of a directory. Write mount: {target}, or remove the link"
+        )
+    rows = [line.split(" ", 1) for line in found.stdout.split("\n") if " " in line]
+    if rows and rows[0][0] != "d":
+        raise PlanError(f"{point}: there is a file of this name, and no directory. Move it away")
+    names = sorted(row[1] for row in rows[1:])
+    if names:
+        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        raise PlanError(
+            f"{point}: nothing is mounted there, and the directory is not empty: it holds "
+            f"{', '.join(names[:SHOWN])}{more}. A mount would hide that. Move it away, or mount "
+            "elsewhere"
+        )

@@ -3,19 +3,18 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Mapping, Sequence
 
 from ..checks import FAILED, OK, PENDING, Check, compare, not_applicable
 from ..files import HEADER
 from ..machine import NO_MOUNTS
+from ..node import systemd
 from ..node.part import Node
-from . import connections, foreign, mount_options, mounted, removal, units
+from . import foreign, mount_options, mounted, units
 from .mount_options import Difference
 from .mounted import Mount
-from .running import ENABLED, NOT_MOUNTED, boot_unit, shown, state
-from .units import AUTOMOUNT, MOUNT
-from .wanted_mounts import WantedMount
+from .units import AUTOMOUNT, ENABLED, MOUNT
+from .wanted_mounts import WantedMount, one_way_hint
 
 UNIT, AUTO, MOUNTED, OPTIONS, LEFT, ABSENT = (
     "storage_unit",
@@ -27,10 +26,15 @@ UNIT, AUTO, MOUNTED, OPTIONS, LEFT, ABSENT = (
 )
 
 
+def state(node: Node, unit: str) -> tuple[str, str]:
+    found = systemd.show(node, unit, ["UnitFileState", "ActiveState"])
+    return found.get("UnitFileState") or "not installed", found.get("ActiveState") or "unknown"
+
+
 def at_boot(node: Node, each: WantedMount) -> Check:
     """Its automount point, or the bind mount itself."""
     name = UNIT if each.unit.is_bind else AUTO
-    enabled, active = state(node, boot_unit(each.unit))
+    enabled, active = state(node, each.unit.at_boot)
     wanted = "enabled" if node.container else ENABLED
     found = enabled if node.container else f"{enabled}, {active}"
     return compare(name, wanted, found, subject=each.point, check_mode=node.check_mode)
@@ -52,17 +56,17 @@ def running(
     if runs is None:
         # That it cannot be mounted is true whatever a run would change.
         status = FAILED if why else differs
-        return [Check(MOUNTED, each.source, NOT_MOUNTED, status, each.point, why)]
+        return [Check(MOUNTED, each.source, mounted.NOTHING, status, each.point, why)]
     refused = f"a run would be refused, because of {keeps}" if keeps else ""
     if each.is_source(runs, table):
         found = [Check(MOUNTED, each.source, each.source, OK, each.point)]
     else:
-        found = [Check(MOUNTED, each.source, shown(runs), differs, each.point, refused)]
+        found = [Check(MOUNTED, each.source, runs.text, differs, each.point, refused)]
     wrong = differences(node, each, runs)
     if not wrong:
         return [*found, Check(OPTIONS, options, options, OK, each.point)]
     what = ", ".join(difference.text for difference in wrong)
-    reason = refused or connections.hint(wrong)
+    reason = refused or one_way_hint(wrong)
     return [*found, Check(OPTIONS, options, what, differs, each.point, reason)]
 
 
@@ -82,8 +86,8 @@ def gone(
 ) -> list[Check]:
     """Mount points that are to have no mount of ours."""
     found = []
-    for point in map(posixpath.normpath, absent):
-        left = removal.files(node, point, [AUTOMOUNT, MOUNT])
+    for point in absent:
+        left = foreign.our_files(node, point, [AUTOMOUNT, MOUNT])
         runs = None if node.container else mounted.on(table, point)
         if left:
             keeps = in_use.get(point, "")
@@ -93,19 +97,10 @@ def gone(
             found.append(Check(ABSENT, "absent", path, status, point, reason))
         elif runs is not None and not _of_another_part(node, point):
             reason = "it was not mounted by this collection, which leaves it alone"
-            found.append(Check(ABSENT, "absent", shown(runs), FAILED, point, reason))
+            found.append(Check(ABSENT, "absent", runs.text, FAILED, point, reason))
         else:
             found.append(Check(ABSENT, "absent", "absent", OK, point))
     return found
-
-
-def stays(point: str, source: str) -> Check:
-    """Asked to be taken away, and mounted from somewhere else by what the model says."""
-    why = (
-        f"this host is to mount {source} there, which stays; only what it served there itself is "
-        "taken away"
-    )
-    return not_applicable(ABSENT, "absent", why, subject=point)
 
 
 def _of_another_part(node: Node, point: str) -> bool:

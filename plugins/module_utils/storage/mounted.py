@@ -19,6 +19,7 @@ SYSTEMD = "systemd-1"
 """The source of an automount point that systemd made; other automounters name their map."""
 DELETED = "//deleted"
 """What the kernel adds to the root of a bind mount whose directory was removed."""
+NOTHING = "not mounted"
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 _ESCAPED = b" \t\n\\#"
 
@@ -43,6 +44,11 @@ class Mount:
     """Options of the file system, as it tells them."""
     tags: tuple[str, ...] = ()
     """`shared:7`, `master:7`: with whom mounts and unmounts are shared; none where private."""
+
+    @property
+    def text(self) -> str:
+        inside = "" if self.root == "/" else f" {self.root} of it"
+        return f"{self.source}{inside} ({self.kind})"
 
 
 def read(root: Path = Path("/")) -> tuple[Mount, ...]:

@@ -19,25 +19,14 @@ from ..dataclass import dataclass
 from ..files import FilePlan, diffs
 from ..node import systemd
 from ..node.part import Node, Plan, PlanError, Step, StepError, Verdict
-from . import (
-    after_device,
-    busy,
-    connections,
-    foreign,
-    mount_checks,
-    mount_options,
-    mounted,
-    removal,
-    server_address,
-    under,
-    units,
-)
+from . import busy, foreign, mount_checks, mount_options, mounted, server_address, units
+from .mount_checks import state
 from .mount_options import Difference
 from .mounted import Mount
-from .running import ENABLED, boot_unit, journal, needs_reload, shown, state
-from .server import once
-from .units import AUTOMOUNT, MOUNT
-from .wanted_mounts import WantedMount
+from .units import AUTOMOUNT, ENABLED, MOUNT
+from .wanted_mounts import WantedMount, at_one_server, look_first
+
+_JOURNAL_LINES = 3
 
 
 @dataclass
@@ -58,21 +47,15 @@ class Mounts:
 
     def plan(self, node: Node) -> Plan:
         table = mounted.read(node.root)
-        findings = [*connections.one_way(self.wanted), *connections.shared(self.wanted)]
+        findings = at_one_server(self.wanted)
         files: list[FilePlan] = []
         late: list[FilePlan] = []
         away: list[Step] = []
         after: list[Step] = []
-        moves: dict[str, Sequence[Difference]] = {}
+        moves: set[str] = set()
         for each in self.wanted:
             try:
-                if self._follows_a_device(node, each):
-                    self._refuse_others(node, each, table, [each.unit.automount])
-                    own = self._files(node, each)
-                    late += own
-                    away.append(self._follow(node, each, own, table))
-                    continue
-                self._refuse_foreign(node, each, table)
+                foreign.refuse(node, each, table)
                 runs = None if node.container else mounted.on(table, each.point)
                 own = self._files(node, each)
                 files += own
@@ -81,31 +64,26 @@ class Mounts:
                 if node.container:
                     continue
                 if runs is None:
-                    self._refuse_hidden(node, each, table)
+                    # What is under an automount point was looked at before it was put there.
+                    if mounted.trap(table, each.point) is None:
+                        foreign.refuse_hidden(node, each.point, self.wait)
                     continue
                 moved = self._differences(node, each, runs, table)
                 if moved and mount_options.changeable(moved, runs) and each.is_source(runs, table):
                     after.append(self._remount(each, runs, moved))
                 elif moved or self._unarmed(node, each):
                     self._refuse_busy(node, each.point, _said(each, runs, moved), table)
-                    moves[each.point] = moved
+                    moves.add(each.point)
                     del files[-len(own) :]
                     late += own
                     away.append(self._unmount(each, runs, own))
             except PlanError as error:
                 findings.append(str(error))
-        gone = set()
-        for point in map(posixpath.normpath, self.absent):
-            if self._was_served(node, point):
-                continue
+        for point in self._absent():
             try:
-                removals = self._removal(node, point, table)
-                gone |= {point} if removals else set()
-                away += removals
+                away += self._removal(node, point, table)
             except PlanError as error:
                 findings.append(str(error))
-        stays = [each for each in table if each.point not in gone]
-        findings += connections.kept(self.wanted, moves, stays)
         if findings:
             raise PlanError("\n".join(findings))
         reload = self._reload(node, [*files, *late])
@@ -120,63 +98,15 @@ class Mounts:
 
     def _no_automount(self, node: Node, each: WantedMount, runs: Optional[Mount]) -> list[Step]:
         """What was mounted from elsewhere, and is served here now, had an automount point."""
-        gone = removal.files(node, each.point, [AUTOMOUNT])
-        if not gone:
-            return []
-        return [removal.step(node, each.point, gone, shown(runs), self.wait, unmount=True)]
-
-    def _refuse_others(
-        self, node: Node, each: WantedMount, table: Sequence[Mount], names: Sequence[str]
-    ) -> None:
-        """`names`: units for the place that are to be ours, or not there."""
-        line = foreign.in_fstab(node, each.point)
-        if line is not None:
-            raise PlanError(
-                f"{each.point}: /{foreign.FSTAB} has an entry for it, line {line.number}: "
-                f"{line.text}. Two cannot mount one directory, and an entry there can keep the "
-                f"node from booting. Remove the line; what is mounted by it is taken over"
-            )
-        for unit in names:
-            path = foreign.unit_elsewhere(node, unit)
-            if path:
-                raise PlanError(
-                    f"{each.point}: {path} is somebody else's unit for it. Remove it (systemctl "
-                    f"disable '{unit}' first), or mount {each.fs.name} elsewhere"
-                )
-        trap = mounted.trap(table, each.point)
-        if trap is not None and trap.source != mounted.SYSTEMD:
-            raise PlanError(
-                f"{each.point}: an automounter has it (map {trap.source}). Take it out there, "
-                f"or mount {each.fs.name} elsewhere"
-            )
-
-    def _refuse_foreign(self, node: Node, each: WantedMount, table: Sequence[Mount]) -> None:
-        if not each.unit.is_bind and once.has_device(node, each.point):
-            raise PlanError(after_device.stays(each))
-        self._refuse_others(node, each, table, [each.unit.mount, each.unit.automount])
-        if node.container:
-            return
-        runs = mounted.on(table, each.point)
-        known = foreign.is_ours(node.read(units.path_of(each.unit.mount)))
-        if runs is not None and not known and not each.of_this_kind(runs):
-            raise PlanError(
-                f"{each.point}: {runs.source} ({runs.kind}) is mounted there, and not by this "
-                f"collection. Unmount it, or mount {each.fs.name} elsewhere"
-            )
-
-    def _refuse_hidden(self, node: Node, each: WantedMount, table: Sequence[Mount]) -> None:
-        if mounted.trap(table, each.point) is not None:
-            return  # what is under it cannot be seen, and was looked at before it was put there
-        why = under.refusal(node, each.point, self.wait)
-        if why:
-            raise PlanError(why)
+        gone = foreign.our_files(node, each.point, [AUTOMOUNT])
+        return [self._take_away(node, each.point, gone, runs)] if gone else []
 
     def _differences(
         self, node: Node, each: WantedMount, runs: Mount, table: Sequence[Mount]
     ) -> list[Difference]:
         found = mount_checks.differences(node, each, runs)
         if not each.is_source(runs, table):
-            found.insert(0, Difference("source", each.source, shown(runs)))
+            found.insert(0, Difference("source", each.source, _text(runs)))
         return found
 
     def _unarmed(self, node: Node, each: WantedMount) -> bool:
@@ -210,14 +140,14 @@ class Mounts:
         later = f"refused now, because of {keeps}" if keeps else "unmounted, then as its unit says"
         step = Step(
             each.point,
-            shown(runs),
+            _text(runs),
             f"{each.source} {','.join(each.unit.options)} ({later})",
             partial(self._change, each, files),
         )
         return replace(step, shown=[*diffs(files), step.diff()])
 
     def _change(self, each: WantedMount, files: Sequence[FilePlan]) -> None:
-        removal.stop(each.point, MOUNT, self.wait)
+        self._stop(each.point, MOUNT)
         for planned in files:
             planned.apply()
 
@@ -238,43 +168,65 @@ class Mounts:
             act,
         )
 
-    def _was_served(self, node: Node, point: str) -> bool:
-        """Whether `absent` names there what was served, and is mounted from elsewhere now. By the
-        same path on its server, also where a run before this one has ended it."""
-        wanted = next((each for each in self.wanted if each.point == point), None)
-        if wanted is None or wanted.unit.is_bind:
-            return False
-        same = wanted.is_nfs and wanted.fs.path == point
-        return same or once.served_once(node, point)
-
-    def _follows_a_device(self, node: Node, each: WantedMount) -> bool:
-        return after_device.follows(node, each, frozenset(map(posixpath.normpath, self.absent)))
-
-    def _follow(
-        self, node: Node, each: WantedMount, files: Sequence[FilePlan], table: Sequence[Mount]
-    ) -> Step:
-        runs = mounted.on(table, each.point)
-        if runs is not None:
-            self._refuse_busy(node, each.point, f"{shown(runs)} is to be taken away", table)
-        return after_device.step(node, each, files, runs, self.wait)
+    def _absent(self) -> list[str]:
+        """But for what this host served once, and mounts from elsewhere now by the same path."""
+        same = {each.point for each in self.wanted if each.is_nfs and each.fs.path == each.point}
+        points = map(posixpath.normpath, self.absent)
+        return [point for point in points if point not in same]
 
     def _removal(self, node: Node, point: str, table: Sequence[Mount]) -> list[Step]:
         if point in {each.point for each in self.wanted}:
             raise PlanError(
                 f"shared_storage_absent: {point} is the mount point of a file system that this "
-                "host is to mount, and nothing that it served is left there. Remove one of the two"
+                "host is to mount. Remove one of the two"
             )
-        gone = removal.files(node, point, [AUTOMOUNT, MOUNT])
+        gone = foreign.our_files(node, point, [AUTOMOUNT, MOUNT])
         if not gone:
             return []
         runs = None if node.container else mounted.on(table, point)
         if runs is not None:
             self._refuse_busy(node, point, "is to be taken away", table)
-        return [removal.step(node, point, gone, shown(runs), self.wait, unmount=True)]
+        return [self._take_away(node, point, gone, runs)]
+
+    def _take_away(
+        self, node: Node, point: str, gone: Sequence[FilePlan], runs: Optional[Mount]
+    ) -> Step:
+        """The files go after systemd has let go of the units: it disables none that it cannot read.
+        The mount goes before its automount point, with whose end systemd would detach it, busy or
+        not."""
+
+        names = [planned.path.name for planned in gone]
+
+        def act() -> None:
+            if not node.container:
+                self._stop(point, MOUNT)
+                if units.unit_name(point, AUTOMOUNT) in names:
+                    self._stop(point, AUTOMOUNT)
+            node.run(["systemctl", "disable", *names])
+            for planned in gone:
+                planned.apply()
+            systemd.reload(node)
+
+        step = Step(point, _text(runs), mounted.NOTHING, act)
+        return replace(step, shown=[*diffs(gone), *([step.diff()] if runs else [])])
+
+    def _stop(self, point: str, kind: str) -> None:
+        """Raises StepError. Never by force: what has open files stays."""
+        unit = units.unit_name(point, kind)
+        try:
+            self.wait(["systemctl", "stop", unit])
+        except NoAnswerError as error:
+            raise StepError(
+                f"{error}. systemd goes on with it (systemctl list-jobs), for TimeoutSec= of the "
+                "unit: where the server answers until then, it is unmounted after all, and a "
+                "further run goes on from there. If it is dead: bring it back, or reboot the node"
+            ) from error
+        except CommandError as error:
+            raise StepError(f"{error}. It is as it was; journalctl -u '{unit}' says why") from error
 
     def _reload(self, node: Node, files: Sequence[FilePlan]) -> list[Step]:
         changed = [planned.path.name for planned in files if planned.changed]
-        stale = [unit for unit in self._units() if needs_reload(node, unit)]
+        stale = [unit for unit in self._units() if _needs_reload(node, unit)]
         names = list(dict.fromkeys([*changed, *stale]))
         if not names:
             return []
@@ -292,7 +244,7 @@ class Mounts:
         """Automount points, and bind mounts themselves: now and at every boot."""
         found = []
         for each in self.wanted:
-            unit = boot_unit(each.unit)
+            unit = each.unit.at_boot
             enabled, active = state(node, unit)
             if each.unit.is_bind and each.point in unmounted:
                 active = "inactive"
@@ -308,17 +260,18 @@ class Mounts:
         unit = each.unit.mount
         if each.unit.is_bind or state(node, unit)[0] != "enabled":
             return []
-        if self._follows_a_device(node, each):
-            return []  # whose unit that is now
-        disable = partial(node.run, ["systemctl", "disable", unit])
-        return [Step(unit, "enabled", "mounted at its first use", lambda: _done(disable()))]
+
+        def disable() -> None:
+            node.run(["systemctl", "disable", unit])
+
+        return [Step(unit, "enabled", "mounted at its first use", disable)]
 
     def _enable(self, node: Node, unit: str) -> None:
         now = [] if node.container else ["--now"]
         try:
             self.wait(["systemctl", "enable", *now, unit])
         except CommandError as error:
-            raise StepError(f"{error}{journal(node, unit)}") from error
+            raise StepError(f"{error}{_journal(node, unit)}") from error
 
     def _units(self) -> list[str]:
         return [
@@ -339,14 +292,8 @@ class Mounts:
             checks.append(mount_checks.at_boot(node, each))
             checks += mount_checks.running(node, each, table, why.get(each.point, ""), keeps)
             checks += self._from_its_server(node, each, table, resolved)
-        sources = {each.point: each.source for each in self.wanted}
-        absent = list(map(posixpath.normpath, self.absent))
-        gone = [point for point in absent if point not in sources]
-        checks += mount_checks.gone(node, gone, table, self._in_use)
-        checks += [
-            mount_checks.stays(point, sources[point]) for point in absent if point in sources
-        ]
-        known = {*sources, *absent}
+        checks += mount_checks.gone(node, self._absent(), table, self._in_use)
+        known = {*(each.point for each in self.wanted), *self._absent()}
         return Verdict([*checks, *mount_checks.leftovers(node, known)])
 
     def _from_its_server(
@@ -361,7 +308,7 @@ class Mounts:
             return []  # which is told by another check
         serve = each.fs.serve
         known = self.servers.get(serve.host, ()) if serve is not None else ()
-        found = server_address.check(node, each, runs, known, resolved, table)
+        found = server_address.check(node, each, runs, known, resolved)
         return [] if found is None else [found]
 
     def _mount_what_is_armed(self, node: Node) -> dict[str, str]:
@@ -373,7 +320,7 @@ class Mounts:
             each
             for each in _not_mounted(self.wanted, node)
             if not any(planned.changed for planned in self._files(node, each))
-            and not needs_reload(node, each.unit.mount)
+            and not _needs_reload(node, each.unit.mount)
         ]
         if not due:
             return {}
@@ -386,7 +333,7 @@ class Mounts:
         else:
             return {}
         return {
-            each.point: f"{told}{journal(node, each.unit.mount)}{connections.not_mounted(each)}"
+            each.point: f"{told}{_journal(node, each.unit.mount)}{look_first(each)}"
             for each in _not_mounted(due, node)
         }
 
@@ -401,12 +348,26 @@ def _not_mounted(wanted: Sequence[WantedMount], node: Node) -> list[WantedMount]
     ]
 
 
-def _done(result: object) -> None:
-    """What a program said, where it does not matter."""
+def _text(runs: Optional[Mount]) -> str:
+    return mounted.NOTHING if runs is None else runs.text
+
+
+def _needs_reload(node: Node, unit: str) -> bool:
+    return systemd.show(node, unit, ["NeedDaemonReload"]).get("NeedDaemonReload") == "yes"
+
+
+def _journal(node: Node, unit: str) -> str:
+    """What the mount program said, which systemctl keeps for itself."""
+    words = ["journalctl", "-q", "-o", "cat", "--no-pager", "-n", str(_JOURNAL_LINES), "-u", unit]
+    try:
+        told = node.look(words, check=False).stdout.strip()
+    except CommandError:
+        return ""
+    return f"; its journal: {' | '.join(told.splitlines())}" if told else ""
 
 
 def _said(each: WantedMount, runs: Mount, differences: Sequence[Difference]) -> str:
     if not differences:
-        return f"{shown(runs)} is mounted there by hand, and its automount point cannot be armed"
+        return f"{_text(runs)} is mounted there by hand, and its automount point cannot be armed"
     what = ", ".join(difference.text for difference in differences)
-    return f"{shown(runs)} is mounted there, and wanted is {what}"
+    return f"{_text(runs)} is mounted there, and wanted is {what}"

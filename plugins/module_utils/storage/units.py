@@ -16,6 +16,7 @@ from ..roce import BOOT_UNIT as RAILS
 
 MOUNT, AUTOMOUNT = "mount", "automount"
 DIRECTORY = "etc/systemd/system"
+ENABLED = "enabled, active"
 MARK = "[X-Baremetal-MPI-RoCE]\nPart=client-mount"
 """A section that systemd ignores: by it the collection knows a unit of this kind for its own."""
 UNLIMITED = "StartLimitIntervalSec=0"
@@ -46,6 +47,11 @@ class MountUnit:
     @property
     def automount(self) -> str:
         return unit_name(self.where, AUTOMOUNT)
+
+    @property
+    def at_boot(self) -> str:
+        """What starts at boot: the automount point, or a bind mount itself."""
+        return self.mount if self.is_bind else self.automount
 
     @property
     def is_bind(self) -> bool:

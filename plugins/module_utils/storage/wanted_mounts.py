@@ -1,14 +1,20 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Which of the cluster's file systems one host mounts, and how."""
+"""Which of the cluster's file systems one host mounts, and how.
+
+The kernel has one set of connections for all mounts from an NFS server. From version 4.1 on it
+knows a server by what it says of itself, not by its address: a second mount of the same version,
+by another address or transport, silently goes over the connections of the first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from ..dataclass import dataclass
-from .file_system import LUSTRE, NFS, FileSystem
+from . import rdma_module
+from .file_system import LUSTRE, NFS, RDMA, FileSystem
 from .lustre.source import read_source, same_source
-from .mount_options import FLAGS, options
+from .mount_options import FLAGS, Difference, options
 from .mounted import Mount, on, place
 from .source import plain_nfs
 from .units import MountUnit
@@ -91,3 +97,60 @@ def wanted_mounts(
         unit = MountUnit(fs.name, source, fs.mount, fs.type, words, timeout_s, after)
         found.append(WantedMount(fs, unit))
     return tuple(sorted(found, key=lambda each: each.point.count("/")))
+
+
+def at_one_server(wanted: Sequence[WantedMount]) -> list[str]:
+    """Two ways to one server that the kernel would make one of, and two numbers of connections."""
+    first: dict[tuple[str, str], WantedMount] = {}
+    counts: dict[tuple[str, str, str, int], WantedMount] = {}
+    found = []
+    for each in wanted:
+        if not each.is_nfs:
+            continue
+        nfs, serve = each.fs.nfs, each.fs.serve
+        identity = f"host {serve.host}" if serve else _server(each)[0]
+        other = first.setdefault((identity, nfs.version), each)
+        if nfs.version.startswith("4") and _server(other) != _server(each):
+            found.append(
+                f"{each.point}: from {_way(each)}, and {other.point} from {_way(other)}: that is "
+                f"one server, and version {nfs.version} would take the connections of whichever is "
+                "mounted first for both. Write the same address, transport and port, or another "
+                "version for one of them (nfs.version: 4.1 beside 4.2)"
+            )
+        other = counts.setdefault(_server(each), each)
+        if other.fs.nfs.connections != nfs.connections:
+            found.append(
+                f"{each.point}: {nfs.connections} connections with {each.fs.server}, and "
+                f"{other.fs.nfs.connections} for {other.point}: all mounts from one server share "
+                "them. Write the same number (nfs.connections) for both"
+            )
+    return found
+
+
+def _way(each: WantedMount) -> str:
+    server, _version, transport, port = _server(each)
+    return f"{server} by {transport}, port {port}"
+
+
+def _server(each: WantedMount) -> tuple[str, str, str, int]:
+    nfs = each.fs.nfs
+    return each.source.rpartition(":/")[0], nfs.version, nfs.transport, nfs.port
+
+
+def one_way_hint(differences: Sequence[Difference]) -> str:
+    if not {each.subject for each in differences} & {"proto", "port"}:
+        return ""
+    return (
+        "is another address or transport of the same server mounted by the same version? From "
+        "4.1 on the kernel takes the connections it has: write another nfs.version for one"
+    )
+
+
+def look_first(each: WantedMount) -> str:
+    """What to look at first where a mount did not come about, besides what the mount said."""
+    if not each.is_nfs:
+        return ""
+    nfs = each.fs.nfs
+    if nfs.transport == RDMA:
+        return f"; over RDMA the module {rdma_module.RPCRDMA} is needed: see {rdma_module.CHECK}"
+    return f"; is port {nfs.port} of {each.fs.server} open for this host (firewall-cmd --list-all)?"
