@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Optional
@@ -22,7 +21,7 @@ from ansible.utils.display import Display
 from ..module_utils.checks import Check, as_dicts, failure_message
 from ..module_utils.storage.file_system import FileSystem
 from ..module_utils.storage.reading import StorageError, read_filesystems
-from ..module_utils.storage.use import rings
+from ..module_utils.storage.use.target import seat, uses
 from ..plugin_utils.report import reports
 from ..plugin_utils.report import storage_use as table
 
@@ -32,7 +31,6 @@ LAYER = "storage"
 MODULE = "baremetal.mpi_roce.storage_use"
 HERE_ONLY = frozenset(["plan", "written", "met", "used", "reported", "report_directory"])
 """Options that a host does not need."""
-ROLES = ("compute", "launcher", "storage")
 REMEDY = "Look at the server first: all nodes used it, and together they were too slow."
 
 
@@ -86,14 +84,9 @@ class ActionModule(ActionBase):
             met = (task_vars.get(arguments.get("met") or "") or {}).get("met") or {}
             sent["seats"] = {}
             for name in here:
-                seat = rings.seat(
-                    rings_of[name],
-                    host,
-                    (met.get(name) or {}).get,
-                    partial(_every_host, task_vars["groups"]),
-                )
-                if seat is not None:
-                    sent["seats"][name] = seat.as_dict()
+                place = seat(rings_of[name], host, (met.get(name) or {}).get)
+                if place is not None:
+                    sent["seats"][name] = place.as_dict()
         found: dict[str, Any] = self._execute_module(MODULE, module_args=sent, task_vars=task_vars)
         return found
 
@@ -114,16 +107,11 @@ def _plan(filesystems: tuple[FileSystem, ...], task_vars: Any) -> dict[str, Any]
             if host in groups_of:
                 groups_of[host].add(group)
     found = {
-        fs.name: [host for host, groups in groups_of.items() if rings.uses(fs, host, groups)]
+        fs.name: [host for host, groups in groups_of.items() if uses(fs, host, groups)]
         for fs in filesystems
     }
     plan = {"token": uuid.uuid4().hex[:12], "rings": found}
     return {"changed": False, "layer": LAYER, "checks": [], "plan": plan}
-
-
-def _every_host(groups: Any) -> list[str]:
-    """Of the inventory, whatever the play: what a host outside it has left is not removed."""
-    return list(dict.fromkeys(host for role in ROLES for host in groups.get(role, [])))
 
 
 def _planned(arguments: Mapping[str, Any], task_vars: Any) -> dict[str, Any]:

@@ -247,8 +247,7 @@ from ..module_utils.ending import end
 from ..module_utils.ssh_trust import account
 from ..module_utils.storage.reading import StorageError, read_filesystems
 from ..module_utils.storage.use import rounds
-from ..module_utils.storage.use.rings import Seat
-from ..module_utils.storage.use.target import Target
+from ..module_utils.storage.use.target import Seat, Target
 from ..module_utils.storage.wanted_mounts import wanted_mounts
 
 LAYER = "storage"

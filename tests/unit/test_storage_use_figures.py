@@ -13,7 +13,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_sy
     FileSystem,
     Serve,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import figures, rings
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import target
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import storage_use as table
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,16 +29,15 @@ FS = FileSystem("checkpoints", "nfs", "store01:/export/a", "/mnt/checkpoints", "
 def test_every_host_that_wrote_is_read_by_exactly_one(count: int, lost: set[int]) -> None:
     ring = [f"node{number:03d}" for number in range(count)]
     wrote = {host: 100 + n for n, host in enumerate(ring) if n not in lost}
-    seats = {host: rings.seat(ring, host, wrote.get, lambda: ring) for host in ring}
+    seats = {host: target.seat(ring, host, wrote.get) for host in ring}
     there = {host: seat for host, seat in seats.items() if seat is not None}
     assert set(there) == set(wrote)
     read = [seat.neighbour for seat in there.values() if seat.neighbour]
     assert sorted(read) == (sorted(wrote) if len(wrote) > 1 else [])
     for host, seat in there.items():
         assert host not in seat.peers
-        assert len(seat.peers) == min(rings.SEEN, len(wrote) - 1)
+        assert len(seat.peers) == min(target.SEEN, len(wrote) - 1)
         assert seat.neighbour_bytes == (wrote[seat.neighbour] if seat.neighbour else 0)
-    assert sum(bool(seat.known) for seat in there.values()) == min(1, len(wrote))
 
 
 def test_the_work_for_one_host_does_not_grow_with_the_cluster() -> None:
@@ -49,23 +48,23 @@ def test_the_work_for_one_host_does_not_grow_with_the_cluster() -> None:
         return 1
 
     ring = [f"node{number:05d}" for number in range(10_000)]
-    rings.seat(ring, "node05000", wrote)
-    assert len(asked) < rings.SEEN + 5
+    target.seat(ring, "node05000", wrote)
+    assert len(asked) < target.SEEN + 5
 
 
 def test_a_seat_travels() -> None:
-    seat = rings.Seat(4, "node02", 7, ("node02",), ("node01", "node02"))
-    assert rings.Seat.of(seat.as_dict()) == seat
-    assert rings.Seat.of({}) == rings.Seat(1)
+    seat = target.Seat(4, "node02", 7, ("node02",))
+    assert target.Seat.of(seat.as_dict()) == seat
+    assert target.Seat.of({}) == target.Seat(1)
 
 
 def test_who_uses_it() -> None:
-    assert rings.uses(FS, "node01", ["compute"])
-    assert not rings.uses(FS, "leaf01", ["leaf"])
+    assert target.uses(FS, "node01", ["compute"])
+    assert not target.uses(FS, "leaf01", ["leaf"])
     both = replace(FS, hosts=("compute", "storage"), serve=Serve("store01"))
-    assert rings.uses(both, "store01", ["storage"])
-    assert not rings.uses(replace(both, mount="/export/a"), "store01", ["storage"])
-    assert rings.uses(replace(both, mount="/export/a"), "store02", ["storage"])
+    assert target.uses(both, "store01", ["storage"])
+    assert not target.uses(replace(both, mount="/export/a"), "store01", ["storage"])
+    assert target.uses(replace(both, mount="/export/a"), "store02", ["storage"])
 
 
 # ---- figures
@@ -80,9 +79,9 @@ INTERVALS = st.lists(
 @given(INTERVALS)
 def test_the_time_in_which_anybody_was_at_it(intervals: list[tuple[int, int]]) -> None:
     seconds = {second for begin, end in intervals for second in range(begin, end)}
-    assert figures.busy_seconds(intervals) == len(seconds)
+    assert table.busy_seconds(intervals) == len(seconds)
     most = max(sum(b <= second < e for b, e in intervals) for second in seconds)
-    assert figures.most_at_once(intervals) == most
+    assert table.most_at_once(intervals) == most
 
 
 @given(INTERVALS)
@@ -91,7 +90,7 @@ def test_together_is_never_more_than_all_by_themselves(intervals: list[tuple[int
         f"node{n}": {"bytes": 10**9, "seconds": float(end - begin), "ended": float(end)}
         for n, (begin, end) in enumerate(intervals)
     }
-    found = figures.figure(measured)
+    found = table.figure(measured)
     assert found is not None
     total = sum(1 / each["seconds"] for each in measured.values())
     assert 0 < found.together <= total * (1 + 1e-9)
@@ -99,8 +98,8 @@ def test_together_is_never_more_than_all_by_themselves(intervals: list[tuple[int
 
 
 def test_hosts_that_measured_nothing_are_no_figure() -> None:
-    assert figures.figure({}) is None
-    assert figures.figure({"node01": {"bytes": 0, "seconds": 1.0, "ended": 5.0}}) is None
+    assert table.figure({}) is None
+    assert table.figure({"node01": {"bytes": 0, "seconds": 1.0, "ended": 5.0}}) is None
 
 
 # ---- the table

@@ -45,7 +45,6 @@ def task(mount: Path, name: str, do: str = "write", **changes: Any) -> dict[str,
         "neighbour": "",
         "neighbour_bytes": SIZE,
         "peers": [],
-        "known": [],
     }
     return {**base, **changes}
 
@@ -226,24 +225,6 @@ def test_names_that_are_missing_and_sizes_that_are_wrong(tmp_path: Path) -> None
     assert found["sizes"] == {"node03.probe": 0}
 
 
-def test_only_what_is_ours_is_cleaned(tmp_path: Path) -> None:
-    both(tmp_path)
-    place = ours(tmp_path)
-    ours_left = ["gone.probe", "gone.data", ".gone.data.new"]
-    for name in ours_left:
-        (place / name).write_bytes(probe.MAGIC + b"...")
-    kept = ["results.json", "results", "gone.checkpoint", "notes.probe.txt"]
-    for name in kept:
-        (place / name).write_bytes(b"something of somebody")
-    (place / "linked.probe").symlink_to(place / "results")
-    (place / "directory.probe").mkdir()
-    found = reading(tmp_path, known=["node01", "node02"]).found
-    assert sorted(found["removed"]) == sorted(ours_left)
-    left = {path.name for path in place.iterdir()}
-    assert {*kept, "linked.probe", "directory.probe"} < left
-    assert "removed" in reading(tmp_path, known=[], neighbour="", peers=[]).found
-
-
 @given(st.integers(0, 1 << 40), st.integers(0, 1 << 50), st.floats(0, 1))
 def test_never_more_than_the_share_of_what_is_free(wanted: int, free: int, share: float) -> None:
     size = probe.size_within(wanted, free, share)
@@ -282,7 +263,7 @@ def test_nothing_is_imported_after_rights_were_given_up(tmp_path: Path) -> None:
     """A codec too is a file of the interpreter's, which may lie in a directory of root's."""
     tasks = [
         task(tmp_path, "node01"),
-        task(tmp_path, "node01", "read", neighbour="node01", peers=["node01"], known=["node01"]),
+        task(tmp_path, "node01", "read", neighbour="node01", peers=["node01"]),
     ]
     argv = [sys.executable, "-I", "-c", WITHOUT_IMPORTS, str(probe.__file__), json.dumps(tasks)]
     done = subprocess.run(argv, check=True, capture_output=True, text=True)

@@ -29,8 +29,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use imp
     probe,
     rounds,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use.rings import Seat
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use.target import Target
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use.target import (
+    Seat,
+    Target,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.wanted_mounts import (
     wanted_mounts,
 )

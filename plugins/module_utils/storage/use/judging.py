@@ -13,7 +13,6 @@ from ...dataclass import dataclass
 from ...machine import IN_CONTAINER, NO_MOUNTS
 from .. import mounted
 from .bounded import Answer
-from .faults import NOBODY, fault
 from .probe import DIRECTORY
 from .target import Target
 
@@ -39,7 +38,59 @@ PROMISES = {
     "storage_read_rate": "as expected",
 }
 GIB = 1 << 30
-NO_WRITES = "check mode writes nothing"
+NOBODY = (65534, 4294967294)
+"""Who owns what an NFS server gives to nobody: as 16 bits have it, and as -2 reads in 32."""
+ALONE = "no other host of this run writes to it: there is no neighbour"
+_DIED = "the process that did it was killed: out of memory? dmesg says so"
+_RIGHTS = (
+    *("storage_write", "not allowed"),
+    "{user} has to be allowed to make a directory in the top directory: its owner and mode (keys "
+    "owner, mode), the same uid on the server, and the export's squash options",
+)
+_ERRORS = {
+    errno.ESTALE: (
+        *("storage_mounted", "stale handle"),
+        "the server exports another directory or file system under this path than when it was "
+        "mounted. End what uses the mount, then: systemctl restart {unit}",
+    ),
+    errno.EROFS: (
+        *("storage_read_only", "read-only"),
+        "mounted to be written to, and the server or the kernel made it read-only: look at the "
+        "export there (exportfs -v: rw) and at its disk (dmesg: remounting read-only)",
+    ),
+    errno.EDQUOT: ("storage_space", "over quota", "raise the quota of {user} there"),
+    errno.ENOSPC: (
+        *("storage_space", "full"),
+        "no space, or no inodes, are left there (df, df -i): remove old checkpoints",
+    ),
+    errno.EACCES: _RIGHTS,
+    errno.EPERM: _RIGHTS,
+}
+"""What an error of a file system means: its check, in a word, and what to do."""
+_NOT_MOUNTED = (
+    *("storage_mounted", "could not be mounted"),
+    "systemctl status {unit} says why: the server's name, its export, its service",
+)
+_NOT_THERE = (
+    *("storage_neighbour", "not there"),
+    "the neighbour has written it, and this node does not see it: do both mount the same export of "
+    "the same server?",
+)
+_CORRUPT = (
+    "what was written is not what is read: do not trust this file system before the cause is "
+    "found (network without checksums, a server's disk or memory, a cache between)"
+)
+_ABOUT = {
+    "own": ("storage_write", _CORRUPT),
+    "rename": ("storage_rename", "the server does not rename atomically: which server is it?"),
+    "token": (
+        "storage_neighbour",
+        "what the neighbour wrote just now is not what this node gets: is it the same export? A "
+        "cache between them, or mount options such as nocto or a long actimeo, keep old data",
+    ),
+    "content": ("storage_neighbour", _CORRUPT),
+}
+"""What is wrong in one word, as the probe says it: its check, and what to do."""
 
 
 @dataclass
@@ -146,7 +197,7 @@ def after_writing(target: Target, answer: Answer, *, automount: bool = False) ->
     if book.stopped:
         return book.close(EVERY)
     if target.check_mode:
-        return book.close(EVERY, NO_WRITES)
+        return book.close(EVERY, "check mode writes nothing")
     if target.read_only:
         return book.close(EVERY, "read-only on purpose (its options say ro): nothing is written")
     if not found.get("renamed"):
@@ -166,9 +217,6 @@ def _is_of_others(target: Target, answer: Answer) -> bool:
     return refused and answer.step.startswith("opening ") and not target.is_for_user(answer.found)
 
 
-_DIED = "the process that did it was killed: out of memory? dmesg says so"
-
-
 def resumed(target: Target, written: Sequence[Mapping[str, Any]], stopped: str) -> Book:
     """The book as the first round left it."""
     checks = {str(each["name"]): Check(**each) for each in written}
@@ -184,10 +232,11 @@ def after_reading(book: Book, answer: Answer) -> Book:
         book.checks[again.stopped] = again.checks[again.stopped]
         book.stopped = again.stopped
         return book.close(EVERY)
-    if found.get("read_right"):
-        _seen_owner(book, found.get("seen_owner"))
-    else:
+    seen = found.get("seen_owner")
+    if not found.get("read_right"):
         book.failed("storage_neighbour", "its process ended early", _DIED)
+    elif seen is not None and seen[0] != target.uid:
+        _wrong_owner(book, seen[0], f" on the file of {target.seat.neighbour}")
     if book.stopped:
         return book.close(EVERY)
     if not target.seat.neighbour:
@@ -196,9 +245,6 @@ def after_reading(book: Book, answer: Answer) -> Book:
     _names(book, found)
     _rate(book, "storage_read_rate", found.get("read"), target.fs.expect.read_gb_s)
     return book.close(EVERY)
-
-
-ALONE = "no other host of this run writes to it: there is no neighbour"
 
 
 def _looked(book: Book, answer: Answer, automount: bool) -> None:
@@ -229,20 +275,30 @@ def _looked(book: Book, answer: Answer, automount: bool) -> None:
         if error is None:
             _read_only(book, found)
     if error is not None:
-        one = fault(
-            int(error["number"]),
-            str(error["text"]),
-            answer.step,
-            automount=automount,
-            unit=target.wanted.unit.mount,
-            user=target.user,
-        )
-        book.failed(one.check, one.found, one.remedy)
+        _error(book, int(error["number"]), str(error["text"]), answer.step, automount)
     elif wrong is not None:
         name, remedy = _ABOUT[wrong["about"]]
         book.failed(name, wrong["text"], remedy)
     elif "line" not in found:
         book.failed("storage_answers", "its process ended early", _DIED)
+
+
+def _error(book: Book, number: int, text: str, step: str, automount: bool) -> None:
+    code = errno.errorcode.get(number, f"error {number}")
+    told = f"{text or code} ({code}) while {step}"
+    reading = step.startswith("reading ")
+    meaning = _ERRORS.get(number)
+    if meaning is None and automount and step.startswith("opening /"):
+        meaning = _NOT_MOUNTED
+    elif meaning is None and number == errno.ENOENT and reading:
+        meaning = _NOT_THERE
+    if meaning is None:
+        name = "storage_neighbour" if reading else "storage_write"
+        book.failed(name, told, "the server's log and dmesg here say more")
+        return
+    name, word, remedy = meaning
+    unit, user = book.target.wanted.unit.mount, book.target.user
+    book.failed(name, f"{word}: {told}", remedy.format(unit=unit, user=user))
 
 
 def _hung(book: Book, answer: Answer) -> None:
@@ -302,23 +358,6 @@ def _room(book: Book, found: Mapping[str, Any]) -> None:
         book.failed("storage_files", files, remedy, fs.files, stops=False)
 
 
-_CORRUPT = (
-    "what was written is not what is read: do not trust this file system before the cause is "
-    "found (network without checksums, a server's disk or memory, a cache between)"
-)
-_ABOUT = {
-    "own": ("storage_write", _CORRUPT),
-    "rename": ("storage_rename", "the server does not rename atomically: which server is it?"),
-    "token": (
-        "storage_neighbour",
-        "what the neighbour wrote just now is not what this node gets: is it the same export? A "
-        "cache between them, or mount options such as nocto or a long actimeo, keep old data",
-    ),
-    "content": ("storage_neighbour", _CORRUPT),
-}
-"""What is wrong in one word, as the probe says it: its check, and what to do."""
-
-
 def _owner(book: Book, owner: Optional[Sequence[int]]) -> None:
     """Whose the file is, that the MPI user has just written."""
     if owner is None:
@@ -326,32 +365,20 @@ def _owner(book: Book, owner: Optional[Sequence[int]]) -> None:
     elif owner[0] == book.target.uid:
         book.ok("storage_owner")
     else:
-        book.failed("storage_owner", _uid(owner[0]), _mapping(book.target, owner[0]))
+        _wrong_owner(book, owner[0])
 
 
-def _seen_owner(book: Book, owner: Optional[Sequence[int]]) -> None:
-    if owner is not None and owner[0] != book.target.uid:
-        neighbour = book.target.seat.neighbour
-        book.failed(
-            "storage_owner",
-            f"{_uid(owner[0])} on the file of {neighbour}",
-            _mapping(book.target, owner[0]),
-        )
-
-
-def _uid(uid: int) -> str:
-    return f"nobody ({uid})" if uid in NOBODY else f"uid {uid}"
-
-
-def _mapping(target: Target, uid: int) -> str:
-    user = target.user
+def _wrong_owner(book: Book, uid: int, where: str = "") -> None:
+    user = book.target.user
+    why = f"{user} has another number there or the export says anonuid: cluster_mpi_uid for all"
     if uid in NOBODY:
-        return (
+        why = (
             f"the server does not know {user}: all_squash in the export, or names that idmapd maps "
             "to nobody (the same domain in /etc/idmapd.conf everywhere, or numbers: "
             "nfs4_disable_idmapping=Y on both sides)"
         )
-    return f"{user} has another number there or the export says anonuid: cluster_mpi_uid for all"
+    found = f"nobody ({uid})" if uid in NOBODY else f"uid {uid}"
+    book.failed("storage_owner", f"{found}{where}", why)
 
 
 def _names(book: Book, found: Mapping[str, Any]) -> None:
@@ -375,7 +402,9 @@ def _names(book: Book, found: Mapping[str, Any]) -> None:
 
 def _rate(book: Book, name: str, measured: Optional[Mapping[str, Any]], expected: float) -> None:
     """One node's rate is judged where it was alone: beside others it has a share of the server."""
-    rate = gb_s(measured)
+    rate = None
+    if measured and measured["bytes"] and measured["seconds"] > 0:
+        rate = float(measured["bytes"]) / float(measured["seconds"]) / 1e9
     shown = None if rate is None else f"{rate:.3g} GB/s"
     if not expected:
         book.skip(name, "no expectation is set (expect)", shown)
@@ -399,10 +428,3 @@ def _rate(book: Book, name: str, measured: Optional[Mapping[str, Any]], expected
             f"{expected:g} GB/s",
             stops=False,
         )
-
-
-def gb_s(measured: Optional[Mapping[str, Any]]) -> Optional[float]:
-    """10^9 bytes per second; None where there was nothing to measure."""
-    if not measured or not measured["bytes"] or measured["seconds"] <= 0:
-        return None
-    return float(measured["bytes"]) / float(measured["seconds"]) / 1e9

@@ -11,7 +11,6 @@ only node that reads it.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -28,14 +27,13 @@ from typing import Any
 DIRECTORY = ".baremetal-mpi-roce"
 """In the top directory of a file system; below it one directory per cluster."""
 MAGIC = b"baremetal-mpi-roce storage probe\n"
-"""Every file of ours begins so. What does not is never removed."""
+"""Every file of ours begins so."""
 BLOCK = 1 << 20
 SMALL = 4096
 """Bytes of the file that says whose the large one is."""
 MODE_DIRECTORY, MODE_FILE = 0o770, 0o640
 NOTE, DATA = "probe", "data"
 """Endings of the small file and of the large one."""
-OURS = re.compile(rf"\.?(?P<name>.+)\.(?:{NOTE}|{DATA})(?:\.new)?")
 MISSING_SHOWN = 12
 STUMP = struct.Struct("<Q")
 
@@ -278,7 +276,6 @@ def read(place: int, task: dict[str, Any], tell: Tell) -> None:
         os.unlink(f"{name or task['name']}.{DATA}", dir_fd=place)
     tell({"read_right": True})
     names(place, task, tell)
-    tell({"removed": clean(place, task["known"], tell) if task["known"] else []})
 
 
 def read_large(place: int, task: dict[str, Any], name: str, size: int, tell: Tell) -> None:
@@ -333,36 +330,6 @@ def names(place: int, task: dict[str, Any], tell: Tell) -> None:
             wrong[name] = size
     tell({"seen": len(wanted) - len(missing), "missing": sorted(missing)[:MISSING_SHOWN]})
     tell({"sizes": dict(list(wrong.items())[:MISSING_SHOWN])})
-
-
-def clean(place: int, known: Sequence[str], tell: Tell) -> list[str]:
-    """Remove what nodes that are no more have left: only files with our name, owner and content."""
-    step(tell, "removing the files of nodes that are no more")
-    removed = []
-    names = set(known)
-    for name in sorted(os.listdir(place)):
-        match = OURS.fullmatch(name)
-        if match is None or match["name"] in names:
-            continue
-        try:
-            if is_ours(place, name):
-                os.unlink(name, dir_fd=place)
-                removed.append(name)
-        except OSError as error:
-            if error.errno not in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP):
-                raise
-    return removed
-
-
-def is_ours(place: int, name: str) -> bool:
-    status = os.stat(name, dir_fd=place, follow_symlinks=False)
-    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
-        return False
-    handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
-    try:
-        return os.read(handle, len(MAGIC)) == MAGIC
-    finally:
-        os.close(handle)
 
 
 # ---- all of it

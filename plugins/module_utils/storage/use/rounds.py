@@ -47,11 +47,7 @@ class Held:
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> Held:
-        return cls(
-            list(value.get("checks") or []),
-            str(value.get("stopped") or ""),
-            dict(value.get("figures") or {}),
-        )
+        return cls(**{"checks": [], **value})
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -106,7 +102,7 @@ def is_right(target: Target, line: str, mounts: Mounts) -> Optional[bool]:
 
 def _held(book: judging.Book, answer: Optional[bounded.Answer] = None) -> Held:
     found = answer.found if answer is not None else {}
-    figures = {key: found[key] for key in ("wrote", "read", "removed") if found.get(key)}
+    figures = {key: found[key] for key in ("wrote", "read") if found.get(key)}
     if found.get("own_address"):
         figures["own_address"] = found["own_address"]
     if figures:
