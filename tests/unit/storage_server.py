@@ -25,22 +25,21 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_sy
     Nfs,
     Serve,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.options import (
+    server_parts,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server import (
     nfs_conf,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.clients import (
-    Client,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.directory import (
     User,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.exports_file import (  # noqa: E501
-    escape,
     parse_exports,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.parts import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.served import (
+    Client,
     served_by,
-    server_parts,
 )
 
 HOST = "storage01"
@@ -315,7 +314,7 @@ def _table(path: str, client: str, options: Sequence[str]) -> str:
     told |= given & {"insecure", "mountpoint"}
     if "async" in given:
         told = told - {"sync"} | {"async"}
-    return f"{escape(path)}  {client}({','.join(sorted(told))})"
+    return f"{path}  {client}({','.join(sorted(told))})"
 
 
 def found(outcome: Outcome, name: str) -> dict[str, Check]:

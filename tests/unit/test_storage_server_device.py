@@ -277,7 +277,7 @@ def test_another_one_mounted_there_is_not_unmounted(host: ServerHost) -> None:
 def test_a_line_of_fstab_is_named(host: ServerHost) -> None:
     host.disk()
     host.write("etc/fstab", "# /dev/sdb /srv/checkpoints xfs\n/dev/sdb /srv/checkpoints xfs\n")
-    assert "/etc/fstab:2 " in refused(host, BLANK)
+    assert "/etc/fstab:2: " in refused(host, BLANK)
 
 
 def test_one_that_is_not_mounted_any_more_is_mounted_again(host: ServerHost) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping, Sequence
+import posixpath
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, Optional
 
 from ..commands import Runner, run
 from ..dataclass import dataclass
-from ..node.part import Node, Part, PlanError
+from ..node.part import Node, Part, Plan, PlanError, Verdict
 from ..node.system import manager_of
 from ..packages.apt import node_runner
 from ..packages.manager import Manager
@@ -28,10 +29,13 @@ from .mounts import Mounts
 from .packages import EXT4, NFS_CLIENT, NFS_SERVER, XFS, Packages
 from .rdma_module import RdmaModule
 from .reading import StorageError, read_filesystems
-from .server import parts as server
-from .server.clients import Client, ClientError, read_clients
-from .server.directory import User
-from .server.served import Served
+from .server import nfs_conf, services
+from .server.device import Device, LeftDevices
+from .server.directory import Directory, User
+from .server.exports import Exports, Withdrawn
+from .server.nfs_conf import THREADS, NfsConf
+from .server.served import Client, ClientError, Served, read_clients, served_by, wire
+from .server.services import Services
 from .wanted_mounts import WantedMount, wanted_mounts
 
 _MAKING = {"xfs": XFS, "ext4": EXT4}
@@ -65,7 +69,7 @@ def storage(
         AFTER,
     )
     mine = [each.fs for each in mounts]
-    served = server.served_by(options["host"], filesystems, _clients(options["clients"], findings))
+    served = served_by(options["host"], filesystems, _clients(options["clients"], findings))
     settings = LustreSettings()
     try:
         settings = read_settings(options["lustre"], options["rails"], mine)
@@ -80,7 +84,7 @@ def storage(
     wait: Runner = partial(run, timeout_s=options["mount_wait_s"])
     parts: list[Part] = [
         Packages(distribution.family, frozenset(_purposes(mounts, served, node)), node_runner()),
-        *server.server_parts(
+        *server_parts(
             served,
             User(options["user"], options["uid"]),
             threads=options["server_threads"],
@@ -93,6 +97,52 @@ def storage(
         *lustre.after,
     ]
     return Storage(parts, mounts, served, lustre.simulated)
+
+
+def server_parts(
+    served: Sequence[Served],
+    user: User,
+    *,
+    threads: int = THREADS,
+    absent: Collection[str] = (),
+    restart: bool = False,
+) -> list[Part]:
+    """Of every host, also of one that serves nothing: what it served once is found and named.
+
+    `absent`: served directories that are gone for good and unmounted everywhere: nodes would lose
+    what they have not written yet. `restart`: the server may be restarted under its clients.
+    """
+    absent = frozenset(map(posixpath.normpath, absent))
+    exports = Exports(served, absent)
+    parts: list[Part] = []
+    for each in served:
+        system, serve = each.system, each.system.serve
+        if serve is not None and serve.device:
+            parts.append(Device(system.name, serve.device, serve.format, each.path))
+        owner = (system.owner, system.group, system.mode, user)
+        parts.append(Directory(each.path, *owner, each.device))
+    parts += [Withdrawn(exports), exports]
+    if served:
+        parts += [NfsConf(wire(served), threads), Services(wire(served), threads, restart)]
+    else:
+        parts.append(ServesNothing(exports))
+    return [*parts, LeftDevices([each.path for each in served if each.device], absent)]
+
+
+@dataclass(frozen=True)
+class ServesNothing:
+    """The settings of a server go with the last export of ours; the server itself stays."""
+
+    exports: Exports
+
+    def plan(self, node: Node) -> Plan:
+        if self.exports.left(node):
+            return Plan()
+        names = (nfs_conf.FILE, services.MODULES_FILE)
+        return Plan([node.file(name, None) for name in names if node.path(name).exists()])
+
+    def verify(self, node: Node) -> Verdict:
+        return Verdict()
 
 
 def _clients(

@@ -11,14 +11,13 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Collection
-from typing import Optional
 
 from ...checks import FAILED, OK, PENDING, Check, not_applicable
 from ...dataclass import dataclass
 from ...node import systemd
 from ...node.part import Node, Plan, PlanError, Step, StepError, Verdict
-from .. import mounted
-from ..units import DIRECTORY, MOUNT, path_of, unit_name
+from .. import foreign, mounted
+from ..units import DIRECTORY, ENABLED, MOUNT, path_of, unit_name
 from . import blank
 from .blank import Contents
 
@@ -32,8 +31,6 @@ MARK = "[X-Baremetal-MPI-RoCE]\nPart=served-device"
 """A section that systemd ignores: by it the collection knows a unit of this kind for its own."""
 OPTIONS = "noatime,nodev,nofail"
 """`nofail`: a device that is missing does not keep the host from booting."""
-ENABLED = "enabled, active"
-FSTAB = "etc/fstab"
 SHOWN = 5
 _OURS = uuid.UUID("5a0e0b3c-7c0e-5d4b-9a6e-2f1d8c3b7a90")
 DOCS = "docs/shared-storage.md"
@@ -110,14 +107,12 @@ class Device:
 
     def _place(self, node: Node, contents: Contents) -> None:
         """Raises PlanError where the directory, or the device, is taken already."""
-        for number, line in enumerate((node.read(FSTAB) or "").split("\n"), 1):
-            words = line.split()
-            entry = len(words) > 1 and not words[0].startswith("#")
-            if entry and mounted.unescape(words[1]) == self.directory:
-                raise PlanError(
-                    f"{self.directory}: /{FSTAB}:{number} mounts something there: {line}. Take "
-                    "that line out, or take out `device` and have the directory served as it is"
-                )
+        line = foreign.in_fstab(node, self.directory)
+        if line:
+            raise PlanError(
+                f"{self.directory}: {line}: it mounts something there. Take that line out, or take "
+                "out `device` and have the directory served as it is"
+            )
         at = mounted.on(mounted.read(node.root), self.directory)
         if at is not None and at.device == contents.number:
             return
@@ -228,7 +223,7 @@ class LeftDevices:
         found = []
         for path in sorted(node.path(DIRECTORY).glob(f"*.{MOUNT}")):
             text = node.read(f"{DIRECTORY}/{path.name}") or ""
-            directory = _where(text)
+            directory = foreign.value_of(text, "Where")
             if MARK in text and directory and directory not in self.wanted:
                 found.append((path.name, directory))
         return found
@@ -261,11 +256,6 @@ def unit_text(name: str, identity: str, directory: str, kind: str) -> str:
             "",
         ]
     )
-
-
-def _where(text: str) -> Optional[str]:
-    found = [line[len("Where=") :] for line in text.split("\n") if line.startswith("Where=")]
-    return found[0] if found else None
 
 
 def _command(kind: str, name: str, identity: str) -> list[str]:

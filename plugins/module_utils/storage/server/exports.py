@@ -14,10 +14,18 @@ from ...checks import FAILED, OK, PENDING, Check, not_applicable
 from ...commands import CommandError
 from ...dataclass import dataclass
 from ...node.part import Node, Plan, PlanError, Step, Verdict
-from .. import mounted
-from . import others
-from .exports_file import MOUNTED, Block, Export, parse, parse_exports, render
-from .others import EXPORTS, FILE
+from . import exports_file
+from .exports_file import (
+    EXPORTS,
+    FILE,
+    MOUNTED,
+    Block,
+    Export,
+    Foreign,
+    parse,
+    parse_exports,
+    render,
+)
 from .served import Served
 
 CHECK, OTHERS, LEFT = "nfs_exports", "nfs_exports_of_others", "nfs_exports_left"
@@ -78,8 +86,10 @@ class Exports:
     # What is wanted.
 
     def blocks(self, node: Node) -> list[Block]:
-        mounted = node.container is None
-        found = [*(each.block(mounted=mounted) for each in self.served), *self.left(node)]
+        found = [
+            *(each.block(mounted=not node.container) for each in self.served),
+            *self.left(node),
+        ]
         return sorted(found, key=lambda block: block.path)
 
     def left(self, node: Node) -> list[Block]:
@@ -103,7 +113,7 @@ class Exports:
         """`exportfs -ra` ends all that is in no file: where somebody relies on such, one by one."""
         ours = {(each.path, each.client) for each in wanted}
         paths = {each.path for each in wanted}
-        files = {(each.export.path, each.export.client) for each in others.read(node)}
+        files = {(each.export.path, each.export.client) for each in exports_file.foreign(node)}
         stale = beyond(parse_exports(node.look(["exportfs", "-s"]).stdout), files, ours)
         if all(each.path in paths for each in stale):
             node.run(["exportfs", "-ra"])
@@ -140,15 +150,15 @@ class Exports:
         return Check(CHECK, wanted, f"{len(there & right)} of them", status, each.path, reason)
 
     def _of_others(self, node: Node) -> list[Check]:
-        foreign = [*others.read(node), *self._by_hand(node)] if self.served else []
-        table = mounted.read(node.root) if foreign else ()
+        foreign = [*exports_file.foreign(node), *self._by_hand(node)] if self.served else []
+        nobody = "nobody but the cluster's nodes"
         checks = []
         for each in self.served:
-            wide = others.wider(foreign, each.path, frozenset(each.block().addresses), table)
+            wide = exports_file.wider(foreign, each.path, frozenset(each.block().addresses))
             checks += [
                 Check(
                     OTHERS,
-                    "nobody but the cluster's nodes",
+                    nobody,
                     one.export.text,
                     FAILED,
                     each.path,
@@ -159,19 +169,18 @@ class Exports:
                 for one in wide
             ]
             if not wide:
-                addresses = frozenset(each.block().addresses)
-                checks.append(_alone(each, others.beside(foreign, each.path, addresses, table)))
+                checks.append(Check(OTHERS, nobody, nobody, OK, each.path))
         return checks
 
-    def _by_hand(self, node: Node) -> list[others.Foreign]:
+    def _by_hand(self, node: Node) -> list[Foreign]:
         """What is in force and in no file, of other directories: ours are judged by `_check`."""
         if node.container:
             return []
         own = {(each.path, each.client) for each in _wanted(self.blocks(node))}
-        files = {(each.export.path, each.export.client) for each in others.read(node)}
+        files = {(each.export.path, each.export.client) for each in exports_file.foreign(node)}
         paths = {each.path for each in self.served}
         return [
-            others.Foreign("", each)
+            Foreign("", each)
             for each in beyond(self._in_force(node), own, files)
             if each.path not in paths
         ]
@@ -207,7 +216,7 @@ class Withdrawn:
         return Verdict()
 
     def _act(self, node: Node, paths: Collection[str]) -> None:
-        files = {(each.export.path, each.export.client) for each in others.read(node)}
+        files = {(each.export.path, each.export.client) for each in exports_file.foreign(node)}
         in_force = beyond(parse_exports(node.look(["exportfs", "-s"]).stdout), files)
         withdraw(node, [each for each in in_force if each.path in paths])
 
@@ -243,18 +252,6 @@ def _compared(export: Export) -> Export:
     return Export(export.path, export.client, tuple(sorted(kept)))
 
 
-def _alone(each: Served, beside: Sequence[others.Foreign]) -> Check:
-    nobody = "nobody but the cluster's nodes"
-    if not beside:
-        return Check(OTHERS, nobody, nobody, OK, each.path)
-    told = _shown([f"{one.export.text} ({one.place})" for one in beside])
-    why = (
-        f"not known: on the same file system is {told}, whose clients may guess handles of all of "
-        "it. Give what is served a device (serve.device), if they are not to be trusted with it"
-    )
-    return not_applicable(OTHERS, nobody, why, subject=each.path)
-
-
 def _left(block: Block) -> Check:
     return Check(
         LEFT,
@@ -270,11 +267,8 @@ def _left(block: Block) -> Check:
 def _relation(path: str, other: str) -> str:
     if path == other:
         return "it as well"
-    if path.startswith(other.rstrip("/") + "/"):
-        return f"{other}, in which it lies"
-    if other.startswith(path.rstrip("/") + "/"):
-        return f"{other}, which lies in it"
-    return f"{other}, a mount of the same"
+    within = path.startswith(other.rstrip("/") + "/")
+    return f"{other}, in which it lies" if within else f"{other}, which lies in it"
 
 
 def _shown(lines: Sequence[str]) -> str:

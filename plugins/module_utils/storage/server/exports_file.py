@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The format of /etc/exports: as the collection writes it, and as anybody may.
+"""The format of /etc/exports, as the collection writes it and as anybody may; exports of others.
 
 `exportfs -s` prints in it as well, one line per directory and client; `exportfs -v` does not: it
 breaks lines, and writes blanks in paths as they are.
@@ -7,12 +7,18 @@ breaks lines, and writes blanks in paths as they are.
 
 from __future__ import annotations
 
+import ipaddress
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Optional
 
 from ...dataclass import dataclass
+from ...node.part import NAME, Node
+from ..paths import overlap
 
+FILE = f"etc/exports.d/{NAME}.exports"
+EXPORTS = "etc/exports"
+BY_HAND = "somebody, by hand (exportfs -u ends it),"
 WORLD = "*"
 """The client that an entry without one is for."""
 OPTIONS = ("rw", "sync", "no_subtree_check", "root_squash", "sec=sys")
@@ -63,7 +69,7 @@ def _lines(block: Block) -> Sequence[str]:
     options = ",".join(block.options)
     return [
         f"# {block.name}: mounted at {block.mount}",
-        *(f"{escape(block.path)} {address}({options})" for address in block.addresses),
+        *(f"{block.path} {address}({options})" for address in block.addresses),
     ]
 
 
@@ -147,15 +153,59 @@ def _options(text: str) -> tuple[str, ...]:
     return tuple(option for option in text.split(",") if option)
 
 
-def escape(path: str) -> str:
-    """Three octal digits for what would end the path."""
-    raw = path.encode("utf-8", "surrogateescape")
-    fine = b'\\"# \t\n\r\v\f()'
-    words = (b"\\%03o" % byte if byte in fine or byte < 33 else bytes([byte]) for byte in raw)
-    return b"".join(words).decode("utf-8", "surrogateescape")
-
-
 def unescape(text: str) -> str:
     raw = text.encode("utf-8", "surrogateescape")
     plain = re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found.group(1), 8) & 255]), raw)
     return plain.decode("utf-8", "surrogateescape")
+
+
+# Exports that are not ours: what of them lets others have what we serve.
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """An export of the operator's, and where it stands."""
+
+    file: str
+    """Empty: in none, as `exportfs` was told it."""
+    export: Export
+
+    @property
+    def place(self) -> str:
+        return f"/{self.file}:{self.export.line}" if self.file else BY_HAND
+
+
+def foreign(node: Node) -> list[Foreign]:
+    """Of /etc/exports and every other file that exportfs reads beside it."""
+    directory = node.path("etc/exports.d")
+    more = sorted(f"etc/exports.d/{path.name}" for path in directory.glob("*.exports"))
+    found = []
+    for file in (EXPORTS, *more):
+        if file != FILE:
+            text = node.read(file) or ""
+            found += [Foreign(file, export) for export in parse_exports(text)]
+    return found
+
+
+def wider(found: Iterable[Foreign], path: str, addresses: Collection[str]) -> list[Foreign]:
+    """Those of the directory itself, and of one above or in it for others than our clients.
+
+    Who may have a directory above, or one in it, can reach all of the file system: with
+    `no_subtree_check`, the default, a guessed file handle is as good as one that was given.
+    """
+    return [
+        each
+        for each in found
+        if overlap(path, each.export.path)
+        and (each.export.path == path or not _narrow(each.export, addresses))
+    ]
+
+
+def _narrow(export: Export, addresses: Collection[str]) -> bool:
+    """To one of our clients, whose root is nobody."""
+    if "no_root_squash" in export.options:
+        return False
+    try:
+        return str(ipaddress.ip_address(export.client)) in addresses
+    except ValueError:
+        return False

@@ -7,13 +7,12 @@ what a later file of the operator's says is found, with its line.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Optional
+from collections.abc import Mapping
 
 from ...checks import FAILED, OK, PENDING, Check
 from ...dataclass import dataclass
 from ...node.part import NAME, Node, Plan, PlanError, Verdict
-from . import others
+from . import exports_file
 from .served import NFS_PORT, Wire
 
 CHECK = "nfs_conf"
@@ -28,24 +27,14 @@ MOST_THREADS = 4096
 
 @dataclass(frozen=True)
 class NfsConf:
-    """`wire` None: nothing is served here by the kernel, and the file goes."""
-
-    wire: Optional[Wire]
+    wire: Wire
     threads: int = THREADS
-    leaves: Callable[[Node], bool] = lambda node: False
-    """Whether something is still served that is not wanted: its settings stay too."""
 
     def plan(self, node: Node) -> Plan:
-        if self.wire is None and self.leaves(node):
-            return Plan()
-        if self.wire is None:
-            return Plan([node.file(FILE, None)] if node.path(FILE).exists() else [])
         self._possible()
         return Plan([node.file(FILE, render(self._wanted(node)))])
 
     def verify(self, node: Node) -> Verdict:
-        if self.wire is None:
-            return Verdict()
         known = effective(node)
         checks = []
         for key, wanted in self._wanted(node).items():
@@ -62,7 +51,7 @@ class NfsConf:
         return Verdict(checks)
 
     def _possible(self) -> None:
-        wire = self.wire or Wire()
+        wire = self.wire
         if not 1 <= self.threads <= MOST_THREADS:
             raise PlanError(f"threads: {self.threads} is not within 1 and {MOST_THREADS}")
         for what, ports in (("TCP", wire.ports), ("RDMA", wire.rdma_ports)):
@@ -78,14 +67,14 @@ class NfsConf:
             )
 
     def _wanted(self, node: Node) -> dict[str, str]:
-        wire = self.wire or Wire()
+        wire = self.wire
         wanted = {"threads": str(self.threads)}
         if wire.ports and wire.ports[0] != NFS_PORT:
             wanted["port"] = str(wire.ports[0])
         wanted["vers2"] = "n"
         if wire.version_3:
             wanted["vers3"] = "y"
-        elif not others.read(node):  # the operator's clients may speak it
+        elif not exports_file.foreign(node):  # the operator's clients may speak it
             wanted["vers3"] = "n"
         if wire.rdma_ports:
             wanted["rdma"] = "y"

@@ -9,7 +9,7 @@ lost by one, and all of them wait for the grace period, 90 s.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import field
 from functools import partial
 from typing import Optional
@@ -17,11 +17,10 @@ from typing import Optional
 from ...checks import FAILED, OK, PENDING, Check, compare, not_applicable
 from ...commands import CommandError
 from ...dataclass import dataclass
-from ...files import FilePlan
 from ...node import systemd
 from ...node.part import NAME, Node, Plan, PlanError, Step, Verdict
 from .. import rdma_module
-from . import others
+from . import exports_file
 from .nfs_conf import THREADS, overruled
 from .served import NFS_PORT, Wire
 
@@ -52,28 +51,27 @@ class Running:
 
 @dataclass(frozen=True)
 class Services:
-    """`wire` None: nothing is served here by the kernel. `restart`: even under its clients."""
+    """`restart`: even under its clients."""
 
-    wire: Optional[Wire]
+    wire: Wire
     threads: int = THREADS
     restart: bool = False
-    leaves: Callable[[Node], bool] = lambda node: False
-    """Whether something is still served that is not wanted: its settings stay too."""
     _not_loaded: list[str] = field(default_factory=list, init=False, compare=False, repr=False)
     """What was said when the module could not be loaded: a part of its check, and no error beside.
     The server serves TCP without it."""
 
     def plan(self, node: Node) -> Plan:
-        if self.wire is None and self.leaves(node):
-            return Plan()
-        files = self._files(node)
-        if self.wire is None or node.container:
+        rdma = bool(self.wire.rdma_ports)
+        files = [node.file(MODULES_FILE, f"{MODULE}\n" if rdma else None)]
+        if not rdma and not files[0].changed:
+            files = []
+        if node.container:
             return Plan(files)
         steps = []
         if self.wire.rdma_ports and not _loaded(node):
             load = partial(self._load, node)
             steps.append(Step(f"kernel module {MODULE}", "not loaded", "loaded", load))
-        before = _state(node)
+        before = systemd.state(node, UNIT)
         running = read(node)
         if running is None:
             # Its unit stays active without it: after `rpc.nfsd 0`, or where a thread failed.
@@ -100,14 +98,12 @@ class Services:
         return Plan(files, steps)
 
     def verify(self, node: Node) -> Verdict:
-        if self.wire is None:
-            return Verdict()
         listeners = sorted(self._listeners())
         if node.container:
             why = node.not_here("the kernel's NFS server is the host's")
             names = (SERVICE, RUNNING, *([LISTENS] if listeners else []))
             return Verdict([not_applicable(name, "running", why, subject=UNIT) for name in names])
-        state = _state(node)
+        state = systemd.state(node, UNIT)
         pending = node.check_mode
         checks = [
             compare(
@@ -155,20 +151,12 @@ class Services:
             )
         return Verdict(checks)
 
-    def _files(self, node: Node) -> list[FilePlan]:
-        rdma = self.wire is not None and bool(self.wire.rdma_ports)
-        if not rdma and not node.path(MODULES_FILE).exists():
-            return []
-        return [node.file(MODULES_FILE, f"{MODULE}\n" if rdma else None)]
-
     def _listeners(self) -> frozenset[str]:
-        wire = self.wire or Wire()
-        tcp = wire.ports or (NFS_PORT,)
+        tcp = self.wire.ports or (NFS_PORT,)
         return frozenset(f"tcp {port}" for port in tcp) | self._by_module()
 
     def _by_module(self) -> frozenset[str]:
-        wire = self.wire or Wire()
-        return frozenset(f"rdma {port}" for port in wire.rdma_ports)
+        return frozenset(f"rdma {port}" for port in self.wire.rdma_ports)
 
     def _load(self, node: Node) -> None:
         try:
@@ -191,12 +179,11 @@ class Services:
             for listener in sorted(self._listeners() - running.listens)
             if listener.startswith("tcp") and "port" not in lost
         ]
-        wire = self.wire or Wire()
         if "vers3" in lost:
             return found
-        if wire.version_3 and "3" not in running.versions:
+        if self.wire.version_3 and "3" not in running.versions:
             found.append("version 3 is off")
-        if not wire.version_3 and "3" in running.versions and not others.read(node):
+        if not self.wire.version_3 and "3" in running.versions and not exports_file.foreign(node):
             found.append("version 3 is on, and nobody needs it")
         return found
 
@@ -246,10 +233,6 @@ def _clients(node: Node) -> list[str]:
             if key == "address":
                 found.add(value.strip().strip('"').rpartition(":")[0])
     return sorted(found)
-
-
-def _state(node: Node) -> str:
-    return systemd.state(node, UNIT)
 
 
 def _loaded(node: Node) -> bool:
