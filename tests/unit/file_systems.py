@@ -12,7 +12,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.reading
     StorageError,
     read_filesystems,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.site import Site
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.rules import Site
 
 from tests.unit.told import brief
 

@@ -18,8 +18,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_sy
     Nfs,
     Serve,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.keys import FILE_SYSTEM
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.kinds import MountPoint
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.keys import (
+    FILE_SYSTEM,
+    MountPoint,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.paths import (
     OF_THE_SYSTEM,
     UNIT_NAME,

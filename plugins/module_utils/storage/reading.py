@@ -8,11 +8,9 @@ from typing import Any, Optional
 
 from ..schema.findings import Findings, Path, RefusedError
 from ..schema.kinds import check
-from .between import check_together
 from .file_system import Expectation, FileSystem, Lustre, Nfs, Serve
 from .keys import FILE_SYSTEMS, PORTS, VARIABLE
-from .rules import check_one
-from .site import Site
+from .rules import Site, check_one, check_together
 
 
 class StorageError(RefusedError):

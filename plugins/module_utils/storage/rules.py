@@ -1,23 +1,48 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What one file system cannot be: keys that need or exclude each other, or the cluster around.
-
-What several of them cannot be beside each other is in between.py.
-"""
+"""What file systems cannot be, in the cluster around them: keys that need or exclude each other,
+and names, places and devices that meet."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Optional
 
+from ..dataclass import dataclass
 from ..schema.findings import Findings, Path, dotted, nearest, some
 from ..schema.kinds import Wrong
 from .file_system import CHECKPOINTS, HOME, LUSTRE, NFS, RDMA, SCRATCH, TCP
 from .keys import PORTS
 from .mount_options import check_options
-from .paths import wrong_served
-from .site import WITH_SWITCHES, WITHOUT_RAILS, Site
+from .paths import overlap, wrong_served
 from .source import wrong_lustre, wrong_nfs
 
+WITH_SWITCHES = ("all", "leaf", "spine", "ungrouped")
+"""Groups that hold switches or nobody: nothing is mounted there."""
+WITHOUT_RAILS = ("launcher",)
+"""Groups that have no RDMA: the layer `rdma` is of compute hosts."""
+
 Value = dict[str, Any]
+Placed = list[tuple[Path, Value]]
+"""Entries that are mappings, with their places."""
+
+
+@dataclass(frozen=True)
+class Site:
+    groups: tuple[str, ...]
+    """All there are."""
+    hosts: Collection[str]
+    """Nodes, launcher and storage hosts, by name."""
+    names: Callable[[str], frozenset[str]]
+    """Names and addresses by which others reach a host; asked only for hosts that matter."""
+    more: frozenset[str] = frozenset()
+    """Hosts that may have addresses besides: cables of storage hosts have addresses that no model
+    knows."""
+
+    def owner(self, server: str) -> Optional[str]:
+        """The host that a name or address is of."""
+        if server in self.hosts:
+            return server
+        return next((host for host in self.hosts if server in self.names(host)), None)
 
 
 def check_one(entry: Value, findings: Findings, at: Path, site: Optional[Site]) -> None:
@@ -210,3 +235,109 @@ def _server(server: str, host: str, findings: Findings, at: Path, site: Site) ->
         f"Begin it with one of {some(sorted(names), 6)}",
         value=(server, owner),
     )
+
+
+# Beside each other
+
+
+def check_together(entries: Placed, findings: Findings) -> None:
+    """Each rule over the entries that are right in what it looks at."""
+
+    def right(*keys: str) -> Placed:
+        return [
+            (at, entry) for at, entry in entries if findings.clean(*((*at, key) for key in keys))
+        ]
+
+    # What each rule looks at is decided first: what one of them finds hides nothing from the next.
+    names, purposes, mounts = right("name"), right("purpose"), right("mount")
+    served = [
+        (at, entry) for at, entry in right("source", "serve", "type") if entry["serve"] is not None
+    ]
+    for at, entry, other in _repeated(names, lambda entry: entry["name"]):
+        findings.add(
+            "storage.name_twice",
+            (*at, "name"),
+            f"{entry['name']!r} is also the name of {findings.place(other)}",
+            "Rename one of them",
+            value=entry["name"],
+        )
+    checkpoints = [(at, entry) for at, entry in purposes if entry["purpose"] == CHECKPOINTS]
+    for at, _entry, other in _repeated(checkpoints, lambda entry: CHECKPOINTS):
+        findings.add(
+            "storage.checkpoints_twice",
+            (*at, "purpose"),
+            f"checkpoints are also the purpose of {findings.place(other)}, and jobs are told of "
+            "one",
+            "Write scratch for the other one",
+        )
+    for number, (at, entry) in enumerate(mounts):
+        mount = entry["mount"]
+        for other, before in mounts[:number]:
+            if overlap(mount, before["mount"]):
+                findings.add(
+                    "storage.mounts_overlap",
+                    (*at, "mount"),
+                    f"{mount!r} meets {before['mount']!r}, that of {findings.place(other)}: one "
+                    "would hide the other",
+                    "Mount them beside each other",
+                    value=(mount, before["mount"]),
+                )
+                break
+    _served(served, findings)
+    for at, entry in mounts:
+        for other, before in served:
+            # The same path on the server and on its clients is fine, of the same file system.
+            mount, directory = entry["mount"], _directory(before)
+            if overlap(mount, directory) and not (at == other and mount == directory):
+                findings.add(
+                    "storage.mount_hides_served",
+                    (*at, "mount"),
+                    f"{mount!r} meets {directory!r}, which {before['serve']['host']} serves for "
+                    f"{findings.place(other)}: a mount there would hide what is served",
+                    "Mount it elsewhere, such as in /mnt",
+                    value=(mount, directory),
+                )
+                break
+
+
+def _served(served: Placed, findings: Findings) -> None:
+    for number, (at, entry) in enumerate(served):
+        host, directory = entry["serve"]["host"], _directory(entry)
+        for other, before in served[:number]:
+            if host == before["serve"]["host"] and overlap(directory, _directory(before)):
+                findings.add(
+                    "storage.served_overlap",
+                    (*at, "source"),
+                    f"{directory!r} on {host} meets {_directory(before)!r} of "
+                    f"{findings.place(other)}: each has its own owner, space and exports",
+                    "Serve directories beside each other",
+                    value=(directory, _directory(before)),
+                )
+                break
+    devices = [(at, entry) for at, entry in served if entry["serve"]["device"]]
+    for at, entry, other in _repeated(
+        devices, lambda entry: (entry["serve"]["host"], entry["serve"]["device"])
+    ):
+        device = entry["serve"]["device"]
+        findings.add(
+            "storage.device_twice",
+            (*at, "serve", "device"),
+            f"{device!r} of {entry['serve']['host']} is also that of {findings.place(other)}",
+            "Give each file system its own",
+            value=device,
+        )
+
+
+def _repeated(
+    entries: Placed, key: Callable[[Value], object]
+) -> Iterable[tuple[Path, Value, Path]]:
+    """Entries whose key an earlier one has, with its place."""
+    first: dict[object, Path] = {}
+    for at, entry in entries:
+        place = first.setdefault(key(entry), at)
+        if place != at:
+            yield at, entry, place
+
+
+def _directory(entry: Value) -> str:
+    return "/" + str(entry["source"]).rpartition(":/")[2]

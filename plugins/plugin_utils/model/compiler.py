@@ -11,7 +11,7 @@ from ...module_utils.schema.kinds import check
 from ...module_utils.storage.file_system import FileSystem
 from ...module_utils.storage.keys import KEY
 from ...module_utils.storage.reading import finish
-from ...module_utils.storage.site import Site
+from ...module_utils.storage.rules import Site
 from . import rules
 from .address_plan import AddressPlan
 from .addresses import text

@@ -19,7 +19,7 @@ from ...module_utils.schema.kinds import check
 from ...module_utils.storage.file_system import FileSystem
 from ...module_utils.storage.keys import FILE_SYSTEMS, VARIABLE
 from ...module_utils.storage.reading import finish
-from ...module_utils.storage.site import Site
+from ...module_utils.storage.rules import Site
 
 
 @dataclass(frozen=True)
