@@ -145,8 +145,8 @@ class StorageNode:
         line = " ".join(
             [
                 *(str(self.number), str(parent), device or f"0:{self.number}"),
-                *(mounted.escape(root), mounted.escape(point), flags, "shared:7", "-"),
-                *(kind, mounted.escape(source), options),
+                *(escape(root), escape(point), flags, "shared:7", "-"),
+                *(kind, escape(source), options),
             ]
         )
         self.write("proc/self/mountinfo", f"{self.read('proc/self/mountinfo')}{line}\n")
@@ -344,6 +344,13 @@ class StorageNode:
             elif self.running(where) is not None:
                 self.unmount(where)
         return 0, ""
+
+
+def escape(text: str) -> str:
+    """As the kernel, and fstab, write it."""
+    raw = text.encode("utf-8", "surrogateescape")
+    words = (b"\\%03o" % byte if byte in b" \t\n\\#" else bytes([byte]) for byte in raw)
+    return b"".join(words).decode("utf-8", "surrogateescape")
 
 
 def told_of(words: Sequence[str]) -> str:

@@ -52,52 +52,6 @@ def test_others_do_not(node, target):
     assert holders(node) == []
 
 
-def in_container(node, pid, mountinfo, namespace="mnt:[2]"):
-    node.process(pid, "python3")
-    node.link(f"proc/{pid}/ns/mnt", namespace)
-    node.write(f"proc/{pid}/mountinfo", mountinfo)
-
-
-@pytest.mark.parametrize(
-    ("line", "where"),
-    [
-        ("901 900 0:77 / /data rw master:7 - nfs4 storage01:/srv/a rw\n", "/data"),
-        ("901 900 0:77 /run1 /data rw - nfs4 storage01:/srv/a rw\n", "/data"),
-        ("901 900 0:77 / /mnt/a rw - nfs4 storage01:/srv/a rw\n", "/mnt/a"),
-    ],
-)
-def test_a_container_that_has_it_at_a_place_of_its_own(node, line, where):
-    node.mount(POINT, "storage01:/srv/a", device="0:77")
-    node.link("proc/self/ns/mnt", "mnt:[1]")
-    in_container(node, 8, "", "mnt:[2]")  # ended meanwhile
-    in_container(node, 9, line)
-    in_container(node, 10, line)
-    assert holders(node) == [f"python3 (pid 9, alice, its container has it at {where})"]
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        # A service with a namespace of its own: its copy goes with the mount.
-        "901 900 0:77 / /mnt/a rw master:7 - nfs4 storage01:/srv/a rw\n",
-        "901 900 0:78 / /data rw - nfs4 storage01:/srv/b rw\n",
-    ],
-)
-def test_a_namespace_with_a_copy_of_it_or_without_it_holds_nothing(node, line):
-    node.mount(POINT, "storage01:/srv/a", device="0:77")
-    node.link("proc/self/ns/mnt", "mnt:[1]")
-    in_container(node, 9, line)
-    assert holders(node) == []
-
-
-def test_what_else_is_on_the_disk_of_a_bind_mount_does_not_hold_it(node):
-    node.mount(POINT, "/dev/sda1", "ext4", root="/srv/a", device="8:1")
-    in_container(node, 9, "901 900 8:1 / /host rw - ext4 /dev/sda1 rw\n")
-    assert holders(node) == []
-    in_container(node, 10, "901 900 8:1 /srv/a/x /x rw - ext4 /dev/sda1 rw\n", "mnt:[3]")
-    assert holders(node) == ["python3 (pid 10, alice, its container has it at /x)"]
-
-
 def test_in_the_order_of_their_numbers_each_once(node):
     node.process(1000, "b", cwd=POINT, exe=f"{POINT}/b", data=f"{POINT}/x")
     node.process(9, "a", cwd=POINT)

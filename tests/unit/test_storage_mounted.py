@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import mounted
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.paths import within
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.unit.storage_node import escape
 
 TABLE = """\
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro
@@ -64,8 +67,8 @@ def test_a_directory_as_a_place_on_a_device(path, device, inside):
 
 def test_below_is_by_whole_names():
     assert [each.point for each in mounted.below(ALL, "/mnt/a")] == ["/mnt/a/in side"]
-    assert mounted.within("/a/b", "/a") and mounted.within("/a", "/a") and mounted.within("/a", "/")
-    assert not mounted.within("/ab", "/a")
+    assert within("/a/b", "/a") and within("/a", "/a") and within("/a", "/")
+    assert not within("/ab", "/a")
 
 
 def test_the_kernel_of_this_machine_is_understood():
@@ -76,14 +79,14 @@ def test_the_kernel_of_this_machine_is_understood():
 @given(st.binary(max_size=60).filter(lambda raw: b"\0" not in raw))
 def test_octal_escapes_are_undone(raw):
     text = raw.decode("utf-8", "surrogateescape")
-    escaped = mounted.escape(text)
+    escaped = escape(text)
     assert not set(escaped) & set(" \t\n#")
     assert mounted.unescape(escaped) == text
 
 
 @given(st.text(st.sampled_from("a \t\n\\#0174"), max_size=12))
 def test_a_field_goes_through_a_line_as_it_is(text):
-    point = mounted.escape(f"/mnt/{text}")
+    point = escape(f"/mnt/{text}")
     found = mounted.parse(f"30 20 0:50 / {point} rw - nfs4 s:/x rw\n")
     assert [each.point for each in found] == [f"/mnt/{text}"]
 

@@ -5,15 +5,10 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import HEADER
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import PlanError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server import exports_file
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.exports import (
-    beyond,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.exports_file import (  # noqa: E501
     OPTIONS,
     WORLD,
@@ -313,27 +308,6 @@ def test_an_end_that_was_interrupted_is_ended(host: ServerHost) -> None:
 def many(count: int) -> tuple[Client, ...]:
     first = ipaddress.ip_address("10.0.0.0")
     return tuple(Client(f"n{number}", (str(first + number),)) for number in range(1, count))
-
-
-def test_a_file_of_many_addresses_is_read_in_one_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = render([Block("a", "/a", "/srv/a", addresses_of(many(300)))] * 2)
-    made: list[tuple[str, ...]] = []
-
-    def block(name: str, mount: str, path: str, clients: tuple[str, ...], *more: object) -> None:
-        made.append(clients)
-
-    monkeypatch.setattr(exports_file, "Block", block)
-    parse(text)
-    assert [len(clients) for clients in made] == [598]
-
-
-def test_what_is_known_is_not_put_together_for_each_export() -> None:
-    class Known(set[tuple[str, str]]):
-        def __or__(self, other: object) -> Any:
-            raise AssertionError("all of them again")
-
-    told = [Export("/srv/a", each, ()) for each in "abc"]
-    assert beyond(told, Known([("/srv/a", "a")]), Known([("/srv/b", "b")])) == told[1:]
 
 
 def test_many_exports_are_ended_by_few_commands(host: ServerHost) -> None:

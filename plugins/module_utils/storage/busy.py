@@ -13,8 +13,7 @@ from typing import Optional
 
 from ..commands import CommandError, Runner
 from ..dataclass import dataclass
-from . import mounted
-from .mounted import Mount, within
+from .paths import within
 
 SHOWN = 8
 _LINKS = ("cwd", "root", "exe")
@@ -32,7 +31,7 @@ class Holder:
     name: str
     user: str
     how: str
-    """`cwd`, `root`, `exe`, `file` or `mapped`; or where its container has it mounted."""
+    """`cwd`, `root`, `exe`, `file` or `mapped`."""
 
     @property
     def text(self) -> str:
@@ -51,7 +50,6 @@ def holders(point: str, root: Path, look: Runner) -> list[Holder]:
     how = {pid: way for pid in pids if (way := _held(proc / str(pid), point)) is not None}
     for pid in _mapping(point, [pid for pid in pids if pid not in how], proc, look):
         how[pid] = "mapped"
-    how = {**_elsewhere(point, root, pids), **how}
     return [
         Holder(pid, _name(proc / str(pid)), _user(proc / str(pid), users), how[pid])
         for pid in sorted(how)
@@ -75,50 +73,6 @@ def _held(process: Path, point: str) -> Optional[str]:
         if _leads_to(process / link, point):
             return link
     return "file" if any(_leads_to(link, point) for link in _files(process / "fd")) else None
-
-
-def _elsewhere(point: str, root: Path, pids: Sequence[int]) -> dict[int, str]:
-    """Processes whose mount namespace has it at a place of its own, as a job in a container has.
-
-    Their links name that place. One process of each namespace; services of systemd that have a
-    copy at the same place lose it with the mount, and are left out.
-    """
-    table = mounted.read(root)
-    runs = mounted.on(table, point)
-    if runs is None:
-        return {}
-    ours = {(each.device, each.root, each.point) for each in table}
-    seen = {_namespace(root / "proc/self")}
-    found = {}
-    for pid in pids:
-        process = root / "proc" / str(pid)
-        name = _namespace(process)
-        if not name or name in seen:
-            continue
-        mounts = _table_of(process)
-        if mounts:  # else it ended meanwhile, and others may be there
-            seen.add(name)
-        for each in mounts:
-            copy = bool(each.tags) and (each.device, each.root, each.point) in ours
-            if each.device == runs.device and within(each.root, runs.root) and not copy:
-                found[pid] = f"its container has it at {each.point}"
-                break
-    return found
-
-
-def _namespace(process: Path) -> str:
-    try:
-        return str((process / "ns/mnt").readlink())
-    except OSError:  # ended meanwhile
-        return ""
-
-
-def _table_of(process: Path) -> tuple[Mount, ...]:
-    try:
-        text = (process / "mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError:
-        return ()
-    return mounted.parse(text)
 
 
 def _files(directory: Path) -> Iterator[Path]:

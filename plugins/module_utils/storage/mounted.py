@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Optional
 
 from ..dataclass import dataclass
+from .paths import within
 
 MOUNTINFO = "proc/self/mountinfo"
 AUTOFS = "autofs"
@@ -21,7 +22,6 @@ DELETED = "//deleted"
 """What the kernel adds to the root of a bind mount whose directory was removed."""
 NOTHING = "not mounted"
 _OCTAL = re.compile(rb"\\([0-7]{3})")
-_ESCAPED = b" \t\n\\#"
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,6 @@ class Mount:
     source: str
     options: tuple[str, ...]
     """Options of the file system, as it tells them."""
-    tags: tuple[str, ...] = ()
-    """`shared:7`, `master:7`: with whom mounts and unmounts are shared; none where private."""
 
     @property
     def text(self) -> str:
@@ -81,7 +79,6 @@ def _line(line: str) -> Optional[Mount]:
         unescape(last[0]),
         unescape(last[1]),
         tuple(unescape(last[2]).split(",")),
-        tuple(first[6:]),
     )
 
 
@@ -90,13 +87,6 @@ def unescape(text: str) -> str:
     raw = text.encode("utf-8", "surrogateescape")
     plain = _OCTAL.sub(lambda found: bytes([int(found.group(1), 8) & 0xFF]), raw)
     return plain.decode("utf-8", "surrogateescape")
-
-
-def escape(text: str) -> str:
-    """As the kernel, and fstab, write it."""
-    raw = text.encode("utf-8", "surrogateescape")
-    words = (b"\\%03o" % byte if byte in _ESCAPED else bytes([byte]) for byte in raw)
-    return b"".join(words).decode("utf-8", "surrogateescape")
 
 
 def on(mounts: Iterable[Mount], point: str) -> Optional[Mount]:
@@ -128,11 +118,6 @@ def holding(mounts: Iterable[Mount], path: str) -> Optional[Mount]:
 def below(mounts: Iterable[Mount], point: str) -> list[Mount]:
     """What is mounted further down."""
     return [each for each in mounts if each.point != point and within(each.point, point)]
-
-
-def within(path: str, directory: str) -> bool:
-    """Whether a path is the directory or lies in it, by name alone."""
-    return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
 def place(mounts: Iterable[Mount], directory: str) -> Optional[tuple[str, str]]:

@@ -15,7 +15,7 @@ from ...dataclass import dataclass
 from ...schema.findings import Findings, Path, RefusedError, some
 from ...schema.kinds import check
 from ..file_system import LUSTRE, FileSystem
-from ..mounted import within
+from ..paths import within
 from .keys import PRESENT, RAILS, SETTINGS, VARIABLE
 from .source import O2IB, Nid, kind, read_net, read_nid, read_source
 

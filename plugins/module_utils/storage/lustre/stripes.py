@@ -19,6 +19,7 @@ from ...dataclass import dataclass
 from ...node.part import Node, Plan, Step, Verdict
 from .. import mounted, units
 from ..file_system import FileSystem
+from ..paths import within
 from .lnet import Kernel
 from .settings import Stripes
 
@@ -161,7 +162,7 @@ class StripesPart:
 
     def _point(self, each: Stripes) -> str:
         """The innermost mount point of Lustre that the directory lies in."""
-        return max((p for p in self.points if mounted.within(each.directory, p)), key=len)
+        return max((p for p in self.points if within(each.directory, p)), key=len)
 
     def _is_armed(self, point: str) -> bool:
         return mounted.trap(mounted.read(self.kernel.root), point) is not None

@@ -99,8 +99,8 @@ class Device:
         if at is not None and at.device == contents.number and state == ENABLED:
             return Verdict([Check(CHECK, wanted, wanted, OK, self.directory)])
         found = f"{at.source} mounted there" if at else "nothing mounted there"
-        status = PENDING if node.check_mode else FAILED
         reason = f"its unit {self.unit} is {state}: see journalctl -b -u {self.unit}"
+        status = PENDING if node.check_mode else FAILED
         return Verdict([Check(CHECK, wanted, found, status, self.directory, reason)])
 
     # What may be.

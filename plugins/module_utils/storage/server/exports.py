@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence, Set
 
-from ...checks import FAILED, OK, PENDING, Check, not_applicable
+from ...checks import FAILED, OK, PENDING, Check, compare, not_applicable
 from ...commands import CommandError
 from ...dataclass import dataclass
 from ...node.part import Node, Plan, PlanError, Step, Verdict
@@ -136,18 +136,21 @@ class Exports:
             return Check(CHECK, wanted, "unknown", status, each.path, str(error))
         there = {_compared(export) for export in found if export.path == each.path}
         right = {_compared(export) for export in _wanted([each.block()])}
-        if there == right:
-            return Check(CHECK, wanted, wanted, OK, each.path)
-        missing = sorted(export.client for export in right - there)
-        more = sorted(export.text for export in there - right)
         told = []
+        missing = sorted(export.client for export in right - there)
         if missing:
             told.append(f"not, or with other options: {_shown(missing)}")
+        more = sorted(export.text for export in there - right)
         if more:
             told.append(f"besides: {_shown(more)}; exportfs -u takes one away that is in no file")
-        status = PENDING if node.check_mode else FAILED
-        reason = "; ".join(told)
-        return Check(CHECK, wanted, f"{len(there & right)} of them", status, each.path, reason)
+        return compare(
+            CHECK,
+            wanted,
+            f"{len(there & right)} of them" if told else wanted,
+            subject=each.path,
+            check_mode=node.check_mode,
+            reason="; ".join(told),
+        )
 
     def _of_others(self, node: Node) -> list[Check]:
         foreign = [*exports_file.foreign(node), *self._by_hand(node)] if self.served else []

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import field
 from functools import partial
-from typing import Optional
+from typing import Any, Optional
 
-from ...checks import FAILED, OK, PENDING, Check, compare, not_applicable
+from ...checks import Check, compare, not_applicable
 from ...commands import CommandError
 from ...dataclass import dataclass
 from ...node import systemd
@@ -103,52 +103,39 @@ class Services:
             why = node.not_here("the kernel's NFS server is the host's")
             names = (SERVICE, RUNNING, *([LISTENS] if listeners else []))
             return Verdict([not_applicable(name, "running", why, subject=UNIT) for name in names])
-        state = systemd.state(node, UNIT)
         pending = node.check_mode
-        checks = [
-            compare(
-                SERVICE, ENABLED, state, subject=UNIT, check_mode=pending,
-                reason=f"see journalctl -b -u {UNIT}",
-            )
-        ]  # fmt: skip
+
+        def held(name: str, wanted: Any, found: Any, reason: str, subject: str = UNIT) -> Check:
+            return compare(name, wanted, found, subject=subject, check_mode=pending, reason=reason)
+
+        state = systemd.state(node, UNIT)
+        checks = [held(SERVICE, ENABLED, state, f"see journalctl -b -u {UNIT}")]
         running = read(node)
-        if running is None:
-            if state != ENABLED and not pending:  # one fault, told once
-                why = f"not read: see {SERVICE}"
-                return Verdict(
-                    [*checks, *(not_applicable(LISTENS, x, why, subject=UNIT) for x in listeners)]
-                )
-            status = PENDING if pending else FAILED
-            why = f"/{NFSD} tells nothing: the server does not run"
-            checks += [Check(LISTENS, listener, "", status, UNIT, why) for listener in listeners]
+        if running is None and state != ENABLED and not pending:  # one fault, told once
+            why = f"not read: see {SERVICE}"
+            checks += [not_applicable(LISTENS, x, why, subject=UNIT) for x in listeners]
             return Verdict(checks)
-        checks.append(
-            compare(
-                RUNNING, self.threads, running.threads, subject=UNIT, check_mode=pending,
-                reason="something has changed them since: see /proc/fs/nfsd/threads",
-            )
-        )  # fmt: skip
+        if running is None:
+            why = f"/{NFSD} tells nothing: the server does not run"
+            return Verdict([*checks, *(held(LISTENS, each, "", why) for each in listeners)])
+        why = "something has changed them since: see /proc/fs/nfsd/threads"
+        checks.append(held(RUNNING, self.threads, running.threads, why))
         told = ", ".join(sorted(running.listens)) or "nowhere"
-        for listener in listeners:
-            there = listener in running.listens
-            if not there and listener in self._by_module() and not _loaded(node):
+        for each in listeners:
+            there = each in running.listens
+            if not there and each in self._by_module() and not _loaded(node):
                 why = f"nothing listens without the module {MODULE}: see {LOADED}"
-                checks.append(not_applicable(LISTENS, listener, why, subject=UNIT))
+                checks.append(not_applicable(LISTENS, each, why, subject=UNIT))
                 continue
-            status = OK if there else PENDING if pending else FAILED
-            why = "" if there else "see dmesg; for RDMA an RDMA device is needed"
-            checks.append(Check(LISTENS, listener, listener if there else told, status, UNIT, why))
+            why = "see dmesg; for RDMA an RDMA device is needed"
+            checks.append(held(LISTENS, each, each if there else told, why))
         if self.wire.version_3:
-            spoken = "3" in running.versions
-            status = OK if spoken else PENDING if pending else FAILED
-            found = ", ".join(sorted(running.versions))
-            checks.append(Check(SPEAKS, "3", "3" if spoken else found, status, UNIT))
+            spoken = "3" if "3" in running.versions else ", ".join(sorted(running.versions))
+            checks.append(held(SPEAKS, "3", spoken, ""))
         if self.wire.rdma_ports:
             found = "loaded" if _loaded(node) else "not loaded"
             why = "; ".join([*self._not_loaded, MODULE_OF])
-            checks.append(
-                compare(LOADED, "loaded", found, subject=MODULE, check_mode=pending, reason=why)
-            )
+            checks.append(held(LOADED, "loaded", found, why, MODULE))
         return Verdict(checks)
 
     def _listeners(self) -> frozenset[str]:
