@@ -38,7 +38,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.
     parse_exports,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.served import (
-    Client,
+    read_clients,
     served_by,
 )
 
@@ -46,8 +46,8 @@ HOST = "storage01"
 DISK = "/dev/disk/by-id/nvme-A1"
 MIB = 1 << 20
 NODES = (
-    Client("node01", ("10.240.0.11", "10.140.0.11")),
-    Client("node02", ("10.240.0.12", "10.140.0.12")),
+    {"name": "node01", "addresses": ["10.240.0.11", "10.140.0.11"]},
+    {"name": "node02", "addresses": ["10.240.0.12", "10.140.0.12"]},
 )
 OURS = "etc/exports.d/baremetal-mpi-roce.exports"
 
@@ -144,11 +144,11 @@ class ServerHost:
     def settle(
         self,
         *systems: FileSystem,
-        clients: Sequence[Client] = NODES,
+        clients: Sequence[dict[str, Any]] = NODES,
         check_mode: bool = False,
         **settings: Any,
     ) -> Outcome:
-        served = served_by(HOST, systems, {each.name: clients for each in systems})
+        served = served_by(HOST, systems, {each.name: read_clients(clients) for each in systems})
         user = settings.pop("user", User("mpi", 2000))
         parts = server_parts(served, user, **settings)
         return settle(parts, self.node(check_mode))

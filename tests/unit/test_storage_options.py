@@ -15,12 +15,19 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distri
     Distribution,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import packages
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import Serve
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
+    Nfs,
+    Serve,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.keys import PORTS
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.left import (
     LeftLnet,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.mounts import Mounts
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.options import storage
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.rdma_module import (
+    RdmaModule,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.device import (
     LeftDevices,
 )
@@ -100,3 +107,15 @@ def test_no_server_is_installed_in_a_container(
             {**given, "clients": {fs.name: [client]}}, node, DISTRIBUTION, closing
         ).parts
     assert only(parts, packages.Packages).purposes == purposes
+
+
+@pytest.mark.parametrize(("transport", "count"), [("rdma", 1), ("tcp", 0)])
+def test_the_module_of_rdma_is_looked_at_where_something_is_mounted_by_it(
+    tmp_path: Path, transport: str, count: int
+) -> None:
+    fs = replace(served(), nfs=Nfs(transport=transport, port=PORTS[transport]))
+    node = StorageNode(tmp_path).node()
+    with ExitStack() as closing:
+        given = {**GIVEN, "filesystems": [fs.as_variable()]}
+        parts = storage(given, node, DISTRIBUTION, closing).parts
+    assert sum(isinstance(part, RdmaModule) for part in parts) == count

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import Check
@@ -14,15 +14,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import
     Result,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import options
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.rdma_module import (
     RdmaModule,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.wanted_mounts import (
-    wanted_mounts,
-)
-
-from tests.unit.storage_node import filesystem, nfs
 
 OF_KERNEL = "/lib/modules/6.8.0/kernel/drivers/infiniband/core/ib_core.ko.zst"
 OF_DOCA = "/lib/modules/6.8.0/updates/dkms/ib_core.ko.zst"
@@ -91,13 +85,3 @@ def test_one_that_is_loaded_is_well_whatever_its_file_is(tmp_path: Path) -> None
 
 def test_a_container_has_no_modules(tmp_path: Path) -> None:
     assert looked(tmp_path, OF_DOCA, INBOX, container="podman").status == "not_applicable"
-
-
-@pytest.mark.parametrize(("transport", "parts"), [("rdma", 1), ("tcp", 0)])
-def test_only_where_something_is_mounted_by_rdma(transport: str, parts: int) -> None:
-    class Debian:
-        family = "debian"
-
-    mounts = wanted_mounts([filesystem(nfs=nfs(transport=transport))], "node01", ["compute"], 600)
-    debian: Any = Debian()
-    assert len(options._rdma_module(mounts, debian)) == parts

@@ -21,22 +21,17 @@ class Nfs:
     """How the server is spoken to. `hard` is not a choice: soft mounts lose what jobs wrote."""
 
     version: str = "4.2"
-    """`4.2`, `4.1` or `3`."""
     transport: str = TCP
-    """`tcp` or `rdma`."""
     port: int = 2049
-    """Of the server; 20049 is usual for RDMA."""
     connections: int = 8
-    """`nconnect`: connections, 1 to 16."""
 
 
 @dataclass(frozen=True)
 class Lustre:
     flock: bool = True
     stripe_count: int = 0
-    """Objects that a new file of this file system is spread over: -1 for all, 0 to leave it."""
+    """-1: over all objects; 0: left as it is."""
     stripe_size_mib: int = 0
-    """0 to leave it."""
     pool: str = ""
 
 
@@ -45,47 +40,38 @@ class Serve:
     """This cluster's own NFS server of it. The directory is the path of `source`."""
 
     host: str
-    """Host of the inventory that serves it."""
     device: str = ""
-    """Block device under the directory, as /dev/disk/by-id/...; empty: the directory as it is."""
     format: str = ""
-    """`xfs` or `ext4`: made on the device only where that has nothing at all on it."""
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """What the verification compares figures with; 0 for no threshold. Bytes are GB = 10^9."""
+    """What figures are compared with, in 10^9 bytes per second; 0 for no threshold."""
 
     write_gb_s: float = 0.0
-    """One node alone."""
     read_gb_s: float = 0.0
     together_write_gb_s: float = 0.0
-    """All nodes at once."""
     together_read_gb_s: float = 0.0
 
 
 @dataclass(frozen=True)
 class FileSystem:
+    """What each key means: keys.py."""
+
     name: str
     type: str
-    """`nfs` or `lustre`."""
     source: str
-    """`server:/path`; of Lustre `nid[:nid...]:/fsname[/subdirectory]`."""
     mount: str
-    """Absolute path of the mount point, the same on every host."""
     purpose: str
     owner: str = ""
-    """Owner of the file system's top directory; empty: the MPI user."""
+    """Empty: the MPI user."""
     group: str = ""
     mode: str = "0770"
     space_gib: int = 0
-    """Free space wanted; 0: not judged."""
     files: int = 0
-    """Free inodes wanted; 0: not judged."""
     hosts: tuple[str, ...] = ("compute", "launcher")
     """Groups that mount it."""
     options: tuple[str, ...] = ()
-    """Further mount options."""
     nfs: Nfs = field(default_factory=Nfs)
     lustre: Lustre = field(default_factory=Lustre)
     serve: Optional[Serve] = None

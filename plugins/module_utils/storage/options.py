@@ -34,7 +34,7 @@ from .server.device import Device, LeftDevices
 from .server.directory import Directory, User
 from .server.exports import Exports, Withdrawn
 from .server.nfs_conf import THREADS, NfsConf
-from .server.served import Client, ClientError, Served, read_clients, served_by, wire
+from .server.served import ClientError, Served, read_clients, served_by, wire
 from .server.services import Services
 from .wanted_mounts import WantedMount, wanted_mounts
 
@@ -82,6 +82,7 @@ def storage(
     lustre = _lustre(options, settings, mine, node, distribution, root, closing)
     absent = without_lnet(options["absent"])
     wait: Runner = partial(run, timeout_s=options["mount_wait_s"])
+    by_rdma = any(each.is_nfs and each.fs.nfs.transport == RDMA for each in mounts)
     parts: list[Part] = [
         Packages(distribution.family, frozenset(_purposes(mounts, served, node)), node_runner()),
         *server_parts(
@@ -93,7 +94,7 @@ def storage(
         ),
         *lustre.before,
         Mounts(mounts, absent, wait, options["mount_wait_s"], options["servers"]),
-        *_rdma_module(mounts, distribution),
+        *([RdmaModule(distribution.family)] if by_rdma else []),  # loaded by the first of them
         *lustre.after,
     ]
     return Storage(parts, mounts, served, lustre.simulated)
@@ -147,8 +148,8 @@ class ServesNothing:
 
 def _clients(
     value: Mapping[str, Iterable[Mapping[str, Any]]], findings: list[str]
-) -> dict[str, Sequence[Client]]:
-    found: dict[str, Sequence[Client]] = {}
+) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
     for name, entries in value.items():
         try:
             found[name] = read_clients(entries)
@@ -167,12 +168,6 @@ def _purposes(mounts: Iterable[WantedMount], served: Sequence[Served], node: Nod
     for each in served:
         if each.system.serve is not None and each.system.serve.format:
             yield _MAKING[each.system.serve.format]
-
-
-def _rdma_module(mounts: Iterable[WantedMount], distribution: Distribution) -> list[Part]:
-    """Looked at after the mounts, of which the first loads it."""
-    by_rdma = any(each.is_nfs and each.fs.nfs.transport == RDMA for each in mounts)
-    return [RdmaModule(distribution.family)] if by_rdma else []
 
 
 def _lustre(

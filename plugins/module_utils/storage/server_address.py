@@ -44,7 +44,9 @@ def check(
     ours = sorted({plain(address) for address in known} - {""})
     literal = plain(server)
     in_file = [] if literal else in_hosts(node.read(HOSTS) or "", server)
-    right, found, why = [literal] if literal else [*ours, *in_file], [], ""
+    right = [literal] if literal else [*ours, *in_file]
+    found: list[str] = []
+    why = ""
     if not literal and told not in right:
         found, why = resolved(server)
         right += found

@@ -81,7 +81,7 @@ def look(node: Node, device: str) -> Contents:
     name = path.name
     block = node.path(f"{BLOCK}/{name}")
     if not block.is_dir():
-        raise PlanError(f"{device} leads to {_shown(node, path)}, which is no block device")
+        raise PlanError(f"{device} leads to {path}, which is no block device")
     number = (block / "dev").read_text(encoding="ascii").strip()
     mounts = tuple(
         sorted({each.point for each in mounted.read(node.root) if each.device == number})
@@ -100,13 +100,6 @@ def _path(node: Node, device: str) -> Path:
         raise PlanError(
             f"{device}: this host has no such device. See ls -l /dev/disk/by-id for those it has"
         ) from error
-
-
-def _shown(node: Node, path: Path) -> str:
-    try:
-        return f"/{path.relative_to(node.root.resolve())}"
-    except ValueError:
-        return str(path)
 
 
 def _users(node: Node, block: Path, name: str) -> list[str]:

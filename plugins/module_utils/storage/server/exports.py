@@ -52,7 +52,7 @@ class Exports:
         blocks = self.blocks(node)
         if not blocks and not node.path(FILE).exists():
             return Plan()
-        nobody = [each.system.name for each in self.served if not each.clients]
+        nobody = [each.system.name for each in self.served if not each.addresses]
         if nobody:
             raise PlanError(
                 f"{', '.join(nobody)}: no host of its groups mounts it, so there is nobody to "
@@ -124,7 +124,7 @@ class Exports:
     # What is found.
 
     def _check(self, node: Node, each: Served) -> Check:
-        addresses = each.block().addresses
+        addresses = each.addresses
         wanted = f"{len(addresses)} addresses"
         if node.container:
             why = node.not_here("the kernel's NFS server is the host's")
@@ -157,7 +157,7 @@ class Exports:
         nobody = "nobody but the cluster's nodes"
         checks = []
         for each in self.served:
-            wide = exports_file.wider(foreign, each.path, frozenset(each.block().addresses))
+            wide = exports_file.wider(foreign, each.path, frozenset(each.addresses))
             checks += [
                 Check(
                     OTHERS,

@@ -24,40 +24,24 @@ class ClientError(ValueError):
     """Not a client that can be let in; the text says which, and why."""
 
 
-@dataclass(frozen=True)
-class Client:
-    """A host that mounts."""
-
-    name: str
-    addresses: tuple[str, ...]
-    """All that its requests may come from."""
-
-
-def read_clients(entries: Iterable[Mapping[str, Any]]) -> tuple[Client, ...]:
-    """From `{name, addresses}`. Raises ClientError, with a line for each mistake."""
-    found, wrong = [], []
+def read_clients(entries: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The addresses of `{name, addresses}`, each once, in the order of addresses: that of hosts may
+    be another one tomorrow. Raises ClientError, with a line for each mistake."""
+    found, wrong = set(), []
     for entry in entries:
-        name = str(entry.get("name") or "")
-        addresses = []
-        for text in entry.get("addresses") or ():
+        name, addresses = entry.get("name") or "?", entry.get("addresses")
+        if not addresses:
+            wrong.append(f"client {name}: it has no address")
+        for text in addresses or ():
             try:
-                addresses.append(_address(str(text)))
+                found.add(_address(str(text)))
             except ValueError:
                 wrong.append(
-                    f"client {name or '?'}: {str(text)!r} is no address of one host, and exports "
-                    "are to single addresses only. Correct the inventory"
+                    f"client {name}: {str(text)!r} is no address of one host, and exports are to "
+                    "single addresses only. Correct the inventory"
                 )
-        if not name or not entry.get("addresses"):
-            wrong.append(f"client {name or '?'}: a name and at least one address are needed")
-        found.append(Client(name, tuple(addresses)))
     if wrong:
         raise ClientError("\n".join(wrong))
-    return tuple(found)
-
-
-def addresses_of(clients: Iterable[Client]) -> tuple[str, ...]:
-    """Every address once, in the order of addresses: that of hosts may be another one tomorrow."""
-    found = {address for client in clients for address in client.addresses}
     return tuple(sorted(found, key=_key))
 
 
@@ -76,7 +60,8 @@ def _key(text: str) -> tuple[int, int]:
 @dataclass(frozen=True)
 class Served:
     system: FileSystem
-    clients: tuple[Client, ...]
+    addresses: tuple[str, ...]
+    """All that requests of the hosts that mount it may come from."""
 
     @property
     def path(self) -> str:
@@ -89,9 +74,8 @@ class Served:
     def block(self, *, mounted: bool = True) -> Block:
         """`mounted`: whether the device, where there is one, is mounted by us."""
         options = (*OPTIONS, MOUNTED) if self.device and mounted else OPTIONS
-        return Block(
-            self.system.name, self.system.mount, self.path, addresses_of(self.clients), options
-        )
+        system = self.system
+        return Block(system.name, system.mount, self.path, self.addresses, options)
 
 
 @dataclass(frozen=True)
@@ -116,11 +100,11 @@ def wire(served: Sequence[Served]) -> Wire:
 
 
 def served_by(
-    host: str, systems: Sequence[FileSystem], clients: Mapping[str, Sequence[Client]]
+    host: str, systems: Sequence[FileSystem], addresses: Mapping[str, Sequence[str]]
 ) -> list[Served]:
-    """What a host serves. `clients`: by file system, the hosts that mount it from this one."""
+    """What a host serves. `addresses`: by file system, of the hosts that mount it from this one."""
     return [
-        Served(each, tuple(clients.get(each.name, ())))
+        Served(each, tuple(addresses.get(each.name, ())))
         for each in systems
         if each.type == NFS and each.serve is not None and each.serve.host == host
     ]
