@@ -85,8 +85,8 @@ def refuse(node: Node, each: WantedMount, table: Sequence[Mount]) -> None:
         path = unit_elsewhere(node, unit)
         if path:
             raise PlanError(
-                f"{each.point}: {path} is a unit of another owner. Remove it (systemctl disable "
-                f"--now '{unit}' first), or mount {each.fs.name} elsewhere"
+                f"{each.point}: {path} is another unit for it, and not of these mounts. Remove it "
+                f"(systemctl disable --now '{unit}' first), or mount {each.fs.name} elsewhere"
             )
     trap = mounted.trap(table, each.point)
     if trap is not None and trap.source != mounted.SYSTEMD:

@@ -106,7 +106,7 @@ class Mounts:
     ) -> list[Difference]:
         found = mount_checks.differences(node, each, runs)
         if not each.is_source(runs, table):
-            found.insert(0, Difference("source", each.source, _text(runs)))
+            found.insert(0, Difference("source", each.source, runs.text))
         return found
 
     def _unarmed(self, node: Node, each: WantedMount) -> bool:
@@ -136,20 +136,17 @@ class Mounts:
     def _unmount(self, each: WantedMount, runs: Mount, files: Sequence[FilePlan]) -> Step:
         """The units are written after it: they say what runs until then, and what it had of
         options that are not asked for any more is found again where this is interrupted."""
+
+        def act() -> None:
+            self._stop(each.point, MOUNT)
+            for planned in files:
+                planned.apply()
+
         keeps = self._in_use.get(each.point)
         later = f"refused now, because of {keeps}" if keeps else "unmounted, then as its unit says"
-        step = Step(
-            each.point,
-            _text(runs),
-            f"{each.source} {','.join(each.unit.options)} ({later})",
-            partial(self._change, each, files),
-        )
+        after = f"{each.source} {','.join(each.unit.options)} ({later})"
+        step = Step(each.point, runs.text, after, act)
         return replace(step, shown=[*diffs(files), step.diff()])
-
-    def _change(self, each: WantedMount, files: Sequence[FilePlan]) -> None:
-        self._stop(each.point, MOUNT)
-        for planned in files:
-            planned.apply()
 
     def _remount(self, each: WantedMount, runs: Mount, differences: Sequence[Difference]) -> Step:
         words = mount_options.remount_words(each.unit.options, runs)
@@ -161,12 +158,8 @@ class Mounts:
             except CommandError as error:
                 raise StepError(str(error)) from error
 
-        return Step(
-            each.point,
-            ",".join(runs.flags),
-            ", ".join(each.wanted for each in differences),
-            act,
-        )
+        after = ", ".join(each.wanted for each in differences)
+        return Step(each.point, ",".join(runs.flags), after, act)
 
     def _absent(self) -> list[str]:
         """But for what this host served once, and mounts from elsewhere now by the same path."""
@@ -207,7 +200,7 @@ class Mounts:
                 planned.apply()
             systemd.reload(node)
 
-        step = Step(point, _text(runs), mounted.NOTHING, act)
+        step = Step(point, runs.text if runs else "", mounted.NOTHING, act)
         return replace(step, shown=[*diffs(gone), *([step.diff()] if runs else [])])
 
     def _stop(self, point: str, kind: str) -> None:
@@ -226,19 +219,13 @@ class Mounts:
 
     def _reload(self, node: Node, files: Sequence[FilePlan]) -> list[Step]:
         changed = [planned.path.name for planned in files if planned.changed]
-        stale = [unit for unit in self._units() if _needs_reload(node, unit)]
+        known = {unit for each in self.wanted for unit in (each.unit.mount, each.unit.at_boot)}
+        stale = [unit for unit in sorted(known) if _needs_reload(node, unit)]
         names = list(dict.fromkeys([*changed, *stale]))
         if not names:
             return []
-        return [
-            Step(
-                "units that systemd knows",
-                "",
-                "\n".join(names),
-                lambda: systemd.reload(node),
-                essential=True,
-            )
-        ]
+        what, reload = "units that systemd knows", partial(systemd.reload, node)
+        return [Step(what, "", "\n".join(names), reload, essential=True)]
 
     def _arm(self, node: Node, unmounted: Collection[str]) -> list[Step]:
         """Automount points, and bind mounts themselves: now and at every boot."""
@@ -272,13 +259,6 @@ class Mounts:
             self.wait(["systemctl", "enable", *now, unit])
         except CommandError as error:
             raise StepError(f"{error}{_journal(node, unit)}") from error
-
-    def _units(self) -> list[str]:
-        return [
-            unit
-            for each in self.wanted
-            for unit in (each.unit.mount, *([] if each.unit.is_bind else [each.unit.automount]))
-        ]
 
     # Reading back
 
@@ -348,10 +328,6 @@ def _not_mounted(wanted: Sequence[WantedMount], node: Node) -> list[WantedMount]
     ]
 
 
-def _text(runs: Optional[Mount]) -> str:
-    return mounted.NOTHING if runs is None else runs.text
-
-
 def _needs_reload(node: Node, unit: str) -> bool:
     return systemd.show(node, unit, ["NeedDaemonReload"]).get("NeedDaemonReload") == "yes"
 
@@ -368,6 +344,6 @@ def _journal(node: Node, unit: str) -> str:
 
 def _said(each: WantedMount, runs: Mount, differences: Sequence[Difference]) -> str:
     if not differences:
-        return f"{_text(runs)} is mounted there by hand, and its automount point cannot be armed"
+        return f"{runs.text} is mounted there by hand, and its automount point cannot be armed"
     what = ", ".join(difference.text for difference in differences)
-    return f"{_text(runs)} is mounted there, and wanted is {what}"
+    return f"{runs.text} is mounted there, and wanted is {what}"

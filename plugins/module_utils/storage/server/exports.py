@@ -113,8 +113,8 @@ class Exports:
         """`exportfs -ra` ends all that is in no file: where somebody relies on such, one by one."""
         ours = {(each.path, each.client) for each in wanted}
         paths = {each.path for each in wanted}
-        files = {(each.export.path, each.export.client) for each in exports_file.foreign(node)}
-        stale = beyond(parse_exports(node.look(["exportfs", "-s"]).stdout), files, ours)
+        in_force = parse_exports(node.look(["exportfs", "-s"]).stdout)
+        stale = beyond(in_force, _in_files(node), ours)
         if all(each.path in paths for each in stale):
             node.run(["exportfs", "-ra"])
             return
@@ -124,8 +124,7 @@ class Exports:
     # What is found.
 
     def _check(self, node: Node, each: Served) -> Check:
-        addresses = each.addresses
-        wanted = f"{len(addresses)} addresses"
+        wanted = f"{len(each.addresses)} addresses"
         if node.container:
             why = node.not_here("the kernel's NFS server is the host's")
             return not_applicable(CHECK, wanted, why, subject=each.path)
@@ -180,11 +179,10 @@ class Exports:
         if node.container:
             return []
         own = {(each.path, each.client) for each in _wanted(self.blocks(node))}
-        files = {(each.export.path, each.export.client) for each in exports_file.foreign(node)}
         paths = {each.path for each in self.served}
         return [
             Foreign("", each)
-            for each in beyond(self._in_force(node), own, files)
+            for each in beyond(self._in_force(node), own, _in_files(node))
             if each.path not in paths
         ]
 
@@ -219,9 +217,14 @@ class Withdrawn:
         return Verdict()
 
     def _act(self, node: Node, paths: Collection[str]) -> None:
-        files = {(each.export.path, each.export.client) for each in exports_file.foreign(node)}
-        in_force = beyond(parse_exports(node.look(["exportfs", "-s"]).stdout), files)
-        withdraw(node, [each for each in in_force if each.path in paths])
+        in_force = parse_exports(node.look(["exportfs", "-s"]).stdout)
+        others = beyond(in_force, _in_files(node))
+        withdraw(node, [each for each in others if each.path in paths])
+
+
+def _in_files(node: Node) -> set[tuple[str, str]]:
+    """What the operator's files export: a directory and a client each."""
+    return {(each.export.path, each.export.client) for each in exports_file.foreign(node)}
 
 
 def beyond(in_force: Iterable[Export], *known: Set[tuple[str, str]]) -> list[Export]:
