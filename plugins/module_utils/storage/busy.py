@@ -13,6 +13,7 @@ from typing import Optional
 
 from ..commands import CommandError, Runner
 from ..dataclass import dataclass
+from ..schema.findings import some
 from .paths import within
 
 SHOWN = 8
@@ -57,8 +58,7 @@ def holders(point: str, root: Path, look: Runner) -> list[Holder]:
 
 
 def shown(found: Sequence[Holder]) -> str:
-    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-    return ", ".join(each.text for each in found[:SHOWN]) + more
+    return some([each.text for each in found], SHOWN)
 
 
 def _pids(proc: Path) -> list[int]:

@@ -10,6 +10,7 @@ from typing import Optional
 from ..commands import CommandError, NoAnswerError, Runner
 from ..files import HEADER, FilePlan
 from ..node.part import Node, PlanError
+from ..schema.findings import some
 from . import mounted, units
 from .mounted import Mount
 from .wanted_mounts import WantedMount
@@ -133,9 +134,8 @@ def refuse_hidden(node: Node, point: str, wait: Runner) -> None:
         raise PlanError(f"{point}: there is a file of this name, and no directory. Move it away")
     names = sorted(row[1] for row in rows[1:])
     if names:
-        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
         raise PlanError(
             f"{point}: nothing is mounted there, and the directory is not empty: it holds "
-            f"{', '.join(names[:SHOWN])}{more}. A mount would hide that. Move it away, or mount "
+            f"{some(names, SHOWN)}. A mount would hide that. Move it away, or mount "
             "elsewhere"
         )

@@ -20,7 +20,6 @@ from ..files import FilePlan, diffs
 from ..node import systemd
 from ..node.part import Node, Plan, PlanError, Step, StepError, Verdict
 from . import busy, foreign, mount_checks, mount_options, mounted, server_address, units
-from .mount_checks import state
 from .mount_options import Difference
 from .mounted import Mount
 from .units import AUTOMOUNT, ENABLED, MOUNT
@@ -111,7 +110,9 @@ class Mounts:
 
     def _unarmed(self, node: Node, each: WantedMount) -> bool:
         """Mounted by hand: systemd arms no automount point over what is mounted."""
-        return not each.unit.is_bind and state(node, each.unit.automount)[1] != "active"
+        return not each.unit.is_bind and not systemd.state(node, each.unit.automount).endswith(
+            ", active"
+        )
 
     def _refuse_busy(self, node: Node, point: str, what: str, table: Sequence[Mount]) -> None:
         inner = [each.point for each in mounted.below(table, point)]
@@ -232,7 +233,7 @@ class Mounts:
         found = []
         for each in self.wanted:
             unit = each.unit.at_boot
-            enabled, active = state(node, unit)
+            enabled, active = systemd.state(node, unit).split(", ")
             if each.unit.is_bind and each.point in unmounted:
                 active = "inactive"
             wanted = "enabled" if node.container else ENABLED
@@ -245,7 +246,7 @@ class Mounts:
     def _not_at_boot(self, node: Node, each: WantedMount) -> list[Step]:
         """What was a bind mount, and comes from elsewhere now, would hold up the boot."""
         unit = each.unit.mount
-        if each.unit.is_bind or state(node, unit)[0] != "enabled":
+        if each.unit.is_bind or not systemd.state(node, unit).startswith("enabled,"):
             return []
 
         def disable() -> None:

@@ -16,6 +16,7 @@ from ...checks import FAILED, OK, PENDING, Check, not_applicable
 from ...dataclass import dataclass
 from ...node import systemd
 from ...node.part import Node, Plan, PlanError, Step, StepError, Verdict
+from ...schema.findings import some
 from .. import foreign, mounted
 from ..units import DIRECTORY, ENABLED, MOUNT, path_of, unit_name
 from . import blank
@@ -130,7 +131,7 @@ class Device:
         if there:
             raise PlanError(
                 f"{self.directory} is not empty, and would be hidden by {self.device}: "
-                f"{', '.join(there)}. Move what is in it elsewhere, then run again"
+                f"{some(there, SHOWN)}. Move what is in it elsewhere, then run again"
             )
 
     def _to_make(self, contents: Contents) -> bool:
@@ -268,8 +269,6 @@ def _command(kind: str, name: str, identity: str) -> list[str]:
 
 def _entries(node: Node, directory: str) -> list[str]:
     try:
-        names = sorted(path.name for path in node.path(directory).iterdir())
+        return sorted(path.name for path in node.path(directory).iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return []
-    more = [f"and {len(names) - SHOWN} more"] if len(names) > SHOWN else []
-    return [*names[:SHOWN], *more]

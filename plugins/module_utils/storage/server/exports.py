@@ -14,6 +14,7 @@ from ...checks import FAILED, OK, PENDING, Check, compare, not_applicable
 from ...commands import CommandError
 from ...dataclass import dataclass
 from ...node.part import Node, Plan, PlanError, Step, Verdict
+from ...schema.findings import some
 from . import exports_file
 from .exports_file import (
     EXPORTS,
@@ -138,10 +139,12 @@ class Exports:
         told = []
         missing = sorted(export.client for export in right - there)
         if missing:
-            told.append(f"not, or with other options: {_shown(missing)}")
+            told.append(f"not, or with other options: {some(missing, SHOWN)}")
         more = sorted(export.text for export in there - right)
         if more:
-            told.append(f"besides: {_shown(more)}; exportfs -u takes one away that is in no file")
+            told.append(
+                f"besides: {some(more, SHOWN)}; exportfs -u takes one away that is in no file"
+            )
         return compare(
             CHECK,
             wanted,
@@ -275,8 +278,3 @@ def _relation(path: str, other: str) -> str:
         return "it as well"
     within = path.startswith(other.rstrip("/") + "/")
     return f"{other}, in which it lies" if within else f"{other}, which lies in it"
-
-
-def _shown(lines: Sequence[str]) -> str:
-    more = f" and {len(lines) - SHOWN} more" if len(lines) > SHOWN else ""
-    return ", ".join(lines[:SHOWN]) + more

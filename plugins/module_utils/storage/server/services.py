@@ -19,6 +19,7 @@ from ...commands import CommandError
 from ...dataclass import dataclass
 from ...node import systemd
 from ...node.part import NAME, Node, Plan, PlanError, Step, Verdict
+from ...schema.findings import some
 from .. import rdma_module
 from . import exports_file
 from .nfs_conf import THREADS, overruled
@@ -177,12 +178,10 @@ class Services:
     def _may_restart(self, why: Sequence[str], running: Running) -> None:
         if self.restart or not running.clients:
             return
-        more = len(running.clients) - SHOWN
-        shown = ", ".join(running.clients[:SHOWN]) + (f" and {more} more" if more > 0 else "")
         raise PlanError(
-            f"{UNIT}: {'; '.join(why)}, which takes a restart, and it has clients: {shown}. Their "
-            "mounts wait for the grace period, 90 s, and lose nothing. Unmount them first, or set "
-            "shared_storage_server_restart: true"
+            f"{UNIT}: {'; '.join(why)}, which takes a restart, and it has clients: "
+            f"{some(running.clients, SHOWN)}. Their mounts wait for the grace period, 90 s, and "
+            "lose nothing. Unmount them first, or set shared_storage_server_restart: true"
         )
 
 
