@@ -27,13 +27,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import
     read_software,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.compatibility import (  # noqa: E402
+    BY_CONSTRUCTION,
+    RULES,
     STATUSES,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.keys import SOFTWARE  # noqa: E402
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.version_rules import (  # noqa: E402
-    BY_CONSTRUCTION,
-    RULES,
-)
 
 EXAMPLE = {
     "kernel": "",

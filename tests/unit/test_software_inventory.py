@@ -136,12 +136,12 @@ def test_the_directory_warns_of_doubts_and_refuses_what_hosts_override(tmp_path:
         MODEL + f"software: {json.dumps(WHOLE)}\n", encoding="utf-8"
     )
     said = directory(tmp_path)
-    assert "[WARNING]: unknown: software.rdma.version: DOCA 3.2.0 with driver" in said
+    assert "[WARNING]: unknown: software.rdma.version: 3.2.0 (" in said
     assert "ok=1 " in said
 
     override = value(driver__version="580.105.08", driver__modules="proprietary")
     text = json.dumps({"cluster_software": override})
     (inventory / "host_vars/node02.json").write_text(text, encoding="utf-8")
     said = directory(tmp_path)
-    assert "node02.cluster_software.driver.modules: proprietary modules for B300" in said
+    assert "node02.cluster_software.driver.modules: proprietary (" in said
     assert "failed=1 " in said

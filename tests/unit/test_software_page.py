@@ -8,9 +8,6 @@ from pathlib import Path
 
 import yaml
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import read_software
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.version_rules import (
-    RULES,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.key_files import FROM
 
 from tests.unit.programs import program
@@ -22,11 +19,6 @@ PAGE = (ROOT / "docs/software-set.md").read_text(encoding="utf-8")
 def test_the_tables_are_what_the_code_has() -> None:
     generator = program("docs/generate_software_set.py")
     assert generator.page(PAGE) == PAGE, "run docs/generate_software_set.py"
-
-
-def test_every_rule_stands_in_the_table() -> None:
-    for rule in RULES:
-        assert f"| {rule.status} | `{rule.key}`: {rule.when} |" in PAGE
 
 
 def test_the_example_can_be_installed_and_is_the_one_of_the_reference() -> None:

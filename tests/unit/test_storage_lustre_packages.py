@@ -22,8 +22,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
     INSTALL,
     UPGRADE,
     Change,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.combinations import (
     matches,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
@@ -220,7 +218,7 @@ class TestStandIns:
         for stage in of.stages:
             for package in stage.packages:
                 if package.name != "python3-dnf-plugin-versionlock":
-                    assert matches(versions[package.name], package.version), package.name
+                    assert matches(package.version, versions[package.name]), package.name
 
     def test_their_programs_answer_and_say_what_they_are(self, tmp_path):
         """As on a node: the program of the package, with the behaviour that the node has."""

@@ -253,7 +253,7 @@ class DnfManager:
 
     def _fitting(self, package: Wanted, found: Iterable[str]) -> str:
         """The newest of those that are as the set says; empty where none is."""
-        good = [each for each in found if satisfied(package, each, self)]
+        good = [each for each in found if satisfied(package, each)]
         return max(good, key=functools.cmp_to_key(self.compare), default="")
 
     def available(self, names: Sequence[str]) -> Mapping[str, Sequence[str]]:

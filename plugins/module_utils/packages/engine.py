@@ -118,7 +118,7 @@ def _plan(
     away = [
         package.name
         for package in all_wanted(wanted)
-        if not satisfied(package, installed.get(package.name, ""), manager)
+        if not satisfied(package, installed.get(package.name, ""))
     ]
     # Nothing is fetched for what is there already.
     if away or drift or streams or any(planned.changed for planned in definitions):
@@ -369,7 +369,7 @@ def verify(
     for package in all_wanted(wanted):
         found = installed.get(package.name, "")
         names.append(package.name)
-        status = OK if satisfied(package, found, manager) else missing
+        status = OK if satisfied(package, found) else missing
         told = found or "not installed"
         checks.append(Check("package", package.version or "installed", told, status, package.name))
     for name in doomed(wanted, installed):

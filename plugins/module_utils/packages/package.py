@@ -13,17 +13,28 @@ from ..dataclass import dataclass
 class Wanted:
     """One package of the set.
 
-    `version` is the upstream version, or the beginning of one that ends where a number ends
-    (`580.95.05`, `13.0`); the package manager's epoch and revision (`3:580.95.05-1.el9`,
-    `580.95.05-0ubuntu1`) are found in the repository. Empty: the newest at the first
-    installation, then held at what is installed. It may go on into the revision, where that
-    matters (`2.28.3-1+cuda13`, `5.14.0-570.12.1.el9_6`).
+    `version` is the upstream version, or a beginning of one (`580.95.05`, `13.0`: `matches`); the
+    package manager's epoch and revision (`3:580.95.05-1.el9`, `580.95.05-0ubuntu1`) are found in
+    the repository. Empty: the newest at the first installation, then held at what is installed.
     `component` is the key of the set that names the version (`driver`, `cuda`), for messages.
     """
 
     name: str
     version: str = ""
     component: str = ""
+
+
+def matches(wanted: str, full: str) -> bool:
+    """Whether a full version is the wanted one, or begins with it where a number ends.
+
+    `13.0` is 13.0.2-1, not 13.01-1 and not 13.0rc1-1: a release candidate is another version. It
+    may go on into the revision, where one upstream version was built several times
+    (`2.28.3-1+cuda13`) or the revision is what matters (`5.14.0-570.12.1.el9_6`).
+    """
+    bare = full.partition(":")[2] or full
+    after = bare[len(wanted) : len(wanted) + 1]
+    begins = bare.startswith(wanted) and not (after.isalnum() or after == "~")
+    return not wanted or wanted == full or begins
 
 
 @dataclass(frozen=True)

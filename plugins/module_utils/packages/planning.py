@@ -10,9 +10,8 @@ from functools import cmp_to_key
 from typing import Optional
 
 from ..dataclass import dataclass
-from . import versions
 from .manager import Manager, PackageError
-from .package import DOWNGRADE, REMOVE, UPGRADE, Change, PackageSet, Wanted
+from .package import DOWNGRADE, REMOVE, UPGRADE, Change, PackageSet, Wanted, matches
 
 ROLES = {"rdma": "rdma_stack", "gpu": "nvidia_gpu"}
 SHOWN = 8
@@ -60,18 +59,9 @@ def all_wanted(wanted: PackageSet) -> list[Wanted]:
     return [package for stage in wanted.stages for package in stage.packages]
 
 
-def satisfied(package: Wanted, found: str, manager: Manager) -> bool:
-    """Whether what is installed is what the set says. Any version, where it says none.
-
-    A version may go on into the revision, where one upstream version was built several times
-    (`2.28.3-1+cuda13`) or the revision is what matters (`5.14.0-570.12.1.el9_6`).
-    """
-    if not found or not package.version:
-        return bool(found)
-    whole = found.partition(":")[2] or found
-    return package.version == found or any(
-        versions.matches(package.version, version) for version in (manager.upstream(found), whole)
-    )
+def satisfied(package: Wanted, found: str) -> bool:
+    """Whether what is installed is what the set says. Any version, where it says none."""
+    return bool(found) and matches(package.version, found)
 
 
 def doomed(wanted: PackageSet, installed: Iterable[str]) -> list[str]:
@@ -126,7 +116,7 @@ class Planner:
         missing = [
             package
             for package in all_wanted(self.wanted)
-            if not satisfied(package, self.installed.get(package.name, ""), self.manager)
+            if not satisfied(package, self.installed.get(package.name, ""))
         ]
         there = self._versions([package.name for package in missing])
         for package in all_wanted(self.wanted):
@@ -134,7 +124,7 @@ class Planner:
             if package not in missing:
                 self.solution.exact[name] = has
                 continue
-            fitting = [at for at in there[name] if satisfied(package, at, self.manager)]
+            fitting = [at for at in there[name] if satisfied(package, at)]
             if not fitting:
                 self.solution.refused.append(_nobody_has(package, there[name]))
                 continue

@@ -1,22 +1,11 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Versions of packages: what the set says against what a repository has, and Debian's order."""
+"""Debian's versions of packages, and their order."""
 
 from __future__ import annotations
 
 import re
 
 _PARTS = re.compile(r"([^0-9]*)([0-9]*)")
-
-
-def matches(wanted: str, upstream: str) -> bool:
-    """Whether an upstream version is the one of the set, or begins with it where a number ends.
-
-    `13.0` is 13.0 and 13.0.2, not 13.01 and not 13.0rc1: a release candidate is another version.
-    """
-    if not wanted or not upstream.startswith(wanted):
-        return False
-    rest = upstream[len(wanted) :]
-    return not rest or not (rest[0].isalnum() or rest[0] == "~")
 
 
 def debian_upstream(version: str) -> str:

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Which packages a set is on a distribution, in the order in which they are installed.
 
-No version stands here: it is the set's. What a layer needs of both families is in this file; names
-are in rdma_catalog.py and gpu_catalog.py, as the vendors' repositories have them.
+No version stands here: it is the set's. Names of packages are those of the vendors' repositories;
+those of the GPU stack are in gpu_catalog.py.
 """
 
 from __future__ import annotations
@@ -10,13 +10,32 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..packages.package import PackageSet, Repository, Stage, Wanted
-from . import gpu_catalog, kernel_catalog, rdma_catalog
-from .distribution import REDHAT, Distribution
-from .not_in_catalog import NotInCatalog
-from .software_set import DOCA, NO_RDMA, SoftwareSet
+from . import gpu_catalog, kernel_catalog
+from .distribution import REDHAT, Distribution, NotInCatalog
+from .software_set import DOCA, NO_RDMA, Rdma, SoftwareSet
 
 VERSION_LOCK = Stage("version lock", (Wanted("python3-dnf-plugin-versionlock"),))
 """Without the plugin dnf passes its list of locks over without a word."""
+
+# Without infiniband-diags: its tools are for InfiniBand, and they bring Perl.
+INBOX_DEBIAN = (
+    "rdma-core",
+    "ibverbs-providers",
+    "ibverbs-utils",
+    "rdmacm-utils",
+    "libibumad3",
+    "perftest",
+    "mstflint",
+)
+INBOX_REDHAT = (
+    "rdma-core",
+    "libibverbs",
+    "libibverbs-utils",
+    "librdmacm-utils",
+    "libibumad",
+    "perftest",
+    "mstflint",
+)
 
 MFT = "mft*"
 """The firmware tools, in the repositories of DOCA and of CUDA alike."""
@@ -43,11 +62,11 @@ def rdma_packages(
         stages += kernel_catalog.stages(software, distribution, kernel_release)
         held = kernel_catalog.held(distribution, kernel_release)
     if software.rdma.source == DOCA:
-        stages += rdma_catalog.doca(software.rdma, distribution)
+        stages += _doca(software.rdma, distribution)
     else:
-        stages += rdma_catalog.inbox(distribution)
+        stages += _inbox(distribution)
     return PackageSet(
-        repositories=repositories(software, distribution, "rdma", keys),
+        repositories=_repositories(software, distribution, software.repositories_of("rdma"), keys),
         stages=_complete(stages, distribution),
         held=held,
         preferred={MFT: "doca"} if software.rdma.source == DOCA else {},
@@ -75,7 +94,7 @@ def gpu_packages(
         *gpu_catalog.stages(software, software.driver, distribution),
     ]
     return PackageSet(
-        repositories=repositories(software, distribution, "gpu", keys),
+        repositories=_repositories(software, distribution, software.repositories_of("gpu"), keys),
         streams=gpu_catalog.streams(software.driver, distribution),
         stages=_complete(stages, distribution),
         absent=gpu_catalog.absent(software.driver, distribution),
@@ -88,10 +107,24 @@ def gpu_packages(
     )
 
 
-def repositories(
-    software: SoftwareSet, distribution: Distribution, layer: str, keys: Mapping[str, bytes]
-) -> tuple[Repository, ...]:
-    return _repositories(software, distribution, software.repositories_of(layer), keys)
+def _inbox(distribution: Distribution) -> list[Stage]:
+    """Versions are the distribution's: the newest at the first installation, then held."""
+    names = INBOX_REDHAT if distribution.family == REDHAT else INBOX_DEBIAN
+    return [Stage("RDMA", tuple(Wanted(name, component="rdma") for name in names))]
+
+
+def _doca(rdma: Rdma, distribution: Distribution) -> list[Stage]:
+    """The profile of DOCA has the release as its version (`3.2.0-...`), its dependencies theirs."""
+    if distribution.name == "debian":
+        raise NotInCatalog(
+            f"DOCA is not in the catalogue for {distribution.label}. Write software.rdma.source: "
+            "inbox there, or install Ubuntu or EL 9"
+        )
+    profile = Stage("DOCA", (Wanted(rdma.profile, rdma.version, "rdma"),))
+    if distribution.family == REDHAT:
+        # Has doca-kernel-support, which builds drivers for kernels that DOCA does not know.
+        return [Stage("DOCA extra", (Wanted("doca-extra", rdma.version, "rdma"),)), profile]
+    return [profile]
 
 
 def _repositories(

@@ -12,6 +12,10 @@ class UnsupportedDistribution(ValueError):
     """The catalogue has no packages for it; the text says which ones it has."""
 
 
+class NotInCatalog(ValueError):
+    """The set cannot be had on this distribution; the text says what and what to do."""
+
+
 @dataclass(frozen=True)
 class Distribution:
     family: str

@@ -9,8 +9,7 @@ lost a hyphen at 580.
 from __future__ import annotations
 
 from ..packages.package import Stage, Stream, Wanted
-from .distribution import REDHAT, Distribution
-from .not_in_catalog import NotInCatalog
+from .distribution import REDHAT, Distribution, NotInCatalog
 from .software_set import OPEN, Driver, SoftwareSet
 
 OLDEST_BRANCH = 570

@@ -6,8 +6,16 @@ from __future__ import annotations
 from typing import Any
 
 from ..schema.kinds import Boolean, Key, OneOf, OrNull, Section, Text, Wrong
-from . import defaults
-from .software_set import DOCA, INBOX, NO_RDMA, OPEN, PROPRIETARY
+from .software_set import (
+    CUDA_URL,
+    DOCA,
+    DOCA_PROFILE,
+    DOCA_URL,
+    INBOX,
+    NO_RDMA,
+    OPEN,
+    PROPRIETARY,
+)
 
 KEY = "software"
 """The key of a cluster model."""
@@ -36,7 +44,7 @@ RDMA = Section(
             OneOf((DOCA, INBOX, NO_RDMA)),
             "`doca`: DOCA-OFED of NVIDIA. `inbox`: drivers of the kernel, tools of the "
             "distribution. `none`: the layer does nothing.",
-            default=defaults.RDMA_SOURCE,
+            default=INBOX,
         ),
         Key(
             "version",
@@ -48,7 +56,7 @@ RDMA = Section(
             "profile",
             Text(r"doca-[a-z0-9-]+", "a profile of DOCA", "doca-ofed", 40, empty=True),
             "Its meta package: `doca-ofed`, `doca-roce`, `doca-all`, ...",
-            default_text=f"`{defaults.DOCA_PROFILE}` with the source `doca`",
+            default_text=f"`{DOCA_PROFILE}` with the source `doca`",
         ),
     ),
     {"ofed": "Write source: doca", "mlnx_ofed": "Write source: doca, its successor"},
@@ -64,13 +72,13 @@ DRIVER = Section(
             "modules",
             OneOf((OPEN, PROPRIETARY)),
             "Its kernel modules.",
-            default=defaults.DRIVER_MODULES,
+            default=OPEN,
         ),
         Key(
             "gpu",
             OneOf(GPUS),
             "The GPU of the nodes, which says what is needed beside the driver.",
-            default=defaults.DRIVER_GPU,
+            default=GPUS[0],
         ),
     ),
     dict.fromkeys(
@@ -164,7 +172,7 @@ REPOSITORIES = Section(
             OrNull(
                 _repository(
                     "cuda",
-                    defaults.CUDA_URL,
+                    CUDA_URL,
                     ("distribution", "architecture"),
                     "Driver, CUDA, DCGM, GDRCopy, NCCL. `{distribution}` is `ubuntu2204`, "
                     "`ubuntu2404` or `rhel9`.",
@@ -177,7 +185,7 @@ REPOSITORIES = Section(
             OrNull(
                 _repository(
                     "doca",
-                    defaults.DOCA_URL,
+                    DOCA_URL,
                     ("version", "distribution", "architecture"),
                     "DOCA-OFED. `{version}` is `rdma.version`, `{distribution}` is `ubuntu22.04`, "
                     "`ubuntu24.04` or `rhel9`.",

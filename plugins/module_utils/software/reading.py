@@ -8,10 +8,9 @@ from typing import Any, Optional
 
 from ..schema.findings import Findings, Path, RefusedError, dotted
 from ..schema.kinds import check
-from . import defaults
 from .compatibility import REFUSED, judge
 from .keys import SOFTWARE, VARIABLE
-from .software_set import DOCA, Driver, Rdma, SoftwareSet, Source
+from .software_set import DOCA, DOCA_PROFILE, Driver, Rdma, SoftwareSet, Source
 
 # What no set can say, whatever the versions: keys that need or exclude each other.
 #
@@ -120,7 +119,7 @@ def refuse(software: SoftwareSet, findings: Findings, path: Path) -> None:
 
 def _software(value: dict[str, Any]) -> SoftwareSet:
     rdma, driver = value["rdma"], value["driver"]
-    profile = rdma["profile"] or (defaults.DOCA_PROFILE if rdma["source"] == DOCA else "")
+    profile = rdma["profile"] or (DOCA_PROFILE if rdma["source"] == DOCA else "")
     return SoftwareSet(
         kernel=value["kernel"],
         rdma=Rdma(rdma["source"], rdma["version"], profile),

@@ -11,6 +11,9 @@ from ..dataclass import dataclass
 
 DOCA, INBOX, NO_RDMA = "doca", "inbox", "none"
 OPEN, PROPRIETARY = "open", "proprietary"
+DOCA_PROFILE = "doca-ofed"
+CUDA_URL = "https://developer.download.nvidia.com/compute/cuda/repos/{distribution}/{architecture}"
+DOCA_URL = "https://linux.mellanox.com/public/repo/doca/{version}/{distribution}/{architecture}"
 
 
 @dataclass(frozen=True)
