@@ -13,14 +13,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manage
 )
 
 
-def test_the_engine_is_asked_once_with_all_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-    monkeypatch.setattr(packages.engine, "act", lambda *given: asked.append(given))
-    given: Any = ("plan", "wanted", "manager", "rdma")
-    packages.change(*given)
-    assert asked == [given]
-
-
 def test_what_the_engine_cannot_do_the_step_could_not(monkeypatch: pytest.MonkeyPatch) -> None:
     def act(*_given: Any) -> None:
         raise PackageError("stage drivers: no space left")

@@ -225,16 +225,6 @@ def test_a_version_that_nobody_has_names_those_there_are(site):
     assert "no repository of this node has it" in site.refused(nowhere)[0]
 
 
-def test_acting_on_a_refused_plan_does_nothing(site):
-    wanted = site.set("1")
-    manager = site.root.manager()
-    plan = engine.plan(wanted, manager, LAYER)
-    before = site.root.snapshot()
-    with pytest.raises(PackageError, match="no repository has version 1"):
-        engine.act(plan, wanted, manager, LAYER)
-    assert site.root.snapshot() == before
-
-
 def test_holds_alone_keep_the_versions_when_somebody_removes_the_pins(site):
     site.run(site.set())
     (site.root.root / "etc/apt/preferences.d/00-baremetal-mpi-roce-gpu.pref").unlink()
@@ -305,12 +295,6 @@ def test_an_unsigned_repository_is_refused_whatever_apt_conf_says(site):
     )
     (site.cuda.where / "InRelease").unlink()
     broken(site, site.set(), "repository cuda .*are not signed by(.|\n)*is not signed")
-
-
-def test_a_repository_without_metadata_is_named(site):
-    for name in ("InRelease", "Release"):
-        (site.cuda.where / name).unlink()
-    broken(site, site.set(), "repository cuda .*cannot be read(.|\n)*Release file")
 
 
 def test_a_key_with_another_sum_stops_before_anything_is_fetched(site):
@@ -656,7 +640,7 @@ def test_dpkg_killed_at_the_first_installation_is_repaired_by_running_again(site
     assert not site.run(wanted)[0].changed
 
 
-@pytest.mark.parametrize("script", ["preinst", "prerm", "postinst", "postrm"])
+@pytest.mark.parametrize("script", ["preinst", "postrm"])
 def test_dpkg_killed_in_an_upgrade_is_repaired_by_running_again(site, script):
     flag, body = killer(site)
     flag.unlink()
@@ -691,11 +675,10 @@ def test_an_upgrade_that_was_killed_can_be_given_up(site):
     assert site.root.installed() == FIRST
 
 
-@pytest.mark.parametrize("script", ["prerm", "postrm"])
-def test_dpkg_killed_while_it_removes_is_repaired_by_running_again(site, script):
+def test_dpkg_killed_while_it_removes_is_repaired_by_running_again(site):
     flag, body = killer(site)
     flag.unlink()
-    site.cuda.add("inbox-tool", "1", scripts={script: body})
+    site.cuda.add("inbox-tool", "1", scripts={"postrm": body})
     site.cuda.publish()
     site.run(site.set(stages=[Stage("one", [Wanted("inbox-tool")])]))
     flag.touch()
@@ -726,7 +709,7 @@ def test_a_package_that_cannot_be_fetched_leaves_everything_as_it_was(site):
         site.run(site.set("580.105.08"))
     after = site.root.snapshot()
     changed = {name for name in before if before[name] != after.get(name)}
-    assert not [name for name in changed if "apt/lists/" not in name and "status-old" not in name]
+    assert not [name for name in changed if "status-old" not in name]
     assert site.root.held() == FIRST.keys()
     assert not site.run(site.set())[0].changed
 

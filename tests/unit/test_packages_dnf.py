@@ -6,19 +6,21 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Optional
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import commands
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Result
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import (
+    dnf,
     dnf_definitions,
+    dnf_history,
     dnf_installed,
-    dnf_keys,
     dnf_locks,
-    dnf_modules,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.dnf import DnfManager
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (
@@ -34,10 +36,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
 from hypothesis import given
 from hypothesis import strategies as st
 
-# A public key packet (RFC 4880, 5.5.2): version 4, made at 0x6b02552e, RSA, two tiny numbers.
-BODY = b"\x04" + bytes.fromhex("6b02552e") + b"\x01" + b"\x00\x08\xc5" + b"\x00\x02\x03"
-KEY = bytes([0x98, len(BODY)]) + BODY
-FINGERPRINT = hashlib.sha1(b"\x99\x00" + bytes([len(BODY)]) + BODY).hexdigest()
+KEY = b"\x98\x0b, a packet of a public key"
 
 
 def repository(name: str = "cuda", key: bytes = KEY) -> Repository:
@@ -69,32 +68,11 @@ def row(name: str, evr: str, arch: str = "x86_64", time: int = 1, number: int = 
 # Keys
 
 
-@pytest.mark.parametrize("data", [KEY, dnf_keys.armoured(KEY).encode(), KEY + KEY])
-def test_a_key_is_known_by_its_fingerprint_armoured_or_not(data: bytes) -> None:
-    found = dnf_keys.keys(data)[0]
-
-    assert (found.fingerprint, found.rpm_name) == (FINGERPRINT, f"{FINGERPRINT[-8:]}-6b02552e")
-
-
-@given(st.binary(min_size=1, max_size=200))
-def test_armour_holds_what_was_put_in(data: bytes) -> None:
-    if data.startswith(b"-----BEGIN PGP"):
-        return
-    lines = dnf_keys.armoured(data).splitlines()
-
-    assert base64.b64decode("".join(lines[2:-2])) == data
-
-
-@given(st.binary(max_size=60))
-def test_bytes_that_are_no_key_are_refused_and_nothing_worse(data: bytes) -> None:
-    try:
-        dnf_keys.keys(data)
-    except ValueError as error:
-        assert str(error)
-
-
 def test_armour_is_what_gpg_makes() -> None:
-    assert dnf_keys.armoured(b"123456789").splitlines()[-2] == "=Ic8C"  # CRC-24 is 21cf02
+    lines = dnf_definitions.armour(b"123456789").splitlines()
+    assert base64.b64decode("".join(lines[2:-2])) == b"123456789"
+    assert lines[-2] == "=Ic8C"  # CRC-24 is 21cf02
+    assert dnf_definitions.armour("\n".join(lines).encode()) == "\n".join(lines)
 
 
 # Locks
@@ -158,7 +136,7 @@ def test_a_definition_checks_every_signature(tmp_path: Path) -> None:
     key, definition = dnf_definitions.plan(wanted.repositories, wanted, "gpu", tmp_path)
 
     assert str(key.path).endswith("etc/pki/rpm-gpg/RPM-GPG-KEY-baremetal-mpi-roce-gpu-cuda")
-    assert key.after == dnf_keys.armoured(KEY)
+    assert key.after == dnf_definitions.armour(KEY)
     assert definition.after is not None
     assert definition.after.splitlines()[1:] == [
         "[baremetal-mpi-roce-gpu-cuda]",
@@ -200,10 +178,10 @@ def test_what_an_older_set_defined_goes_and_the_other_layer_stays(tmp_path: Path
     ("broken", "told"),
     [
         (replace(repository(), key_sha256="0" * 64), "its key has sha256"),
-        (repository(key=b"not a key"), "its key cannot be used"),
-        (replace(repository(), url="ftp://mirror.example/"), "url 'ftp"),
-        (replace(repository(), url="https://mirror.example/\ngpgcheck=0"), "without spaces"),
-        (replace(repository(), name="a]\n[b"), "the name may hold"),
+        (repository(key=b"not a key"), "no OpenPGP public key"),
+        (replace(repository(), url="ftp://mirror.example/"), "is not https"),
+        (replace(repository(), url="https://mirror.example/\ngpgcheck=0"), "is not https"),
+        (replace(repository(), name="a]\n[b"), "a name is of"),
     ],
 )
 def test_what_must_not_reach_dnf_is_refused(tmp_path: Path, broken: Repository, told: str) -> None:
@@ -216,6 +194,24 @@ def test_what_must_not_reach_dnf_is_refused(tmp_path: Path, broken: Repository, 
 # What rpm has
 
 
+@pytest.mark.skipif(shutil.which("rpm") is None, reason="rpm is not installed (apt-test.txt)")
+@pytest.mark.parametrize(
+    ("lower", "higher"),
+    [
+        ("580.95.05-1.el9", "580.105.08-1.el9"),
+        ("580.105.08-1.el9", "3:580.95.05-1.el9"),
+        ("1.0~rc1-1", "1.0-1"),
+        ("1.0-1", "1.0^git1-1"),
+        ("5.14.0-570.el9", "5.14.0-611.5.1.el9_7"),
+        ("1.0-9", "1.0-10"),
+    ],
+)
+def test_versions_in_order(lower: str, higher: str) -> None:
+    assert dnf_installed.lower(lower, higher, commands.run)
+    assert not dnf_installed.lower(higher, lower, commands.run)
+    assert not dnf_installed.lower(lower, lower, commands.run)
+
+
 def test_packages_are_read_in_one_question() -> None:
     run = Recorded(
         {
@@ -225,7 +221,7 @@ def test_packages_are_read_in_one_question() -> None:
         }
     )
 
-    found = dnf_installed.newest(dnf_installed.read(run, []))
+    found = {each.name: each.evr for each in dnf_installed.read(run, [])}
 
     assert found == {"nvidia-open": "3:580.95.05-1.el9", "nccl": "2.28.3-1.el9"}
     assert len(run.asked) == 1
@@ -251,7 +247,11 @@ def test_of_several_versions_the_one_that_is_wanted_counts(
     (node / "etc/dnf/plugins/versionlock.list").write_text(dnf_locks.with_block("", locked, "gpu"))
 
     with DnfManager(wanted, "gpu", root=node, run=run) as manager:
-        run.answers = {f"rpm --root {node} -q --qf": "installonlypkg(kernel)\n", **run.answers}
+        run.answers = {
+            f"rpm --root {node} -q --qf": "installonlypkg(kernel)\n",
+            "rpm --eval": "0 -1 0\n",
+            **run.answers,
+        }
         assert manager.installed() == found
         assert manager.pinned("gpu") == (found or {"kernel-devel": "5.14.0-611.el9"})
 
@@ -270,12 +270,15 @@ def test_of_an_interrupted_downgrade_the_lower_version_is_kept() -> None:
 
 
 def test_what_a_package_needs_is_followed_to_the_end() -> None:
+    ask = r"rpm -q --qf [@%{REQUIRENAME}\n] "
+    whose = r"rpm -q --qf @%{NAME}\n --whatprovides "
     run = Recorded(
         {
-            "rpm -qa": "@a\n-lib.so()(64bit)\n-rpmlib(X)\n-/bin/sh\n+a\n"
-            "@lib\n+lib.so()(64bit)\n-((deep(64bit) or shallow) if x)\n"
-            "@deep\n+deep(64bit)\n+deep\n@alien\n+alien\n",
-            "rpm -q --whatprovides": "+bash\n",
+            f"{ask}a": "@lib.so()(64bit)\n@/bin/sh\n",
+            f"{whose}/bin/sh lib.so()(64bit)": "@lib\n@bash\n",
+            f"{ask}bash lib": "@((deep(64bit) or shallow) if x)\n",
+            f"{whose}deep(64bit) if or shallow x": "@deep\nno package provides if\n",
+            f"{ask}deep": "",
         }
     )
 
@@ -295,7 +298,7 @@ def test_streams_are_read_as_dnf_writes_them(tmp_path: Path) -> None:
     (folder / "broken.module").write_text("no section")
     manager = DnfManager(PackageSet(), "gpu", root=tmp_path, run=Recorded({}))
 
-    assert dnf_modules.enabled(tmp_path) == {"nvidia-driver": "580-open"}
+    assert dnf_history.streams(tmp_path) == {"nvidia-driver": "580-open"}
     changes = manager.stream_changes(
         [Stream("nvidia-driver", "580-open"), Stream("php", "8.2"), Stream("other", "1")]
     )
@@ -312,7 +315,7 @@ def test_streams_are_read_as_dnf_writes_them(tmp_path: Path) -> None:
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "var/tmp").mkdir(parents=True)
     (tmp_path / "etc/dnf/plugins").mkdir(parents=True)
-    monkeypatch.setattr(dnf_installed, "interpreter", lambda: "/usr/bin/platform-python")
+    monkeypatch.setattr(dnf, "INTERPRETER", "/usr/bin/platform-python")
     return tmp_path
 
 
@@ -329,15 +332,15 @@ def test_noise_on_standard_output_is_no_answer(node: Path) -> None:
 def test_what_is_simulated_carries_the_set_and_no_lock_of_the_layer(node: Path) -> None:
     locks = node / "etc/dnf/plugins/versionlock.list"
     locks.write_text(dnf_locks.with_block(THEIRS, {"a": {"1.0-1"}}, "gpu"))
-    change = {"name": "a", "before": "2.0-1", "after": "1.0-1"}
+    change = {"name": "a", "before": "2.0-1", "after": "1.0-1", "kind": "downgrade"}
     reply = json.dumps({"done": {"changes": [change]}})
     run = Recorded({"/usr/bin/platform-python": reply})
     wanted = PackageSet(streams=[Stream("m", "s")], preferred={"mft*": "doca"})
 
     with DnfManager(wanted, "gpu", root=node, run=run) as manager:
         changes = manager.simulate({"a": "1.0-1"}, ["b"], {"c": "3-1"})
-        place = Path(json.loads(run.asked[0][1])["pluginconf"])
-        seen = (place / "versionlock.list").read_text()
+        place = Path(json.loads(run.asked[0][1])["private"])
+        seen = (place / "plugins/versionlock.list").read_text()
 
     request = json.loads(run.asked[0][1])
     assert [(one.kind, one.before, one.after) for one in changes] == [
@@ -362,5 +365,5 @@ def test_locks_of_another_layer_are_never_lifted(node: Path) -> None:
 
     with DnfManager(PackageSet(), "gpu", root=node, run=run) as manager:
         manager.simulate({"mft": "2.0-1"})
-        place = Path(json.loads(run.asked[0][1])["pluginconf"])
-        assert (place / "versionlock.list").read_text() == "mft-0:1.0-1.*\n"
+        place = Path(json.loads(run.asked[0][1])["private"])
+        assert (place / "plugins/versionlock.list").read_text() == "mft-0:1.0-1.*\n"

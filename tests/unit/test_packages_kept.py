@@ -11,7 +11,6 @@ import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils import files
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan, plan_file
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import engine
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.kept import Kept
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (
     PackageError,
 )
@@ -57,7 +56,7 @@ def test_each_file_is_put_back_whatever_happens_to_another(
     for name in ("first", "second"):
         (tmp_path / name).write_text("old")
     plans = [planned(tmp_path / name, "new") for name in ("first", "second", "third")]
-    kept = Kept(plans)
+    kept = engine.Kept(plans)
     for each in plans:
         each.apply()
     for path in tmp_path.glob(".second*"):
@@ -71,7 +70,7 @@ def test_each_file_is_put_back_whatever_happens_to_another(
 def test_nothing_is_left_of_files_that_stay_as_they_are_now(tmp_path: Path) -> None:
     (tmp_path / "first").write_text("old")
     plan = planned(tmp_path / "first", "new")
-    kept = Kept([plan])
+    kept = engine.Kept([plan])
     plan.apply()
     kept.forget()
     assert content(tmp_path) == {"first": "new"}

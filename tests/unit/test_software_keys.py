@@ -94,19 +94,6 @@ def test_another_key_is_refused_with_both_checksums(tmp_path: Path) -> None:
     assert f"whose SHA-256 is {real}, not {wanted}" in refused(tmp_path, wanted)
 
 
-def test_a_directory_is_no_key(tmp_path: Path) -> None:
-    (tmp_path / "keys/cuda.asc").mkdir(parents=True)
-    assert "which is a directory" in refused(tmp_path)
-
-
-def test_a_name_from_the_root_is_taken_as_it_is(tmp_path: Path) -> None:
-    digest = place(tmp_path)
-    found = software(
-        repositories__cuda__key=f"{tmp_path}/keys/cuda.asc", repositories__cuda__key_sha256=digest
-    )
-    assert read_keys(found, "gpu", Path("/nowhere")) == {"cuda": KEY}
-
-
 PLAY = """\
 - name: Keys of both layers
   hosts: localhost

@@ -12,10 +12,9 @@ from typing import Optional
 from .. import commands
 from ..commands import CommandError, Result, Runner
 from ..files import FilePlan, plan_file
-from . import apt_preferences, apt_sources, apt_state, versions
+from . import apt_preferences, apt_sources, apt_state
 from .apt_view import STRICT, View, complaints, options, without_credentials
-from .locks import WAIT_S, busy, locked, wait
-from .manager import PackageError
+from .manager import WAIT_S, PackageError, held_by_another, locked, until_free
 from .package import DOWNGRADE, INSTALL, REMOVE, UPGRADE, Change, PackageSet, Repository, Stream
 
 TIMEOUT_S = 3600.0
@@ -54,7 +53,6 @@ _INST = re.compile(r"Inst (\S+) (?:\[(\S+)\] )?\((\S+) ")
 _REMV = re.compile(r"(?:Remv|Purg) (\S+) \[(\S+)\]")
 _TARGET = "$(REPO_URI)|$(ORIGIN)|$(LABEL)|$(SUITE)|$(CODENAME)"
 _FRONTEND_LOCK = "var/lib/dpkg/lock-frontend"
-_LISTS_LOCK = "var/lib/apt/lists/lock"
 
 
 def node_runner() -> Runner:
@@ -125,15 +123,14 @@ class Apt:
                 continue
             if sites is None or site.rstrip("/") in sites:
                 found[name].append(version)
-        for each in found.values():
-            each.sort(key=functools.cmp_to_key(versions.debian_compare), reverse=True)
         return found
 
-    def compare(self, one: str, other: str) -> int:
-        return versions.debian_compare(one, other)
+    def lower(self, one: str, other: str) -> bool:
+        return self._run(["dpkg", "--compare-versions", one, "lt", other], check=False).rc == 0
 
     def upstream(self, version: str) -> str:
-        return versions.debian_upstream(version)
+        without = version.partition(":")[2] or version
+        return without.rpartition("-")[0] or without
 
     def stream_changes(self, streams: Sequence[Stream]) -> list[Change]:
         return []
@@ -158,9 +155,6 @@ class Apt:
         return apt_sources.lacking(repositories, self._root)
 
     def adopt(self, repositories: Sequence[Repository]) -> None:
-        if self._view is not None and self._view.fetched:
-            with locked(self._root / _LISTS_LOCK):
-                self._view.adopt()
         self._view = None
 
     def _words(self) -> list[str]:
@@ -229,7 +223,7 @@ class Apt:
     def _kind(self, before: str, after: str) -> str:
         if not before:
             return INSTALL
-        return DOWNGRADE if self.compare(after, before) < 0 else UPGRADE
+        return DOWNGRADE if self.lower(after, before) else UPGRADE
 
     # Changes
 
@@ -349,10 +343,10 @@ class Apt:
 
     def busy(self) -> bool:
         """apt holds this lock from its first package to its last, and dpkg while it runs."""
-        return busy(self._root / _FRONTEND_LOCK)
+        return held_by_another(self._root / _FRONTEND_LOCK)
 
     def wait(self) -> None:
-        wait(self._root / _FRONTEND_LOCK)
+        until_free(self.busy)
         self._known = None
 
     def warnings(self) -> Sequence[str]:
@@ -394,14 +388,6 @@ class Apt:
             if leaving:
                 self._run([*argv, "--remove", "--force-remove-reinstreq", *leaving], check=False)
                 self._known = None
-        changes = self._fixes()
-        gone = [each.name for each in changes if each.kind == REMOVE]
-        if gone:
-            raise PackageError(
-                "the interrupted installation could only be repaired by removing "
-                f"{', '.join(gone)}, which is left to you: apt-get -f install shows why. "
-                "Then run again"
-            )
         told = ""
         try:
             self._transaction(["install", "-f", "--no-remove"])
@@ -416,15 +402,6 @@ class Apt:
                 "dpkg --remove --force-remove-reinstreq NAME takes out a package that cannot be "
                 "finished; then run again"
             )
-
-    def _fixes(self) -> list[Change]:
-        argv = ["apt-get", *options((*SOLVER, *QUIET)), "-s", "-f", "install"]
-        result = self._run(argv, check=False)
-        if result.rc != 0:
-            raise PackageError(
-                f"the interrupted installation cannot be repaired: {_refusal(result)}"
-            )
-        return self._changes(result.stdout)
 
     def _broken(self, exact: Mapping[str, str]) -> dict[str, str]:
         """Packages that have to be unpacked again, and at which version."""

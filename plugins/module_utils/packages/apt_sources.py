@@ -7,14 +7,13 @@ which layers it is for; a layer that no longer wants it takes its name out, the 
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
 from ..files import FilePlan, plan_file, with_header
-from .manager import PackageError
+from .manager import armoured, check_repository
 from .package import Repository
 
 PREFIX = "baremetal-mpi-roce-"
@@ -22,43 +21,6 @@ SOURCES = "etc/apt/sources.list.d"
 KEYRINGS = "etc/apt/keyrings"
 
 _FOR = re.compile(r"^# For the layers: (.*)$", re.MULTILINE)
-_NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
-_SCHEMES = ("https://", "http://", "file:///")
-_ARMOUR = b"-----BEGIN PGP PUBLIC KEY BLOCK-----"
-_PUBLIC_KEY_TAGS = (0x98, 0x99, 0x9A, 0xC6)
-"""First bytes of a binary public key: tag 6, in the old format and in the new."""
-
-
-def check(repository: Repository) -> None:
-    """Raises PackageError for what cannot or must not be defined."""
-    name = repository.name
-    if not _NAME.fullmatch(name):
-        raise PackageError(f"repository {name!r}: a name is of a-z, 0-9, '.' and '-'")
-    if not repository.url.startswith(_SCHEMES) or re.search(r"\s", repository.url):
-        raise PackageError(
-            f"repository {name}: {repository.url!r} is no address; it starts with one of "
-            f"{', '.join(_SCHEMES)} and has no blanks"
-        )
-    found = hashlib.sha256(repository.key).hexdigest()
-    if found != repository.key_sha256.lower():
-        raise PackageError(
-            f"repository {name}: its key has sha256 {found}, the set says "
-            f"{repository.key_sha256 or 'none'}. Nothing was changed. Get the key of the vendor "
-            "again, compare its fingerprint with the one that the vendor publishes, then write the "
-            "sum into the set"
-        )
-    if not (armoured(repository.key) or repository.key[:1] in map(_byte, _PUBLIC_KEY_TAGS)):
-        raise PackageError(
-            f"repository {name}: its key file is no OpenPGP public key, armoured or binary"
-        )
-
-
-def _byte(number: int) -> bytes:
-    return bytes([number])
-
-
-def armoured(key: bytes) -> bool:
-    return key.lstrip().startswith(_ARMOUR)
 
 
 def render(repository: Repository, key: Path, layers: Sequence[str]) -> str:
@@ -77,7 +39,7 @@ def render(repository: Repository, key: Path, layers: Sequence[str]) -> str:
 
 def key_name(repository: Repository) -> str:
     """apt tells the two forms of a key apart by the end of the name."""
-    return f"{PREFIX}{repository.name}.{'asc' if armoured(repository.key) else 'gpg'}"
+    return f"{PREFIX}{repository.name}.{'asc' if armoured(repository) else 'gpg'}"
 
 
 def source_name(name: str) -> str:
@@ -89,10 +51,8 @@ def plan_sources(
 ) -> list[FilePlan]:
     """Keys before the definitions that name them, and definitions away before their keys."""
     for repository in repositories:
-        check(repository)
+        check_repository(repository)
     wanted = {repository.name: repository for repository in repositories}
-    if len(wanted) != len(repositories):
-        raise PackageError("two repositories of the set have the same name")
 
     def file(path: Path, text: Optional[str], secret: bool = False) -> FilePlan:
         return plan_file(path, text, uid=uid, gid=gid, secret=secret)
@@ -103,7 +63,7 @@ def plan_sources(
         layers = sorted({*_layers(path), layer})
         key = root / KEYRINGS / key_name(repository)
         text = repository.key.decode("utf-8", "surrogateescape")
-        keys.append(file(key, text, secret=not armoured(repository.key)))  # no bytes in a diff
+        keys.append(file(key, text, secret=not armoured(repository)))  # no bytes in a diff
         sources.append(file(path, render(repository, key, layers)))
         gone += [file(other, None) for other in _keys(root, name) if other != key]
     for path in sorted((root / SOURCES).glob(source_name("*"))):
@@ -124,7 +84,7 @@ def plan_sources(
 def lacking(repositories: Sequence[Repository], root: Path) -> list[Repository]:
     """Those that no layer has defined on the node."""
     for repository in repositories:
-        check(repository)
+        check_repository(repository)
     return [each for each in repositories if not (root / SOURCES / source_name(each.name)).exists()]
 
 

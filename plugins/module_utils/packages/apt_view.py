@@ -3,8 +3,8 @@
 
 Planning needs the metadata of repositories that are not defined on the node yet, and a solver that
 does not know the pins of the set as it was. Both are given to apt by options, in a directory that
-is gone afterwards: nothing that other programs read is written, and what cannot be fetched or
-verified has changed nothing.
+is gone afterwards. Of what other programs read only the lists are written, as `apt-get update` does
+it: what cannot be fetched or verified changes none of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from ..commands import CommandError, Runner
 from ..files import make_directories
 from . import apt_preferences, apt_sources
-from .manager import PackageError
+from .manager import PackageError, held_by_another, until_free
 from .package import Repository
 
 STRICT = (
@@ -45,7 +45,7 @@ _SIGNATURE = re.compile(
 _TAKEN = re.compile(
     r"Signature by key \S+ uses weak (digest )?algorithm|Conflicting distribution: ", re.IGNORECASE
 )
-_LISTS = "var/lib/apt/lists"
+_LISTS_LOCK = "var/lib/apt/lists/lock"
 _STATUS = "var/lib/dpkg/status"
 
 
@@ -61,15 +61,12 @@ class View:
         self._directory = tempfile.TemporaryDirectory(prefix="baremetal-mpi-roce-apt-")
         self.where = Path(self._directory.name)
         self.where.chmod(0o755)  # apt fetches and verifies as a user of its own
-        make_directories(self.where / "lists/partial")
         for name in ("sources", "keys", "preferences"):
             make_directories(self.where / name)
-        self.fetched = False
         self.warnings: list[str] = []
         """What apt said of repositories that it verified and took all the same."""
         self._database = ""
         self._link("etc/apt/sources.list.d", "sources")
-        self._link(_LISTS, "lists")
         self.release(())
 
     def words(self) -> list[str]:
@@ -78,11 +75,9 @@ class View:
             (
                 f"Dir::Etc::sourceparts={self.where}/sources",
                 f"Dir::Etc::preferencesparts={self.where}/preferences",
-                f"Dir::State::lists={self.where}/lists",
                 f"Dir::State::status={self.where}/status",
                 f"Dir::Cache::pkgcache={self.where}/pkgcache.bin",
                 f"Dir::Cache::srcpkgcache={self.where}/srcpkgcache.bin",
-                "Debug::NoLocking=true",
                 "Dir::Log::Planner=/dev/null",
             )
         )
@@ -92,21 +87,17 @@ class View:
         directory = self._root / there
         for path in sorted(directory.glob("*")) if directory.is_dir() else ():
             link = self.where / here / path.name
-            if path.is_file() and path.name != "lock" and not link.exists():
+            if path.is_file() and not link.exists():
                 link.symlink_to(path)
 
     def define(self, repositories: Sequence[Repository]) -> None:
         """Fetch and verify these, one after another so that each failure has a name."""
         self._clear("sources")
-        self._clear("lists")
-        make_directories(self.where / "lists/partial")
         for repository in repositories:
             self._fetch(repository)
         for repository in repositories:
             self._define(repository, self.where / "sources")
         self._link("etc/apt/sources.list.d", "sources")
-        self._link(_LISTS, "lists")
-        self.fetched = True
         try:
             self._run(["apt-get", *self.words(), "indextargets"])
         except CommandError as error:
@@ -135,6 +126,7 @@ class View:
         words = options(
             (*FETCH, "Dir::Etc::sourcelist=/dev/null", f"Dir::Etc::sourceparts={alone}")
         )
+        until_free(lambda: held_by_another(self._root / _LISTS_LOCK))
         try:
             result = self._run(["apt-get", *self.words(), *words, "update"], check=False)
         except CommandError as error:
@@ -160,18 +152,6 @@ class View:
             f"{where}: cannot be read. Nothing was changed; what was fetched before stays in use. "
             f"Check the address and whether this node reaches it. apt says:\n    {what}"
         )
-
-    def adopt(self) -> None:
-        """Give the node what was fetched and verified here; apt reads it at its next start."""
-        there = self._root / _LISTS
-        for path in sorted((self.where / "lists").iterdir(), key=_index_first):
-            # Of a file: repository apt makes links, which would follow what becomes of it.
-            mine = path.is_symlink() and path.readlink().parent == there
-            if path.is_file() and not mine and path.name != "lock":
-                new = there / f"partial/{path.name}.adopted"
-                shutil.copy2(path, new)
-                new.chmod(0o644)
-                new.replace(there / path.name)
 
     def pin(self, pins: Mapping[str, str], instead_of: str) -> None:
         """These pins in place of those of one layer; everybody else's stay in force."""
@@ -201,11 +181,6 @@ def _released(stanza: str, names: frozenset[str]) -> str:
     if found is None or found.group(1) not in names:
         return stanza
     return stanza.replace("\nStatus: hold ", "\nStatus: install ", 1)
-
-
-def _index_first(path: Path) -> tuple[bool, str]:
-    """Signed lists of contents last: cut off in between, apt fetches again what does not match."""
-    return path.name.endswith(("Release", "Release.gpg")), path.name
 
 
 def complaints(text: str) -> list[str]:

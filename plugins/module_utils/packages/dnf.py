@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import json
 import sys
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
@@ -20,20 +19,9 @@ from typing import Any, Optional
 from .. import commands
 from ..commands import CommandError
 from ..files import FilePlan, plan_file
-from . import (
-    dnf_definitions,
-    dnf_history,
-    dnf_installed,
-    dnf_keys,
-    dnf_locks,
-    dnf_modules,
-    dnf_program,
-    dnf_versions,
-)
-from .dnf_cache import Place
-from .manager import PackageError
+from . import dnf_definitions, dnf_history, dnf_installed, dnf_locks, dnf_program
+from .manager import WAIT_S, PackageError, until_free
 from .package import (
-    DOWNGRADE,
     INSTALL,
     REMOVE,
     UPGRADE,
@@ -45,8 +33,8 @@ from .package import (
 )
 from .planning import all_wanted, any_matches, satisfied
 
-LOCK_TIMEOUT_S = 300
-LOCK_PAUSE_S = 1.0
+INTERPRETER = "/usr/bin/python3"
+"""The Python that dnf runs with on EL 9, which has its libraries."""
 READ_TIMEOUT_S = 120.0
 SOLVE_TIMEOUT_S = 1200.0
 """Fetching the metadata of every repository of a node is part of it."""
@@ -67,13 +55,11 @@ class DnfManager:
         plugin_paths: Optional[Sequence[Path]] = None,
     ) -> None:
         self._wanted, self._layer, self._root, self._run = wanted, layer, root, run
-        self.lock_timeout_s = LOCK_TIMEOUT_S
-        self._place: Optional[Place] = None
+        self.lock_timeout_s: float = WAIT_S
+        self._place: Optional[dnf_definitions.Place] = None
         self._known: dict[str, list[tuple[str, str]]] = {}
         """Package to (version, repository), of the metadata in the private place."""
-        self._failed = False
         self._plugin_paths = plugin_paths
-        self._ids = [self._id(repository) for repository in wanted.repositories]
 
     def __enter__(self) -> DnfManager:
         return self
@@ -93,14 +79,7 @@ class DnfManager:
         return dnf_installed.busy(self._root)
 
     def wait(self) -> None:
-        until = time.monotonic() + self.lock_timeout_s
-        while self.busy():
-            if time.monotonic() > until:
-                raise PackageError(
-                    f"another package manager is running for more than {self.lock_timeout_s:g} s. "
-                    "Let it finish, then run again"
-                )
-            time.sleep(LOCK_PAUSE_S)
+        until_free(self.busy, self.lock_timeout_s)
 
     def warnings(self) -> Sequence[str]:
         return ()
@@ -145,9 +124,6 @@ class DnfManager:
             "streams": {},
         }
         missing = self._ask("reinstall", request, APPLY_TIMEOUT_S, writes=True)["missing"]
-        if missing:  # nothing of them is in dnf's cache any more
-            request["fetch"] = True
-            missing = self._ask("reinstall", request, APPLY_TIMEOUT_S, writes=True)["missing"]
         if missing:
             raise PackageError(
                 f"an interrupted transaction left {', '.join(missing)} in doubt, and no repository "
@@ -157,20 +133,13 @@ class DnfManager:
 
     def _unsettled(self, packages: Sequence[dnf_installed.Package]) -> list[dnf_history.Item]:
         """Packages that rpm takes for installed although their scriptlets did not end well."""
-        history = dnf_history.read(self._root)
         there = {(one.name, one.evr, one.arch) for one in packages}
-        ours = {one.name for stage in self._wanted.stages for one in stage.packages}
-        ours |= set(self.pinned())
-        failed = [
-            item
-            for item in history.failed
-            if item.name in ours or item.repository.startswith(dnf_program.OURS)
-        ]
-        found = {
-            (item.name, item.evr, item.arch): item
-            for item in [*history.unfinished, *failed]
-            if (item.name, item.evr, item.arch) in there
-        }
+        ours = {one.name for one in all_wanted(self._wanted)} | set(self.pinned())
+        found = {}
+        for item in dnf_history.unsettled(self._root):
+            mine = item.name in ours or item.repository.startswith(dnf_program.OURS)
+            if (item.name, item.evr, item.arch) in there and (mine or not item.scriptlet):
+                found[(item.name, item.evr, item.arch)] = item
         return list(found.values())
 
     def _parallel(self, package: dnf_installed.Package) -> bool:
@@ -184,11 +153,7 @@ class DnfManager:
 
     def refresh(self, repositories: Sequence[Repository]) -> None:
         self.close()
-        place = self._private()
-        dnf_definitions.write_private(
-            repositories, self._wanted, self._layer, self._root, place.definitions
-        )
-        place.seed(without=f"{dnf_program.OURS}{self._layer}-")
+        self._private().define(repositories, self._wanted, self._layer, self._root)
         by_id = {self._id(repository): repository for repository in repositories}
         errors = self._ask("refresh", {"repositories": list(by_id)}, SOLVE_TIMEOUT_S)["errors"]
         if errors:
@@ -202,35 +167,22 @@ class DnfManager:
     def _broken(self, repository: Repository, text: str) -> str:
         where = f"repository {repository.name} ({repository.url})"
         if "gpg" in text.lower() or "signature" in text.lower():
-            fingerprints = ", ".join(key.fingerprint for key in dnf_keys.keys(repository.key))
             return (
-                f"{where}: its metadata are not signed by its key {fingerprints} (sha256 "
+                f"{where}: its metadata are not signed by the key of the set (sha256 "
                 f"{repository.key_sha256}): {text}. Nothing of it is used; find out who signed them"
             )
         return f"{where} cannot be read: {text}"
 
     def adopt(self, repositories: Sequence[Repository]) -> None:
-        if self._place is not None:
-            self._place.adopt([self._id(repository) for repository in repositories])
-        self._import_keys(repositories)
-
-    def _import_keys(self, repositories: Iterable[Repository]) -> None:
-        """Into rpm's keyring, those that are not there. The files were checked and written."""
-        there = {
-            tuple(line.split("-", 1))
-            for line in self._rpm(["-q", "gpg-pubkey"], r"%{VERSION}-%{RELEASE}\n").splitlines()
-            if "-" in line
-        }
+        """With the keys into rpm's keyring, which takes no key twice."""
         for repository in repositories:
-            wanted = {key.rpm_name for key in dnf_keys.keys(repository.key)}
-            if not wanted <= {f"{version[-8:]}-{release}" for version, release in there}:
-                path = dnf_definitions.key_path(repository, self._layer, self._root)
-                try:
-                    self._quick(["rpmkeys", *self._rpm_root(), "--import", str(path)])
-                except CommandError as error:
-                    raise PackageError(
-                        f"repository {repository.name}: rpm does not take its key {path}: {error}"
-                    ) from error
+            path = dnf_definitions.key_path(repository, self._layer, self._root)
+            try:
+                self._quick(["rpmkeys", *self._rpm_root(), "--import", str(path)])
+            except CommandError as error:
+                raise PackageError(
+                    f"repository {repository.name}: rpm does not take its key {path}: {error}"
+                ) from error
 
     # What is installed, and what could be
 
@@ -241,7 +193,7 @@ class DnfManager:
         newer is no reason to refuse it.
         """
         there = dnf_installed.versions(self._packages())
-        found = {name: same[0].evr for name, same in there.items()}
+        found = {name: self._newest([one.evr for one in same]) for name, same in there.items()}
         for package in all_wanted(self._wanted):
             same = there.get(package.name, [])
             fitting = self._fitting(package, [one.evr for one in same])
@@ -251,10 +203,16 @@ class DnfManager:
                 del found[package.name]
         return found
 
+    def _newest(self, versions: Sequence[str]) -> str:
+        newest = versions[0]
+        for version in versions[1:]:
+            newest = version if self.lower(newest, version) else newest
+        return newest
+
     def _fitting(self, package: Wanted, found: Iterable[str]) -> str:
         """The newest of those that are as the set says; empty where none is."""
         good = [each for each in found if satisfied(package, each)]
-        return max(good, key=functools.cmp_to_key(self.compare), default="")
+        return self._newest(good) if good else ""
 
     def available(self, names: Sequence[str]) -> Mapping[str, Sequence[str]]:
         return self._versions(names, None)
@@ -280,18 +238,15 @@ class DnfManager:
             self._private().lock_list("")  # a lock hides versions; what there is, is asked here
             answer = self._ask("available", {"names": unknown}, SOLVE_TIMEOUT_S)["versions"]
             self._known.update(answer)
-        order = functools.cmp_to_key(dnf_versions.compare)
         return {
-            name: sorted(
-                {
+            name: list(
+                dict.fromkeys(
                     version
                     for version, repository in self._known[name]
                     if repositories is None
                     or repository in repositories
                     or (repository.startswith(dnf_program.OURS) and repository.endswith(others))
-                },
-                key=order,
-                reverse=True,
+                )
             )
             for name in names
         }
@@ -299,16 +254,16 @@ class DnfManager:
     def needs(self, names: Sequence[str]) -> frozenset[str]:
         return dnf_installed.needs(names, self._quick, self._rpm_root())
 
-    def compare(self, one: str, other: str) -> int:
-        return dnf_versions.compare(one, other)
+    def lower(self, one: str, other: str) -> bool:
+        return dnf_installed.lower(one, other, self._quick)
 
     def upstream(self, version: str) -> str:
-        return dnf_versions.parse(version).version
+        return dnf_installed.split(version)[1]
 
     # Module streams
 
     def stream_changes(self, streams: Sequence[Stream]) -> list[Change]:
-        now = dnf_modules.enabled(self._root)
+        now = dnf_history.streams(self._root)
         return [
             Change(
                 UPGRADE if now.get(one.module) else INSTALL,
@@ -353,12 +308,10 @@ class DnfManager:
     def apply(self, exact: Mapping[str, str], remove: Sequence[str] = ()) -> None:
         if not exact and not remove:
             return
-        self._import_keys(self._wanted.repositories)
         request = {"exact": dict(exact), "remove": list(remove)}
         try:
             self._ask("apply", request, APPLY_TIMEOUT_S, writes=True)
         except PackageError as error:
-            self._failed = True
             raise PackageError(f"{error}{self._hint(exact)}") from error
 
     def _hint(self, exact: Mapping[str, str]) -> str:
@@ -374,12 +327,7 @@ class DnfManager:
         found = []
         for item in items:
             before, after = item["before"], item["after"]
-            if not after:
-                kind = REMOVE
-            elif not before:
-                kind = INSTALL
-            else:
-                kind = DOWNGRADE if self.compare(after, before) < 0 else UPGRADE
+            kind = item.get("kind", UPGRADE if before else INSTALL) if after else REMOVE
             if before != after:
                 found.append(Change(kind, item["name"], before, after))
         return found
@@ -413,11 +361,10 @@ class DnfManager:
             if owner and (not layer or owner == layer):
                 versions = found.setdefault(dnf_locks.name_of(entry), [])
                 versions.append(dnf_locks.version_of(entry))
-        order = functools.cmp_to_key(self.compare)
         wanted = {package.name: package for package in all_wanted(self._wanted)}
         return {
             name: (self._fitting(wanted[name], versions) if name in wanted else "")
-            or max(versions, key=order)
+            or self._newest(versions)
             for name, versions in found.items()
         }
 
@@ -426,26 +373,14 @@ class DnfManager:
         return frozenset() if self._not_effective() else frozenset(self.pinned())
 
     def hold(self, names: Sequence[str]) -> None:
-        """The lock list holds by itself, if dnf reads it."""
-        if not names or self._failed:
-            return  # after a transaction that failed, its own error is what counts
-        reason = self._not_effective()
-        missing = sorted(set(names) - set(self.pinned()))
-        if missing and not reason:
-            reason = f"{dnf_locks.list_path(self._root)} has no line for {', '.join(missing)}"
-        if reason:
-            raise PackageError(f"nothing keeps packages at their versions: {reason}")
+        """The lock list holds by itself; that dnf reads it is checked by `held`."""
 
     def release(self, names: Sequence[str]) -> None:
         """Nothing to let go of: the solver is given a list without the locks of this layer."""
 
     def _see_that_locks_hold(self, names: Collection[str]) -> None:
         """A plugin that is not there may be on its way, as a package of this set."""
-        coming = any(
-            package.name == dnf_locks.PLUGIN
-            for stage in self._wanted.stages
-            for package in stage.packages
-        )
+        coming = any(package.name == dnf_locks.PLUGIN for package in all_wanted(self._wanted))
         if not names or (coming and not dnf_locks.is_installed(self._plugins())):
             return
         reason = self._not_effective()
@@ -474,9 +409,9 @@ class DnfManager:
     def _packages(self) -> list[dnf_installed.Package]:
         return dnf_installed.read(self._quick, self._rpm_root())
 
-    def _private(self) -> Place:
+    def _private(self) -> dnf_definitions.Place:
         if self._place is None:
-            self._place = Place(self._root)
+            self._place = dnf_definitions.Place()
         return self._place
 
     def _rpm_root(self) -> list[str]:
@@ -491,10 +426,6 @@ class DnfManager:
     def _quick(self) -> commands.Runner:
         return self._bounded(READ_TIMEOUT_S)
 
-    def _rpm(self, words: Sequence[str], form: str) -> str:
-        """`rpm -q` exits with 1 for what is not there, which is an answer."""
-        return self._quick(["rpm", *self._rpm_root(), *words, "--qf", form], check=False).stdout
-
     def _ask(
         self, action: str, more: Mapping[str, Any], seconds: float, *, writes: bool = False
     ) -> dict[str, Any]:
@@ -508,25 +439,14 @@ class DnfManager:
             **more,
         }
         if not writes:
-            place = self._private()
-            request["cachedir"] = str(place.cache)
-            request["persistdir"] = str(place.state)
-            request["pluginconf"] = str(place.plugins)
-            if any(place.definitions.iterdir()):
-                request["reposdir"] = str(place.definitions)
-            else:
-                place.seed()
+            place = self._private().path
+            request["private"] = str(place)
+            request["defined"] = any((place / "repos.d").iterdir())
+        else:
+            self.wait()
         request["program"] = _source()
-        interpreter = dnf_installed.interpreter()
-        argv = [interpreter, "-I", "-c", dnf_program.COMMAND]
-        until = time.monotonic() + self.lock_timeout_s
-        while True:
-            reply = self._reply(action, argv, json.dumps(request), seconds)
-            if "busy" not in reply:
-                break
-            if time.monotonic() > until:
-                raise PackageError(f"another package manager is running: {reply['busy']}")
-            time.sleep(LOCK_PAUSE_S)
+        argv = [INTERPRETER, "-I", "-c", dnf_program.COMMAND]
+        reply = self._reply(action, argv, json.dumps(request), seconds)
         if "refused" in reply:
             raise PackageError(f"dnf ({action}): {reply['refused']}")
         done: dict[str, Any] = reply["done"]
@@ -541,7 +461,7 @@ class DnfManager:
             raise PackageError(f"dnf ({action}): {error}") from error
         with suppress(ValueError):
             reply = json.loads(result.stdout)
-            if isinstance(reply, dict) and reply.keys() & {"done", "refused", "busy"}:
+            if isinstance(reply, dict) and reply.keys() & {"done", "refused"}:
                 return reply
         if result.rc < 0:
             raise PackageError(f"dnf ({action}) was killed by signal {-result.rc}")

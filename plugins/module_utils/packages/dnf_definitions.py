@@ -3,22 +3,20 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
+import base64
+import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ..files import FilePlan, plan_file, with_header
-from . import dnf_keys
 from .dnf_program import OURS
-from .manager import PackageError
+from .manager import ARMOUR, check_repository
 from .package import PackageSet, Repository
 
 DEFINITIONS = Path("etc/yum.repos.d")
 KEYS = Path("etc/pki/rpm-gpg")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-_URL = re.compile(r"(https?://|file:///)[^\s,]+")
 
 
 def repository_id(repository: Repository, layer: str) -> str:
@@ -34,25 +32,27 @@ def key_path(repository: Repository, layer: str, root: Path) -> Path:
     return root / KEYS / f"RPM-GPG-KEY-{repository_id(repository, layer)}"
 
 
-def check(repository: Repository) -> None:
-    """Raises PackageError for what must not come near dnf's configuration or rpm's keyring."""
-    where = f"repository {repository.name!r}"
-    if not _NAME.fullmatch(repository.name):
-        raise PackageError(f"{where}: the name may hold letters, digits, '.', '_' and '-' only")
-    if not _URL.fullmatch(repository.url):
-        raise PackageError(
-            f"{where}: url {repository.url!r} is not https://, http:// or file:/// without spaces"
-        )
-    found = hashlib.sha256(repository.key).hexdigest()
-    if found != repository.key_sha256.lower():
-        raise PackageError(
-            f"{where}: its key has sha256 {found}, the set says {repository.key_sha256}. Compare "
-            "the key with what its vendor publishes, then correct the file or key_sha256"
-        )
-    try:
-        dnf_keys.keys(repository.key)
-    except ValueError as error:
-        raise PackageError(f"{where}: its key cannot be used: {error}") from error
+def armour(key: bytes) -> str:
+    """The key as text that rpm takes: as it is where it is armoured already."""
+    if ARMOUR in key:
+        return key.decode("utf-8")
+    body = base64.b64encode(key).decode("ascii")
+    check = base64.b64encode(_crc24(key).to_bytes(3, "big")).decode("ascii")
+    lines = [body[start : start + 64] for start in range(0, len(body), 64)]
+    end = ARMOUR.decode().replace("BEGIN", "END")
+    return "\n".join([ARMOUR.decode(), "", *lines, f"={check}", end, ""])
+
+
+def _crc24(data: bytes) -> int:
+    """RFC 4880, 6.1: rpm reads no armour without it."""
+    value = 0xB704CE
+    for byte in data:
+        value ^= byte << 16
+        for _bit in range(8):
+            value <<= 1
+            if value & 0x1000000:
+                value ^= 0x1864CFB
+    return value & 0xFFFFFF
 
 
 def definition(repository: Repository, wanted: PackageSet, layer: str, key: Path) -> str:
@@ -87,10 +87,10 @@ def plan(
 ) -> list[FilePlan]:
     """Keys first, then the definitions that name them; those of an older set go."""
     for repository in repositories:
-        check(repository)
+        check_repository(repository)
     plans = []
     for repository in repositories:
-        text = dnf_keys.armoured(repository.key)
+        text = armour(repository.key)
         plans.append(plan_file(key_path(repository, layer, root), text))
     for repository in repositories:
         key = key_path(repository, layer, root)
@@ -113,19 +113,39 @@ def lacking(repositories: Sequence[Repository], root: Path) -> list[Repository]:
     return [each for each in repositories if not [*folder.glob(f"{OURS}*-{each.name}.repo")]]
 
 
-def write_private(
-    repositories: Sequence[Repository], wanted: PackageSet, layer: str, root: Path, folder: Path
-) -> None:
-    """All definitions of the node in `folder`, those of `layer` as they are going to be."""
-    for path in sorted((root / DEFINITIONS).glob("*.repo")):
-        if not path.name.startswith(f"{OURS}{layer}-"):
-            (folder / path.name).write_bytes(path.read_bytes())
-    for repository in repositories:
-        check(repository)
-        name = repository_id(repository, layer)
-        key = folder / f"{name}.key"
-        key.write_text(dnf_keys.armoured(repository.key), encoding="utf-8")
-        # As the layer that brings it is going to define it: modules are this layer's alone.
-        like = replace(wanted, streams=()) if repository in wanted.beside else wanted
-        text = definition(repository, like, layer, key)
-        (folder / f"{name}.repo").write_text(text, encoding="utf-8")
+class Place:
+    """A temporary directory with what a plan has dnf read instead of the node's: definitions and
+    the list of locks. dnf keeps its state there, and metadata in the node's cache."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="baremetal-mpi-roce-"))
+        for name in ("repos.d", "plugins"):
+            (self.path / name).mkdir()
+
+    def define(
+        self, repositories: Sequence[Repository], wanted: PackageSet, layer: str, root: Path
+    ) -> None:
+        """All definitions of the node, those of `layer` as they are going to be."""
+        folder = self.path / "repos.d"
+        for path in sorted((root / DEFINITIONS).glob("*.repo")):
+            if not path.name.startswith(f"{OURS}{layer}-"):
+                (folder / path.name).write_bytes(path.read_bytes())
+        for repository in repositories:
+            check_repository(repository)
+            name = repository_id(repository, layer)
+            key = folder / f"{name}.key"
+            key.write_text(armour(repository.key), encoding="utf-8")
+            # As the layer that brings it is going to define it: modules are this layer's alone.
+            like = replace(wanted, streams=()) if repository in wanted.beside else wanted
+            text = definition(repository, like, layer, key)
+            (folder / f"{name}.repo").write_text(text, encoding="utf-8")
+
+    def lock_list(self, text: str) -> None:
+        """Let versionlock read this list: its configuration is read here last."""
+        path = self.path / "plugins/versionlock.list"
+        path.write_text(text, encoding="utf-8")
+        configuration = self.path / "plugins/versionlock.conf"
+        configuration.write_text(f"[main]\nlocklist = {path}\n", encoding="utf-8")
+
+    def close(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What dnf's history says of transactions that did not end, and of scriptlets that failed.
+"""What dnf wrote down: transactions that did not end, scriptlets that failed, module streams.
 
 rpm records a package before its %post runs: after a kill in between, rpm alone takes the package
 for installed. dnf's history knows, because a transaction is written there first, and closed last.
@@ -7,6 +7,7 @@ for installed. dnf's history knows, because a transaction is written there first
 
 from __future__ import annotations
 
+import configparser
 import re
 import shutil
 import sqlite3
@@ -17,18 +18,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..dataclass import dataclass
-from .dnf_versions import Evr
 
 DATABASE = Path("var/lib/dnf/history.sqlite")
+MODULES = Path("etc/dnf/modules.d")
 _UNFINISHED = 0
 """State of a transaction; 1 is done, 2 ended with an error."""
 _EPOCH = re.compile(r"-\d+:(?=[^-]+-[^-]+$)")
 _FAILED = re.compile(r"(%\w+)\((?P<nevra>[^\s()]+)\)")
 # Installs, downgrades, obsoletes, upgrades and reinstalls: the new side of each.
 _FORWARD = (1, 2, 4, 6, 9)
-
-
-_COLUMNS = "rpm.name, rpm.epoch, rpm.version, rpm.release, rpm.arch, trans.id, repo.repoid"
+_EVR = "rpm.version || '-' || rpm.release"
+_COLUMNS = f"rpm.name, rpm.epoch, {_EVR}, rpm.arch, trans.id, repo.repoid"
 _ITEMS = (
     f"SELECT {_COLUMNS} FROM trans_item JOIN trans ON trans.id = trans_item.trans_id "
     "JOIN rpm ON rpm.item_id = trans_item.item_id JOIN repo ON repo.id = trans_item.repo_id "
@@ -53,28 +53,36 @@ class Item:
         return f"{self.name}-{self.evr}.{self.arch}"
 
 
-@dataclass(frozen=True)
-class History:
-    unfinished: Sequence[Item] = ()
-    """What the last transaction was installing when it was killed; nothing when it ended."""
-    failed: Sequence[Item] = ()
-    """Packages of which a scriptlet failed when they were installed last."""
+def unsettled(root: Path) -> list[Item]:
+    """What the last transaction was installing when it was killed, and packages of which a
+    scriptlet failed when they were installed last.
 
-
-def read(root: Path) -> History:
-    """A copy is asked: the original may have a journal that only a writer could play back."""
+    A copy is asked: the original may have a journal that only a writer could play back.
+    """
     path = root / DATABASE
-    if not path.is_file():
-        return History()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, suppress(sqlite3.DatabaseError):
         for one in path.parent.glob(f"{path.name}*"):
             with suppress(FileNotFoundError):
                 shutil.copy(one, Path(folder, one.name))
         with closing(sqlite3.connect(Path(folder, path.name))) as connection:
-            try:
-                return History(_unfinished(connection), _failed(connection))
-            except sqlite3.DatabaseError:
-                return History()  # another format: rpm's duplicates are found all the same
+            return [*_unfinished(connection), *_failed(connection)]
+    return []  # none, or of another format: rpm's duplicates are found all the same
+
+
+def streams(root: Path) -> dict[str, str]:
+    """Module to its enabled stream."""
+    found = {}
+    for path in sorted((root / MODULES).glob("*.module")):
+        parser = configparser.ConfigParser(interpolation=None, strict=False)
+        try:
+            parser.read(path, encoding="utf-8")
+        except (configparser.Error, UnicodeDecodeError):
+            continue  # dnf itself refuses such a file, and says where
+        for name in parser.sections():
+            section = parser[name]
+            if section.get("state") == "enabled" and section.get("stream"):
+                found[section.get("name", name)] = section["stream"]
+    return found
 
 
 def _unfinished(connection: sqlite3.Connection) -> list[Item]:
@@ -104,8 +112,8 @@ def _failed(connection: sqlite3.Connection) -> list[Item]:
 
 def _items(connection: sqlite3.Connection, query: str, values: Sequence[object]) -> list[Item]:
     return [
-        Item(name, str(Evr(str(epoch or 0), version, release)), arch, transaction, repository)
-        for name, epoch, version, release, arch, transaction, repository in connection.execute(
+        Item(name, f"{epoch}:{evr}" if epoch else evr, arch, transaction, repository)
+        for name, epoch, evr, arch, transaction, repository in connection.execute(
             query, tuple(values)
         )
     ]

@@ -3,20 +3,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import platform
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from functools import cmp_to_key
 from pathlib import Path
 
 from .. import commands
 from ..dataclass import dataclass
-from .dnf_versions import compare, parse
-from .manager import PackageError
+from .manager import held_by_another
 
 _FORM = (
-    r"%{NAME}\t%|EPOCH?{%{EPOCH}}:{0}|:%{VERSION}-%{RELEASE}\t%{ARCH}\t%{INSTALLTIME}"
+    r"%{NAME}\t%|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}\t%{ARCH}\t%{INSTALLTIME}"
     r"\t%{DBINSTANCE}\n"
 )
 _PARALLEL = ("installonlypkg(", "multiversion(kernel)")
@@ -45,30 +42,34 @@ def read(run: commands.Runner, rpm_root: Sequence[str]) -> list[Package]:
     for line in output.splitlines():
         name, evr, arch, time, instance = line.split("\t")
         if name != "gpg-pubkey":
-            found.append(Package(name, str(parse(evr)), arch, (int(time), int(instance))))
+            found.append(Package(name, evr.removeprefix("0:"), arch, (int(time), int(instance))))
     return found
 
 
 def versions(packages: Iterable[Package]) -> dict[str, list[Package]]:
-    """Name to what is installed of it, the newest first; of the machine's own architecture."""
+    """Name to what is installed of it, of the machine's own architecture."""
     native = {platform.machine(), "noarch"}
     by_name = defaultdict(list)
     for package in packages:
         by_name[package.name].append(package)
-    order = cmp_to_key(compare)
     return {
-        name: sorted(
-            [one for one in same if one.arch in native] or same[:1],
-            key=lambda one: order(one.evr),
-            reverse=True,
-        )
+        name: [one for one in same if one.arch in native] or same[:1]
         for name, same in by_name.items()
     }
 
 
-def newest(packages: Iterable[Package]) -> dict[str, str]:
-    """Name to version, of several the newest."""
-    return {name: same[0].evr for name, same in versions(packages).items()}
+def split(evr: str) -> tuple[str, str, str]:
+    """Epoch, version and release. Without an epoch it is 0."""
+    epoch, colon, rest = evr.rpartition(":")
+    version, _dash, release = rest.rpartition("-")
+    return (epoch if colon else "0", version, release)
+
+
+def lower(one: str, other: str, run: commands.Runner) -> bool:
+    """As rpm itself orders two versions."""
+    calls = [f'rpm.vercmp("{mine}", "{its}")' for mine, its in zip(split(one), split(other))]
+    told = run(["rpm", "--eval", f"%{{lua: print({', '.join(calls)})}}"]).stdout.split()
+    return next((order for order in told if order != "0"), "0") == "-1"
 
 
 def duplicates(
@@ -96,30 +97,24 @@ def parallel(package: Package, run: commands.Runner, rpm_root: Sequence[str]) ->
 
 def needs(names: Sequence[str], run: commands.Runner, rpm_root: Sequence[str]) -> frozenset[str]:
     """Installed packages that these need at any depth, by the names in their requirements."""
-    form = r"@%{NAME}\n[-%{REQUIRENAME}\n][+%{PROVIDENAME}\n]"
-    requires: dict[str, set[str]] = defaultdict(set)
-    providers: dict[str, set[str]] = defaultdict(set)
-    name = ""
-    for line in run(["rpm", *rpm_root, "-qa", "--qf", form]).stdout.splitlines():
-        kind, text = line[:1], line[1:]
-        if kind == "@":
-            name = text
-        elif kind == "+":
-            providers[text].add(name)
-        elif kind == "-" and not text.startswith("rpmlib("):
-            requires[name].update(_names(text))
+    ask = ["rpm", *rpm_root, "-q", "--qf"]
     found: set[str] = set()
-    waiting = [one for one in names if one in requires]
+    waiting = sorted(names)
     while waiting:
-        wanted = {need for one in waiting for need in requires[one]}
-        for path in sorted(
-            need for need in wanted if need.startswith("/") and need not in providers
-        ):
-            providers[path] = _owners(path, run, rpm_root)
-        new = {owner for need in wanted for owner in providers.get(need, ())} - found
+        required = run([*ask, r"[@%{REQUIRENAME}\n]", *waiting], check=False).stdout
+        wanted = {name for text in _marked(required) for name in _names(text)}
+        if not wanted:
+            break
+        owners = run([*ask, r"@%{NAME}\n", "--whatprovides", *sorted(wanted)], check=False).stdout
+        new = {*_marked(owners)} - found
         found |= new
         waiting = sorted(new)
     return frozenset(found - set(names))
+
+
+def _marked(text: str) -> list[str]:
+    """Without the lines that say what is not there."""
+    return [line[1:] for line in text.splitlines() if line.startswith("@")]
 
 
 def _names(requirement: str) -> list[str]:
@@ -130,12 +125,6 @@ def _names(requirement: str) -> list[str]:
     return [word[: len(word) - max(0, word.count(")") - word.count("("))] for word in words]
 
 
-def _owners(path: str, run: commands.Runner, rpm_root: Sequence[str]) -> set[str]:
-    argv = ["rpm", *rpm_root, "-q", "--whatprovides", "--qf", r"+%{NAME}\n", path]
-    lines = run(argv, check=False).stdout.splitlines()
-    return {line[1:] for line in lines if line.startswith("+")}
-
-
 def busy(root: Path) -> bool:
     """Whether a transaction is running now: what looks interrupted is only not finished."""
     try:
@@ -144,29 +133,4 @@ def busy(root: Path) -> bool:
             return True
     except (OSError, ValueError):
         pass
-    return any(_locked(root / path) for path in _RPM_LOCKS)
-
-
-def _locked(path: Path) -> bool:
-    try:
-        with path.open("rb") as stream:
-            fcntl.lockf(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-    return False
-
-
-def interpreter() -> str:
-    """The Python that dnf runs with, which has its libraries: the first line of dnf says which."""
-    program = commands.find_program("dnf-3") or commands.find_program("dnf")
-    if program is None:
-        raise PackageError("dnf is not installed on this node")
-    with open(program, "rb") as stream:
-        first = stream.readline().decode(errors="replace")
-    words = first[2:].split() if first.startswith("#!") else []
-    words = [word for word in words if not word.endswith("/env") and not word.startswith("-")]
-    if not words or "python" not in words[0]:
-        raise PackageError(f"{program} is not the dnf 4 of EL 9: its first line is {first.strip()}")
-    return words[0]
+    return any(held_by_another(root / path) for path in _RPM_LOCKS)

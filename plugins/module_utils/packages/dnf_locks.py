@@ -13,7 +13,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from ..files import replace_block
-from . import dnf_versions
 
 PLUGIN = "python3-dnf-plugin-versionlock"
 """The package of the plugin on EL 9. A lock list without it holds nothing."""
@@ -25,8 +24,7 @@ _BEGIN, _END = f"# BEGIN {_BLOCK}", f"# END {_BLOCK}"
 
 def line(name: str, version: str) -> str:
     """The plugin's own form; the epoch is always written, as `dnf versionlock add` does."""
-    evr = dnf_versions.parse(version)
-    return f"{name}-{evr.epoch}:{evr.version}-{evr.release}.*"
+    return f"{name}-{version if ':' in version else f'0:{version}'}.*"
 
 
 def name_of(entry: str) -> str:
@@ -101,29 +99,20 @@ def not_effective(root: Path, paths: Sequence[Path]) -> str:
     """Why the locks hold nothing on this node, with the way out; empty when they do."""
     if not is_installed(paths):
         return f"dnf's versionlock plugin is not installed: install {PLUGIN}"
-    if not (root / CONFIGURATION).is_file():
-        return f"{root / CONFIGURATION} is missing: reinstall {PLUGIN}"
     said = settings(root)
-    if said.get("enabled", "1").strip().lower() in ("0", "no", "false", "off"):
-        return f"{root / CONFIGURATION} disables versionlock: set enabled = 1 there"
-    if not said.get("locklist", "").strip():
-        return f"{root / CONFIGURATION} names no locklist: set locklist = /{LIST} there"
-    parser = configparser.ConfigParser(interpolation=None, strict=False)
-    main = root / "etc/dnf/dnf.conf"
-    try:
-        parser.read(main, encoding="utf-8")
-    except (configparser.Error, UnicodeDecodeError):
-        return ""  # dnf itself refuses such a file, and says where
-    plugins = parser.get("main", "plugins", fallback="1").strip().lower()
-    if plugins in ("0", "no", "false", "off"):
-        return f"{main} disables every plugin of dnf: remove plugins = {plugins} there"
+    off = said.get("enabled", "1").strip().lower() in ("0", "no", "false", "off")
+    if off or not said.get("locklist", "").strip():
+        return (
+            f"{root / CONFIGURATION} does not enable versionlock: set enabled = 1 and locklist = "
+            f"/{LIST} there"
+        )
     return ""
 
 
 def version_of(entry: str) -> str:
     """The version that a line of ours locks."""
     text = entry.strip().removesuffix(".*")
-    return str(dnf_versions.parse(text[len(name_of(entry)) + 1 :]))
+    return text[len(name_of(entry)) + 1 :].removeprefix("0:")
 
 
 def plugin_paths(root: Path) -> list[Path]:

@@ -15,8 +15,9 @@ import json
 import logging
 import os
 import sys
+from contextlib import closing
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 COMMAND = (
     "import json, sys; request = json.load(sys.stdin); space = {'__name__': 'dnf_program'}; "
@@ -71,32 +72,23 @@ class Session:
         release = self.dnf.rpm.detect_releasever(root)
         if not conf.substitutions.get("releasever"):
             conf.substitutions["releasever"] = release or ""
-        if request.get("cachedir"):
-            conf.cachedir = conf.logdir = request["cachedir"]
-            conf.persistdir = request["persistdir"]
+        private = request.get("private")
+        if private:  # of a plan: nothing but metadata is written on the node
+            conf.logdir, conf.persistdir = private, f"{private}/state"
+            conf.pluginconfpath = [*conf.pluginconfpath, f"{private}/plugins"]
+            if request["defined"]:
+                conf.reposdir = [f"{private}/repos.d"]
         Path(conf.logdir).mkdir(parents=True, exist_ok=True)
-        if request.get("reposdir"):
-            conf.reposdir = [request["reposdir"]]
-        if request.get("pluginconf"):
-            conf.pluginconfpath = [*conf.pluginconfpath, request["pluginconf"]]
         conf.assumeyes = True
         conf.best = True
         conf.install_weak_deps = False
         conf.clean_requirements_on_remove = False
-        conf.exit_on_lock = True  # `busy` is the answer then, and who asked waits
+        conf.exit_on_lock = not private  # what only reads waits for other readers of metadata
         conf.comment = request.get("comment", "")
         self.base.args = [conf.comment]
 
-    def only(self, repositories: list[str]) -> None:
-        for repo in self.base.repos.iter_enabled():
-            if repo.id not in repositories:
-                repo.disable()
-
-    def fill(self, *, cached: bool = False) -> None:
-        if cached:
-            self.base.fill_sack_from_repos_in_cache(load_system_repo="auto")
-        else:
-            self.base.fill_sack(load_system_repo="auto")
+    def fill(self) -> None:
+        self.base.fill_sack(load_system_repo="auto")
         self.prefer()
         self.enable_streams()
 
@@ -156,11 +148,12 @@ class Session:
         return [self.base.conf.substitutions["basearch"], "noarch"]
 
     def versions(self, names: list[str]) -> dict[str, list[tuple[str, str]]]:
+        """(version, repository), the newest first."""
         query = self.base.sack.query().available()
         found = {}
         for name in names:
-            packages = query.filter(name=name, arch=self.architectures())
-            found[name] = sorted({(one.evr, one.repoid) for one in packages})
+            packages = sorted(query.filter(name=name, arch=self.architectures()), reverse=True)
+            found[name] = [(one.evr, one.repoid) for one in packages]
         return found
 
     def find(self, name: str, version: str) -> Any:
@@ -169,19 +162,10 @@ class Session:
         there = [one for one in query if one.evr == version]
         if there:
             return min(there, key=lambda one: (one.repo.priority, one.repo.cost, one.repoid))
-        anywhere = self.base.sack.query(flags=self.ignoring()).available().filterm(name=name)
-        hidden = sorted({f"{one.repoid}" for one in anywhere if one.evr == version})
-        if hidden:
-            raise RefusedError(
-                f"{name}-{version} is in {', '.join(hidden)}, but hidden from dnf there: by a lock "
-                "(dnf versionlock list), by excludepkgs, or by an enabled module stream "
-                "(dnf module list --enabled)"
-            )
-        others = ", ".join(sorted({one.evr for one in anywhere})) or "no version at all"
-        raise RefusedError(f"no repository of this node has {name}-{version}; they have: {others}")
-
-    def ignoring(self) -> Any:
-        return importlib.import_module("hawkey").IGNORE_EXCLUDES
+        raise RefusedError(
+            f"{name}-{version} is in no repository of this node, or hidden from dnf: by a lock "
+            "(dnf versionlock list), by excludepkgs, by a module stream (dnf module list --enabled)"
+        )
 
     def mark(self) -> None:
         """Give the solver its jobs."""
@@ -196,32 +180,17 @@ class Session:
 
     def changes(self) -> list[dict[str, str]]:
         """The transaction as data. A package that an obsoleting one replaces is removed."""
-        forward, backward, order = {}, {}, []
+        found: dict[tuple[str, str], dict[str, str]] = {}
         for item in self.base.transaction:
-            name = item.pkg.name
-            if (name, item.pkg.arch) not in order:
-                order.append((name, item.pkg.arch))
-            kind = "reinstall" if item.action_name == "Reinstall" else ""
-            entry = {"evr": item.pkg.evr, "repo": item.pkg.repoid, "kind": kind}
+            name, arch = item.pkg.name, item.pkg.arch
+            change = found.setdefault((name, arch), {"name": name, "before": "", "after": ""})
+            if item.action == self.dnf.transaction.PKG_DOWNGRADE:
+                change["kind"] = "downgrade"
             if item.action in self.dnf.transaction.FORWARD_ACTIONS:
-                forward[(name, item.pkg.arch)] = entry
+                change["after"] = item.pkg.evr
             elif item.action in self.dnf.transaction.BACKWARD_ACTIONS:
-                backward[(name, item.pkg.arch)] = entry
-        found = []
-        for key in order:
-            new, old = forward.get(key, {}), backward.get(key, {})
-            if new or old:
-                found.append(
-                    {
-                        "name": key[0],
-                        "arch": key[1],
-                        "before": old.get("evr", ""),
-                        "after": new.get("evr", ""),
-                        "repo": new.get("repo", ""),
-                        "kind": new.get("kind", ""),
-                    }
-                )
-        return found
+                change["before"] = item.pkg.evr
+        return [change for change in found.values() if change["before"] or change["after"]]
 
     def resolve(self, *, allow_erasing: bool) -> list[dict[str, str]]:
         return self.changes() if self.base.resolve(allow_erasing=allow_erasing) else []
@@ -251,19 +220,23 @@ class Session:
 
     def transact(self) -> None:
         """Run the transaction. dnf goes on after a scriptlet failed; here that is an error."""
-        display = Display(self.dnf)
-        try:
-            self.base.do_transaction(display.instance)
-        except self.dnf.exceptions.LockError:
-            raise
-        except self.dnf.exceptions.Error as error:
-            raise RefusedError(self.told([one_line(error), *display.errors])) from error
-        if display.errors:
-            raise RefusedError(self.told(display.errors, display.output))
+        errors: list[str] = []
+        told = self.heard.lines
 
-    def told(self, errors: list[str], output: Optional[list[str]] = None) -> str:
-        more = [*self.heard.lines, *(output or [])]
-        return "; ".join(dict.fromkeys([*errors, *more[-20:]]))
+        class Listening(self.dnf.callback.TransactionProgress):  # type: ignore[misc,name-defined]
+            def error(self, message: Any) -> None:
+                errors.append(one_line(message))
+
+            def scriptout(self, msgs: Any) -> None:
+                text = msgs.decode(errors="replace") if isinstance(msgs, bytes) else str(msgs or "")
+                told.extend(line for line in map(one_line, text.splitlines()) if line)
+
+        try:
+            self.base.do_transaction(Listening())
+        except self.dnf.exceptions.Error as error:
+            errors.insert(0, one_line(error))
+        if errors:
+            raise RefusedError("; ".join(dict.fromkeys([*errors, *told[-20:]])))
 
     def close(self) -> None:
         self.base.close()
@@ -280,56 +253,29 @@ class Heard(logging.Handler):
         self.lines.append(one_line(record.getMessage()))
 
 
-class Display:
-    """Hears of every element that failed, scriptlets included."""
-
-    def __init__(self, dnf: Any) -> None:
-        self.errors: list[str] = []
-        self.output: list[str] = []
-        errors, output = self.errors, self.output
-
-        class Listening(dnf.callback.TransactionProgress):  # type: ignore[misc]
-            def error(self, message: Any) -> None:
-                errors.append(one_line(message))
-
-            def scriptout(self, msgs: Any) -> None:
-                text = msgs.decode(errors="replace") if isinstance(msgs, bytes) else str(msgs or "")
-                output.extend(line for line in map(one_line, text.splitlines()) if line)
-
-        self.instance = Listening()
-
-
 def one_line(text: Any) -> str:
     return " ".join(str(text).split())
 
 
 def refresh(request: dict[str, Any]) -> dict[str, Any]:
     """Fetch and verify the metadata of the named repositories, each by itself."""
-    session = Session(request, writes=False)
     errors = {}
-    try:
-        session.only(request["repositories"])
-        known = {repo.id: repo for repo in session.base.repos.iter_enabled()}
-        for name in request["repositories"]:
-            try:
-                if name not in known:
-                    raise RefusedError("it is not defined on this node")
-                known[name].load()
-            except (session.dnf.exceptions.Error, RefusedError, RuntimeError) as error:
-                errors[name] = one_line(error)
-    finally:
-        session.close()
+    with closing(Session(request, writes=False)) as session:
+        for repo in session.base.repos.iter_enabled():
+            if repo.id in request["repositories"]:
+                try:
+                    repo._repo.expire()
+                    repo.load()
+                except (session.dnf.exceptions.Error, RuntimeError) as error:
+                    errors[repo.id] = one_line(error)
     return {"errors": errors}
 
 
 def available(request: dict[str, Any]) -> dict[str, Any]:
-    """Versions of the named packages, as (version, repository), unsorted."""
-    session = Session(request, writes=False)
-    try:
+    """Versions of the named packages."""
+    with closing(Session(request, writes=False)) as session:
         session.fill()
         return {"versions": session.versions(request["names"])}
-    finally:
-        session.close()
 
 
 def simulate(request: dict[str, Any]) -> dict[str, Any]:
@@ -338,8 +284,7 @@ def simulate(request: dict[str, Any]) -> dict[str, Any]:
     With the versions that there are of what changes: that is what is asked next.
     """
     refusal = ""
-    session = Session(request, writes=False)
-    try:
+    with closing(Session(request, writes=False)) as session:
         session.fill()
         session.prefer_versions()
         for allow_erasing in (False, True):
@@ -352,51 +297,38 @@ def simulate(request: dict[str, Any]) -> dict[str, Any]:
                     return {"changes": changes, "versions": session.versions(names)}
                 except session.dnf.exceptions.Error as error:
                     refusal = refusal or one_line(error)
-    finally:
-        session.close()
     raise RefusedError(refusal)
 
 
 def apply(request: dict[str, Any]) -> dict[str, Any]:
     """The transaction for real. Nothing is removed but what was named or is obsoleted."""
-    session = Session(request, writes=True)
-    try:
+    with closing(Session(request, writes=True)) as session:
         session.fill()
         session.mark()
-        changes = session.resolve(allow_erasing=False)
-        if changes:
+        if session.resolve(allow_erasing=False):
             session.download()
         session.transact()
-        return {"changes": changes}
-    finally:
-        session.close()
+        return {}
 
 
 def switch(request: dict[str, Any]) -> dict[str, Any]:
     """Enable module streams, and say so on disk. No package changes."""
-    session = Session(request, writes=True)
-    try:
+    with closing(Session(request, writes=True)) as session:
         session.fill()
         if session.resolve(allow_erasing=False):
             raise RefusedError("enabling a module stream would change packages")
         session.transact()
         return {}
-    finally:
-        session.close()
 
 
 def reinstall(request: dict[str, Any]) -> dict[str, Any]:
     """Install again, so that scriptlets run that did not; `missing` are those nobody has."""
-    session = Session(request, writes=True)
     missing = []
-    try:
-        session.fill(cached=not request.get("fetch"))
-        query = session.base.sack.query()
-        for nevra in request["packages"]:
-            name, evr, arch = nevra
-            there = [
-                one for one in query.available().filter(name=name, arch=arch) if one.evr == evr
-            ]
+    with closing(Session(request, writes=True)) as session:
+        session.fill()
+        available = session.base.sack.query().available()
+        for name, evr, arch in request["packages"]:
+            there = [one for one in available.filter(name=name, arch=arch) if one.evr == evr]
             if there:
                 session.base.package_reinstall(there[0])
             else:
@@ -404,9 +336,7 @@ def reinstall(request: dict[str, Any]) -> dict[str, Any]:
         if not missing and session.resolve(allow_erasing=False):
             session.download()
             session.transact()
-        return {"missing": missing}
-    finally:
-        session.close()
+    return {"missing": missing}
 
 
 ACTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
@@ -431,8 +361,6 @@ def answer(request: dict[str, Any]) -> None:
         reply = {"done": ACTIONS[request["action"]](request)}
     except RefusedError as error:
         reply = {"refused": str(error)}
-    except importlib.import_module("dnf.exceptions").LockError as error:
-        reply = {"busy": one_line(error)}
     except importlib.import_module("dnf.exceptions").Error as error:
         reply = {"refused": one_line(error)}
     sys.stdout.flush()

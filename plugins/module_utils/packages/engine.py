@@ -3,24 +3,26 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field, replace
+from pathlib import Path
 from typing import Any
 
 from ..checks import FAILED, OK, PENDING, Check, compare
 from ..dataclass import dataclass
-from ..files import FilePlan, diffs
-from .kept import Kept
+from ..files import FilePlan, diffs, plan_file
 from .manager import Manager, PackageError
 from .package import INSTALL, REMOVE, UPGRADE, Change, PackageSet
 from .planning import (
+    ROLES,
     Planner,
     Solution,
     all_wanted,
     any_matches,
     doomed,
     drifted,
-    pinned_by_others,
     satisfied,
 )
 
@@ -165,11 +167,12 @@ def _without_solver(
     """What is known of the stages before the repair: the packages of the set themselves."""
     stages = []
     for stage in wanted.stages:
-        changes = []
-        for name in (package.name for package in stage.packages):
-            before = installed.get(name, "")
-            if before != exact[name]:
-                changes.append(Change(UPGRADE if before else INSTALL, name, before, exact[name]))
+        names = {package.name for package in stage.packages}
+        changes = [
+            Change(UPGRADE if name in installed else INSTALL, name, installed.get(name, ""), at)
+            for name, at in exact.items()
+            if name in names and installed.get(name, "") != at
+        ]
         if changes:
             stages.append((stage.name, changes))
     return stages
@@ -216,7 +219,7 @@ def _released(
     after: Mapping[str, str],
 ) -> list[str]:
     """What this layer held and no longer wants, unless another layer does."""
-    others = pinned_by_others(manager, layer)
+    others = {name for other in ROLES if other != layer for name in manager.pinned(other)}
     gone = (manager.pinned(layer).keys() - pins.keys() - set(holds) - others) & manager.held()
     return sorted(name for name in gone if name in after)
 
@@ -246,12 +249,6 @@ def act(plan: Plan, wanted: PackageSet, manager: Manager, layer: str) -> Plan:
     finally:
         kept.forget()
     _settle_pins(wanted, manager, layer, plan.released)
-    left = manager.interrupted(_ours(wanted, manager, layer))
-    if left:
-        raise PackageError(
-            f"everything of the set is installed, but {left}. Finish it by hand (apt-get -f "
-            "install, or remove what is broken), then run again"
-        )
     return plan
 
 
@@ -267,6 +264,58 @@ def _see_that_others_ran(plan: Plan, wanted: PackageSet, manager: Manager) -> No
                 "another layer's and not on this node yet. Nothing was changed. Run that layer "
                 "first (rdma comes before gpu: --tags rdma,gpu)"
             )
+
+
+class Kept:
+    """Files as they were before a change, so that they can be put back on a full disk too.
+
+    A second name of each file that changes: files are replaced and never written in place, so the
+    old one stays under it, with mode and owner. Renaming it back needs no space.
+
+    The name begins with a dot and has an end of its own: neither apt nor dnf reads it.
+    """
+
+    def __init__(self, files: Sequence[FilePlan]) -> None:
+        self._files = [planned for planned in files if planned.changed]
+        for planned in self._files:
+            if planned.before is not None:
+                name = _second(planned.path)
+                name.unlink(missing_ok=True)  # of a run that was killed
+                with suppress(OSError):  # a file system without links: written again then
+                    os.link(planned.path.resolve(), name)
+
+    def put_back(self) -> list[str]:
+        """Each file, whatever happens to another; returns those that could not be, with why.
+
+        First those go that were not there, which may be what makes room.
+        """
+        left = []
+        for planned in sorted(self._files, key=lambda each: each.before is not None):
+            try:
+                self._put_back(planned)
+            except OSError as error:
+                left.append(f"{planned.path}: {error.strerror or error}")
+        return left
+
+    def _put_back(self, planned: FilePlan) -> None:
+        second = _second(planned.path)
+        if second.exists():
+            second.replace(planned.path.resolve())
+            return
+        mode = planned.mode if planned.mode_before is None else planned.mode_before
+        uid, gid = planned.owner_before or (planned.uid, planned.gid)
+        plan_file(planned.path, planned.before, mode=mode, uid=uid, gid=gid).apply()
+
+    def forget(self) -> None:
+        """The files stay as they are now."""
+        for planned in self._files:
+            with suppress(OSError):
+                _second(planned.path).unlink()
+
+
+def _second(path: Path) -> Path:
+    target = path.resolve()
+    return target.with_name(f".{target.name}.baremetal-mpi-roce-before")
 
 
 def _write(plan: Plan, wanted: PackageSet, manager: Manager) -> Kept:

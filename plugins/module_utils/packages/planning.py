@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from fnmatch import fnmatchcase
-from functools import cmp_to_key
 from typing import Optional
 
 from ..dataclass import dataclass
@@ -44,11 +43,6 @@ class Solution:
             else:
                 state[change.name] = change.after
         return state
-
-
-def pinned_by_others(manager: Manager, layer: str) -> set[str]:
-    """What the other layers with packages have pinned."""
-    return {name for other in ROLES if other != layer for name in manager.pinned(other)}
 
 
 def any_matches(name: str, patterns: Iterable[str]) -> bool:
@@ -129,7 +123,7 @@ class Planner:
                 self.solution.refused.append(_nobody_has(package, there[name]))
                 continue
             self.solution.exact[name] = fitting[0]
-            if has and self.manager.compare(fitting[0], has) < 0 and not self.allow_downgrade:
+            if has and self.manager.lower(fitting[0], has) and not self.allow_downgrade:
                 self.solution.refused.append(self._goes_down(name, has, fitting[0], package))
 
     def _versions(self, names: Sequence[str]) -> dict[str, list[str]]:
@@ -139,8 +133,7 @@ class Planner:
             from_it = [name for name in names if self._preferred(name) == repository.name]
             offered = self.manager.offered(from_it, [repository]) if from_it else {}
             there.update({name: list(found) for name, found in offered.items()})
-        order = cmp_to_key(self.manager.compare)
-        return {name: sorted(there.get(name, ()), key=order, reverse=True) for name in names}
+        return {name: there.get(name, []) for name in names}
 
     def _preferred(self, name: str) -> str:
         """The repository that a package has to come from, or an empty name."""

@@ -53,15 +53,8 @@ def stages(software: SoftwareSet, driver: Driver, distribution: Distribution) ->
         )
     return [
         Stage("driver and fabric manager", _driver(driver, distribution)),
-        *_of("CUDA", _cuda(software)),
-        *_of("DCGM", _dcgm(software, driver)),
-        *_of("GDRCopy", _gdrcopy(software, distribution)),
-        *_of("NCCL", _nccl(software, driver, distribution)),
+        *_beside(software, cuda_major(software, driver), distribution.family == REDHAT),
     ]
-
-
-def _of(name: str, packages: list[Wanted]) -> list[Stage]:
-    return [Stage(name, tuple(packages))] if packages else []
 
 
 def _driver(driver: Driver, distribution: Distribution) -> tuple[Wanted, ...]:
@@ -147,42 +140,26 @@ def _unsuffixed(driver: Driver) -> dict[str, str]:
     return dict.fromkeys(UNSUFFIXED, f"the branch of the set is {driver.branch}")
 
 
-def _cuda(software: SoftwareSet) -> list[Wanted]:
-    if not software.cuda:
-        return []
-    name = "cuda-toolkit-" + software.cuda.replace(".", "-")
-    return [Wanted(name, software.cuda, "cuda")]
-
-
 def cuda_major(software: SoftwareSet, driver: Driver) -> str:
     """Of the toolkit; of the driver where the set has none."""
     return software.cuda_major or ("13" if driver.branch >= 580 else "12")
 
 
-def _dcgm(software: SoftwareSet, driver: Driver) -> list[Wanted]:
-    if not software.dcgm:
-        return []
-    major = software.dcgm.split(".")[0]
-    name = f"datacenter-gpu-manager-{major}-cuda{cuda_major(software, driver)}"
-    return [Wanted(name, software.dcgm, "dcgm")]
-
-
-def _gdrcopy(software: SoftwareSet, distribution: Distribution) -> list[Wanted]:
-    if not software.gdrcopy:
-        return []
-    if distribution.family == REDHAT:
-        names = ("gdrcopy-kmod", "gdrcopy", "gdrcopy-devel")
-    else:
-        names = ("gdrdrv-dkms", "libgdrapi", "gdrcopy")
-    return [Wanted(name, software.gdrcopy, "gdrcopy") for name in names]
-
-
-def _nccl(software: SoftwareSet, driver: Driver, distribution: Distribution) -> list[Wanted]:
+def _beside(software: SoftwareSet, major: str, redhat: bool) -> list[Stage]:
     """One NCCL is built for several CUDAs, told apart by the end of the revision."""
-    if not software.nccl:
-        return []
-    names = ("libnccl", "libnccl-devel")
-    if distribution.family != REDHAT:
-        names = ("libnccl2", "libnccl-dev")
-    version = f"{software.nccl}-1+cuda{cuda_major(software, driver)}"
-    return [Wanted(name, version, "nccl") for name in names]
+    gdrcopy, nccl = ("gdrdrv-dkms", "libgdrapi", "gdrcopy"), ("libnccl2", "libnccl-dev")
+    if redhat:
+        gdrcopy, nccl = ("gdrcopy-kmod", "gdrcopy", "gdrcopy-devel"), ("libnccl", "libnccl-devel")
+    cuda = ("cuda-toolkit-" + software.cuda.replace(".", "-"),)
+    dcgm = (f"datacenter-gpu-manager-{software.dcgm.split('.')[0]}-cuda{major}",)
+    revision = f"-1+cuda{major}" if software.nccl else ""
+    return [
+        Stage(stage, tuple(Wanted(name, version, stage.lower()) for name in names))
+        for stage, version, names in (
+            ("CUDA", software.cuda, cuda),
+            ("DCGM", software.dcgm, dcgm),
+            ("GDRCopy", software.gdrcopy, gdrcopy),
+            ("NCCL", software.nccl + revision, nccl),
+        )
+        if version
+    ]
