@@ -7,15 +7,10 @@ from ..packages.package import Stage, Wanted
 from .distribution import REDHAT, Distribution
 from .software_set import SoftwareSet
 
-ARCHITECTURES = (".x86_64", ".aarch64")
-
 
 def version_of(kernel_release: str) -> str:
     """The package version of a kernel of EL: `uname -r` without the architecture."""
-    for suffix in ARCHITECTURES:
-        if kernel_release.endswith(suffix):
-            return kernel_release[: -len(suffix)]
-    return kernel_release
+    return kernel_release.removesuffix(".x86_64").removesuffix(".aarch64")
 
 
 def stages(software: SoftwareSet, distribution: Distribution, release: str) -> list[Stage]:
