@@ -1,12 +1,12 @@
 #!/usr/bin/python
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Tell what NICs, RDMA devices and GPUs a machine has, and which NIC belongs to which GPU."""
+"""Return what NICs, RDMA devices and GPUs a machine has, and which NIC belongs to which GPU."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: rdma_facts
-short_description: Tells what NICs, RDMA devices and GPUs a machine has
+short_description: Returns what NICs, RDMA devices and GPUs a machine has
 version_added: "0.1.0"
 author:
   - Baremetal MPI RoCE founders (@baremetal)
@@ -239,12 +239,83 @@ ansible_facts:
               pci: ["0000:11:00.0", "0000:8b:00.0"]
 """
 
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.hardware.facts import as_facts
-from ..module_utils.hardware.survey import SurveyError, survey
+from ..module_utils.hardware import Machine, SurveyError, survey
+from ..module_utils.hardware.inventory import RAIL
+
+MODULES = (
+    "ib_core",
+    "ib_umad",
+    "ib_uverbs",
+    "mlx5_core",
+    "mlx5_ib",
+    "nvidia",
+    "nvidia_peermem",
+    "rdma_cm",
+    "rdma_rxe",
+)
+"""Those that decide what a node can do with RDMA."""
+KEYS = {"name": "device", "netdev": "interface", "port_state": "state", "link": "pcie"}
+"""Fields whose facts have the words that people use."""
+
+
+def as_facts(machine: Machine) -> dict[str, Any]:
+    return {
+        "nics": [
+            {KEYS.get(key, key): value for key, value in asdict(port).items()}
+            for port in machine.ports
+        ],
+        "gpus": [
+            {
+                "index": index,
+                "pci": function.pci,
+                "numa": function.numa,
+                "device_id": function.device_id,
+                "driver": function.driver,
+                "pcie": asdict(function.link),
+            }
+            for index, function in enumerate(machine.gpus)
+        ],
+        "modules": [module for module in MODULES if module in machine.modules],
+        "slots": dict(machine.slots),
+        "model": model(machine),
+    }
+
+
+def model(machine: Machine) -> dict[str, Any]:
+    """What `gpus` and `rails` of a cluster model would say, were all nodes like this machine.
+
+    Rails are ordered as their GPUs are. Empty where no NIC sits beside a GPU of its own, or GPUs
+    have different numbers of functions beside them: there is nothing to read a model off then.
+    """
+    gpus = machine.gpus
+    functions = [
+        [port for port in machine.of_kind(RAIL) if port.gpu_pci == gpu.pci] for gpu in gpus
+    ]
+    planes = {len(ports) for ports in functions}
+    if len(planes) != 1 or planes == {0}:
+        return {}
+    count = planes.pop()
+    speeds = {port.speed_gbps for ports in functions for port in ports}
+    addresses = [[port.pci for port in ports] for ports in functions]
+    return {
+        "gpus": {
+            "count": len(gpus),
+            "numa": [gpu.numa for gpu in gpus],
+            "pci": [gpu.pci for gpu in gpus],
+        },
+        "rails": {
+            "count": len(gpus),
+            "planes": count,
+            "speed_gbps": speeds.pop() if len(speeds) == 1 else None,
+            "pci": addresses if count > 1 else [each[0] for each in addresses],
+        },
+    }
 
 
 def main() -> None:

@@ -17,7 +17,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.inventory import (
     BLUEFIELD,
     DATA_DIRECT,
-    KINDS,
     NVSWITCH_BRIDGE,
     OTHER,
     RAIL,
@@ -63,13 +62,6 @@ def add_interface(tree: Directory, pci: str, name: str, **files: object) -> Dire
 
 
 @pytest.mark.parametrize("name", names())
-def test_every_recording_is_a_machine(name: str) -> None:
-    found = machine(name)
-    assert found.ports
-    assert {port.kind for port in found.ports} <= set(KINDS)
-
-
-@pytest.mark.parametrize("name", names())
 def test_no_link_of_a_recording_leads_nowhere_but_to_drivers(name: str) -> None:
     with scratch() as root:
         build_sys(name, root)
@@ -98,12 +90,6 @@ def test_rail_k_belongs_to_gpu_k() -> None:
     assert tuple(gpu.pci for gpu in found.gpus) == GPUS
     assert tuple(port.gpu_pci for port in found.of_kind(RAIL)) == GPUS
     assert [port.numa for port in found.of_kind(RAIL)] == [0] * 4 + [1] * 4
-
-
-def test_a_storage_nic_of_the_outer_switch_is_no_rail() -> None:
-    storage = machine(B300).device_of("enp10s0np0")
-    assert storage is not None
-    assert (storage.name, storage.kind, storage.gpus) == ("mlx5_0", OTHER, ())
 
 
 def test_a_storage_nic_does_not_take_the_place_of_a_missing_rail() -> None:
@@ -245,13 +231,6 @@ def test_each_port_split_in_two_makes_two_rails_of_one_gpu() -> None:
     assert {port.speed_gbps for port in rails} == {400}
 
 
-def test_names_shift_where_a_nic_is_missing_and_addresses_do_not() -> None:
-    found = machine("b300-missing-nic")
-    assert found.at("0000:5d:00.0") is None
-    assert found.at("0000:8b:00.0").name == "mlx5_6"  # type: ignore[union-attr]
-    assert len(found.gpus) == 8
-
-
 def test_what_uses_a_virtual_function_is_told() -> None:
     found = machine("b300-vfs")
     rail = found.at("0000:2f:00.0")
@@ -287,17 +266,6 @@ def test_without_its_driver_a_nic_is_still_a_rail() -> None:
     assert {(port.name, port.netdev, port.driver) for port in rails} == {("", "", "")}
     assert not found.devices
     assert len(found.of_kind(NVSWITCH_BRIDGE)) == 4
-
-
-def test_a_virtual_machine_has_soft_roce_on_its_rails() -> None:
-    found = machine("qemu-soft-roce")
-    assert [(port.kind, port.name, port.netdev, port.pci) for port in found.devices] == [
-        (SOFTWARE, "rxe0", "rail0", None),
-        (SOFTWARE, "rxe1", "rail1", None),
-    ]
-    assert {port.kind for port in found.netdevs} == {OTHER}
-    assert found.at("0000:00:10.0").netdev == "rail0"  # type: ignore[union-attr]
-    assert {gid.type for port in found.devices for gid in port.gids} == {"RoCE v2"}
 
 
 # What has no function of its own
@@ -449,7 +417,7 @@ def test_ports_of_one_device_each_have_their_interface() -> None:
 
 
 def test_a_directory_that_is_no_sysfs_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SurveyError, match="is no sysfs: there is no"):
+    with pytest.raises(SurveyError, match=str(tmp_path / "class")):
         survey(tmp_path)
 
 

@@ -1,25 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What NICs, GPUs and RDMA devices a machine has, read from sysfs.
+"""What NICs, GPUs and RDMA devices a machine has, read from sysfs: `survey(root)`.
 
-    inventory   the machine as plain data
-    tree        reading sysfs without failing on one odd file
-    pci         PCI addresses, the way from the root complex, what a link carries
-    ports       network interfaces, ports of RDMA devices, GIDs
-    vpd         vital product data: what tells an NVSwitch bridge from a NIC
-    survey      all of it put together: `survey(root)`
-
-    modelled    the rails of the cluster model beside what the machine has at their places
-    presence    is the NIC there, can it be a rail, does it do RDMA
-    links       PCIe link, port speed
-    planes      one device or several for each port
-    neighbours  GPU, NUMA node, virtual functions
-    compare     all of it put together: `compare_with_model(machine, rails)`
-
-    facts       the machine as facts for people, and as lines of a cluster model
-
-The survey is what this package gives by its name; who compares imports `hardware.compare` as well,
-which the many that only ask for a device need not load. Nothing here runs a program or writes a
-file. The root is `/sys` or a recorded tree.
+The root is `/sys` or a recorded tree; nothing here runs a program or writes a file. `compare` and
+`modelled` hold the machine against the rails of the cluster model. They are not imported here, as
+most callers only look up a device.
 """
 
 from __future__ import annotations

@@ -28,21 +28,6 @@ OTHER = "other"
 MELLANOX = "15b3"
 NVIDIA = "10de"
 
-CLASSES: Mapping[str, str] = MappingProxyType(
-    {
-        "0108": "NVMe drive",
-        "0200": "Ethernet",
-        "0207": "InfiniBand",
-        "02": "network",
-        "0604": "PCI bridge",
-        "0680": "bridge",
-        "0801": "DMA",
-    }
-)
-"""The PCI classes that a message may have to name; four digits before two."""
-
-KINDS = (RAIL, NVSWITCH_BRIDGE, DATA_DIRECT, BLUEFIELD, VIRTUAL, SOFTWARE, OTHER)
-
 
 @dataclass(frozen=True)
 class PcieLink:
@@ -84,15 +69,9 @@ class Function:
         return self.vendor == NVIDIA and self.class_code.startswith("03")
 
     def __str__(self) -> str:
-        """`0000:14:00.0 (10de:3182, GPU, driver nvidia)`"""
-        what = (
-            "GPU"
-            if self.gpu
-            else CLASSES.get(self.class_code[:4])
-            or CLASSES.get(self.class_code[:2], f"class {self.class_code}")
-        )
-        driver = f"driver {self.driver}" if self.driver else "no driver"
-        return f"{self.pci} ({self.vendor}:{self.device_id}, {what}, {driver})"
+        """`0000:14:00.0 (10de:3182, class 030200, driver nvidia)`"""
+        what = f"{self.vendor}:{self.device_id}, class {self.class_code}"
+        return f"{self.pci} ({what}, driver {self.driver or 'none'})"
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,40 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The rails of the cluster model beside what the machine has at their places."""
+"""The rails of the cluster model beside what the machine has at their places.
+
+Is the NIC there, is it one that can be a rail, does it do RDMA, and is its port one device or
+several, as the model has it?
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Optional
 
+from ..checks import FAILED, OK, Check, not_applicable
 from ..dataclass import dataclass
-from .inventory import MELLANOX, RAIL, Machine, RdmaDevice
-from .pci import card_of
+from .inventory import (
+    BLUEFIELD,
+    DATA_DIRECT,
+    MELLANOX,
+    NVSWITCH_BRIDGE,
+    RAIL,
+    SOFTWARE,
+    VIRTUAL,
+    Machine,
+    RdmaDevice,
+)
+from .pci import bus_of, card_of
+from .ports import ETHERNET, INFINIBAND
+
+NIC, RDMA, PLANES = "rail_nic", "rail_rdma", "rail_planes"
+
+NOT_A_RAIL: Mapping[str, str] = {
+    NVSWITCH_BRIDGE: "a management bridge to the NVSwitches (SW_MNG), for the fabric manager",
+    DATA_DIRECT: "a Data Direct function, which has no port",
+    BLUEFIELD: "a BlueField DPU, for storage and management",
+    VIRTUAL: "a virtual function, and rails are physical functions",
+}
+CORRECT = "correct rails.pci in the model (host_vars, where only this machine differs)"
 
 
 @dataclass(frozen=True)
@@ -54,10 +80,11 @@ class Modelled:
         name = str(entry["interface"])
         return next((port for port in self.machine.netdevs if port.netdev == name), None)
 
-    def spare(self) -> list[RdmaDevice]:
+    def spare(self) -> str:
         """NICs beside a GPU that no rail of the model names."""
-        named = {rail.pci for rail in self.rails}
-        return [port for port in self.machine.of_kind(RAIL) if port.pci not in named]
+        taken = {rail.pci for rail in self.rails}
+        found = [port for port in self.machine.of_kind(RAIL) if port.pci not in taken]
+        return f"NICs beside a GPU without a rail in the model: {named(found) or 'none'}"
 
     def on_card(self, pci: str) -> list[Rail]:
         """The rails of the model that share a card, and so its PCIe link."""
@@ -96,3 +123,92 @@ def named(ports: Iterable[RdmaDevice]) -> str:
         f"{port.pci} ({port.netdev or port.name})" if port.netdev or port.name else str(port.pci)
         for port in ports
     )
+
+
+def nic(model: Modelled, rail: Rail) -> Check:
+    """The function at the rail's PCI address, or the one behind its interface."""
+    port, machine = rail.port, model.machine
+    if port is not None and port.kind not in NOT_A_RAIL:
+        return Check(NIC, rail.pci, port.pci, OK, rail.name)
+    function = machine.functions.get(rail.pci)
+    if port is not None:
+        found = f"{port.kind} {port.vendor}:{port.device_id}"
+        reason = f"{function} is {NOT_A_RAIL[port.kind]}: {CORRECT}. {model.spare()}"
+    elif not rail.pci:
+        reason = "the model gives no PCI address, and no NIC has an interface of that name"
+        return not_applicable(NIC, f"an interface {rail.name}", reason, subject=rail.name)
+    elif function is not None:
+        found = f"{function.vendor}:{function.device_id}"
+        reason = f"{function} is no network function: {CORRECT}. {model.spare()}"
+    elif model.merged(rail):
+        found = "no such NIC"
+        reason = "its card is there as fewer functions than the model has planes: see rail_planes"
+    else:
+        found = "no such NIC"
+        slot = machine.slots.get(card_of(rail.pci))
+        beside = [str(each) for each in machine.functions.values() if _one_bus(each.pci, rail.pci)]
+        reason = (
+            f"no PCI function at {rail.pci}{f' (slot {slot})' if slot else ''}; on its bus: "
+            f"{', '.join(beside) or 'nothing'}. {model.spare()}. Power the node off and on; if "
+            f"lspci -s {rail.pci} still shows nothing, reseat or replace the NIC. If the machine "
+            f"is right, {CORRECT}"
+        )
+    return Check(NIC, rail.pci, found, FAILED, rail.name, reason)
+
+
+def _one_bus(one: str, other: str) -> bool:
+    return bus_of(one) == bus_of(other)
+
+
+def rdma(model: Modelled, rail: Rail) -> Check:
+    """The RDMA device of a rail whose NIC is there, and that its port is Ethernet."""
+    wanted, port = f"an {ETHERNET} RDMA device", rail.port
+    if port is None or not is_nic(port):
+        device = model.machine.device_of((port.netdev if port else "") or rail.name)
+        if device is not None and device.kind == SOFTWARE:
+            return Check(RDMA, wanted, device.name, OK, rail.name, "made of software")
+        what = f"driver {port.driver or 'none'}" if port else "a virtual interface"
+        return not_applicable(RDMA, wanted, f"no RoCE NIC ({what})", subject=rail.name)
+    if port.name and port.link_layer == INFINIBAND:
+        reason = (
+            f"the port of {rail.place} is InfiniBand. Make it Ethernet in its firmware "
+            f"(mlxconfig -d {port.pci} set LINK_TYPE_P1=2), then reset the NIC or reboot."
+        )
+        return Check(RDMA, wanted, f"{port.name}, {INFINIBAND}", FAILED, rail.name, reason)
+    if port.name:
+        return Check(RDMA, wanted, port.name, OK, rail.name)
+    missing = [each for each in ("mlx5_core", "mlx5_ib") if each not in model.machine.modules]
+    if missing:
+        reason = (
+            f"the kernel module {missing[0]} is not loaded: modprobe {missing[0]}. If it is not "
+            "found, the kernel lacks its extra modules, or DOCA-OFED was built for another kernel."
+        )
+    elif not port.driver:
+        reason = (
+            f"mlx5_core is loaded and not bound to {port.pci}: look for 'mlx5_core {port.pci}' in "
+            f"dmesg, then echo {port.pci} > /sys/bus/pci/drivers/mlx5_core/bind, or reboot."
+        )
+    else:
+        reason = (
+            f"{port.driver} is bound to {port.pci}. RoCE may be off (devlink dev param show "
+            f"pci/{port.pci} name enable_roce), or mlx5_ib failed (dmesg)."
+        )
+    return Check(RDMA, wanted, "none", FAILED, rail.name, reason)
+
+
+def planes(model: Modelled) -> Optional[Check]:
+    """One check for the whole machine where they disagree: all its ports are split, or none."""
+    differing = [rail for rail in model.rails if model.split(rail) or model.merged(rail)]
+    if not differing:
+        return None
+    first = differing[0]
+    functions = model.functions_on_card(first.pci)
+    wanted, found, rate = model.planes(first), len(functions), functions[0].speed_gbps
+    reason = (
+        f"planes of a rail in the model: {wanted}; functions of its card: {found}, of "
+        f"{f'{rate:g}' if rate else 'unknown'} Gb/s ({named(functions)}). {len(differing)} rails "
+        f"differ, the first is {first.place}. Set rails.planes: {found} in the model, "
+        "rails.speed_gbps of one function and rails.pci with all functions of each rail; or "
+        "configure the ports in the NICs' firmware."
+    )
+    return Check(PLANES, wanted, found, FAILED, "", reason)

@@ -11,7 +11,7 @@ from typing import Optional
 
 from .inventory import PcieLink
 
-ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _SPEED = re.compile(r"(\d+(?:\.\d+)?) GT/s")
 
 GENERATIONS: Mapping[float, int] = MappingProxyType(
@@ -19,18 +19,10 @@ GENERATIONS: Mapping[float, int] = MappingProxyType(
 )
 """PCIe generation by the GT/s of a lane."""
 
-UNKNOWN_WIDTHS = (0, 255)
-"""What the kernel says of a link that it knows nothing about."""
-
-
-def is_address(text: str) -> bool:
-    """Whether the text is a PCI address, domain and function included."""
-    return ADDRESS.fullmatch(text) is not None
-
 
 def way(path: PurePath) -> tuple[str, ...]:
     """The PCI functions on a path below /sys/devices, the root port first, itself last."""
-    return tuple(part for part in path.parts if is_address(part))
+    return tuple(part for part in path.parts if _ADDRESS.fullmatch(part))
 
 
 def card_of(address: str) -> str:
@@ -61,9 +53,7 @@ def parse_speed(text: str) -> Optional[float]:
 
 def parse_width(text: str) -> Optional[int]:
     """Lanes of `16`; None where the kernel does not know."""
-    if not text.isdigit() or int(text) in UNKNOWN_WIDTHS:
-        return None
-    return int(text)
+    return int(text) if text.isdigit() and text not in ("0", "255") else None
 
 
 def capacity_gbps(speed_gts: float, width: int) -> float:
@@ -77,14 +67,6 @@ def capacity_gbps(speed_gts: float, width: int) -> float:
     return speed_gts * width * code
 
 
-def slowest_for(speed_gbps: float, width: int = 16) -> Optional[float]:
-    """The least GT/s at which that many lanes carry a rate, or None when none does."""
-    for speed in sorted(GENERATIONS):
-        if capacity_gbps(speed, width) >= speed_gbps:
-            return speed
-    return None
-
-
 def describe(speed_gts: Optional[float], width: Optional[int]) -> str:
     """`64 GT/s x16`, in the words of lspci."""
     speed = "unknown speed" if speed_gts is None else f"{speed_gts:g} GT/s"
@@ -93,7 +75,7 @@ def describe(speed_gts: Optional[float], width: Optional[int]) -> str:
 
 def best(device: PcieLink, port: Optional[PcieLink]) -> PcieLink:
     """What a link could be: the least of what the device and the port above it are made for."""
-    ports = [device] + ([port] if port else [])
-    speeds = [each.max_speed_gts for each in ports if each.max_speed_gts is not None]
-    widths = [each.max_width for each in ports if each.max_width is not None]
+    ends = [device, port or PcieLink()]
+    speeds = [each.max_speed_gts for each in ends if each.max_speed_gts is not None]
+    widths = [each.max_width for each in ends if each.max_width is not None]
     return PcieLink(min(speeds, default=None), min(widths, default=None))

@@ -11,7 +11,7 @@ from typing import Optional
 
 from ..dataclass import dataclass
 from . import tree
-from .inventory import Gid
+from .inventory import SOFTWARE, Gid, RdmaDevice
 from .pci import way
 
 ACTIVE = "ACTIVE"
@@ -26,11 +26,11 @@ _RATE = re.compile(r"(\d+(?:\.\d+)?) Gb/sec")
 
 @dataclass(frozen=True)
 class Interface:
-    """An entry of /sys/class/net."""
+    """An entry of /sys/class/net that has a device."""
 
     name: str
     path: Path
-    """Where its device is, links resolved; of a virtual interface, where it is itself."""
+    """Where its device is, links resolved."""
     port: int
     """Port of the device that it is, from 1."""
     speed_gbps: Optional[float]
@@ -44,57 +44,25 @@ class Interface:
 
     @property
     def subfunction(self) -> bool:
-        return is_subfunction(self.path)
-
-
-@dataclass(frozen=True)
-class Port:
-    """A port of an entry of /sys/class/infiniband."""
-
-    device: str
-    number: int
-    path: Optional[Path]
-    """Where the device is, links resolved; None when it is made of software alone."""
-    parent: str
-    """The network interface that a device made of software says it is on."""
-    state: str
-    link_layer: str
-    rate_gbps: Optional[float]
-    gids: tuple[Gid, ...]
-    firmware: str
-    board_id: str
-
-    @property
-    def netdev(self) -> str:
-        """The network interface that the port itself names; a VLAN's comes after its own."""
-        return self.parent or next((gid.netdev for gid in self.gids), "")
-
-
-def is_subfunction(path: Path) -> bool:
-    """Whether the path leads through a sub-function of a NIC (`mlx5_core.sf.4`)."""
-    return any(_SUBFUNCTION.fullmatch(part) for part in path.parts)
+        """Whether the path leads through a sub-function of a NIC (`mlx5_core.sf.4`)."""
+        return any(_SUBFUNCTION.fullmatch(part) for part in self.path.parts)
 
 
 def interfaces(root: Path) -> list[Interface]:
     """The network interfaces that have a device, physical ones and virtio alike."""
-    directory = root / "class/net"
+    entries = [root / "class/net" / name for name in tree.names(root / "class/net")]
     return [
-        _interface(directory / name, (directory / name / "device").resolve())
-        for name in tree.names(directory)
-        if (directory / name / "device").exists()
+        Interface(
+            name=entry.name,
+            path=(entry / "device").resolve(),
+            port=(tree.number(entry / "dev_port") or 0) + 1,
+            speed_gbps=interface_speed(entry),
+            up=bool((tree.number(entry / "flags") or 0) & 1),
+            representor=bool(_REPRESENTOR.fullmatch(tree.text(entry / "phys_port_name"))),
+        )
+        for entry in entries
+        if (entry / "device").exists()
     ]
-
-
-def _interface(entry: Path, device: Path) -> Interface:
-    flags = tree.number(entry / "flags") or 0
-    return Interface(
-        name=entry.name,
-        path=device,
-        port=(tree.number(entry / "dev_port") or 0) + 1,
-        speed_gbps=interface_speed(entry),
-        up=bool(flags & 1),
-        representor=_REPRESENTOR.fullmatch(tree.text(entry / "phys_port_name")) is not None,
-    )
 
 
 def interface_speed(entry: Path) -> Optional[float]:
@@ -108,6 +76,15 @@ _UNUSED_IN_A_ROW = 64
 all of a thousand takes many seconds on an emulated CPU."""
 
 
+@dataclass(frozen=True)
+class Port:
+    """A port of an entry of /sys/class/infiniband; `found` lacks what its PCI function says."""
+
+    path: Optional[Path]
+    """Where the device is, links resolved; None when it is made of software alone."""
+    found: RdmaDevice
+
+
 def rdma_ports(root: Path) -> Iterator[Port]:
     """The ports of all RDMA devices, by device."""
     directory = root / "class/infiniband"
@@ -115,21 +92,24 @@ def rdma_ports(root: Path) -> Iterator[Port]:
         device = directory / name
         path = (device / "device").resolve() if (device / "device").exists() else None
         for number in tree.names(device / "ports"):
-            if number.isdigit():
-                yield _port(device, int(number), path)
+            yield Port(path, _port(device, number))
 
 
-def _port(device: Path, number: int, path: Optional[Path]) -> Port:
-    port = device / "ports" / str(number)
-    return Port(
-        device=device.name,
-        number=number,
-        path=path,
-        parent=tree.text(device / "parent"),
-        state=tree.text(port / "state").partition(": ")[2],
+def _port(device: Path, number: str) -> RdmaDevice:
+    port = device / "ports" / number
+    state = tree.text(port / "state").partition(": ")[2]
+    gids = tuple(_gids(port))
+    return RdmaDevice(
+        kind=SOFTWARE,
+        name=device.name,
+        port=int(number),
+        # What a device made of software says it is on; a VLAN's GID comes after its own.
+        netdev=tree.text(device / "parent") or next((gid.netdev for gid in gids), ""),
+        port_state=state,
         link_layer=tree.text(port / "link_layer"),
-        rate_gbps=parse_rate(tree.text(port / "rate")),
-        gids=tuple(_gids(port)),
+        # Without a link, the rate is nominal.
+        speed_gbps=parse_rate(tree.text(port / "rate")) if state == ACTIVE else None,
+        gids=gids,
         firmware=tree.text(device / "fw_ver"),
         board_id=tree.text(device / "board_id"),
     )
@@ -145,7 +125,7 @@ def _gids(port: Path) -> Iterator[Gid]:
     # The types answer with an error for the unused entries, of which there are up to thousands.
     types = port / "gid_attrs/types"
     unused = 0
-    for index in sorted(int(name) for name in tree.names(types) if name.isdigit()):
+    for index in sorted(int(name) for name in tree.names(types)):
         kind = tree.text(types / str(index))
         address = parse_gid(tree.text(port / "gids" / str(index))) if kind else None
         unused = 0 if kind else unused + 1
@@ -172,6 +152,6 @@ def interface_of(port: Port, found: Iterable[Interface]) -> Optional[Interface]:
     """The interface that is the same port of the same device, by what sysfs links, not by names."""
     here = [each for each in found if each.path == port.path and not each.representor]
     if len(here) > 1:
-        here = [each for each in here if each.port == port.number] or here
-    named = [each for each in here if each.name == port.netdev]
+        here = [each for each in here if each.port == port.found.port] or here
+    named = [each for each in here if each.name == port.found.netdev]
     return next(iter(named or here), None)

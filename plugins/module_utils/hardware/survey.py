@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Optional
 
-from . import ports, tree, vpd
+from . import ports, tree
 from .inventory import (
     BLUEFIELD,
     DATA_DIRECT,
@@ -17,7 +18,6 @@ from .inventory import (
     NVSWITCH_BRIDGE,
     OTHER,
     RAIL,
-    SOFTWARE,
     VIRTUAL,
     Function,
     Machine,
@@ -26,13 +26,16 @@ from .inventory import (
     VirtualFunction,
 )
 from .pci import common, parse_speed, parse_width, way
-from .ports import ACTIVE, INFINIBAND, Interface, Port
+from .ports import INFINIBAND, Interface, Port
 
 SYS = Path("/sys")
 
 DATA_DIRECT_IDS = frozenset({"2100"})
 BLUEFIELD_IDS = frozenset({"a2d2", "a2d6", "a2dc", "a2df"})
 """Network functions of BlueField, BlueField-2, -3 and -4."""
+
+SWITCH_MANAGEMENT = b"SW_MNG"
+"""In the vital product data of bridges to NVSwitches, whose device ID is a NIC's. Root reads it."""
 
 NO_NETWORK_INTERFACE = ("vfio-pci", "mlx5_vfio_pci", "pci-stub", "xen-pciback")
 """Drivers that hold a function for a virtual machine or a program."""
@@ -46,17 +49,13 @@ def survey(root: Path = SYS) -> Machine:
     """Read the machine below `root`: `/sys`, or a recorded tree. Runs no program."""
     if not (root / "class").is_dir():
         raise SurveyError(
-            f"{root} is no sysfs: there is no {root / 'class'}. Give the directory that holds "
-            "class, bus and devices; tools/record_hardware.py builds one from a recording."
+            f"{root} is no sysfs: {root / 'class'} not found. Give the directory that holds class, "
+            "bus and devices; tools/record_hardware.py builds one from a recording."
         )
-    paths = _function_paths(root)
+    devices = root / "bus/pci/devices"
+    paths = {name: (devices / name).resolve() for name in tree.names(devices)}
     functions = {pci: read_function(path) for pci, path in paths.items()}
     return _Survey(root, paths, functions).machine()
-
-
-def _function_paths(root: Path) -> dict[str, Path]:
-    directory = root / "bus/pci/devices"
-    return {name: (directory / name).resolve() for name in tree.names(directory)}
 
 
 def read_function(path: Path) -> Function:
@@ -134,49 +133,30 @@ class _Survey:
             or (function.vendor == MELLANOX and function.device_id in DATA_DIRECT_IDS)
         ]
         found = _alike([port for function in nics for port in self._of_function(function)])
-        found += [self._below_function(each) for each in self.rdma if self._is_below(each.path)]
+        below = [each for each in self.rdma if each.path and each.path.name not in self.paths]
+        found += [self._subfunction(each, each.path) for each in below if each.path]
+        with_rdma = {each.path for each in self.rdma}
         found += [
             self._face(each)
             for each in self.interfaces
-            if each.representor or (each.subfunction and not self._has_rdma(each))
+            if each.representor or (each.subfunction and each.path not in with_rdma)
         ]
         found += [self._software(each) for each in self.rdma if each.path is None]
+        slots = self.root / "bus/pci/slots"
+        addresses = {name: tree.text(slots / name / "address") for name in tree.names(slots)}
         return Machine(
             ports=tuple(found),
             functions=dict(sorted(self.functions.items())),
-            slots=self._slots(),
+            slots={address: name for name, address in addresses.items() if address},
             modules=frozenset(tree.names(self.root / "module")),
         )
 
-    # PCI functions
-
     def _of_function(self, function: Function) -> list[RdmaDevice]:
         path = self.paths[function.pci]
-        own = [each for each in self.rdma if each.path == path]
-        faces = [
-            each
-            for each in self.interfaces
-            if each.pci == function.pci and not each.representor and not each.subfunction
-        ]
-        bare = self._bare(function, path)
-        if own:
-            return [self._joined(bare, port, ports.interface_of(port, faces)) for port in own]
-        if faces:
-            return [
-                replace(
-                    bare,
-                    netdev=face.name,
-                    up=face.up,
-                    port=face.port,
-                    speed_gbps=face.speed_gbps,
-                )
-                for face in faces
-            ]
-        return [bare]
-
-    def _bare(self, function: Function, path: Path) -> RdmaDevice:
         gpus = gpus_beside(function, self.functions.values()) if not function.physfn else ()
-        return RdmaDevice(
+        links = [name for name in tree.names(path) if name.startswith("virtfn")]
+        links.sort(key=lambda name: int(name.removeprefix("virtfn")))
+        bare = RdmaDevice(
             kind=self._kind(function, path, gpus),
             pci=function.pci,
             numa=function.numa,
@@ -187,9 +167,18 @@ class _Survey:
             gpus=gpus,
             sriov_totalvfs=tree.number(path / "sriov_totalvfs"),
             sriov_numvfs=tree.number(path / "sriov_numvfs") or 0,
-            vfs=self._virtual_functions(path),
+            vfs=tuple(self._virtual_function(tree.target(path / name)) for name in links),
             physfn=function.physfn,
         )
+        own = [each for each in self.rdma if each.path == path]
+        if own:
+            return [self._joined(bare, port) for port in own]
+        faces = [
+            _seen(replace(bare, port=each.port), each)
+            for each in self.interfaces
+            if each.pci == function.pci and not each.representor and not each.subfunction
+        ]
+        return faces or [bare]
 
     def _kind(self, function: Function, path: Path, gpus: Sequence[str]) -> str:
         """By what the device says of itself and where it sits; never by a name."""
@@ -200,99 +189,73 @@ class _Survey:
                 return DATA_DIRECT
             if function.device_id in BLUEFIELD_IDS:
                 return BLUEFIELD
-            if vpd.manages_switches(path):
-                return NVSWITCH_BRIDGE
-        layers = {each.link_layer for each in self.rdma if each.path == path}
+            with suppress(OSError):
+                if SWITCH_MANAGEMENT in (path / "vpd").read_bytes():
+                    return NVSWITCH_BRIDGE
+        layers = {each.found.link_layer for each in self.rdma if each.path == path}
         ethernet = function.class_code.startswith("0200") and INFINIBAND not in layers
         return RAIL if ethernet and gpus else OTHER
 
-    def _virtual_functions(self, path: Path) -> tuple[VirtualFunction, ...]:
-        links = [name for name in tree.names(path) if name.startswith("virtfn")]
-        links.sort(key=lambda name: int(name.removeprefix("virtfn")))
-        return tuple(self._virtual_function(tree.target(path / name)) for name in links)
-
     def _virtual_function(self, pci: str) -> VirtualFunction:
         path = self.paths.get(pci)
-        driver = tree.target(path / "driver") if path else ""
+        if path is None:
+            return VirtualFunction(pci)
+        driver = tree.target(path / "driver")
         face = next((each for each in self.interfaces if each.path == path), None)
-        device = next((each.device for each in self.rdma if path and each.path == path), "")
+        device = next((each.found.name for each in self.rdma if each.path == path), "")
         return VirtualFunction(
-            pci=pci,
-            driver=driver,
-            netdev=face.name if face else "",
-            device=device,
-            in_use=_in_use(driver, face),
+            pci, driver, face.name if face else "", device, _in_use(driver, face)
         )
 
-    # What has no function of its own
-
-    def _is_below(self, path: Optional[Path]) -> bool:
-        """Whether an RDMA device belongs to a function without being it."""
-        return path is not None and path.name not in self.paths
-
-    def _below_function(self, port: Port) -> RdmaDevice:
-        path = port.path or Path()
-        faces = [each for each in self.interfaces if each.path == path]
-        steps = way(path)
-        above = self.functions.get(steps[-1]) if steps else None
-        virtual = above is not None and ports.is_subfunction(path)
+    def _subfunction(self, port: Port, path: Path) -> RdmaDevice:
+        above = self.functions.get(next(reversed(way(path)), ""))
         bare = RdmaDevice(
-            kind=VIRTUAL if virtual else SOFTWARE,
-            physfn=above.pci if above and virtual else None,
+            kind=VIRTUAL,
+            physfn=above.pci if above else None,
             numa=above.numa if above else None,
             driver=tree.target(path / "driver"),
         )
-        return self._joined(bare, port, ports.interface_of(port, faces))
-
-    def _has_rdma(self, face: Interface) -> bool:
-        return any(each.path == face.path for each in self.rdma)
+        return self._joined(bare, port)
 
     def _face(self, face: Interface) -> RdmaDevice:
         """A representor, or a sub-function without RDMA."""
-        return RdmaDevice(
-            kind=VIRTUAL,
-            netdev=face.name,
-            up=face.up,
-            physfn=face.pci,
-            speed_gbps=face.speed_gbps,
-        )
+        return _seen(RdmaDevice(kind=VIRTUAL, physfn=face.pci), face)
 
     def _software(self, port: Port) -> RdmaDevice:
-        netdev = port.netdev
+        netdev = port.found.netdev
         face = next((each for each in self.interfaces if each.name == netdev), None)
         function = self.functions.get(face.pci or "") if face else None
-        bare = RdmaDevice(kind=SOFTWARE, netdev=netdev, numa=function.numa if function else None)
         # The rate of a device made of software is nominal; the interface may know a real one.
-        speed = ports.interface_speed(self.root / "class/net" / netdev) if netdev else None
-        return replace(self._joined(bare, port, face), netdev=netdev, speed_gbps=speed)
-
-    def _joined(self, bare: RdmaDevice, port: Port, face: Optional[Interface]) -> RdmaDevice:
-        """A function, the RDMA port on it and the interface beside that."""
-        speed = face.speed_gbps if face else None
-        if speed is None and port.state == ACTIVE:
-            speed = port.rate_gbps
         return replace(
-            bare,
-            name=port.device,
-            port=port.number,
-            netdev=face.name if face else "",
-            up=face.up if face else False,
-            firmware=port.firmware,
-            board_id=port.board_id,
-            port_state=port.state,
-            link_layer=port.link_layer,
-            speed_gbps=speed,
-            gids=port.gids,
+            port.found,
+            up=bool(face and face.up),
+            numa=function.numa if function else None,
+            speed_gbps=ports.interface_speed(self.root / "class/net" / netdev) if netdev else None,
         )
 
-    def _slots(self) -> dict[str, str]:
-        directory = self.root / "bus/pci/slots"
-        return {
-            address: name
-            for name in tree.names(directory)
-            for address in [tree.text(directory / name / "address")]
-            if address
-        }
+    def _joined(self, bare: RdmaDevice, port: Port) -> RdmaDevice:
+        """A function, the RDMA port on it and the interface beside that."""
+        found = port.found
+        both = replace(
+            bare,
+            name=found.name,
+            port=found.port,
+            firmware=found.firmware,
+            board_id=found.board_id,
+            port_state=found.port_state,
+            link_layer=found.link_layer,
+            speed_gbps=found.speed_gbps,
+            gids=found.gids,
+        )
+        return _seen(both, ports.interface_of(port, self.interfaces))
+
+
+def _seen(port: RdmaDevice, face: Optional[Interface]) -> RdmaDevice:
+    """A port with its network interface."""
+    if face is None:
+        return port
+    speed = port.speed_gbps if face.speed_gbps is None else face.speed_gbps
+    return replace(port, netdev=face.name, up=face.up, speed_gbps=speed)
 
 
 def _in_use(driver: str, face: Optional[Interface]) -> str:

@@ -11,8 +11,7 @@ from .. import reboots
 from ..checks import REBOOT, Check
 from ..files import FilePlan
 from ..hardware import Machine
-from ..hardware.compare import compare_with_model
-from ..hardware.neighbours import VFS
+from ..hardware.compare import VFS, compare_with_model
 from ..machine import boot_id
 from .engine import PROMISE, WHOLE, Outcome, Settings
 from .finding import find_rails, machine_of
