@@ -190,7 +190,6 @@ from ..module_utils.node.system import distribution, manager_of
 from ..module_utils.packages.manager import PackageError
 from ..module_utils.rdma_stack import acs_part, iommu
 from ..module_utils.rdma_stack.hardware import THIS, Hardware
-from ..module_utils.rdma_stack.kernel import running
 from ..module_utils.rdma_stack.options import stack
 from ..module_utils.software import (
     NotInCatalog,
@@ -225,7 +224,7 @@ def converge(given: Mapping[str, Any], node: Node) -> Settled:
     hardware = Hardware(root, simulated=root != THIS)
     software = read_software(given["software"])
     found = distribution()
-    release = software.kernel or running(hardware, node)
+    release = software.kernel or hardware.release(node)
     wanted = rdma_packages(software, found, decoded(given["keys"]), release)
     with manager_of(found, wanted, LAYER.tag) as manager:
         it = stack(given, node, software, wanted, manager, hardware, found.family)

@@ -3,15 +3,11 @@
 
 hardware     where sysfs is read: this machine, or a recorded tree
 packages     the set's packages, by the package engine; a change of source
-secure_boot  whether the kernel would load what DKMS builds
-in_use       who would lose their RDMA devices by a change of drivers
-modules      kernel modules, now and at every boot
-kernel       the kernel of the set, and the one that runs
-drivers      whether the loaded drivers are the installed ones, and whose they are
+drivers      the kernel and drivers that run beside those installed; who uses RDMA devices
 iommu        arguments of the kernel command line, and the groups they lead to
 acs          redirection between GPUs and NICs; a program of its own, which also runs at boot
 acs_part     the registers now, that program and its unit on the node
 devices      the RDMA device, link layer and firmware of every rail
 tools        programs that have to answer, and whose mft is installed
-options      from the options of the module to the parts
+options      from the options of the module to the parts; Secure Boot and kernel modules
 """

@@ -30,9 +30,9 @@ _NVIDIA, _MELLANOX = "0x10de", "0x15b3"
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 HOLDS, REDIRECTS, UNKNOWN = 0, 1, 2
 LOCKED = (
-    "the kernel is locked down, as it is with Secure Boot, and lets nobody write to configuration "
-    "spaces of PCI. Turn ACS off in the BIOS setup, or add pci=disable_acs_redir={pci} to the "
-    "kernel's arguments (pci:VENDOR:DEVICE of lspci -n for several alike), or turn Secure Boot off"
+    "the kernel is locked down, as with Secure Boot: PCI configuration spaces are read-only. Turn "
+    "ACS off in the BIOS setup, add pci=disable_acs_redir={pci} to the kernel's arguments "
+    "(pci:VENDOR:DEVICE of lspci -n for several alike), or turn Secure Boot off"
 )
 
 
@@ -46,14 +46,6 @@ class Bridge:
     @property
     def redirects(self) -> bool:
         return bool(self.control is not None and self.control & REDIRECTING)
-
-
-class HiddenError(Exception):
-    """Only the header of a configuration space could be read: this takes root."""
-
-
-class LockedDownError(OSError):
-    """The kernel does not let even root write there; the text has the ways out."""
 
 
 def locked_down(root: Path) -> bool:
@@ -97,7 +89,7 @@ def _between(one: Sequence[str], other: Sequence[str]) -> list[str]:
 
 
 def control(config: Path) -> Optional[int]:
-    """The ACS control register, or None of a bridge without ACS. Raises HiddenError, OSError."""
+    """The ACS control register, or None of a bridge without ACS. Raises OSError."""
     with config.open("rb") as stream:
         data = stream.read(4096)
     place = _register(data, config)
@@ -106,7 +98,7 @@ def control(config: Path) -> Optional[int]:
 
 def _register(data: bytes, config: Path) -> Optional[int]:
     if len(data) <= 64:
-        raise HiddenError(f"{config}: only its header can be read; run this as root")
+        raise OSError(f"{config}: only its header can be read; run this as root")
     place, seen = _EXTENDED, set()
     while place >= _EXTENDED and place + 8 <= len(data) and place not in seen:
         seen.add(place)
@@ -118,7 +110,7 @@ def _register(data: bytes, config: Path) -> Optional[int]:
 
 
 def clear(pci: str, root: Path) -> None:
-    """Turn redirection off on one bridge. Raises HiddenError, OSError (LockedDownError)."""
+    """Turn redirection off on one bridge. Raises OSError."""
     config = root / "sys/bus/pci/devices" / pci / "config"
     file = os.open(config, os.O_RDWR)
     try:
@@ -126,16 +118,11 @@ def clear(pci: str, root: Path) -> None:
         place = _register(data, config)
         if place is not None:
             (value,) = struct.unpack_from("<H", data, place)
-            _write(file, struct.pack("<H", value & ~REDIRECTING), place, pci)
+            os.pwrite(file, struct.pack("<H", value & ~REDIRECTING), place)
+    except PermissionError as error:
+        raise OSError(f"bridge {pci}: {LOCKED.format(pci=pci)} ({error})") from error
     finally:
         os.close(file)
-
-
-def _write(file: int, data: bytes, place: int, pci: str) -> None:
-    try:
-        os.pwrite(file, data, place)
-    except PermissionError as error:
-        raise LockedDownError(f"bridge {pci}: {LOCKED.format(pci=pci)} ({error})") from error
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -155,7 +142,7 @@ def main(arguments: Sequence[str]) -> int:
                 if bridge.redirects:
                     clear(bridge.pci, root)
             found = bridges(root)
-    except (HiddenError, OSError) as error:
+    except OSError as error:
         sys.stderr.write(f"acs: {error}\n")
         return UNKNOWN
     for bridge in found:

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable
+import pkgutil
 from dataclasses import field
-from typing import Optional
+from functools import partial
 
-from ..checks import FAILED, OK, PENDING, Check, not_applicable
+from ..checks import FAILED, OK, PENDING, Check, compare, not_applicable
 from ..dataclass import dataclass
 from ..files import HEADER, FilePlan, plan_file
 from ..node.part import Node, Plan, PlanError, Step, Verdict
@@ -24,7 +23,6 @@ UNIT = "baremetal-mpi-roce-acs.service"
 UNIT_FILE = f"etc/systemd/system/{UNIT}"
 ENABLED = f"etc/systemd/system/multi-user.target.wants/{UNIT}"
 PROGRAM = "usr/local/libexec/baremetal-mpi-roce/acs"
-SYSTEMD = "run/systemd/system"
 
 _UNIT_BODY = f"""[Unit]
 Description=PCIe ACS redirection off between GPUs and NICs (baremetal.mpi_roce)
@@ -41,17 +39,18 @@ WantedBy=multi-user.target
 """
 
 _REMEDY = "Turn it off: rdma_stack_acs: disable, or ACS in the BIOS setup"
+_STAYS = (
+    "it was turned off and is on: the firmware holds the register. Turn ACS off in the BIOS setup"
+)
 
 
 def program_text() -> str:
     """The module acs.py as a program: the same code, from wherever it runs now."""
-    spec = importlib.util.find_spec(acs.__name__)
-    getter = getattr(spec.loader, "get_source", None) if spec else None
-    text = getter(acs.__name__) if getter else None
-    if not isinstance(text, str):
-        raise PlanError(f"{acs.__name__}: its source cannot be read where this runs")
+    text = pkgutil.get_data(__name__.rpartition(".")[0], "acs.py")
+    if text is None:
+        raise PlanError("acs.py: its source cannot be read where this runs")
     end = '\n\nif __name__ == "__main__":\n    sys.exit(main(sys.argv[1:]))\n'
-    return f"#!/usr/bin/python3 -IS\n# {HEADER}\n{text.rstrip()}\n{end}"
+    return f"#!/usr/bin/python3 -IS\n# {HEADER}\n{text.decode().rstrip()}\n{end}"
 
 
 @dataclass(frozen=True)
@@ -60,15 +59,20 @@ class Acs:
     hardware: Hardware = field(default_factory=Hardware)
 
     def plan(self, node: Node) -> Plan:
-        if self.hardware.missing(node, "") or node.container is not None:
+        if node.container is not None:
             return Plan()
-        bridges = self._bridges()
+        bridges = acs.bridges(self.hardware.root)
         wanted = self.setting == DISABLE and bool(bridges)
         files = self._files(node, wanted)
         steps = []
         if self._clears():
             steps = [
-                Step(f"ACS of bridge {each.pci}", ON, OFF, self._clear(each.pci))
+                Step(
+                    f"ACS of bridge {each.pci}",
+                    ON,
+                    OFF,
+                    partial(acs.clear, each.pci, self.hardware.root),
+                )
                 for each in bridges
                 if each.redirects
             ]
@@ -85,7 +89,7 @@ class Acs:
             return Verdict([not_applicable(CHECK, OFF, missing)])
         try:
             bridges = acs.bridges(self.hardware.root)
-        except (acs.HiddenError, OSError) as error:
+        except OSError as error:
             if self.hardware.simulated and isinstance(error, FileNotFoundError):
                 why = "the recorded machine has no configuration spaces"
                 return Verdict([not_applicable(CHECK, OFF, why)])
@@ -96,10 +100,10 @@ class Acs:
         checks = [self._check(node, each) for each in bridges]
         if self.setting == DISABLE and node.container is None:
             enabled = node.path(ENABLED).is_symlink()
-            wanted = "enabled"
-            status = OK if enabled else (PENDING if node.check_mode else FAILED)
-            found = wanted if enabled else "not enabled"
-            checks.append(Check(BOOT_CHECK, wanted, found, status, UNIT))
+            found = "enabled" if enabled else "not enabled"
+            checks.append(
+                compare(BOOT_CHECK, "enabled", found, subject=UNIT, check_mode=node.check_mode)
+            )
         return Verdict(checks)
 
     def _clears(self) -> bool:
@@ -107,12 +111,6 @@ class Acs:
         if self.setting != DISABLE or self.hardware.simulated:
             return False
         return not acs.locked_down(self.hardware.root)
-
-    def _bridges(self) -> list[acs.Bridge]:
-        try:
-            return acs.bridges(self.hardware.root)
-        except (acs.HiddenError, OSError) as error:
-            raise PlanError(f"acs: {error}") from error
 
     def _check(self, node: Node, bridge: acs.Bridge) -> Check:
         if not bridge.redirects:
@@ -128,18 +126,13 @@ class Acs:
         return Check(CHECK, OFF, ON, FAILED, bridge.pci, reason)
 
     def _files(self, node: Node, wanted: bool) -> list[FilePlan]:
-        def planned(path: str, text: Optional[str], mode: int) -> FilePlan:
-            return plan_file(node.path(path), text, mode=mode, uid=node.uid, gid=node.gid)
-
         if not wanted and not any(node.path(each).exists() for each in (PROGRAM, UNIT_FILE)):
             return []
+        program = program_text() if wanted else None
         return [
-            planned(PROGRAM, program_text() if wanted else None, 0o755),
+            plan_file(node.path(PROGRAM), program, mode=0o755, uid=node.uid, gid=node.gid),
             node.file(UNIT_FILE, _UNIT_BODY if wanted else None),
         ]
-
-    def _clear(self, pci: str) -> Callable[[], None]:
-        return lambda: acs.clear(pci, self.hardware.root)
 
     def _enable(self, node: Node, before: bool, wanted: bool) -> Step:
         words = {True: "enabled", False: "not enabled"}
@@ -153,8 +146,3 @@ class Acs:
                 link.unlink(missing_ok=True)
 
         return Step(UNIT, words[before], words[wanted], act)
-
-
-_STAYS = (
-    "it was turned off and is on: the firmware holds the register. Turn ACS off in the BIOS setup"
-)

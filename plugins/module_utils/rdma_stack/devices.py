@@ -6,16 +6,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
-from typing import Any, Optional
+from dataclasses import field, replace
+from typing import Any
 
 from ..checks import FAILED, OK, PENDING, Check, not_applicable
 from ..dataclass import dataclass
-from ..hardware import Machine, RdmaDevice, SurveyError
-from ..hardware.inventory import SOFTWARE
-from ..hardware.modelled import Modelled, Rail, is_nic
+from ..hardware import RdmaDevice, SurveyError
+from ..hardware.modelled import Modelled, Rail, is_nic, nic, rdma
 from ..hardware.ports import ETHERNET
-from ..hardware.presence import nic, rdma
 from ..node.part import Node, Plan, PlanError, Verdict
 from .hardware import Hardware
 
@@ -44,8 +42,8 @@ class Devices:
     def plan(self, node: Node) -> Plan:
         if self.minimum and not numbers(self.minimum):
             raise PlanError(
-                f"firmware_minimum: {self.minimum!r} is no version, such as 40.47.1026 "
-                "(ibv_devinfo shows it as fw_ver)"
+                f"firmware_minimum: {self.minimum!r}: wanted a version such as 40.47.1026 "
+                "(fw_ver of ibv_devinfo)"
             )
         return Plan()
 
@@ -68,21 +66,15 @@ class Devices:
         return Verdict([*checks, *self._firmware(nics)])
 
     def _device(self, node: Node, model: Modelled, rail: Rail) -> Check:
-        where = nic(model, rail)
-        if where.status == FAILED:
-            return Check(DEVICE, WANTED, where.found, FAILED, rail.name, where.reason)
-        port = rail.port
-        if port is None or not is_nic(port):
-            return _stand_in(model.machine, rail, port)
-        found = rdma(model, rail, port)
-        if found.status != OK:
-            pending = node.check_mode and self.changing()
-            status = PENDING if pending else FAILED
-            return Check(DEVICE, WANTED, found.found, status, rail.name, found.reason)
-        if port.driver != DRIVER:
-            reason = f"{rail.place} is not a ConnectX with its own driver"
-            return Check(DEVICE, WANTED, f"driver {port.driver}", FAILED, rail.name, reason)
-        return Check(DEVICE, WANTED, port.name, OK, rail.name)
+        found, port = nic(model, rail), rail.port
+        if found.status != FAILED:
+            found = rdma(model, rail)
+            if found.status == FAILED and node.check_mode and self.changing():
+                found = replace(found, status=PENDING)
+            elif found.status == OK and port and is_nic(port) and port.driver != DRIVER:
+                reason = f"{rail.place} is not a ConnectX with its own driver"
+                found = replace(found, found=f"driver {port.driver}", status=FAILED, reason=reason)
+        return replace(found, name=DEVICE, wanted=WANTED)
 
     def _firmware(self, ports: Mapping[str, RdmaDevice]) -> list[Check]:
         """One check a rail, against the rails with a NIC of the same model and the minimum."""
@@ -95,31 +87,13 @@ class Devices:
             )
             # Of two that are as frequent, the newer one is what the others should have.
             usual = max(like, key=lambda version: (like[version], numbers(version)))
-            checks.append(self._version(name, port, usual))
+            wanted, reason = f"{self.minimum} or later" if self.minimum else usual, ""
+            if self.minimum and numbers(port.firmware) < numbers(self.minimum):
+                reason = "older than rdma_stack_firmware_minimum"
+            elif port.firmware != usual:
+                wanted, reason = usual, f"the other rails have {usual}"
+            if reason:
+                reason += f"; update it (mlxfwmanager -d {port.pci}, or mstflint), reset the NIC"
+            status = FAILED if reason else OK
+            checks.append(Check(FIRMWARE, wanted, port.firmware, status, name, reason))
         return checks
-
-    def _version(self, name: str, port: RdmaDevice, usual: str) -> Check:
-        wanted = f"{self.minimum} or later" if self.minimum else usual
-        if self.minimum and numbers(port.firmware) < numbers(self.minimum):
-            reason = f"older than rdma_stack_firmware_minimum; {_BURN.format(pci=port.pci)}"
-            return Check(FIRMWARE, wanted, port.firmware, FAILED, name, reason)
-        if port.firmware != usual:
-            reason = f"the other rails have {usual}; {_BURN.format(pci=port.pci)}"
-            return Check(FIRMWARE, usual, port.firmware, FAILED, name, reason)
-        return Check(FIRMWARE, wanted, port.firmware, OK, name)
-
-
-_BURN = "update it (mlxfwmanager -d {pci}, or mstflint) and reset the NIC"
-
-
-def _stand_in(machine: Machine, rail: Rail, port: Optional[RdmaDevice]) -> Check:
-    """What does RDMA for a rail that is no RoCE NIC: Soft-RoCE on its interface, or nothing."""
-    name = port.netdev if port else rail.name
-    device = machine.device_of(name)
-    if device is not None and device.kind == SOFTWARE:
-        if device.link_layer == ETHERNET:
-            return Check(DEVICE, f"an {ETHERNET} RDMA device", device.name, OK, rail.name)
-        reason = f"{device.name} is of link layer {device.link_layer}"
-        return Check(DEVICE, WANTED, device.link_layer, FAILED, rail.name, reason)
-    what = f"driver {port.driver or 'none'}" if port else "a virtual interface"
-    return not_applicable(DEVICE, WANTED, f"no RoCE NIC ({what})", subject=rail.name)

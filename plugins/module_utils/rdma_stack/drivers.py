@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Whether the drivers that run are those that are installed, and whose they are.
+"""Whether the kernel and drivers that run are the installed ones, whose, and who uses them.
 
 A new driver package changes files. The kernel goes on with what it loaded, until the drivers are
 loaded again, which takes every RDMA device away for a moment, or until the next boot.
@@ -8,16 +8,18 @@ loaded again, which takes every RDMA device away for a moment, or until the next
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
+from pathlib import Path
+from typing import Optional
 
 from ..checks import FAILED, OK, PENDING, REBOOT, Check, not_applicable
 from ..dataclass import dataclass
 from ..hardware import tree as sysfs
 from ..node.part import Node, Plan, Step, StepError, Verdict
 from ..reboots import Reason, outlived
-from ..software.software_set import DOCA
-from . import in_use
+from ..schema.findings import some
+from ..software.software_set import DOCA, INBOX
 from .hardware import Hardware
 
 DRIVERS = (
@@ -30,6 +32,7 @@ DRIVERS = (
     "rdma_ucm",
 )
 """Those of a RoCE node, the NIC's first: DOCA-OFED brings all of them, and so does the kernel."""
+KERNEL = "kernel_release"
 RUNNING, ORIGIN = "rdma_driver_running", "rdma_driver_origin"
 SERVICE = "openibd"
 """Loads and unloads the drivers of DOCA-OFED in their order."""
@@ -52,15 +55,11 @@ class Module:
             return self.source == other.source
         return self.version == other.version
 
-    def shown(self) -> str:
-        what = self.version or (f"srcversion {self.source}" if self.source else "unknown")
+    def shown(self, beside: Optional[Module] = None) -> str:
+        """With what tells it from another one of that name."""
+        alike = beside is not None and self.version == beside.version
+        what = self.version if self.version and not alike else f"srcversion {self.source}"
         return f"{self.name} {what}"
-
-    def told_from(self, other: Module) -> str:
-        """The same, with what tells it from one of the same version."""
-        if self.version == other.version and self.source:
-            return f"{self.name} srcversion {self.source}"
-        return self.shown()
 
 
 def loaded(hardware: Hardware) -> dict[str, Module]:
@@ -84,25 +83,16 @@ def installed(node: Node, names: list[str]) -> dict[str, Module]:
     text = node.run(["modinfo", *names], check=False).stdout
     found: dict[str, Module] = {}
     for block in re.split(r"^(?=filename:)", text, flags=re.MULTILINE):
-        values = _fields(block)
-        path = values.get("filename", "")
-        name = values.get("name") or re.sub(r"\.ko(\..*)?$", "", path.rpartition("/")[2])
+        values: dict[str, str] = {}
+        for line in block.splitlines():
+            key, _colon, value = line.partition(":")
+            values.setdefault(key.strip(), value.strip())  # aliases and dependencies repeat
+        path, name = values.get("filename", ""), values.get("name", "")
         if path.startswith("/"):
-            name = name.replace("-", "_")
             found[name] = Module(
                 name, values.get("version", ""), values.get("srcversion", ""), path
             )
     return found
-
-
-def _fields(block: str) -> Mapping[str, str]:
-    """The first value of each field; aliases and dependencies repeat."""
-    values: dict[str, str] = {}
-    for line in block.splitlines():
-        key, colon, value = line.partition(":")
-        if colon:
-            values.setdefault(key.strip(), value.strip())
-    return values
 
 
 @dataclass(frozen=True)
@@ -116,12 +106,12 @@ class Drivers:
     hardware: Hardware = field(default_factory=Hardware)
 
     def plan(self, node: Node) -> Plan:
-        if not self.restart or not self.hardware.changeable(node):
+        if not self.restart or self.hardware.missing(node):
             return Plan()
         stale = self._stale(node)
         if not stale and not self.changing():
             return Plan()
-        before = ", ".join(each.shown() for each, _new in stale) or "as they are now"
+        before = ", ".join(each.shown(new) for each, new in stale) or "as they are now"
         return Plan([], [Step(SUBJECT, before, "as installed", lambda: self._load(node))])
 
     def verify(self, node: Node) -> Verdict:
@@ -145,10 +135,10 @@ class Drivers:
     def _load(self, node: Node) -> None:
         if not self._stale(node):
             return
-        users = in_use.users(node.root)
-        if users:
+        found = users(node.root)
+        if found:
             raise StepError(
-                f"drivers were not loaded again, for RDMA is in use by {in_use.shown(users)}: they "
+                f"drivers were not loaded again, as RDMA is in use by {some(found, SHOWN)}: they "
                 "wait for the reboot"
             )
         node.run(["systemctl", "restart", SERVICE])
@@ -169,8 +159,8 @@ class Drivers:
         more = f" and {len(differing) - 1} more" if len(differing) > 1 else ""
         reason = Reason(
             subject=SUBJECT,
-            wanted=new.told_from(old),
-            running=old.told_from(new),
+            wanted=new.shown(old),
+            running=old.shown(new),
             reason=f"{old.name}{more} changed on disk, and the kernel goes on with what it loaded",
         )
         verdict.reasons.append(reason)
@@ -193,17 +183,15 @@ class Drivers:
         for name in ("mlx5_core", "ib_core"):
             if name not in running:
                 continue
-            if name not in there and self.hardware.simulated and self.source != DOCA:
+            path = there[name].path if name in there else ""
+            found = DOCA if _OUT_OF_TREE.search(path) else INBOX
+            if not path and self.hardware.simulated and self.source != DOCA:
                 why = "the machine is recorded, and its kernel's modules are not on this disk"
                 checks.append(not_applicable(ORIGIN, self.source, why, subject=name))
-                continue
-            if name not in there:
+            elif not path:
                 reason = "the module is not on disk any more: is its package half removed?"
                 checks.append(Check(ORIGIN, self.source, "none", wrong, name, reason))
-                continue
-            path = there[name].path
-            found = DOCA if _OUT_OF_TREE.search(path) else "inbox"
-            if found == self.source:
+            elif found == self.source:
                 checks.append(Check(ORIGIN, self.source, found, OK, name))
             else:
                 checks.append(Check(ORIGIN, self.source, path, wrong, name, _WHY[self.source]))
@@ -213,7 +201,7 @@ class Drivers:
 _WHY = {
     DOCA: "the drivers of DOCA-OFED are not built for this kernel: see dkms status (Ubuntu), "
     "rpm -q kmod-mlnx-ofa_kernel (RHEL), and that headers of the running kernel are installed",
-    "inbox": "drivers of another package take the place of the kernel's: dpkg -S or rpm -qf names "
+    INBOX: "drivers of another package take the place of the kernel's: dpkg -S or rpm -qf names "
     "it; remove it, or write software.rdma.source: doca",
 }
 
@@ -226,3 +214,80 @@ def _differing(
         for name, module in running.items()
         if name in there and not module.same(there[name])
     ]
+
+
+DEVICES = "/dev/infiniband/"
+SHOWN = 8
+"""Users that a message names."""
+
+
+def users(root: Path = Path("/")) -> list[str]:
+    """One line each, processes by name and number first; empty when nothing uses RDMA."""
+    return [*_processes(root / "proc"), *_mounts(root), *_nvme(root)]
+
+
+def _processes(proc: Path) -> Iterator[str]:
+    for pid in sorted((name for name in sysfs.names(proc) if name.isdigit()), key=int):
+        files = proc / pid / "fd"
+        for name in sysfs.names(files):
+            try:
+                target = str((files / name).readlink())
+            except OSError:  # closed, or ended, meanwhile
+                continue
+            if target.startswith(DEVICES):
+                yield f"{sysfs.text(proc / pid / 'comm') or 'process'} ({pid})"
+                break
+
+
+def _mounts(root: Path) -> Iterator[str]:
+    for line in sysfs.text(root / "proc/mounts").splitlines():
+        source, where, kind, options = [*line.split(), "", "", "", ""][:4]
+        nfs = kind.startswith("nfs") and "proto=rdma" in options.split(",")
+        lustre = kind == "lustre" and "@o2ib" in source
+        if nfs or lustre:
+            yield f"{where} ({kind} over RDMA)"
+
+
+def _nvme(root: Path) -> Iterator[str]:
+    for name in sysfs.names(root / "sys/class/nvme"):
+        if sysfs.text(root / "sys/class/nvme" / name / "transport") == "rdma":
+            yield f"{name} (NVMe over RDMA)"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """`wanted`: the release of the set; empty, and the one that runs is as good."""
+
+    wanted: str
+    hardware: Hardware = field(default_factory=Hardware)
+    changing: Callable[[], bool] = lambda: False
+    """Whether the plan changes packages: the kernel of the set is one of them."""
+
+    def plan(self, node: Node) -> Plan:
+        return Plan()
+
+    def verify(self, node: Node) -> Verdict:
+        if not self.wanted:
+            return Verdict()
+        missing = self.hardware.missing(node, "the kernel is the host's")
+        if missing:
+            return Verdict([not_applicable(KERNEL, self.wanted, missing)])
+        found = self.hardware.release(node)
+        if found == self.wanted:
+            return Verdict([Check(KERNEL, self.wanted, found, OK)])
+        if not node.path(f"lib/modules/{self.wanted}").is_dir():
+            reason = (
+                f"software.kernel is {self.wanted}, and it is not installed: install it, or write "
+                "the release that runs"
+            )
+            status = PENDING if node.check_mode and self.changing() else FAILED
+            return Verdict([Check(KERNEL, self.wanted, found, status, "", reason)])
+        waits = Reason("kernel", self.wanted, found, "the kernel of the set is installed")
+        earlier = outlived(waits, node.rebooted_for, node.boot_id)
+        if earlier is None:
+            return Verdict([Check(KERNEL, self.wanted, found, REBOOT, "", waits.reason)], [waits])
+        reason = (
+            f"not running although the node was rebooted for it (boot {earlier}): make it the boot "
+            "loader's default (grub-set-default, grubby --set-default)"
+        )
+        return Verdict([Check(KERNEL, self.wanted, found, FAILED, "", reason)], [waits])

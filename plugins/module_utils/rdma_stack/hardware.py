@@ -14,6 +14,7 @@ from ..machine import IN_CONTAINER
 from ..node.part import Node
 
 THIS = Path("/")
+RELEASE = "proc/sys/kernel/osrelease"
 
 
 @dataclass
@@ -33,6 +34,10 @@ class Hardware:
         self.__dict__.pop("machine", None)
         return self.machine
 
+    def release(self, node: Node) -> str:
+        """`uname -r`, of the machine that is read."""
+        return sysfs.text(self.root / RELEASE) or sysfs.text(node.path(RELEASE))
+
     @property
     def nvidia_nics(self) -> bool:
         """Whether there is any NIC that mlx5 drivers are for."""
@@ -43,12 +48,11 @@ class Hardware:
         """Kernel modules that are loaded, or built in with something to say."""
         return frozenset(sysfs.names(self.root / "sys/module"))
 
-    def missing(self, node: Node, what: str) -> str:
-        """Why `what` cannot be asked of this node; empty where it can."""
+    def missing(self, node: Node, what: str = "") -> str:
+        """Why `what` cannot be asked of this node; empty where it can.
+
+        A stand-in for a machine has a modprobe of its own.
+        """
         if node.container is None or self.simulated:
             return ""
         return f"{IN_CONTAINER} ({node.container}): {what}"
-
-    def changeable(self, node: Node) -> bool:
-        """Whether modules may be loaded: a stand-in for a machine has a modprobe of its own."""
-        return node.container is None or self.simulated

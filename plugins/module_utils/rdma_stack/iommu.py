@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Optional
+from typing import Any
 
 from ..checks import FAILED, Check, compare, not_applicable
 from ..dataclass import dataclass
@@ -41,6 +41,8 @@ _TYPES = {PASS_THROUGH: ("identity",), TRANSLATED: ("DMA", "DMA-FQ")}
 TABLES = ("DMAR", "IVRS")
 """How the firmware of Intel and AMD machines describes an IOMMU that is turned on."""
 CHECK = "iommu_group"
+GROUPS = "sys/kernel/iommu_groups"
+_LEFT = "it is still on: see in dmesg what turned it on (DMAR, AMD-Vi)"
 
 
 def arguments(setting: str, root: Path = Path("/")) -> list[str]:
@@ -78,21 +80,19 @@ class IommuGroups:
             # The arguments wait for a reboot, which is said there.
             return Verdict()
         if types is None:
-            return Verdict([compare(CHECK, wanted, self._without(), reason=_LEFT)])
+            groups = len(sysfs.names(self.hardware.root / GROUPS))
+            found = f"{groups} groups" if groups else wanted
+            return Verdict([compare(CHECK, wanted, found, reason=_LEFT)])
         return Verdict(self._groups(wanted, types))
 
     def _running(self, node: Node) -> bool:
         running = (node.read("proc/cmdline") or "").split()
         return all(each in running for each in arguments(self.setting, node.root))
 
-    def _without(self) -> str:
-        names = sysfs.names(self.hardware.root / "sys/kernel/iommu_groups")
-        return f"{len(names)} groups" if names else "no IOMMU"
-
     def _groups(self, wanted: str, types: Sequence[str]) -> list[Check]:
-        sys = self.hardware.root / "sys"
-        if not sysfs.names(sys / "kernel/iommu_groups"):
-            tables = [name for name in TABLES if (sys / "firmware/acpi/tables" / name).exists()]
+        if not sysfs.names(self.hardware.root / GROUPS):
+            acpi = self.hardware.root / "sys/firmware/acpi/tables"
+            tables = [name for name in TABLES if (acpi / name).exists()]
             if tables:
                 reason = (
                     f"the firmware describes one ({tables[0]}), and the kernel does not use it: "
@@ -109,21 +109,13 @@ class IommuGroups:
         return sorted({str(pci) for pci in given if pci and pci in there})
 
     def _group(self, pci: str, wanted: str, types: Sequence[str]) -> Check:
-        found = self._type(pci)
+        root = self.hardware.root
+        number = sysfs.target(root / "sys/bus/pci/devices" / pci / "iommu_group")
+        found = sysfs.text(root / GROUPS / number / "type") if number else "none"
         if found in types:
             return compare(CHECK, found, found, subject=pci)
         reason = (
             "something else chose it: /sys/kernel/iommu_groups, a kernel built with another "
             "default, or a device that the kernel does not trust"
         )
-        return Check(CHECK, wanted, found or "none", FAILED, pci, reason)
-
-    def _type(self, pci: str) -> Optional[str]:
-        group = self.hardware.root / "sys/bus/pci/devices" / pci / "iommu_group"
-        number = sysfs.target(group)
-        if not number:
-            return None
-        return sysfs.text(self.hardware.root / "sys/kernel/iommu_groups" / number / "type")
-
-
-_LEFT = "it is still on: see in dmesg what turned it on (DMAR, AMD-Vi)"
+        return Check(CHECK, wanted, found, FAILED, pci, reason)

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from typing import Any
 
 from ..checks import Check, compare, not_applicable
@@ -19,9 +20,8 @@ from ..software.software_set import DOCA, NO_RDMA, SoftwareSet
 from . import iommu
 from .acs_part import Acs
 from .devices import Devices
-from .drivers import Drivers
+from .drivers import Drivers, Kernel
 from .hardware import Hardware
-from .kernel import Kernel
 from .packages import Packages
 from .tools import Tools
 
@@ -40,7 +40,7 @@ class SecureBoot:
     hardware: Hardware = field(default_factory=Hardware)
 
     def plan(self, node: Node) -> Plan:
-        if self.source != DOCA or self.hardware.missing(node, "") or self._taken():
+        if self.source != DOCA or self.hardware.missing(node) or self._taken():
             return Plan()
         told = secure_boot.refusal(node, self.hardware.root)
         if told:
@@ -80,25 +80,27 @@ class Modules:
     hardware: Hardware = field(default_factory=Hardware)
 
     def plan(self, node: Node) -> Plan:
-        if self.hardware.missing(node, ""):
+        if self.hardware.missing(node):
             return Plan()
-        names = self._wanted()
+        names = [name for name in self.names if not self._pointless(name)]
         body = "".join(f"{name}\n" for name in names) if names else None
         path = node.path(FILE)
         files = [node.file(FILE, body)] if body is not None or path.exists() else []
         steps = [
-            Step(f"kernel module {name}", NOT_LOADED, LOADED, self._load(node, name))
+            Step(
+                f"kernel module {name}",
+                NOT_LOADED,
+                LOADED,
+                partial(_run, node, ["modprobe", "--", name]),
+            )
             for name in names
-            if self.hardware.changeable(node) and sysfs_name(name) not in self.hardware.modules
+            if sysfs_name(name) not in self.hardware.modules
         ]
         return Plan(files, steps)
 
     def verify(self, node: Node) -> Verdict:
         missing = self.hardware.missing(node, "modules are loaded into the host's kernel")
         return Verdict([self._check(node, name, missing) for name in self.names])
-
-    def _wanted(self) -> list[str]:
-        return [name for name in self.names if not self._pointless(name)]
 
     def _pointless(self, name: str) -> bool:
         return sysfs_name(name) in OF_NVIDIA_NICS and not self.hardware.nvidia_nics
@@ -115,16 +117,14 @@ class Modules:
             LOADED,
             found,
             subject=name,
-            check_mode=node.check_mode and self.hardware.changeable(node),
+            check_mode=node.check_mode,
             reason=f"see what modprobe {name} says, and dmesg. Where there is no such module, the "
             "kernel lacks its extra modules, or the drivers were built for another kernel",
         )
 
-    def _load(self, node: Node, name: str) -> Callable[[], None]:
-        def act() -> None:
-            node.run(["modprobe", "--", name])
 
-        return act
+def _run(node: Node, argv: Sequence[str]) -> None:
+    node.run(argv)
 
 
 @dataclass

@@ -15,8 +15,9 @@ from ..node.part import Node, Plan, PlanError, Step, Verdict
 from ..packages import engine
 from ..packages.manager import Manager, PackageError
 from ..packages.package import INSTALL, PackageSet, Stage, Wanted
+from ..schema.findings import some
 from ..software.software_set import DOCA, INBOX, NO_RDMA, Rdma
-from . import in_use
+from .drivers import SHOWN, users
 
 SOURCE = "rdma_source"
 _OF_DOCA = ("doca-ofed", "doca-roce", "doca-all", "mlnx-ofa_kernel", "mlnx-ofed-kernel-dkms")
@@ -79,16 +80,16 @@ class Packages:
             return Plan()
         disturbing = [each for each in plan.changes if each.kind != INSTALL]
         if before == NO_RDMA or (before == self.rdma.source and not disturbing):
-            users = []
+            using = []
         else:
-            users = in_use.users(node.root)
-        if users and not self.change_in_use:
+            using = users(node.root)
+        if using and not self.change_in_use:
             what = f"from {before} to {self.rdma.source}"
             if before == self.rdma.source:
                 what = f"of {len(disturbing)} packages ({disturbing[0].name}, ...)"
             raise PlanError(
-                f"RDMA drivers: a change {what} was not begun, for RDMA is in use by "
-                f"{in_use.shown(users)}. End that first, or set rdma_stack_change_in_use: true"
+                f"RDMA drivers: a change {what} was not started, as RDMA is in use by "
+                f"{some(using, SHOWN)}. End that first, or set rdma_stack_change_in_use: true"
             )
         step = Step(
             f"packages of RDMA ({self.rdma.source})",

@@ -4,34 +4,37 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import field
 
 from ..checks import FAILED, OK, PENDING, Check, not_applicable
-from ..commands import CommandError, Result
+from ..commands import CommandError
 from ..dataclass import dataclass
 from ..node.part import Node, Plan, Verdict
 from ..software.distribution import DEBIAN
-from ..software.software_set import DOCA, INBOX, NO_RDMA
+from ..software.software_set import DOCA, INBOX
 from .hardware import Hardware
 
 TOOL, SEEN, OFED, MFT = "rdma_tool", "rdma_devices_seen", "rdma_ofed", "rdma_mft"
-LIST = ("ibv_devinfo", "-l")
 ANSWERS = "answers"
-PROGRAMS: Mapping[str, Sequence[Sequence[str]]] = {
-    INBOX: (LIST, ("ib_write_bw", "--version"), ("mstconfig", "--version")),
-    DOCA: (LIST, ("ib_write_bw", "--version"), ("mlxconfig", "--version"), ("ofed_info", "-s")),
+LIST = "ibv_devinfo"
+PROGRAMS: Mapping[str, tuple[str, str]] = {
+    LIST: ("-l", r"\d+ HCAs? found|Failed to get IB devices"),
+    "ib_write_bw": ("--version", r"(?i)version: *\d"),
+    "mstconfig": ("--version", r"mstconfig.*\d"),
+    "mlxconfig": ("--version", r"mlxconfig.*\d"),
+    "ofed_info": ("-s", r"\d+\.\d+-\d"),
+}
+"""What each is asked, and what it says if it could be started.
+
+A kernel without RDMA is another check's finding.
+"""
+OF_SOURCE = {
+    INBOX: (LIST, "ib_write_bw", "mstconfig"),
+    DOCA: (LIST, "ib_write_bw", "mlxconfig", "ofed_info"),
 }
 OFED_PACKAGES = ("mlnx-ofa_kernel", "mlnx-ofed-kernel-dkms")
 _OFED = re.compile(r"\d+\.\d+-[0-9.]+\d")
-EXPECTED = {
-    "ibv_devinfo": r"\d+ HCAs? found|Failed to get IB devices",
-    "ib_write_bw": r"(?i)version: *\d",
-    "mstconfig": r"mstconfig.*\d",
-    "mlxconfig": r"mlxconfig.*\d",
-    "ofed_info": r"\d+\.\d+-\d",
-}
-"""What a program says that could be started. A kernel without RDMA is another program's finding."""
 
 
 @dataclass(frozen=True)
@@ -50,77 +53,60 @@ class Tools:
         return Plan()
 
     def verify(self, node: Node) -> Verdict:
+        wrong = PENDING if node.check_mode and self.changing() else FAILED
         checks: list[Check] = []
-        if self.source == NO_RDMA:
-            return Verdict(checks)
-        answers = {argv[0]: self._ask(node, argv) for argv in PROGRAMS[self.source]}
-        for name, answer in answers.items():
-            checks.append(self._tool(node, name, answer))
-            if (
-                isinstance(answer, Result)
-                and "simulat" in f"{answer.stdout}{answer.stderr}".lower()
-            ):
-                self.simulated.append(f"{name} answers from a recorded state")
-        listed = answers[LIST[0]]
-        if isinstance(listed, Result):
-            checks.append(self._seen(node, listed))
+        told: dict[str, str] = {}
+        for name in OF_SOURCE[self.source]:
+            try:
+                told[name] = self._ask(node, name)
+                checks.append(Check(TOOL, ANSWERS, ANSWERS, OK, name))
+            except CommandError as error:
+                checks.append(Check(TOOL, ANSWERS, "nothing", wrong, name, str(error)))
+        simulated = [name for name, text in told.items() if "simulat" in text.lower()]
+        self.simulated += [f"{name} answers from a recorded state" for name in simulated]
+        if LIST in told:
+            checks.append(self._seen(node, told[LIST], LIST in simulated, wrong))
         if self.source == DOCA:
-            checks += self._of_doca(node, answers["ofed_info"])
+            installed = self.installed()
+            if "ofed_info" in told:
+                checks.append(_ofed(installed, told["ofed_info"]))
+            checks.append(self._mft(node, installed, wrong))
         return Verdict(checks)
 
-    def _ask(self, node: Node, argv: Sequence[str]) -> Result | str:
-        """What it says, or why it says nothing."""
-        try:
-            answer = node.run(list(argv), check=False)
-        except CommandError as error:
-            return str(error)
-        told = (answer.stdout + answer.stderr).strip()
+    def _ask(self, node: Node, name: str) -> str:
+        option, expected = PROGRAMS[name]
+        answer = node.run([name, option], check=False)
+        told = f"{answer.stdout}{answer.stderr}"
         # Not by the exit status: perftest 4.5 ends its own version with failure.
-        if not re.search(EXPECTED[argv[0]], told):
-            last = told.splitlines()[-1] if told else "it printed nothing"
-            return f"{' '.join(argv)}: exit status {answer.rc}: {last}"
-        return answer
+        if not re.search(expected, told):
+            last = told.strip().splitlines()[-1:] or ["it printed nothing"]
+            raise CommandError(f"{name} {option}: exit status {answer.rc}: {last[0]}")
+        return told
 
-    def _tool(self, node: Node, name: str, answer: Result | str) -> Check:
-        if isinstance(answer, Result):
-            return Check(TOOL, ANSWERS, ANSWERS, OK, name)
-        status = PENDING if node.check_mode and self.changing() else FAILED
-        return Check(TOOL, ANSWERS, "nothing", status, name, answer)
-
-    def _seen(self, node: Node, listed: Result) -> Check:
+    def _seen(self, node: Node, listed: str, simulated: bool, wrong: str) -> Check:
         """Libraries in user space against the kernel: each device needs a provider of theirs."""
-        wanted = sorted({port.name for port in self.hardware.machine.devices})
         missing = self.hardware.missing(node, "devices are the host's")
+        if self.hardware.simulated and not simulated:
+            missing = "the machine is recorded, and this ibv_devinfo asks the kernel that runs"
         if missing:
             return not_applicable(SEEN, "as in sysfs", missing)
-        if self.hardware.simulated and not _says_simulated(listed):
-            why = "the machine is recorded, and this ibv_devinfo asks the kernel that runs"
-            return not_applicable(SEEN, "as in sysfs", why)
-        found = sorted(set(re.findall(r"^\s+(\S+)\s*$", listed.stdout, re.MULTILINE)))
+        wanted = sorted({port.name for port in self.hardware.machine.devices})
+        found = sorted(set(re.findall(r"^\s+(\S+)\s*$", listed, re.MULTILINE)))
         if found == wanted:
             return Check(SEEN, wanted, found, OK)
-        pending = node.check_mode and self.changing()
         reason = (
             "ibv_devices and /sys/class/infiniband differ: a provider library is missing (package "
             "ibverbs-providers or libibverbs), ib_uverbs is not loaded, or /dev/infiniband is not "
             "readable"
         )
-        return Check(SEEN, wanted, found, PENDING if pending else FAILED, "", reason)
+        return Check(SEEN, wanted, found, wrong, "", reason)
 
-    def _of_doca(self, node: Node, answer: Result | str) -> Iterable[Check]:
-        """The release that ofed_info tells is that of the kernel drivers' package, and one mft."""
-        installed = self.installed()
-        if isinstance(answer, Result):
-            yield _ofed(installed, answer.stdout)
-        yield self._mft(node, installed)
-
-    def _mft(self, node: Node, installed: Mapping[str, str]) -> Check:
+    def _mft(self, node: Node, installed: Mapping[str, str], wrong: str) -> Check:
         """DOCA and CUDA both have mft in their repositories: it has to be DOCA's."""
         wanted = "one, from the repository doca"
-        differs = PENDING if node.check_mode and self.changing() else FAILED
         if "mft" not in installed:
             reason = "DOCA-OFED brings it: see what its profile installs"
-            return Check(MFT, wanted, "none", differs, "", reason)
+            return Check(MFT, wanted, "none", wrong, "", reason)
         origins = sorted(origins_of_mft(node, self.family))
         shown = ", ".join(origins) or "unknown"
         if origins and all("doca" in each.lower() for each in origins):
@@ -129,11 +115,7 @@ class Tools:
             "firmware tools of another source than the drivers: install DOCA's "
             "(apt-get install mft=VERSION, dnf swap), or remove the other repository's"
         )
-        return Check(MFT, wanted, shown, differs, "", reason)
-
-
-def _says_simulated(answer: Result) -> bool:
-    return "simulat" in f"{answer.stdout}{answer.stderr}".lower()
+        return Check(MFT, wanted, shown, wrong, "", reason)
 
 
 def _ofed(installed: Mapping[str, str], told: str) -> Check:
@@ -150,17 +132,13 @@ def _ofed(installed: Mapping[str, str], told: str) -> Check:
 
 
 def origins_of_mft(node: Node, family: str) -> set[str]:
-    """Repositories that the installed version came from, as the package manager tells them."""
-    if family == DEBIAN:
-        return _origins_of_apt(node.run(["apt-cache", "policy", "mft"], check=False).stdout)
-    query = ["dnf", "-q", "-C", "repoquery", "--installed", "--qf", "%{from_repo}\n", "mft"]
-    return set(node.run(query, check=False).stdout.split())
-
-
-def _origins_of_apt(text: str) -> set[str]:
-    """The lines of the version table below `***`, but for the state of dpkg itself."""
+    """Repositories that the installed version came from, as the package manager has them."""
+    if family != DEBIAN:
+        query = ["dnf", "-q", "-C", "repoquery", "--installed", "--qf", "%{from_repo}\n", "mft"]
+        return set(node.run(query, check=False).stdout.split())
+    text = node.run(["apt-cache", "policy", "mft"], check=False).stdout
     origins: set[str] = set()
-    mine = False
+    mine = False  # below `***` in the version table, but for the state of dpkg itself
     for line in text.partition("Version table:")[2].splitlines():
         if line.strip().startswith("***"):
             mine = True
