@@ -282,11 +282,9 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils import commands
 from ..module_utils.checks import FAILED, Check
 from ..module_utils.ending import end
-from ..module_utils.hardware import survey
-from ..module_utils.hardware.survey import SurveyError
+from ..module_utils.hardware import SurveyError, survey
 from ..module_utils.qos import ContractError, host_settings, read_contract
-from ..module_utils.verbs import driving, judging, programs, serving
-from ..module_utils.verbs.exchanges import Effort
+from ..module_utils.verbs import driving, exchanges, judging, serving
 from ..module_utils.verbs.pairs import EXCHANGES, halves
 from ..module_utils.verbs.request import Expectation, Request
 
@@ -306,7 +304,7 @@ def request_of(params: dict) -> Request:
         ),
         drives=tuple(halves(part["drives"])),
         serves=tuple(halves(part["serves"])),
-        effort=Effort(
+        effort=exchanges.Effort(
             seconds=params["seconds"],
             bytes=params["message_bytes"],
             queue_pairs=params["queue_pairs"],
@@ -326,8 +324,8 @@ def request_of(params: dict) -> Request:
 
 def serve(module: AnsibleModule, request: Request) -> None:
     machine = survey()
-    missing = programs.missing(request.exchanges, serving.physical(request, machine))
-    packages = programs.packages(missing)
+    missing = exchanges.missing(request.exchanges, serving.physical(request, machine))
+    packages = exchanges.packages(missing)
     if module.check_mode or (packages and module.params["install"]):
         end(module, LAYER, [], "", missing=packages, problems={}, invocation={})
     if missing:

@@ -163,13 +163,3 @@ def test_figures_are_saved_under_their_time_and_as_the_latest(
     path = Path(reported(tmp_path / "new", monkeypatch))
     assert json.loads(path.read_text())["pairs"] == ["a pair"]
     assert path.read_text() == (tmp_path / "new/verbs-latest.json").read_text()
-
-
-def test_figures_that_cannot_be_saved_are_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told: list[str] = []
-    monkeypatch.setattr(action.display, "warning", told.append)
-    (tmp_path / "file").write_text("")
-    assert reported(tmp_path / "file/below", monkeypatch) == ""
-    assert "rdma_verify_report_directory" in told[0]

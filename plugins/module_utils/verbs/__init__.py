@@ -3,12 +3,10 @@
 
 pairs      who measures against whom: a ring of nodes for each rail
 endpoints  the RDMA device, port and GID of each rail on this host
-exchanges  what one pair does: perftest's and UCX's programs, and what they print
+exchanges  what one pair does: perftest's and UCX's programs, what they print, which are missing
 counters   what the NIC counts: errors, congestion, packets per priority
-sniffer    packets of a NIC that the kernel does not see
 serving    the far end: servers under systemd's guard, and packets that arrive
 driving    the near end: clients one after another, and packets that leave
 judging    figures and packets as checks
-table      the figures as a person reads them
 wire/      packets as the kernel sees them; runs by itself on the node, without the collection
 """

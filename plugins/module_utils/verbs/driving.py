@@ -14,20 +14,19 @@ from ..hardware import Machine
 from . import counters, exchanges
 from .endpoints import Endpoint, NoEndpointError, cpus_near, endpoint
 from .pairs import Half
-from .programs import perftest_features, sniffed_devices, watched_by
 from .request import EnvironmentFileError, Request, watch_told
 from .wire.sniffer import Watch, watch
 
+FAILURES = (exchanges.OutputError, commands.CommandError, EnvironmentFileError, OSError)
 Watching = Callable[[Mapping[str, Any], Path], Watch]
 
 
-class Program:
-    """Runs one exchange's client. Tests bring their own."""
+Program = Callable[..., commands.Result]
+"""Runs one exchange's client. Tests bring their own."""
 
-    def __call__(
-        self, argv: tuple[str, ...], *, env: Mapping[str, str], limit_s: float
-    ) -> commands.Result:
-        return commands.run(list(argv), check=False, timeout_s=limit_s, env=env)
+
+def client(argv: tuple[str, ...], *, env: Mapping[str, str], limit_s: float) -> commands.Result:
+    return commands.run(list(argv), check=False, timeout_s=limit_s, env=env)
 
 
 def drive(
@@ -36,11 +35,11 @@ def drive(
     run: commands.Runner,
     lost: Collection[str] = (),
     unserved: Optional[Mapping[str, Mapping[str, str]]] = None,
-    program: Optional[Program] = None,
+    program: Program = client,
     watching: Watching = watch,
 ) -> list[dict[str, Any]]:
     """Every pair that this host drives, with what was measured and seen; problems are in it."""
-    known = perftest_features(request.exchanges, run)
+    known = exchanges.perftest_features(request.exchanges, run)
     sniffed: Optional[frozenset[str]] = None
     found = []
     with tempfile.TemporaryDirectory(prefix="baremetal-mpi-verbs-") as name:
@@ -60,15 +59,14 @@ def drive(
                 one["problem"] = str(error)
                 continue
             if sniffed is None and not here.software:
-                sniffed = sniffed_devices(run)
-            by = watched_by(here.software, here.device, sniffed or ())
+                sniffed = exchanges.sniffed_devices(run)
+            by = exchanges.watched_by(here.software, here.device, sniffed or ())
             one.update(device=here.device, software=here.software, watched_by=by)
             one["line_rate_gbits_s"] = request.speeds_gbps.get(half.rail)
-            told = watch_told(request, half, by, here.device)
-            seen = watching(told, Path(name))
+            seen = watching(watch_told(request, half, by, here.device), Path(name))
             try:
-                pair = _Pair(request, half, here, known, run, program or Program(), Path(name))
-                pair.unserved = (unserved or {}).get(half.peer, {})
+                unservable = (unserved or {}).get(half.peer, {})
+                pair = _Pair(request, half, here, known, run, program, Path(name), unservable)
                 pair.measure(seen, one["exchanges"])
             finally:
                 seen.close()
@@ -87,6 +85,7 @@ class _Pair:
         run: commands.Runner,
         program: Program,
         directory: Path,
+        unserved: Mapping[str, str],
     ) -> None:
         self.request = request
         self.half = half
@@ -96,7 +95,7 @@ class _Pair:
         self.program = program
         self.report = directory / f"{half.rail}.json"
         self.cpus = cpus_near(here.numa, request.sys)
-        self.unserved: Mapping[str, str] = {}
+        self.unserved = unserved
         """What the peer cannot serve, and why."""
 
     def measure(self, seen: Watch, into: dict[str, Any]) -> None:
@@ -134,9 +133,7 @@ class _Pair:
             )
             self.report.unlink(missing_ok=True)
             found = self._figures(name, command)
-        except (
-            *(exchanges.OutputError, commands.CommandError, EnvironmentFileError, OSError),
-        ) as error:
+        except FAILURES as error:
             found = {"problem": str(error)}
         growth = counters.grown(before, self._counters())
         if ucx:

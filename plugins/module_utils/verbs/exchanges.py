@@ -14,12 +14,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any, Optional
 
+from ..commands import CommandError, Runner, find_program
 from ..dataclass import dataclass
 from .endpoints import Endpoint
+from .wire.sniffer import KERNEL, NOTHING, SNIFFER
 
 PERFTEST = {"write_bw": "ib_write_bw", "write_lat": "ib_write_lat", "send_bw": "ib_send_bw"}
 UCX = "ucx"
@@ -77,11 +79,6 @@ class Command:
     env: Mapping[str, str] = field(default_factory=dict)
 
 
-def features(help_text: str) -> Features:
-    binds = [name for name in ("--bind_source_ip", "--source_ip") if name in help_text]
-    return Features("--out_json_file" in help_text, binds[0] if binds else "")
-
-
 def server(
     name: str,
     endpoint: Endpoint,
@@ -94,14 +91,11 @@ def server(
     limit_s: float,
 ) -> Command:
     """The waiting end. It serves one client and ends."""
+    guard = _bounded(limit_s)
     if name == UCX:
-        return Command((*_bounded(limit_s), UCX_PERFTEST, "-p", str(port)), _ucx(ucx, endpoint))
+        return Command((*guard, UCX_PERFTEST, "-p", str(port)), _ucx(ucx, endpoint))
     return Command(
-        (
-            *_bounded(limit_s),
-            *_perftest(name, endpoint, port, traffic_class, effort),
-            *_bind(known, address),
-        )
+        (*guard, *_perftest(name, endpoint, address, port, traffic_class, effort, known))
     )
 
 
@@ -119,39 +113,41 @@ def client(
     cpus: str = "",
 ) -> Command:
     """The measuring end. `report` is where perftest writes its figures."""
-    near = ("taskset", "--cpu-list", cpus) if cpus else ()
-    guard = (*_bounded(effort.ends_s), *near)
+    guard = (*_bounded(effort.ends_s), *(("taskset", "--cpu-list", cpus) if cpus else ()))
     if name == UCX:
         peer = (UCX_PERFTEST, peer_address, "-p", str(port), "-t", "tag_bw", "-f", "-v")
         amount = ("-s", str(effort.bytes), "-n", str(effort.messages), "-w", "10")
         return Command((*guard, *peer, *amount), _ucx(ucx, endpoint))
-    argv = (*_perftest(name, endpoint, port, traffic_class, effort), *_bind(known, address))
+    argv = _perftest(name, endpoint, address, port, traffic_class, effort, known)
     wanted = ("--out_json", f"--out_json_file={report}") if known.json else ()
     return Command((*guard, *argv, *wanted, peer_address))
 
 
 def _bounded(limit_s: float) -> tuple[str, ...]:
-    """Ends the program by itself, even when whoever started it was killed."""
+    """Ends the program by itself, even when its parent was killed."""
     return ("timeout", f"--kill-after={END_S}", f"{limit_s:g}")
 
 
-def _bind(known: Features, address: str) -> tuple[str, ...]:
-    return (f"{known.bind}={address}",) if known.bind else ()
-
-
 def _perftest(
-    name: str, endpoint: Endpoint, port: int, traffic_class: int, effort: Effort
+    name: str,
+    endpoint: Endpoint,
+    address: str,
+    port: int,
+    traffic_class: int,
+    effort: Effort,
+    known: Features,
 ) -> tuple[str, ...]:
     """Both ends get the same: they have to agree on the amount."""
-    where = (
-        *("-d", endpoint.device, "-i", str(endpoint.port), "-x", str(endpoint.gid_index)),
-        *(f"--tclass={traffic_class}", "-p", str(port), "-F"),
+    amount: tuple[str, ...] = ("-n", str(effort.iterations), "-s", "2")
+    if name not in LATENCY:
+        length = ("-D", str(effort.seconds)) if effort.seconds else amount[:2]
+        amount = ("-s", str(effort.bytes), "-q", str(effort.queue_pairs), *length, "--report_gbits")
+    return (
+        *(PERFTEST[name], "-d", endpoint.device, "-i", str(endpoint.port)),
+        *("-x", str(endpoint.gid_index), f"--tclass={traffic_class}", "-p", str(port), "-F"),
+        *amount,
+        *((f"{known.bind}={address}",) if known.bind else ()),
     )
-    if name in LATENCY:
-        return (PERFTEST[name], *where, "-n", str(effort.iterations), "-s", "2")
-    length = ("-D", str(effort.seconds)) if effort.seconds else ("-n", str(effort.iterations))
-    amount = ("-s", str(effort.bytes), "-q", str(effort.queue_pairs), *length)
-    return (PERFTEST[name], *where, *amount, "--report_gbits")
 
 
 def _ucx(environment: Mapping[str, str], endpoint: Endpoint) -> dict[str, str]:
@@ -182,31 +178,28 @@ def figures(name: str, report: Optional[str], printed: str) -> dict[str, Any]:
     else:
         values, source = _report(report)
     try:
-        if name in LATENCY:
-            return {
-                "bytes": int(values["MsgSize"]),
-                "iterations": int(values["n_iterations"]),
-                "path_mtu": int(values["Mtu"]),
-                "min_us": measured(values["t_min"]),
-                "median_us": measured(values["t_typical"]),
-                "average_us": measured(values["t_avg"]),
-                "p99_us": measured(values["percentile_99"]),
-                "max_us": measured(values["t_max"]),
-                "read_from": source,
-            }
-        return {
-            "bytes": int(values["MsgSize"]),
-            "iterations": int(values["n_iterations"]),
-            "path_mtu": int(values["Mtu"]),
-            "gbits_s": measured(values["BW_average"]),
-            "messages_s": measured(values["MsgRate"], 1e6),
-            "read_from": source,
-        }
+        found: dict[str, Any] = {key: int(values[given]) for key, given in AMOUNTS.items()}
+        wanted = LATENCIES if name in LATENCY else BANDWIDTHS
+        for key, (given, scale) in wanted.items():
+            found[key] = measured(values[given], scale)
     except (KeyError, ValueError) as error:
         raise OutputError(f"{PERFTEST[name]}: no figure {error} in its report") from error
+    return {**found, "read_from": source}
 
 
-def measured(value: Any, scale: float = 1.0) -> Optional[float]:
+AMOUNTS = {"bytes": "MsgSize", "iterations": "n_iterations", "path_mtu": "Mtu"}
+BANDWIDTHS = {"gbits_s": ("BW_average", 1.0), "messages_s": ("MsgRate", 1e6)}
+LATENCIES = {
+    "min_us": ("t_min", 1.0),
+    "median_us": ("t_typical", 1.0),
+    "average_us": ("t_avg", 1.0),
+    "p99_us": ("percentile_99", 1.0),
+    "max_us": ("t_max", 1.0),
+}
+"""Our names, perftest's, and the scale between them."""
+
+
+def measured(value: Any, scale: float) -> Optional[float]:
     """A figure, or None for what cannot be one: 0, inf, nan.
 
     perftest takes time from the processor's cycles; where it finds no clock rate, as under software
@@ -267,3 +260,52 @@ def _ucx_figures(printed: str) -> dict[str, Any]:
             except (KeyError, ValueError) as error:
                 raise OutputError(f"{UCX_PERFTEST}: no figure {error}: {row!r}") from error
     raise OutputError(f"{UCX_PERFTEST}: printed no figures: {printed.strip()[-300:]!r}")
+
+
+# The programs on this node: which are missing, and what the others can do.
+
+ETHTOOL = "ethtool"
+"""Reads a real NIC's counters by priority. Of the same name on every distribution."""
+
+
+def missing(names: Iterable[str], physical: bool = False) -> list[str]:
+    """Programs that this node needs and does not have. `physical`: a rail is a real NIC."""
+    wanted = [*(PROGRAMS[name] for name in names), *([ETHTOOL] if physical else [])]
+    return [program for program in dict.fromkeys(wanted) if find_program(program) is None]
+
+
+def packages(programs: Iterable[str]) -> list[str]:
+    """What has to be installed for them. UCX is not among it: the layer mpi installs that."""
+    wanted = set(programs)
+    return [
+        *([PACKAGE] if wanted & set(PERFTEST.values()) else []),
+        *([ETHTOOL] if ETHTOOL in wanted else []),
+    ]
+
+
+def perftest_features(names: Iterable[str], run: Runner) -> Features:
+    """What the installed perftest can do; all of its programs share their options."""
+    program = next((PERFTEST[name] for name in names if name in PERFTEST), None)
+    if program is None:
+        return Features(json=False, bind="")
+    told = run([program, "--help"], check=False)
+    text = told.stdout + told.stderr
+    binds = [name for name in ("--bind_source_ip", "--source_ip") if name in text]
+    return Features("--out_json_file" in text, binds[0] if binds else "")
+
+
+def sniffed_devices(run: Runner) -> frozenset[str]:
+    """RDMA devices whose packets tcpdump can show."""
+    try:
+        listed = run(["tcpdump", "-D"], check=False).stdout
+    except CommandError:
+        return frozenset()
+    lines = [line for line in listed.splitlines() if "RDMA" in line]
+    return frozenset(line.partition(".")[2].split()[0] for line in lines if "." in line)
+
+
+def watched_by(software: bool, device: str, sniffed: Iterable[str]) -> str:
+    """How packets of a device can be seen."""
+    if software:
+        return KERNEL
+    return SNIFFER if device in sniffed else NOTHING

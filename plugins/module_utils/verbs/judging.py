@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Optional
 
-from ..checks import FAILED, NOT_APPLICABLE, OK, Check, not_applicable
+from ..checks import FAILED, NOT_APPLICABLE, OK, Check, compare, not_applicable
 from . import counters
 from .exchanges import UCX, telling
 from .request import Request
@@ -95,31 +95,24 @@ def _pair(request: Request, pair: Mapping[str, Any]) -> Iterator[Check]:
 
 def path_mtu(request: Request, where: str, result: Mapping[str, Any]) -> Check:
     """The RoCE MTU both ends agreed on: the kernel takes it from the rail's, and says nothing."""
-    wanted, found = request.settings.roce_mtu, result["path_mtu"]
     reason = f"the MTU of {where.partition(' ')[0]} is too small on one of both: --tags rails"
-    if wanted == found:
-        return Check("roce_mtu", wanted, found, OK, where)
-    return Check("roce_mtu", wanted, found, FAILED, where, reason)
+    wanted, found = request.settings.roce_mtu, result["path_mtu"]
+    return compare("roce_mtu", wanted, found, subject=where, reason=reason)
 
 
 def _why(request: Request, pair: Mapping[str, Any], name: str, result: Mapping[str, Any]) -> str:
     problem = str(result["problem"])
     half = next(one for one in request.drives if one.rail == pair["rail"])
-    advice = (
-        f"{pair['peer']} hangs or answers nothing on {pair['rail']}: is it up, and does "
-        f"ping -I {pair['rail']} {half.peer_address} get through on {request.host}?"
-        if result.get("hung")
-        else _advice(problem)
+    advice = "rdma link and dmesg on both hosts may have more"
+    if result.get("hung"):
+        advice = "{peer} hangs or is down: ping -I {rail} {address} on {host}"
+    else:
+        found = (text for pattern, text in ADVICE if re.search(pattern, problem))
+        advice = next(found, advice)
+    advice = advice.format(
+        rail=half.rail, peer=half.peer, address=half.peer_address, host=request.host
     )
-    advice = advice.format(rail=pair["rail"], address=half.peer_address, host=request.host)
     return f"{problem}: {advice}" if advice else problem
-
-
-def _advice(problem: str) -> str:
-    for pattern, advice in ADVICE:
-        if re.search(pattern, problem):
-            return advice
-    return "rdma link and dmesg on both hosts may say more"
 
 
 def figure(
@@ -127,44 +120,34 @@ def figure(
 ) -> Check:
     """One figure beside its expectation and the line rate."""
     where = f"{pair['rail']} -> {pair['peer']}"
-    expected = request.expectation
-    if result["median_us" if name == "write_lat" else "gbits_s"] is None:
-        return _without_clock(pair, name, where, result)
-    if name == "write_lat":
-        found = f"median {result['median_us']:g} us, p99 {result['p99_us']:g} us"
-        most = expected.latency_us
-        wanted = "measured" if most is None else f"median at most {most:g} us"
-        holds = most is None or result["median_us"] <= most
-        asked = most is not None
+    expected, wanted, holds = request.expectation, "", True
+    measured = result["median_us" if name == "write_lat" else "gbits_s"]
+    if measured is None:
+        found = f"{result['iterations']} messages, and no time"
+        wanted, holds = "measured", False
+        why = (
+            "perftest found no clock rate: is the CPU frequency fixed (--tags os), the TSC stable?"
+        )
+    elif name == "write_lat":
+        found = f"median {measured:g} us, p99 {result['p99_us']:g} us"
+        if expected.latency_us is not None:
+            wanted = f"median at most {expected.latency_us:g} us"
+            holds = measured <= expected.latency_us
         why = "CPU governor, NUMA node and PCIe link of both ends: --tags os, rails"
     else:
         rate = pair.get("line_rate_gbits_s")
-        share = {"write_bw": expected.write_share, "send_bw": expected.send_share}.get(name)
-        found = rate_text(result["gbits_s"], rate)
-        asked = bool(share and rate)
-        wanted, holds = "measured", True
-        if share and rate:
-            wanted = f"at least {share * rate:g} Gbit/s ({share:.2%} of {rate:g})"
-            holds = result["gbits_s"] >= share * rate
-        why = "link speed and PCIe width of both ends, congestion on the way, a job on these nodes"
+        found = rate_text(measured, rate)
         if name == UCX:
             return Check(name, "measured", found, OK, where)
-    if pair.get("software") or not asked:
+        share = {"write_bw": expected.write_share, "send_bw": expected.send_share}.get(name)
+        if share and rate:
+            wanted = f"at least {share * rate:g} Gbit/s ({share:.2%} of {rate:g})"
+            holds = measured >= share * rate
+        why = "link speed and PCIe width of both ends, congestion on the way, a job on these nodes"
+    if pair.get("software") or not wanted:
         reason = f"{pair['device']} {SOFTWARE}" if pair.get("software") else NO_EXPECTATION
-        return Check(name, wanted, found, NOT_APPLICABLE, where, reason)
+        return Check(name, wanted or "measured", found, NOT_APPLICABLE, where, reason)
     return Check(name, wanted, found, OK if holds else FAILED, where, "" if holds else why)
-
-
-def _without_clock(
-    pair: Mapping[str, Any], name: str, where: str, result: Mapping[str, Any]
-) -> Check:
-    """An exchange that came to its end and measured no time."""
-    found = f"{result['iterations']} messages, and no time"
-    if pair.get("software"):
-        reason = f"{pair['device']} {SOFTWARE}; perftest found no clock rate of this processor"
-        return Check(name, "measured", found, NOT_APPLICABLE, where, reason)
-    reason = "perftest found no clock rate: is the CPU frequency fixed (--tags os), the TSC stable?"
-    return Check(name, "measured", found, FAILED, where, reason)
 
 
 def rate_text(gbits_s: float, line_rate: Optional[float]) -> str:

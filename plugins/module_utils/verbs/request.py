@@ -13,7 +13,6 @@ from ..dataclass import dataclass
 from ..qos import HostSettings
 from .exchanges import Effort
 from .pairs import Half
-from .wire.filters import Wanted
 
 DIRECTORY = Path("/run/baremetal-mpi-roce/verbs")
 UNIT = "baremetal-mpi-verbs"
@@ -53,9 +52,6 @@ class Request:
     """Seconds after which the servers end whatever happens."""
     sys: Path = Path("/sys")
 
-    def wanted(self, half: Half) -> Wanted:
-        return Wanted(half.peer_address, self.settings.traffic_class, self.settings.cnp_dscp)
-
     def mpi_environment(self) -> dict[str, str]:
         """What MPI is told on this node. Raises EnvironmentFileError."""
         try:
@@ -64,19 +60,18 @@ class Request:
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise EnvironmentFileError(
-                f"{self.host} has no MPI environment that can be read, {self.environment_file}: "
-                f"{reason}; write it with --tags mpi --limit {self.host}"
+                f"{self.host}: MPI environment {self.environment_file}: {reason}; write it "
+                f"with --tags mpi --limit {self.host}"
             ) from error
 
 
 def watch_told(request: Request, half: Half, by: str, device: str) -> dict[str, Any]:
     """How to watch a rail, in the form that the serving program takes."""
-    wanted = request.wanted(half)
     return {
         "by": by,
         "interface": half.rail,
         "device": device,
-        "peer": wanted.peer,
-        "traffic_class": wanted.traffic_class,
-        "cnp_dscp": wanted.cnp_dscp,
+        "peer": half.peer_address,
+        "traffic_class": request.settings.traffic_class,
+        "cnp_dscp": request.settings.cnp_dscp,
     }

@@ -18,7 +18,7 @@ from ..dataclass import dataclass
 from ..hardware import Machine
 from . import counters, exchanges
 from .endpoints import Endpoint, NoEndpointError, endpoint
-from .programs import perftest_features, sniffed_devices, watched_by
+from .pairs import Half
 from .request import DIRECTORY, UNIT, EnvironmentFileError, Request, watch_told
 from .wire import filters, packets, serve, sniffer, witness
 from .wire.serve import FORGET, LISTEN_S, RESULT, STATE
@@ -95,15 +95,11 @@ def start(request: Request, machine: Machine, run: Runner, directory: Path = DIR
     )
     state = wait(directory / STATE)
     if state is None or state["problem"]:
-        stop(run)  # nobody collects what did not start
-    if state is None:
+        stop(run)  # nothing collects what did not start
+        problem = state["problem"] if state else "the servers did not start"
         raise ServingError(
-            f"the servers did not start; look at: journalctl -u {UNIT} (systemctl status {UNIT})"
-        )
-    if state["problem"]:
-        raise ServingError(
-            f"{state['problem']}\n  If a port is taken, free it (ss -ltnp) or choose others with "
-            "rdma_verify_port."
+            f"{problem}: see journalctl -u {UNIT}. If a port is taken, free it (ss -ltnp) or "
+            "choose others with rdma_verify_port."
         )
     ports = [one["port"] for rail in plan["rails"] for one in rail["servers"]]
     return Started(tuple(ports), problems)
@@ -131,9 +127,9 @@ def plan_of(
     request: Request, found: dict[str, Endpoint], run: Runner, problems: dict[str, str]
 ) -> dict[str, Any]:
     """What the serving program is told. Adds to `problems` the exchanges that cannot be served."""
-    known = perftest_features(request.exchanges, run)
+    known = exchanges.perftest_features(request.exchanges, run)
     seen = any(not one.software for one in found.values())
-    sniffed = sniffed_devices(run) if seen else frozenset()
+    sniffed = exchanges.sniffed_devices(run) if seen else frozenset()
     served = dict(enumerate(request.exchanges))
     ucx: dict[str, str] = {}
     try:
@@ -143,43 +139,29 @@ def plan_of(
         problems.update({f"{rail} {exchanges.UCX}": str(error) for rail in found})
         # The others keep their ports: the peer counts all of them.
         served = {place: name for place, name in served.items() if name != exchanges.UCX}
+
+    def server(half: Half, here: Endpoint, name: str, port: int) -> dict[str, Any]:
+        tos, effort, limit_s = request.settings.traffic_class, request.effort, request.limit_s
+        command = exchanges.server(name, here, half.address, port, tos, effort, known, ucx, limit_s)
+        argv, env = list(command.argv), dict(command.env)
+        return {"exchange": name, "port": port, "argv": argv, "env": env}
+
     rails = []
     for half in request.serves:
-        if half.rail not in found:
-            continue
-        here = found[half.rail]
-        commands = {
-            name: exchanges.server(
-                name,
-                here,
-                half.address,
-                half.port + place,
-                request.settings.traffic_class,
-                request.effort,
-                known,
-                ucx,
-                request.limit_s,
+        here = found.get(half.rail)
+        if here is not None:
+            by = exchanges.watched_by(here.software, here.device, sniffed)
+            rails.append(
+                {
+                    "rail": half.rail,
+                    "peer": half.peer,
+                    "watch": watch_told(request, half, by, here.device),
+                    "servers": [
+                        server(half, here, name, half.port + place)
+                        for place, name in served.items()
+                    ],
+                }
             )
-            for place, name in served.items()
-        }
-        rails.append(
-            {
-                "rail": half.rail,
-                "peer": half.peer,
-                "watch": watch_told(
-                    request, half, watched_by(here.software, here.device, sniffed), here.device
-                ),
-                "servers": [
-                    {
-                        "exchange": name,
-                        "port": half.port + place,
-                        "argv": list(commands[name].argv),
-                        "env": dict(commands[name].env),
-                    }
-                    for place, name in served.items()
-                ],
-            }
-        )
     return {"run_id": request.run_id, "rails": rails}
 
 

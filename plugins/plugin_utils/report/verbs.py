@@ -15,12 +15,6 @@ SHOWN = 40
 HEADINGS = ("pair", "write_bw", "of line", "write_lat", "p99", "send_bw", "ucx", "on the wire")
 
 
-def rows(pairs: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """The slowest first: that is the one to look at."""
-    ordered = sorted(pairs, key=lambda pair: _figure(pair, "write_bw", "gbits_s") or 0.0)
-    return [_row(pair) for pair in ordered]
-
-
 def _row(pair: Mapping[str, Any]) -> tuple[str, ...]:
     head = f"{pair['rail']} {pair['host']} -> {pair['peer']}"
     if pair.get("lost") or pair.get("problem"):
@@ -73,7 +67,9 @@ def lines(
 ) -> list[str]:
     """The table, what it is held against, and what the NICs counted of trouble."""
     count = f"{len(pairs)} of {planned}" if planned not in (None, len(pairs)) else f"{len(pairs)}"
-    shown = [HEADINGS, *rows(pairs)[:SHOWN]]
+    # The slowest first: that is the one to look at.
+    ordered = sorted(pairs, key=lambda pair: _figure(pair, "write_bw", "gbits_s") or 0.0)
+    shown = [HEADINGS, *map(_row, ordered[:SHOWN])]
     widths = [max(map(len, column)) for column in zip(*shown)]
     told = [f"verbs: {count} pairs of rails; contract: {contract}"]
     for row in shown:
@@ -89,17 +85,10 @@ def lines(
     if rates:
         text = f"  line rate {', '.join(f'{rate:g}' for rate in rates)} Gbit/s a rail"
         told.append(text + (" is nominal: Soft-RoCE, only correctness counts" if nominal else ""))
-    counted = trouble(pairs)
-    told.append(
-        "  counted meanwhile: "
-        + (", ".join(counted) if counted else "no errors, no pauses, no CNP")
-    )
-    return told
-
-
-def trouble(pairs: Sequence[Mapping[str, Any]]) -> list[str]:
-    found: Counter[str] = Counter()
+    counted: Counter[str] = Counter()
     for pair in pairs:
         for result in pair.get("exchanges", {}).values():
-            found.update(counters.events(result.get("growth") or {}))
-    return [f"{name} {count}" for name, count in sorted(found.items())]
+            counted.update(counters.events(result.get("growth") or {}))
+    trouble = ", ".join(f"{name} {count}" for name, count in sorted(counted.items()))
+    told.append(f"  counted meanwhile: {trouble or 'no errors, no pauses, no CNP'}")
+    return told

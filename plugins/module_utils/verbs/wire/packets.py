@@ -21,20 +21,6 @@ SHORTEST = 12
 NOT_ECT, ECT1, ECT0, CE = 0, 1, 2, 3
 ECN_NAMES = {NOT_ECT: "Not-ECT", ECT1: "ECT(1)", ECT0: "ECT(0)", CE: "CE"}
 
-TRANSPORTS = {0: "RC", 1: "UC", 2: "RD", 3: "UD", 5: "XRC"}
-OPERATIONS = {
-    **dict.fromkeys(range(0x00, 0x06), "SEND"),
-    **dict.fromkeys(range(0x06, 0x0C), "WRITE"),
-    0x0C: "READ request",
-    **dict.fromkeys(range(0x0D, 0x11), "READ response"),
-    0x11: "ACK",
-    0x12: "atomic ACK",
-    0x13: "atomic",
-    0x14: "atomic",
-    0x16: "SEND",
-    0x17: "SEND",
-}
-
 
 class NotRoceError(ValueError):
     """The frame carries no RoCE packet."""
@@ -60,25 +46,15 @@ class Packet:
         return None if self.tos is None else self.tos & 3
 
     def line(self) -> str:
-        """`10.0.0.1 -> 10.0.0.2 RC WRITE, TOS 106 (DSCP 26, ECT(0))`"""
-        return f"{self.source} -> {self.destination} {operation_text(self.operation)}, " + tos_text(
-            self.tos
-        )
+        """`10.0.0.1 -> 10.0.0.2, TOS 106 (DSCP 26, ECT(0))`"""
+        cnp = " CNP" if self.operation == CNP else ""
+        return f"{self.source} -> {self.destination}{cnp}, {tos_text(self.tos)}"
 
 
 def tos_text(tos: Optional[int]) -> str:
     if tos is None:
         return "no traffic class (RoCE v1)"
     return f"TOS {tos} (DSCP {tos >> 2}, {ECN_NAMES[tos & 3]})"
-
-
-def operation_text(operation: Optional[int]) -> str:
-    if operation is None:
-        return "RoCE v1"
-    if operation == CNP:
-        return "CNP"
-    transport = TRANSPORTS.get(operation >> 5, "unknown transport")
-    return f"{transport} {OPERATIONS.get(operation & 0x1F, f'operation {operation & 0x1F:#x}')}"
 
 
 def parse_ethernet(frame: bytes) -> Packet:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import struct
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Optional, Protocol
 
@@ -20,7 +21,7 @@ from .witness import Witness
 KERNEL, SNIFFER, NOTHING = "kernel", "sniffer", "nothing"
 LIMIT = 256
 """Packets of one exchange that are looked at."""
-ETHERNET = 1
+ETHERNET = b"\1\0"
 KEPT_BYTES = 128
 
 
@@ -112,41 +113,22 @@ def right(packet: packets.Packet, wanted: Wanted, way: str) -> bool:
     """Whether a packet keeps the contract; a switch may have marked one that arrives."""
     if packet.operation == packets.CNP:
         return packet.dscp == wanted.cnp_dscp
-    kept = (
-        {wanted.traffic_class}
-        if way == OUT
-        else {wanted.traffic_class, wanted.traffic_class | packets.CE}
-    )
-    return packet.tos in kept
+    marked = way == IN and packet.tos == wanted.traffic_class | packets.CE
+    return marked or packet.tos == wanted.traffic_class
 
 
 def read_pcap(data: bytes) -> list[packets.Packet]:
-    """The RoCE packets of a capture file. Raises ValueError for what is none."""
-    orders = {
-        b"\xd4\xc3\xb2\xa1": "<",
-        b"\x4d\x3c\xb2\xa1": "<",
-        b"\xa1\xb2\xc3\xd4": ">",
-        b"\xa1\xb2\x3c\x4d": ">",
-    }
-    order = orders.get(data[:4])
-    if order is None or len(data) < 24:
-        raise ValueError("no capture file")
-    (link,) = struct.unpack_from(f"{order}I", data, 20)
-    if link & 0xFFFF != ETHERNET:
-        raise ValueError(f"link type {link & 0xFFFF} is not Ethernet")
-    return list(_packets(data, order))
-
-
-def _packets(data: bytes, order: str) -> Iterator[packets.Packet]:
+    """The RoCE packets of a capture file of this machine. Raises ValueError for what is none."""
+    if data[:4] != b"\xd4\xc3\xb2\xa1" or len(data) < 24 or data[20:22] != ETHERNET:
+        raise ValueError("no capture of Ethernet frames")
+    found = []
     place = 24
     while place + 16 <= len(data):
-        (kept,) = struct.unpack_from(f"{order}I", data, place + 8)
-        frame = data[place + 16 : place + 16 + kept]
+        (kept,) = struct.unpack_from("<I", data, place + 8)
+        with suppress(packets.NotRoceError):
+            found.append(packets.parse_ethernet(data[place + 16 : place + 16 + kept]))
         place += 16 + kept
-        try:
-            yield packets.parse_ethernet(frame)
-        except packets.NotRoceError:
-            continue
+    return found
 
 
 def watch(told: Mapping[str, Any], directory: Path) -> Watch:
