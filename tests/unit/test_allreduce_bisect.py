@@ -20,7 +20,11 @@ def names_of(count: int) -> list[str]:
 def search(
     names: Sequence[str], fails: Callable[[set[str]], bool], budget: int = 1000
 ) -> bisect.Finding:
+    seen = set()
+
     def run(part: Sequence[str]) -> bool:
+        assert frozenset(part) not in seen, "no run is made twice"
+        seen.add(frozenset(part))
         assert list(part) == [name for name in names if name in part], "in the model's order"
         return fails(set(part))
 
@@ -78,7 +82,6 @@ def test_what_fails_everywhere_is_nobodys_fault(count: int) -> None:
     """As when the time limit of short runs is too small for the machine."""
     found = search(names_of(count), lambda part: True)
     assert found.kind == bisect.COMMON
-    assert "no node is to blame" in found.sentence()
 
 
 @given(counts, st.data())
@@ -108,21 +111,9 @@ def test_the_budget_holds_and_the_culprit_stays_suspect(
     assert bad in found.nodes
 
 
-def test_no_run_is_made_twice() -> None:
-    seen: list[frozenset[str]] = []
-
-    def fails(part: set[str]) -> bool:
-        assert frozenset(part) not in seen
-        seen.append(frozenset(part))
-        return {"node01", "node06"} <= part
-
-    assert search(names_of(8), fails).kind == bisect.PAIR
-
-
 def test_a_fault_that_comes_and_goes_is_not_pinned_on_anyone() -> None:
     found = search(names_of(4), lambda part: False)
     assert (found.kind, found.nodes, found.runs) == (bisect.NOT_REPRODUCED, (), 1)
-    assert "comes and goes" in found.sentence()
 
 
 def test_two_nodes_are_a_pair_when_each_passes_alone() -> None:

@@ -14,6 +14,7 @@ def test_figures_in_the_terms_of_the_field() -> None:
     assert found["median_us"] == 1050.0
     assert found["p99_us"] == 5000.0
     assert found["iterations"] == 4
+    assert figures.figure(4, [1.0], 1)["busbw_gbytes_s"] == 0, "one rank has no bus"
     assert found["algbw_gbytes_s"] == round(1048576 / 1050 / 1000, 9)
     assert found["busbw_gbytes_s"] == round(1048576 / 1050 / 1000 * 2 * 31 / 32, 9)
 
@@ -26,10 +27,6 @@ def test_quantiles_are_measured_and_ordered(times: list[float]) -> None:
     assert found["min_us"] <= found["p99_us"] <= max(times)
     if len(times) < 100:
         assert found["p99_us"] == max(times)
-
-
-def test_one_rank_has_no_bus() -> None:
-    assert figures.figure(4, [1.0], 1)["busbw_gbytes_s"] == 0
 
 
 def result(**changes: object) -> dict:
@@ -64,11 +61,6 @@ def test_a_virtual_line_rate_is_called_nominal_and_a_real_one_compared() -> None
     assert "%" in real
     assert "threshold 5 GB/s" in real
     assert "no threshold set" in table.against(result()["figures"])
-
-
-def test_a_run_without_figures_has_a_verdict() -> None:
-    found = table.lines(result(by_size=[], best_busbw_gbytes_s=None))
-    assert len(found) == 2
 
 
 def test_units() -> None:

@@ -93,14 +93,6 @@ def test_a_launcher_that_ignores_the_request_to_end_is_killed(
     assert alive(mark) == []
 
 
-def test_output_after_the_limit_does_not_keep_a_run_alive(tmp_path: Path) -> None:
-    script = f"while true; do echo '{RECORD % 'size'}'; sleep 0.05; done\n"
-    begin = time.monotonic()
-    outcome = launch.launch(bounded(tmp_path, script, deadline(120), "b"), 1.0)
-    assert outcome.timed_out
-    assert time.monotonic() - begin < deadline(60)
-
-
 def test_what_is_stopped_outside_is_told_to(tmp_path: Path) -> None:
     told: list[str] = []
     argv = bounded(tmp_path, "sleep 300\n", 60, "c")
@@ -171,7 +163,7 @@ def asked(answers: dict[str, object], transport: str = "tcp") -> tuple[hosts.Rea
 def test_preflight_names_each_node_and_its_way_out() -> None:
     ready, ssh = asked(
         {
-            "node01": said(),
+            "node01": "PATH=/opt/bin\nuptime=3 days\nmissing\n" + said() + "bye=bye\n",
             "node02": ("Host key verification failed.\nConnection to node02 closed.\n",),
             "node03": said("missing"),
             "node04": said("0ld"),
@@ -194,47 +186,27 @@ def test_preflight_names_each_node_and_its_way_out() -> None:
     )
     assert "cut short" in found["node08"]
     assert all("BatchMode=yes" in argv for argv in ssh.argvs)
+    # Without a terminal, what a login file has started would outlive the connection.
+    assert all("-tt" in argv for argv in ssh.argvs)
     # Whom to believe is for the node's own ssh settings alone: no option here may loosen them.
     words = [word for argv in ssh.argvs for word in argv]
     assert not [word for word in words if "hostkey" in word.lower() or "knownhosts" in word.lower()]
 
 
-def test_a_login_that_hangs_is_hung_up_on() -> None:
-    """Without a terminal, what a login file has started would outlive the connection."""
-    _ready, ssh = asked({"node01": said()})
-    argv = ssh.argvs[0]
-    assert argv.index("-tt") < argv.index("node01")
-
-
 @pytest.mark.parametrize(
-    "reason",
+    ("reason", "remedy"),
     [
-        "ssh: connect to host node01 port 22: Connection refused",
-        "ssh: connect to host node01 port 22: Connection timed out",
-        "ssh: connect to host node01 port 22: No route to host",
-        "Timeout, server node01 not responding.",
+        ("ssh: connect to host node01 port 22: Connection refused", "sshd?"),
+        ("ssh: connect to host node01 port 22: Connection timed out", "sshd?"),
+        ("ssh: connect to host node01 port 22: No route to host", "sshd?"),
+        ("Timeout, server node01 not responding.", "sshd?"),
+        ("ssh: Could not resolve hostname node01: Name or service not known", "--tags names"),
     ],
 )
-def test_a_node_that_is_down_is_no_matter_of_ssh(reason: str) -> None:
+def test_not_every_silence_is_a_matter_of_ssh(reason: str, remedy: str) -> None:
     found = asked({"node01": (reason + "\n",)})[0].problems["node01"]
-    assert found == f"unreachable: {reason}; is node01 up, and its sshd?"
-
-
-def test_a_name_that_does_not_resolve_is_a_matter_of_names() -> None:
-    reason = "ssh: Could not resolve hostname node01: Name or service not known"
-    assert asked({"node01": (reason + "\n",)})[0].problems["node01"].endswith("run --tags names")
-
-
-def test_what_a_login_file_prints_is_no_rail() -> None:
-    noise = "PATH=/opt/bin\nWelcome to node01, uptime=3 days\nmissing\n"
-    assert asked({"node01": noise + said() + "bye=bye\n"})[0].problems == {}
-
-
-def test_a_node_says_which_interfaces_are_behind_its_rdma_devices() -> None:
-    more = ["management eth0", "device mlx5_0:1 rail0", "device mlx5_8:1 storage0"]
-    answer = asked({"node01": said("abc", "yes", *more)})[0].answers["node01"]
-    assert answer.interface == "eth0"
-    assert answer.devices == (("mlx5_0:1", "rail0"), ("mlx5_8:1", "storage0"))
+    assert reason in found
+    assert found.endswith(remedy)
 
 
 RDMA_SAID = (

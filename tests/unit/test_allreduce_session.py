@@ -253,25 +253,11 @@ def test_nodes_that_do_not_answer_are_named_and_nothing_is_launched(
     assert "no ssh as mpi" in result["message"]
 
 
-def test_a_stale_program_is_named(cluster: Cluster, tmp_path: Path) -> None:
-    cluster.sha256 = "older"
-    result, _told = play(cluster, tmp_path)
-    assert "another version" in result["message"]
-    assert cluster.runs == []
-
-
 def test_a_hostfile_unlike_the_model_is_not_run_over(cluster: Cluster, tmp_path: Path) -> None:
     result, _told = play(cluster, tmp_path, listed=NAMES[:-1])
     assert "node08: in the model, and not in the hostfile" in result["message"]
     assert "run --tags hostfile" in result["message"]
     assert cluster.runs == []
-
-
-def test_what_was_left_behind_is_counted(cluster: Cluster, tmp_path: Path) -> None:
-    cluster.left_behind = 2
-    result, _told = play(cluster, tmp_path)
-    assert by_name(result)["no_orphans"]["reason"].startswith("16 killed: node01 2")
-    assert result["message"] == ""
 
 
 def test_every_run_of_a_search_carries_the_run_id(cluster: Cluster, tmp_path: Path) -> None:

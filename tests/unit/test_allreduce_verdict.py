@@ -9,9 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import (
-    records as reports,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import traffic, verdict
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.hosts import Swept
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.plan import Node, Plan
@@ -249,7 +246,6 @@ def test_with_rc_bytes_of_the_kernels_interface_are_no_rdma() -> None:
     found = judged(then(over_rdma(), change), plan=RDMA)
     assert failed(found) == {"rails_traffic", "rails_tcp"}
     assert "node01 sent 0 B over its rails" in found["rails_traffic"].reason
-    assert "node01: nothing went over rail0" in found["rails_traffic"].reason
     assert "node01 rail0: 4.00 MiB beside RDMA" in found["rails_tcp"].reason
 
 
@@ -323,18 +319,10 @@ def test_no_endpoint_between_the_nodes_is_a_failure() -> None:
         del records[LANE0 : LANE1 + 1]
 
     assert "node01 reported no endpoint between nodes" in judged(change)["transport"].reason
-
-
-def test_a_node_without_an_endpoint_to_another_is_named() -> None:
-    """One rank of each node is enough: endpoints are made when they are first used."""
-
-    def change(records: Records) -> None:
-        records[LANE0]["ranks"], records[LANE1]["ranks"] = [0], [1]
-
-    found = judged(change)
-    assert failed(found) == {"transport"}
-    assert found["transport"].reason == "node02 reported no endpoint between nodes"
+    # One rank of each node is enough: endpoints are made when they are first used.
     assert failed(judged(set_(LANE1, "ranks", [3]))) == set()
+    found = judged(lambda records: (records[LANE0].update(ranks=[0]), records.pop(LANE1)))
+    assert found["transport"].reason == "node02 reported no endpoint between nodes"
 
 
 def without(*names: str) -> Callable[[Records], object]:
@@ -349,7 +337,6 @@ def test_management_that_nobody_counted_was_not_left_alone() -> None:
     found = judged(without("mgmt0"))
     assert failed(found) == {"management_traffic"}
     assert found["management_traffic"].reason == "node02: no management interface was counted"
-    assert "management_traffic" in failed(judged(without("mgmt0", *RAILS)))
 
 
 def test_the_management_interface_that_a_node_names_has_to_be_counted() -> None:
@@ -407,13 +394,6 @@ def test_bytes_that_went_over_management_are_found_on_both_sides() -> None:
     found = judged(change)
     assert failed(found) == {"rails_traffic", "management_traffic"}
     assert "node01 mgmt0: 8.00 MiB" in found["management_traffic"].reason
-
-
-def test_any_other_interface_counts_as_management() -> None:
-    def change(records: Records) -> None:
-        records[HOST1]["counters"]["docker0"] = [0, VOLUME]
-
-    assert failed(judged(change)) == {"management_traffic"}
 
 
 def over(records: Records, index: int, **sent: int) -> None:
@@ -492,7 +472,3 @@ def test_orphans() -> None:
     unknown = verdict.no_orphans(Swept({}, {}, {"node03": "no route to host"}))
     assert unknown.status == "failed"
     assert "node03: could not be asked (no route to host)" in unknown.reason
-
-
-def test_a_long_list_says_how_much_more_there_is() -> None:
-    assert reports.listed([str(n) for n in range(8)]) == "0; 1; 2; 3; 4; and 3 more"

@@ -8,16 +8,13 @@ Nobody is accused before the others have been seen to pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ..dataclass import dataclass
+from ..schema.findings import some
 
-NODE = "node"
-PAIR = "pair"
-GROUP = "group"
-COMMON = "common"
-NOT_REPRODUCED = "not_reproduced"
-UNFINISHED = "unfinished"
+NODE, PAIR, GROUP, COMMON = "node", "pair", "group", "common"
+NOT_REPRODUCED, UNFINISHED = "not_reproduced", "unfinished"
 
 SHOWN = 12
 """Names a sentence lists before it says how many more there are."""
@@ -40,9 +37,7 @@ class Finding:
     runs: int
 
     def sentence(self) -> str:
-        names = ", ".join(self.nodes[:SHOWN])
-        if len(self.nodes) > SHOWN:
-            names += f" and {len(self.nodes) - SHOWN} more"
+        names = some(self.nodes, SHOWN)
         spent = f"{self.runs} short run(s)"
         if self.kind == NODE:
             verb = "is" if len(self.nodes) == 1 else "are each"
@@ -67,7 +62,7 @@ def find(names: Sequence[str], fails: Fails, max_runs: int) -> Finding:
     try:
         return search.run()
     except NoMoreRuns:
-        return Finding(UNFINISHED, tuple(sorted(search.suspects, key=search.order)), search.runs)
+        return search.finding(UNFINISHED, search.suspects)
 
 
 class _Search:
@@ -78,10 +73,6 @@ class _Search:
         self.runs = 0
         self.known: dict[frozenset[str], bool] = {}
         self.suspects: set[str] = set(names)
-        self.place = {name: number for number, name in enumerate(names)}
-
-    def order(self, name: str) -> int:
-        return self.place[name]
 
     def fails(self, names: Sequence[str]) -> bool:
         key = frozenset(names)
@@ -92,12 +83,12 @@ class _Search:
                 raise NoMoreRuns
             self.left -= 1
             self.runs += 1
-            self.known[key] = self.fails_on(sorted(key, key=self.order))
+            self.known[key] = self.fails_on([name for name in self.names if name in key])
         return self.known[key]
 
     def run(self) -> Finding:
         if not self.fails(self.names):
-            return Finding(NOT_REPRODUCED, (), self.runs)
+            return self.finding(NOT_REPRODUCED, ())
         bad: list[str] = []
         rest = self.names
         while rest and self.fails(rest):
@@ -114,8 +105,9 @@ class _Search:
         everyone = len(bad) == len(self.names) and len(bad) > 1
         return self.finding(COMMON if everyone else NODE, bad)
 
-    def finding(self, kind: str, nodes: Sequence[str]) -> Finding:
-        return Finding(kind, tuple(sorted(nodes, key=self.order)), self.runs)
+    def finding(self, kind: str, nodes: Iterable[str]) -> Finding:
+        found = set(nodes)
+        return Finding(kind, tuple(name for name in self.names if name in found), self.runs)
 
     def minimal(self, given: list[str], among: list[str], grown: bool) -> list[str]:
         """The fewest of `among` that fail together with `given` (QuickXplain's halving)."""
@@ -143,10 +135,8 @@ class _Search:
         for other in others[:3]:
             with_first = self.fails([first, other])
             with_second = self.fails([second, other])
-            if with_first and not with_second:
-                return [first]
-            if with_second and not with_first:
-                return [second]
-            if not with_first and not with_second:
-                return pair
+            if with_first != with_second:
+                return [first] if with_first else [second]
+            if not with_first:
+                break
         return pair

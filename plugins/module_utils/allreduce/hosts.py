@@ -15,15 +15,8 @@ from ..dataclass import dataclass
 from .plan import Node
 
 SSH = (
-    "ssh",
-    "-o",
-    "BatchMode=yes",
-    "-o",
-    "ConnectTimeout=10",
-    "-o",
-    "ServerAliveInterval=5",
-    "-o",
-    "ServerAliveCountMax=3",
+    *("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"),
+    *("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
 )
 AT_ONCE = 64
 """Connections open at a time: sshd turns more away on a small launcher."""
@@ -140,11 +133,6 @@ def as_user(user: str, argv: Sequence[str]) -> list[str]:
     return ["runuser", "-u", user, "--", *argv]
 
 
-def _telling(line: str) -> bool:
-    """Not the farewell of an ssh that had a terminal."""
-    return bool(line.strip()) and not re.match(r"(Shared c|C)onnection to \S+ closed", line)
-
-
 def ask_all(
     run: Runner,
     user: str,
@@ -163,8 +151,10 @@ def ask_all(
         except CommandError as error:
             return None, str(error)
         if result.rc != 0:
-            lines = [line for line in result.stderr.splitlines() if _telling(line)]
-            return None, lines[-1].strip() if lines else f"exit status {result.rc}"
+            # Not the farewell of an ssh that had a terminal.
+            told = re.sub(r"(?m)^(Shared c|C)onnection to \S+ closed.*$", "", result.stderr)
+            lines = told.split("\n") if told.strip() else [f"exit status {result.rc}"]
+            return None, [line for line in lines if line.strip()][-1].strip()
         return result, ""
 
     if not commands:

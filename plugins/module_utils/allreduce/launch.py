@@ -59,12 +59,7 @@ def bounded(argv: Sequence[str], unit: str, limit_s: float, root: Path = Path("/
     """`argv` under a guardian that ends it after `limit_s`, even with nobody waiting for it."""
     if (root / "run/systemd/system").is_dir():
         return [
-            "systemd-run",
-            "--quiet",
-            "--collect",
-            "--pipe",
-            "--wait",
-            f"--unit={unit}",
+            *("systemd-run", "--quiet", "--collect", "--pipe", "--wait", f"--unit={unit}"),
             "--property=Description=MPI allreduce smoke test",
             f"--property=RuntimeMaxSec={limit_s:.0f}",
             f"--property=TimeoutStopSec={GRACE_S:.0f}",
@@ -77,7 +72,7 @@ def launch(
     argv: Sequence[str],
     limit_s: float,
     *,
-    stop: Optional[Callable[[], None]] = None,
+    stop: Optional[Callable[[], object]] = None,
     progress: Optional[Progress] = None,
 ) -> Outcome:
     """Run `argv` for at most `limit_s`; hand each record on as it comes.
@@ -137,7 +132,7 @@ def launch(
     return outcome
 
 
-def _end(process: subprocess.Popen[str], stop: Optional[Callable[[], None]]) -> None:
+def _end(process: subprocess.Popen[str], stop: Optional[Callable[[], object]]) -> None:
     """Ask the launcher to stop: it ends its ranks on every node. Then insist."""
     if stop is not None:
         stop()

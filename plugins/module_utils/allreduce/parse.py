@@ -1,31 +1,26 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Reading what a run printed: the program's records, UCX's lanes, the launcher's complaints."""
+"""Reading what a run printed: the program's records, UCX's lanes, the launcher's complaints.
+
+Records are looked up by kind, by node and by rank.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Optional
 
 from ..dataclass import dataclass
+from .plan import Node, Plan
 
 MARK = "allreduce-record "
 """As the program has it."""
 
 INSIDE_A_NODE = (
-    "self",
-    "sysv",
-    "posix",
-    "cma",
-    "knem",
-    "xpmem",
-    "cuda_ipc",
-    "cuda_copy",
-    "gdr_copy",
+    *("self", "sysv", "posix", "cma", "knem", "xpmem"),
+    *("cuda_ipc", "cuda_copy", "gdr_copy"),
 )
-
-
 KEEPALIVE = "ka"
 """How UCX calls the lane by which it asks whether the other end lives: it carries no data."""
 
@@ -41,8 +36,51 @@ def record(line: str) -> Optional[dict[str, Any]]:
     return value if isinstance(value, dict) and "kind" in value else None
 
 
-def records(lines: Iterable[str]) -> list[dict[str, Any]]:
-    return [value for value in map(record, lines) if value is not None]
+SHOWN = 5
+"""Items a reason lists before it says how many more there are."""
+
+Records = Sequence[Mapping[str, Any]]
+
+
+def of_kind(records: Records, kind: str) -> list[Mapping[str, Any]]:
+    return [one for one in records if one["kind"] == kind]
+
+
+def listed(items: Sequence[str]) -> str:
+    more = len(items) - SHOWN
+    return "; ".join(items[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+
+
+def node_of(host: str, nodes: Mapping[str, Node]) -> Optional[Node]:
+    """The model's node for a host name, which may carry a domain."""
+    return nodes.get(host) or nodes.get(host.split(".", 1)[0])
+
+
+def of_nodes(
+    plan: Plan, records: Records, kind: str = "host"
+) -> list[tuple[Node, Mapping[str, Any]]]:
+    """What each node reported of itself, of those that are in the plan."""
+    nodes = {node.name: node for node in plan.nodes}
+    found = [(node_of(host["name"], nodes), host) for host in of_kind(records, kind)]
+    return [(node, host) for node, host in found if node is not None]
+
+
+def node_of_rank(plan: Plan, records: Records) -> dict[int, Node]:
+    return {rank: node for node, host in of_nodes(plan, records) for rank in host["ranks"]}
+
+
+def of_the_end(records: Records, key: str, default: Any) -> Any:
+    """A value of the last record; `default` when the run did not come to its end."""
+    return next((one[key] for one in of_kind(records, "end") if key in one), default)
+
+
+def least_bytes_per_node(plan: Plan, records: Records) -> int:
+    """What every node has to send, whatever the algorithm: its part of the buffers, once over.
+
+    A ring or a recursive halving sends about twice this, recursive doubling several times as much.
+    """
+    volume = int(of_the_end(records, "volume_bytes", 0))
+    return volume * (len(plan.nodes) - 1) // max(1, len(plan.nodes))
 
 
 @dataclass(frozen=True)
@@ -136,18 +174,10 @@ def relevant_lines(text: str, limit: int = 12) -> list[str]:
 def hosts_named(lines: Sequence[str], names: Iterable[str]) -> list[str]:
     """Which of `names` the lines mention, as whole words."""
     text = "\n".join(lines)
-    words = set(re.findall(r"[A-Za-z0-9][A-Za-z0-9_-]*", text))
-    whole = set(re.findall(r"[A-Za-z0-9][A-Za-z0-9_.-]*[A-Za-z0-9]", text))
-    return [name for name in names if name in words or name in whole]
+    return [name for name in names if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)]
 
 
 def first_ranks_named(lines: Iterable[str]) -> list[int]:
     """Ranks that the launcher or the program names as the ones that went wrong."""
-    found: list[int] = []
-    for line in lines:
-        for text in re.findall(
-            r"(?:process rank |allreduce: rank |Process name: \[\[\d+,1\],)(\d+)", line
-        ):
-            if int(text) not in found:
-                found.append(int(text))
-    return found
+    named = r"(?:process rank |allreduce: rank |Process name: \[\[\d+,1\],)(\d+)"
+    return list(dict.fromkeys(int(rank) for rank in re.findall(named, "\n".join(lines))))

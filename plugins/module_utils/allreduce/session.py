@@ -9,13 +9,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Optional, Protocol
 
 from ..checks import FAILED, OK, Check, failures
 from ..commands import CommandError, Runner
 from ..dataclass import dataclass
-from . import bisect, figures, hosts, parse, records, traffic, verdict
+from . import bisect, figures, hosts, parse, traffic, verdict
 from .launch import GRACE_S, Outcome, Progress, bounded, launch, login_shell
 from .plan import PROGRAM, Plan, as_listed, command
 
@@ -57,18 +58,11 @@ def mpirun(user: str, run: Runner) -> Launcher:
         # The one who waits is first to lose patience, then the ranks, then systemd: so a hang is
         # reported as one, and not as the rank whose clock happened to ring first.
         argv = login_shell(user, command(plan, str(hostfile), run_id, limit_s + GRACE_S))
-        return launch(
-            bounded(argv, unit, limit_s + 2 * GRACE_S),
-            limit_s,
-            stop=lambda: _stop_unit(run, unit),
-            progress=progress,
-        )
+        end = partial(run, ["systemctl", "stop", "--no-block", unit], check=False)
+        guarded = bounded(argv, unit, limit_s + 2 * GRACE_S)
+        return launch(guarded, limit_s, stop=end, progress=progress)
 
     return start
-
-
-def _stop_unit(run: Runner, unit: str) -> None:
-    run(["systemctl", "stop", "--no-block", unit], check=False)
 
 
 class Session:
@@ -99,7 +93,7 @@ class Session:
         nodes, differences = as_listed(request.plan.nodes, _read(request.hostfile))
         plan = replace(request.plan, nodes=nodes)
         if differences:
-            why = f"{records.listed(differences)}; run --tags hostfile"
+            why = f"{parse.listed(differences)}; run --tags hostfile"
             return self.result(plan, [Check("hostfile", "as the model", "not", FAILED, "", why)])
         plan, checks = self.ready(plan)
         if failures(checks):
@@ -249,7 +243,7 @@ class Session:
     def result(self, plan: Plan, checks: list[Check]) -> dict[str, Any]:
         request = self.request
         said = self.outcome.records if self.outcome is not None else []
-        start = next(iter(records.of_kind(said, "start")), {})
+        start = next(iter(parse.of_kind(said, "start")), {})
         failed = failures(checks)
         return {
             "checks": [asdict(check) for check in checks],
@@ -257,7 +251,7 @@ class Session:
             "nodes": [node.name for node in plan.nodes],
             "lanes": [
                 {"text": one["text"], "ranks": len(one["ranks"])}
-                for one in records.of_kind(said, "lane")
+                for one in parse.of_kind(said, "lane")
             ],
             "traffic": traffic.traffic(plan, said),
             "versions": {key: start[key] for key in ("library", "mpi4py", "numpy") if key in start},
@@ -287,7 +281,7 @@ class Session:
             "virtual": self.request.virtual or soft,
             "rails": traffic.by_rail(plan, said),
             "sent_bytes_per_node": traffic.least_sent(plan, said),
-            "least_bytes_per_node": records.least_bytes_per_node(plan, said),
+            "least_bytes_per_node": parse.least_bytes_per_node(plan, said),
         }
 
     def message(self, plan: Plan, failed: Sequence[Check]) -> str:

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Optional
 
 from ..checks import FAILED, OK, Check, not_applicable
 from ..dataclass import dataclass
+from .parse import Records, least_bytes_per_node, listed, of_nodes, of_the_end
 from .plan import Plan
-from .records import Records, least_bytes_per_node, listed, of_nodes, of_the_end
 from .table import bytes_text
 
 OTHER_PACKETS = 500
@@ -236,10 +236,13 @@ def rails_tcp(plan: Plan, records: Records, tolerances: Tolerances) -> list[Chec
             others = moved["other_packets"] or 0
             if others > OTHER_PACKETS + OTHER_SHARE * (moved["packets"] or 0):
                 wrong.append(f"{where}: {others} packets that are not {moved['device']}'s")
-    wanted = f"at most {bytes_text(allowed)} beside RDMA on any rail"
+    return [_at_most("rails_tcp", f"{bytes_text(allowed)} beside RDMA on any rail", most, wrong)]
+
+
+def _at_most(name: str, wanted: str, most: int, wrong: Sequence[str]) -> Check:
     if wrong:
-        return [Check("rails_tcp", wanted, f"{len(wrong)} not", FAILED, "", listed(wrong))]
-    return [Check("rails_tcp", wanted, bytes_text(most), OK)]
+        return Check(name, f"at most {wanted}", f"{len(wrong)} not", FAILED, "", listed(wrong))
+    return Check(name, f"at most {wanted}", bytes_text(most), OK)
 
 
 def management_traffic(plan: Plan, records: Records, tolerances: Tolerances) -> Check:
@@ -252,12 +255,8 @@ def management_traffic(plan: Plan, records: Records, tolerances: Tolerances) -> 
             most = max(most, moved)
             if moved > allowed:
                 wrong.append(f"{one['node']} {interface}: {bytes_text(moved)}")
-    wanted = f"at most {bytes_text(allowed)} on any interface that is no rail"
-    return (
-        Check("management_traffic", wanted, f"{len(wrong)} not", FAILED, "", listed(wrong))
-        if wrong
-        else Check("management_traffic", wanted, bytes_text(most), OK)
-    )
+    wanted = f"{bytes_text(allowed)} on any interface that is no rail"
+    return _at_most("management_traffic", wanted, most, wrong)
 
 
 def _uncounted(plan: Plan, records: Records) -> list[str]:

@@ -9,9 +9,17 @@ from typing import Any
 from ..checks import FAILED, NOT_APPLICABLE, OK, Check, compare
 from . import figures
 from .hosts import Swept
-from .parse import between_nodes, is_transport
+from .parse import (
+    Records,
+    between_nodes,
+    is_transport,
+    listed,
+    node_of,
+    node_of_rank,
+    of_kind,
+    of_the_end,
+)
 from .plan import Node, Plan
-from .records import Records, listed, node_of, node_of_rank, of_kind, of_the_end
 from .traffic import Tolerances, management_traffic, rails_tcp, rails_traffic
 
 
