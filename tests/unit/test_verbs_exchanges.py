@@ -14,12 +14,14 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges
     Effort,
     Features,
     OutputError,
+    Programs,
     figures,
 )
 
 DATA = Path(__file__).parent / "data/verbs"
 ENDPOINT = Endpoint("rail3", "mlx5_3", 1, 5, software=False, numa=0)
 NEW = Features(json=True, bind="--bind_source_ip")
+EFFORT = Effort()
 MPI = {"UCX_TLS": "rc,ud,sm,self", "UCX_NET_DEVICES": "mlx5_0:1,mlx5_3:1"}
 
 
@@ -27,14 +29,17 @@ def text(name: str) -> str:
     return (DATA / name).read_text(encoding="utf-8")
 
 
-def client(name: str, known: Features = NEW, cpus: str = "") -> exchanges.Command:
-    return exchanges.client(
-        name, ENDPOINT, "10.3.0.1", "10.3.0.2", 18527, 98, Effort(), known, MPI, "/tmp/r", cpus
-    )
+def programs(address: str, known: Features = NEW, effort: Effort = EFFORT) -> Programs:
+    return Programs(ENDPOINT, address, 98, effort, known)
 
 
-def server(name: str, known: Features = NEW) -> exchanges.Command:
-    return exchanges.server(name, ENDPOINT, "10.3.0.2", 18527, 98, Effort(), known, MPI, 600)
+def client(name: str, known: Features = NEW, cpus: str = "", **effort: int) -> exchanges.Command:
+    here = programs("10.3.0.1", known, Effort(**effort))
+    return here.client(name, 18527, MPI, "10.3.0.2", "/tmp/r", cpus)
+
+
+def server(name: str, **effort: int) -> exchanges.Command:
+    return programs("10.3.0.2", NEW, Effort(**effort)).server(name, 18527, MPI, 600)
 
 
 @pytest.mark.parametrize("name", exchanges.PERFTEST)
@@ -189,11 +194,7 @@ def test_no_client_is_ended_while_it_still_measures(seconds: int, limit: int, en
 def test_bandwidth_lasts_a_time_or_a_number_of_messages(
     seconds: int, length: tuple[str, str]
 ) -> None:
-    effort = Effort(seconds=seconds)
-    near = exchanges.client(
-        "send_bw", ENDPOINT, "10.3.0.1", "10.3.0.2", 18527, 98, effort, NEW, MPI, "/tmp/r"
-    )
-    far = exchanges.server("send_bw", ENDPOINT, "10.3.0.2", 18527, 98, effort, NEW, MPI, 600)
-    for argv in (near.argv, far.argv):
+    for command in (client("send_bw", seconds=seconds), server("send_bw", seconds=seconds)):
+        argv = command.argv
         assert argv[argv.index(length[0]) + 1] == length[1]
         assert len({"-D", "-n"} & set(argv)) == 1

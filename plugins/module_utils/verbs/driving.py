@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from .. import commands
+from ..dataclass import dataclass
 from ..hardware import Machine
 from . import counters, exchanges
 from .endpoints import Endpoint, NoEndpointError, cpus_near, endpoint
@@ -67,72 +68,41 @@ def drive(
             try:
                 unservable = (unserved or {}).get(half.peer, {})
                 pair = _Pair(request, half, here, known, run, program, Path(name), unservable)
-                pair.measure(seen, one["exchanges"])
+                for place, exchange in enumerate(request.exchanges):
+                    result = pair.exchange(exchange, half.port + place)
+                    one["exchanges"][exchange] = {**result, "wire": seen.take()}
+                    if "problem" in result:
+                        break  # the others are not tried
             finally:
                 seen.close()
     return found
 
 
+@dataclass(frozen=True)
 class _Pair:
     """One rail and its peer."""
 
-    def __init__(
-        self,
-        request: Request,
-        half: Half,
-        here: Endpoint,
-        known: exchanges.Features,
-        run: commands.Runner,
-        program: Program,
-        directory: Path,
-        unserved: Mapping[str, str],
-    ) -> None:
-        self.request = request
-        self.half = half
-        self.here = here
-        self.known = known
-        self.run = run
-        self.program = program
-        self.report = directory / f"{half.rail}.json"
-        self.cpus = cpus_near(here.numa, request.sys)
-        self.unserved = unserved
-        """What the peer cannot serve, and why."""
+    request: Request
+    half: Half
+    here: Endpoint
+    known: exchanges.Features
+    run: commands.Runner
+    program: Program
+    directory: Path
+    unserved: Mapping[str, str]
+    """What the peer cannot serve, and why."""
 
-    def measure(self, seen: Watch, into: dict[str, Any]) -> None:
-        """All exchanges in their order. After one that failed, the others are not tried."""
-        for place, name in enumerate(self.request.exchanges):
-            result = self.exchange(name, place)
-            result["wire"] = seen.take()
-            into[name] = result
-            if result.get("problem"):
-                return
-
-    def exchange(self, name: str, place: int) -> dict[str, Any]:
-        request, half = self.request, self.half
-        before = self._counters()
-        begin = time.monotonic()
-        ucx: dict[str, str] = {}
+    def exchange(self, name: str, port: int) -> dict[str, Any]:
+        half = self.half
         reason = self.unserved.get(f"{half.rail} {name}")
         if reason:
             return {"problem": f"{half.peer} cannot serve it: {reason}", "seconds": 0, "growth": {}}
+        before, begin = self._counters(), time.monotonic()
+        ucx: dict[str, str] = {}
         try:
             if name == exchanges.UCX:
-                ucx = request.mpi_environment()
-            command = exchanges.client(
-                name,
-                self.here,
-                half.address,
-                half.peer_address,
-                half.port + place,
-                request.settings.traffic_class,
-                request.effort,
-                self.known,
-                ucx,
-                str(self.report),
-                self.cpus,
-            )
-            self.report.unlink(missing_ok=True)
-            found = self._figures(name, command)
+                ucx = self.request.mpi_environment()
+            found = self._figures(name, port, ucx)
         except FAILURES as error:
             found = {"problem": str(error)}
         growth = counters.grown(before, self._counters())
@@ -140,15 +110,23 @@ class _Pair:
             found["environment"] = {key: ucx[key] for key in sorted(ucx) if key.startswith("UCX_")}
         return {**found, "seconds": round(time.monotonic() - begin, 2), "growth": growth}
 
-    def _figures(self, name: str, command: exchanges.Command) -> dict[str, Any]:
-        limit = self.request.effort.ends_s
+    def _figures(self, name: str, port: int, ucx: Mapping[str, str]) -> dict[str, Any]:
+        request, half = self.request, self.half
+        file = self.directory / f"{half.rail}.json"
+        file.unlink(missing_ok=True)
+        command = exchanges.Programs(
+            self.here, half.address, request.settings.traffic_class, request.effort, self.known
+        ).client(
+            name, port, ucx, half.peer_address, str(file), cpus_near(self.here.numa, request.sys)
+        )
+        limit = request.effort.ends_s
         result = self.program(command.argv, env=command.env, limit_s=limit + 2 * exchanges.END_S)
         if result.rc in (124, 137):
             return {"problem": f"no end within {limit} s", "hung": True}
         if result.rc != 0:
             told = exchanges.telling(f"{result.stdout}\n{result.stderr}")
             return {"problem": f"{exchanges.PROGRAMS[name]} ended with status {result.rc}: {told}"}
-        report = self.report.read_text(encoding="utf-8") if self.report.exists() else None
+        report = file.read_text(encoding="utf-8") if file.exists() else None
         return exchanges.figures(name, report, result.stdout)
 
     def _counters(self) -> dict[str, int]:

@@ -79,80 +79,58 @@ class Command:
     env: Mapping[str, str] = field(default_factory=dict)
 
 
-def server(
-    name: str,
-    endpoint: Endpoint,
-    address: str,
-    port: int,
-    traffic_class: int,
-    effort: Effort,
-    known: Features,
-    ucx: Mapping[str, str],
-    limit_s: float,
-) -> Command:
-    """The waiting end. It serves one client and ends."""
-    guard = _bounded(limit_s)
-    if name == UCX:
-        return Command((*guard, UCX_PERFTEST, "-p", str(port)), _ucx(ucx, endpoint))
-    return Command(
-        (*guard, *_perftest(name, endpoint, address, port, traffic_class, effort, known))
-    )
+@dataclass(frozen=True)
+class Programs:
+    """The programs of one rail on this host with all that they are given."""
 
+    endpoint: Endpoint
+    address: str
+    traffic_class: int
+    effort: Effort
+    known: Features
 
-def client(
-    name: str,
-    endpoint: Endpoint,
-    address: str,
-    peer_address: str,
-    port: int,
-    traffic_class: int,
-    effort: Effort,
-    known: Features,
-    ucx: Mapping[str, str],
-    report: str,
-    cpus: str = "",
-) -> Command:
-    """The measuring end. `report` is where perftest writes its figures."""
-    guard = (*_bounded(effort.ends_s), *(("taskset", "--cpu-list", cpus) if cpus else ()))
-    if name == UCX:
-        peer = (UCX_PERFTEST, peer_address, "-p", str(port), "-t", "tag_bw", "-f", "-v")
-        amount = ("-s", str(effort.bytes), "-n", str(effort.messages), "-w", "10")
-        return Command((*guard, *peer, *amount), _ucx(ucx, endpoint))
-    argv = _perftest(name, endpoint, address, port, traffic_class, effort, known)
-    wanted = ("--out_json", f"--out_json_file={report}") if known.json else ()
-    return Command((*guard, *argv, *wanted, peer_address))
+    def server(self, name: str, port: int, ucx: Mapping[str, str], limit_s: float) -> Command:
+        """The waiting end. It serves one client and ends."""
+        guard = _bounded(limit_s)
+        if name == UCX:
+            return Command((*guard, UCX_PERFTEST, "-p", str(port)), self._ucx(ucx))
+        return Command((*guard, *self._perftest(name, port)))
+
+    def client(
+        self, name: str, port: int, ucx: Mapping[str, str], peer: str, report: str, cpus: str = ""
+    ) -> Command:
+        """The measuring end. `report` is where perftest writes its figures."""
+        effort = self.effort
+        guard = (*_bounded(effort.ends_s), *(("taskset", "--cpu-list", cpus) if cpus else ()))
+        if name == UCX:
+            argv = (UCX_PERFTEST, peer, "-p", str(port), "-t", "tag_bw", "-f", "-v")
+            amount = ("-s", str(effort.bytes), "-n", str(effort.messages), "-w", "10")
+            return Command((*guard, *argv, *amount), self._ucx(ucx))
+        wanted = ("--out_json", f"--out_json_file={report}") if self.known.json else ()
+        return Command((*guard, *self._perftest(name, port), *wanted, peer))
+
+    def _perftest(self, name: str, port: int) -> tuple[str, ...]:
+        """Both ends get the same: they have to agree on the amount."""
+        here, effort = self.endpoint, self.effort
+        amount: tuple[str, ...] = ("-n", str(effort.iterations), "-s", "2")
+        if name not in LATENCY:
+            length = ("-D", str(effort.seconds)) if effort.seconds else amount[:2]
+            many = ("-q", str(effort.queue_pairs), *length, "--report_gbits")
+            amount = ("-s", str(effort.bytes), *many)
+        return (
+            *(PERFTEST[name], "-d", here.device, "-i", str(here.port), "-x", str(here.gid_index)),
+            *(f"--tclass={self.traffic_class}", "-p", str(port), "-F", *amount),
+            *((f"{self.known.bind}={self.address}",) if self.known.bind else ()),
+        )
+
+    def _ucx(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """The node's own environment, held to one rail."""
+        return {**environment, "UCX_NET_DEVICES": self.endpoint.ucx_device}
 
 
 def _bounded(limit_s: float) -> tuple[str, ...]:
     """Ends the program by itself, even when its parent was killed."""
     return ("timeout", f"--kill-after={END_S}", f"{limit_s:g}")
-
-
-def _perftest(
-    name: str,
-    endpoint: Endpoint,
-    address: str,
-    port: int,
-    traffic_class: int,
-    effort: Effort,
-    known: Features,
-) -> tuple[str, ...]:
-    """Both ends get the same: they have to agree on the amount."""
-    amount: tuple[str, ...] = ("-n", str(effort.iterations), "-s", "2")
-    if name not in LATENCY:
-        length = ("-D", str(effort.seconds)) if effort.seconds else amount[:2]
-        amount = ("-s", str(effort.bytes), "-q", str(effort.queue_pairs), *length, "--report_gbits")
-    return (
-        *(PERFTEST[name], "-d", endpoint.device, "-i", str(endpoint.port)),
-        *("-x", str(endpoint.gid_index), f"--tclass={traffic_class}", "-p", str(port), "-F"),
-        *amount,
-        *((f"{known.bind}={address}",) if known.bind else ()),
-    )
-
-
-def _ucx(environment: Mapping[str, str], endpoint: Endpoint) -> dict[str, str]:
-    """The node's own environment, held to one rail."""
-    return {**environment, "UCX_NET_DEVICES": endpoint.ucx_device}
 
 
 TELLING = re.compile(r"\bERROR\b|Fatal|[Ff]ail|Unable|Couldn't|not found|ncompatib|not available")

@@ -141,8 +141,9 @@ def plan_of(
         served = {place: name for place, name in served.items() if name != exchanges.UCX}
 
     def server(half: Half, here: Endpoint, name: str, port: int) -> dict[str, Any]:
-        tos, effort, limit_s = request.settings.traffic_class, request.effort, request.limit_s
-        command = exchanges.server(name, here, half.address, port, tos, effort, known, ucx, limit_s)
+        tos = request.settings.traffic_class
+        programs = exchanges.Programs(here, half.address, tos, request.effort, known)
+        command = programs.server(name, port, ucx, request.limit_s)
         argv, env = list(command.argv), dict(command.env)
         return {"exchange": name, "port": port, "argv": argv, "env": env}
 
