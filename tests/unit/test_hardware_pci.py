@@ -118,6 +118,8 @@ def test_a_nic_belongs_to_the_gpu_that_shares_its_nearest_switch() -> None:
     near = gpu("0000:14:00.0", *SWITCHES, "0000:04:00.0")
     far = gpu("0000:15:00.0", *SWITCHES[:2])
     assert gpus_beside(rail, [rail, near, far]) == (near.pci,)
+    elsewhere = gpu("0000:16:00.0", "0000:01:01.0")
+    assert gpus_beside(rail, [rail, elsewhere]) == gpus_beside(rail, [rail]) == ()
 
 
 def test_a_nic_of_the_outer_switch_belongs_to_no_gpu_that_has_a_nearer_one() -> None:
@@ -131,9 +133,3 @@ def test_two_gpus_behind_one_switch_are_both_named() -> None:
     rail = nic("0000:11:00.0", *SWITCHES)
     first, second = gpu("0000:14:00.0", *SWITCHES), gpu("0000:15:00.0", *SWITCHES)
     assert gpus_beside(rail, [second, rail, first]) == (first.pci, second.pci)
-
-
-def test_devices_of_one_root_complex_are_not_beside_each_other() -> None:
-    rail, other = nic("0000:11:00.0", "0000:01:00.0"), gpu("0000:14:00.0", "0000:01:01.0")
-    assert gpus_beside(rail, [rail, other]) == ()
-    assert gpus_beside(rail, [rail]) == ()

@@ -151,27 +151,6 @@ def test_a_bridge_is_one_by_its_data_even_on_ethernet_beside_a_gpu() -> None:
     assert bridge is not None and bridge.kind == NVSWITCH_BRIDGE
 
 
-def test_a_rail_set_to_infiniband_is_none() -> None:
-    tree = recording(B300, BOARD, RAIL0)
-    port = function(tree, "0000:11:00.0").at("infiniband/mlx5_1/ports/1")
-    port["link_layer"] = line("InfiniBand")
-    found = surveyed(tree).at("0000:11:00.0")
-    assert found is not None and found.kind == OTHER
-
-
-def test_a_link_that_is_down_has_no_speed() -> None:
-    tree = recording(B300, BOARD, RAIL0)
-    nic = function(tree, "0000:11:00.0")
-    del nic.at("net/rail0")["speed"]
-    # What the kernel says of a port without a link.
-    nic.at("infiniband/mlx5_1/ports/1").update(
-        {"state": line("1: DOWN"), "rate": line("40 Gb/sec (4X QDR)")}
-    )
-    found = surveyed(tree).at("0000:11:00.0")
-    assert found is not None
-    assert (found.kind, found.port_state, found.speed_gbps) == (RAIL, "DOWN", None)
-
-
 def test_where_the_interface_does_not_know_its_speed_the_port_does() -> None:
     tree = recording(B300, BOARD, RAIL0)
     function(tree, "0000:11:00.0").at("net/rail0")["speed"] = line("-1")
@@ -222,15 +201,6 @@ def test_hundreds_of_unused_gids_are_not_read(monkeypatch: pytest.MonkeyPatch) -
 # The other machines
 
 
-def test_each_port_split_in_two_makes_two_rails_of_one_gpu() -> None:
-    found = machine("b300-16x400g")
-    rails = found.of_kind(RAIL)
-    assert len(rails) == 16
-    assert [port.pci for port in rails[:2]] == ["0000:11:00.0", "0000:11:00.1"]
-    assert [port.gpu_pci for port in rails] == [gpu for gpu in GPUS for _ in range(2)]
-    assert {port.speed_gbps for port in rails} == {400}
-
-
 def test_what_uses_a_virtual_function_is_told() -> None:
     found = machine("b300-vfs")
     rail = found.at("0000:2f:00.0")
@@ -257,15 +227,6 @@ def test_virtual_functions_are_in_their_order() -> None:
     rail = surveyed(tree).at("0000:11:00.0")
     assert rail is not None
     assert [vf.pci[-1] for vf in rail.vfs] == [str(number % 7 + 1) for number in range(11)]
-
-
-def test_without_its_driver_a_nic_is_still_a_rail() -> None:
-    found = machine("b300-no-rdma")
-    rails = found.of_kind(RAIL)
-    assert tuple(port.pci for port in rails) == NICS
-    assert {(port.name, port.netdev, port.driver) for port in rails} == {("", "", "")}
-    assert not found.devices
-    assert len(found.of_kind(NVSWITCH_BRIDGE)) == 4
 
 
 # What has no function of its own
@@ -306,15 +267,6 @@ def test_soft_roce_is_software_and_its_nominal_rate_is_not_believed() -> None:
     assert rxe.speed_gbps == 1
     nic = found.at("0000:01:00.0")
     assert nic is not None and (nic.name, nic.netdev, nic.kind) == ("", "eno1", OTHER)
-
-
-def test_soft_roce_over_a_virtual_interface() -> None:
-    tree = Directory()
-    tree.at("class")
-    add_software(tree, "rxe0", "veth1")
-    rxe = surveyed(tree).device_of("veth1")
-    assert rxe is not None
-    assert (rxe.kind, rxe.speed_gbps, rxe.numa) == (SOFTWARE, None, None)
 
 
 def test_soft_roce_says_itself_what_it_is_on() -> None:
@@ -447,8 +399,3 @@ def test_a_gid_of_an_ipv4_address_shows_it(address: object) -> None:
     digits = f"{int(address):08x}"  # type: ignore[call-overload]
     gid = f"0000:0000:0000:0000:0000:ffff:{digits[:4]}:{digits[4:]}"
     assert parse_gid(gid) == f"::ffff:{address}"
-
-
-@pytest.mark.parametrize("text", ["", "0000:0000:0000:0000:0000:0000:0000:0000", "rail0"])
-def test_an_unused_gid_is_none(text: str) -> None:
-    assert parse_gid(text) is None

@@ -54,7 +54,8 @@ def compare_with_model(
 def _pcie(model: Modelled, rail: Rail, port: Port) -> Check:
     """The PCIe link: as good as both its ends can, and enough for all rails of the card."""
     functions = model.machine.functions
-    bridges = functions[port.pci].bridges if port.pci in functions else ()
+    function = functions.get(port.pci or "")
+    bridges = function.bridges if function else ()
     above = functions.get(bridges[-1]) if bridges else None
     link, could = port.link, best(port.link, above.link if above else None)
     found = describe(link.speed_gts, link.width)

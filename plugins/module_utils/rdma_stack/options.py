@@ -45,8 +45,8 @@ class SecureBoot:
         told = secure_boot.refusal(node, self.hardware.root)
         if told:
             raise PlanError(
-                f"DOCA-OFED: {told}; or take the kernel's own drivers (software.rdma.source: "
-                "inbox). As it is, no NIC of NVIDIA would have a driver after the next reboot"
+                f"DOCA-OFED: {told}; or use the kernel's own drivers (software.rdma.source: "
+                "inbox). Otherwise no NVIDIA NIC has a driver after the next reboot"
             )
         return Plan()
 
@@ -118,8 +118,8 @@ class Modules:
             found,
             subject=name,
             check_mode=node.check_mode,
-            reason=f"see what modprobe {name} says, and dmesg. Where there is no such module, the "
-            "kernel lacks its extra modules, or the drivers were built for another kernel",
+            reason=f"run modprobe {name} and see dmesg. If it is not found, the kernel lacks its "
+            "extra modules, or the drivers were built for another kernel",
         )
 
 

@@ -114,7 +114,7 @@ class Packages:
             if others:
                 versions[name] = self.manager.upstream(others[0])
             elif not _OF_DISTRIBUTION.fullmatch(name):
-                absent[name] = "it is DOCA-OFED's, and the set says inbox"
+                absent[name] = "part of DOCA-OFED, and the set has inbox"
         mine = {wanted.name for stage in self.wanted.stages for wanted in stage.packages}
         stages = [
             Stage(

@@ -63,7 +63,7 @@ class Tools:
             except CommandError as error:
                 checks.append(Check(TOOL, ANSWERS, "nothing", wrong, name, str(error)))
         simulated = [name for name, text in told.items() if "simulat" in text.lower()]
-        self.simulated += [f"{name} answers from a recorded state" for name in simulated]
+        self.simulated.extend(f"{name} answers from a recorded state" for name in simulated)
         if LIST in told:
             checks.append(self._seen(node, told[LIST], LIST in simulated, wrong))
         if self.source == DOCA:

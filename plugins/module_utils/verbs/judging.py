@@ -14,7 +14,7 @@ from .exchanges import UCX, telling
 from .request import Request
 from .wire.packets import tos_text
 
-SOFTWARE = "is Soft-RoCE: its figures say nothing about a NIC, only that it works"
+SOFTWARE = "is Soft-RoCE: its figures show that it works, not what a NIC does"
 NO_EXPECTATION = "no expectation set"
 CLASS_SHARE = 0.5
 """Of an exchange's payload that has to be counted under the contract's priority."""
@@ -35,7 +35,7 @@ ADVICE: tuple[tuple[str, str], ...] = (
     ),
     (
         r"(?i)no such device|not available or does not exist|Unable to find the Infiniband",
-        "the device that it was told is not there: rdma link on both hosts; --tags mpi",
+        "the RDMA device was not found: rdma link on both hosts; --tags mpi",
     ),
     (r"with --tags mpi", ""),
     (r"not installed", "install it, or set rdma_verify_install"),
@@ -74,7 +74,7 @@ def _said_before(request: Request, check: Check, told: Collection[str]) -> Check
 def _pair(request: Request, pair: Mapping[str, Any]) -> Iterator[Check]:
     where = f"{pair['rail']} -> {pair['peer']}"
     if pair.get("lost"):
-        reason = f"{pair['peer']} dropped out of this run before; its own failure says why"
+        reason = f"{pair['peer']} dropped out of this run before: see its own failure"
         yield not_applicable("pair", "measured", reason, subject=where)
         return
     if pair.get("problem"):
@@ -187,7 +187,7 @@ def _arrivals(request: Request, rail: str, seen: Mapping[str, Any]) -> Iterator[
     for name, outcome in seen["exchanges"].items():
         where = f"{rail} <- {seen['peer']} {name}"
         if outcome["rc"] is None:
-            reason = f"{seen['peer']} did not come, see what it says of {rail}"
+            reason = f"{seen['peer']} did not connect: see its own checks of {rail}"
             yield not_applicable("wire_arrived", tos(request), reason, subject=where)
             continue
         if outcome["rc"] != 0:
@@ -199,8 +199,8 @@ def _arrivals(request: Request, rail: str, seen: Mapping[str, Any]) -> Iterator[
             yield unseen(request, "wire_arrived", where, rail)
             continue
         why = (
-            f"{seen['peer']} sent it right, if its wire_sent is ok: then a switch on the way "
-            "rewrote it, whose ports have to trust DSCP and leave it as it is"
+            f"if wire_sent of {seen['peer']} is ok, a switch on the way rewrote it: its ports must "
+            "trust DSCP and keep it"
         )
         yield marks(request, "wire_arrived", where, wire["in"], why, "arriving")
         why = f"this is what {request.host} answered: --tags rails, mpi --limit {request.host}"

@@ -72,23 +72,12 @@ def parts(
             found[ring[0]["host"]].alone[rail] = "no other host of this run has this rail"
             continue
         for one, other in zip(ring, [*ring[1:], ring[0]]):
-            _join(found, rail, one, other, first_port)
+            server = found[other["host"]]
+            port = first_port + len(server.serves) * len(EXCHANGES)
+            here, there = one["address"], other["address"]
+            server.serves.append(Half(rail, there, one["host"], here, port))
+            found[one["host"]].drives.append(Half(rail, here, other["host"], there, port))
     return found
-
-
-def _join(
-    found: dict[str, Part],
-    rail: str,
-    one: Mapping[str, Any],
-    other: Mapping[str, Any],
-    first_port: int,
-) -> None:
-    server = found[other["host"]]
-    port = first_port + len(server.serves) * len(EXCHANGES)
-    server.serves.append(Half(rail, other["address"], one["host"], one["address"], port))
-    found[one["host"]].drives.append(
-        Half(rail, one["address"], other["host"], other["address"], port)
-    )
 
 
 SLACK_S = 120

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import socket
 import struct
-from collections.abc import Mapping
 from typing import Any
 
 from . import filters, packets
@@ -49,38 +48,25 @@ class Witness:
 
     def take(self) -> dict[str, Any]:
         """Per direction the packets right and wrong, and what the wrong ones looked like."""
-        counts = {kind: received(one) for kind, one in self._sockets.items()}
-        seen = {
-            kind: samples(one)
-            for kind, one in self._sockets.items()
-            if kind[1] in (filters.RIGHT, filters.WRONG)
-        }
+        return {way: self._direction(way) for way in (filters.OUT, filters.IN)}
+
+    def _direction(self, way: str) -> dict[str, Any]:
+        mine = {verdict: one for (there, verdict), one in self._sockets.items() if there == way}
+        counts = {verdict: received(one) for verdict, one in mine.items()}
+        wrong = samples(mine[filters.WRONG])
+        seen = samples(mine[filters.RIGHT]) + wrong
         return {
-            direction: account(
-                {verdict: count for (way, verdict), count in counts.items() if way == direction},
-                seen[direction, filters.RIGHT],
-                seen[direction, filters.WRONG],
-            )
-            for direction in (filters.OUT, filters.IN)
+            "packets": counts[filters.RIGHT] + counts[filters.WRONG],
+            "wrong": counts[filters.WRONG],
+            "marked": counts.get(filters.MARKED, 0),
+            "cnp": counts.get(filters.NOTIFIED, 0),
+            "tos_seen": sorted({one.tos for one in seen if one.tos is not None}),
+            "first_wrong": wrong[0].line() if wrong else "",
         }
 
     def close(self) -> None:
         for one in self._sockets.values():
             one.close()
-
-
-def account(
-    counts: Mapping[str, int], right: list[packets.Packet], wrong: list[packets.Packet]
-) -> dict[str, Any]:
-    """The counts of one direction as JSON."""
-    return {
-        "packets": counts[filters.RIGHT] + counts[filters.WRONG],
-        "wrong": counts[filters.WRONG],
-        "marked": counts.get(filters.MARKED, 0),
-        "cnp": counts.get(filters.NOTIFIED, 0),
-        "tos_seen": sorted({one.tos for one in right + wrong if one.tos is not None}),
-        "first_wrong": wrong[0].line() if wrong else "",
-    }
 
 
 def listen(interface: str, code: bytes) -> socket.socket:
