@@ -335,17 +335,8 @@ def serve(module: AnsibleModule, request: Request) -> None:
         module.fail_json(
             msg=f"verbs: {', '.join(missing)}: not installed; {advice}", layer=LAYER, checks=[]
         )
-    started = serving.start(request, machine, commands.run)
-    end(
-        module,
-        LAYER,
-        [],
-        "",
-        missing=[],
-        problems=started.problems,
-        ports=list(started.ports),
-        invocation={},
-    )
+    ports, problems = serving.start(request, machine, commands.run)
+    end(module, LAYER, [], "", missing=[], problems=problems, ports=ports, invocation={})
 
 
 def drive(module: AnsibleModule, request: Request) -> None:

@@ -154,14 +154,15 @@ def said(program: str = "abc", orted: str = "yes", *more: str) -> str:
     return "".join(f"mpi-ready {line}\r\n" for line in lines)
 
 
-def asked(answers: dict[str, object], transport: str = "tcp") -> tuple[hosts.Readiness, FakeSsh]:
+def asked(answers: dict[str, object], transport: str = "tcp") -> tuple[dict[str, str], FakeSsh]:
     ssh = FakeSsh(answers)
     nodes = [Node(name, 2, ("rail0", "rail1", "rail3")) for name in answers]
-    return hosts.preflight(ssh, "mpi", nodes, "/x/allreduce.py", "abc", transport), ssh
+    problems, _answers = hosts.preflight(ssh, "mpi", nodes, "/x/allreduce.py", "abc", transport)
+    return problems, ssh
 
 
 def test_preflight_names_each_node_and_its_way_out() -> None:
-    ready, ssh = asked(
+    found, ssh = asked(
         {
             "node01": "PATH=/opt/bin\nuptime=3 days\nmissing\n" + said() + "bye=bye\n",
             "node02": ("Host key verification failed.\nConnection to node02 closed.\n",),
@@ -173,7 +174,6 @@ def test_preflight_names_each_node_and_its_way_out() -> None:
             "node08": said().partition("mpi-ready end")[0],
         }
     )
-    found = ready.problems
     assert set(found) == {f"node0{number}" for number in range(2, 9)}
     assert found["node07"] == "rail1 is down, rail3 is missing; run --tags rails --limit node07"
     assert found["node02"] == "no ssh as mpi: Host key verification failed.; run --tags ssh"
@@ -204,7 +204,7 @@ def test_preflight_names_each_node_and_its_way_out() -> None:
     ],
 )
 def test_not_every_silence_is_a_matter_of_ssh(reason: str, remedy: str) -> None:
-    found = asked({"node01": (reason + "\n",)})[0].problems["node01"]
+    found = asked({"node01": (reason + "\n",)})[0]["node01"]
     assert reason in found
     assert found.endswith(remedy)
 
@@ -228,8 +228,8 @@ def test_a_node_that_cannot_do_rdma_is_kept_back_from_rc_alone() -> None:
         "node04": said("abc", "yes", *without("memlock"), "memlock 8192 65000000"),
         "node05": said("abc", "yes", *without("memlock"), "memlock 65000000 65000000"),
     }
-    assert asked(answers)[0].problems == {}
-    found = asked(answers, "rc")[0].problems
+    assert asked(answers)[0] == {}
+    found = asked(answers, "rc")[0]
     assert set(found) == {"node02", "node03", "node04"}
     assert found["node02"] == "rail1 has no RDMA device; run --tags rails,mpi --limit node02"
     assert found["node03"].startswith("mlx5_3:1 of rail3 is DOWN; run --tags rails,mpi")

@@ -111,14 +111,6 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Readiness:
-    """What keeps hosts from taking part, and what those that answered said of themselves."""
-
-    problems: Mapping[str, str] = field(default_factory=dict)
-    answers: Mapping[str, Answer] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Swept:
     """What the sweep after a run found: processes killed by node, still there by node, and nodes
     that could not be asked with the reason."""
@@ -170,8 +162,9 @@ def preflight(
     program: str,
     sha256: str,
     transport: str,
-) -> Readiness:
-    """Ask every node whether it can take part in a run over `transport`."""
+) -> tuple[dict[str, str], dict[str, Answer]]:
+    """What keeps hosts from taking part in a run over `transport`, and what those that answered
+    said of themselves."""
     problems: dict[str, str] = {}
     answers: dict[str, Answer] = {}
     commands = {}
@@ -184,12 +177,10 @@ def preflight(
             problems[host] = unreached(user, host, reason)
             continue
         answers[host] = answer(result.stdout)
-        problem = keeps_back(answers[host], host, program, sha256)
-        if not problem and transport == "rc":
-            problem = keeps_back_rdma(answers[host], asked[host])
+        problem = keeps_back(answers[host], asked[host], program, sha256, transport)
         if problem:
             problems[host] = problem
-    return Readiness(problems, answers)
+    return problems, answers
 
 
 def answer(text: str) -> Answer:
@@ -217,23 +208,25 @@ def answer(text: str) -> Answer:
     )
 
 
-def keeps_back(said: Answer, host: str, program: str, sha256: str) -> str:
+def keeps_back(said: Answer, node: Node, program: str, sha256: str, transport: str) -> str:
     """Why a node that answered cannot take part, with the way out; empty when it can."""
     if not said.whole:
         return "the answer was cut short; look at the login files of the MPI user on it"
     if said.down:
-        return f"{', '.join(said.down)}; run --tags rails --limit {host}"
+        return f"{', '.join(said.down)}; run --tags rails --limit {node.host}"
+    wrong = ""
     if said.program == "missing":
-        return f"{program} is not there; run --tags mpi --limit {host}"
-    if sha256 and said.program != sha256:
-        return f"{program} is of another version; run --tags mpi --limit {host}"
-    if not said.orted:
-        return f"Open MPI's orted is not there; run --tags mpi --limit {host}"
-    return ""
+        wrong = f"{program} is not there"
+    elif sha256 and said.program != sha256:
+        wrong = f"{program} is of another version"
+    elif not said.orted:
+        wrong = "Open MPI's orted is not there"
+    if wrong:
+        return f"{wrong}; run --tags mpi --limit {node.host}"
+    return _keeps_back_rdma(said, node) if transport == "rc" else ""
 
 
-def keeps_back_rdma(said: Answer, node: Node) -> str:
-    """Why a node that is otherwise ready cannot send over RDMA; empty when it can."""
+def _keeps_back_rdma(said: Answer, node: Node) -> str:
     behind = {interface: device for device, interface in said.devices}
     wrong = []
     for rail in node.given:
@@ -244,15 +237,15 @@ def keeps_back_rdma(said: Answer, node: Node) -> str:
             wrong.append(f"{device} of {rail} is {said.ports.get(device) or 'in no state'}")
     if wrong:
         return f"{', '.join(wrong)}; run --tags rails,mpi --limit {node.name}"
-    enough = said.memlock == "unlimited" or (
-        said.memlock.isdigit() and said.memory.isdigit() and int(said.memlock) >= int(said.memory)
+    locked, memory = said.memlock, said.memory
+    if locked == "unlimited":
+        return ""
+    if locked.isdigit() and memory.isdigit() and int(locked) >= int(memory):
+        return ""
+    return (
+        f"a session may lock {locked or 'no known amount of'} KiB of memory, and rc needs all "
+        f"there is; run --tags os --limit {node.name}, and log in anew"
     )
-    if not enough:
-        return (
-            f"a session may lock {said.memlock or 'no known amount of'} KiB of memory, and rc "
-            f"needs as much as there is; run --tags os --limit {node.name}, and log in anew"
-        )
-    return ""
 
 
 def unreached(user: str, host: str, reason: str) -> str:

@@ -143,7 +143,7 @@ class Session:
         count = len(plan.nodes)
         self.tell(f"allreduce: asking {count} nodes whether they are ready")
         request = self.request
-        found = hosts.preflight(
+        problems, said = hosts.preflight(
             self.run_program,
             request.user,
             plan.nodes,
@@ -151,12 +151,11 @@ class Session:
             request.program_sha256,
             plan.transport,
         )
-        if found.problems:
+        if problems:
             return plan, [
                 Check("ready", "ready", "not", FAILED, name, reason)
-                for name, reason in found.problems.items()
+                for name, reason in problems.items()
             ]
-        said = found.answers
         nodes = [
             replace(
                 node,

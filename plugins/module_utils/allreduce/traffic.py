@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Optional
 
 from ..checks import FAILED, OK, Check, not_applicable
@@ -32,61 +32,52 @@ class Tolerances:
         return self.management_bytes + round(self.management_share * least)
 
 
-@dataclass(frozen=True)
-class RailTraffic:
-    """One rail of one node. With `rc` what was sent is what its RDMA device sent."""
+def of_rail(rail: str, host: Mapping[str, Any], transport: str) -> dict[str, Any]:
+    """One rail of one node. With `rc` what was sent is what its RDMA device sent.
 
-    sent_bytes: int = 0
-    received_bytes: int = 0
-    device: str = ""
-    """The RDMA device that counted; empty when none did, or none was asked for."""
-    packets: Optional[int] = None
-    """Packets that the device sent, where it counts these and no bytes (Soft-RoCE)."""
-    tcp_bytes: Optional[int] = None
-    """Sent or received beside RDMA: by TCP, or all that passed the interface's own counters where
-    RDMA passes these by. None when nobody counted it, or with `tcp`."""
-    other_packets: Optional[int] = None
-    """Packets of the interface that are not the device's, where both count the device's."""
-
-
-def of_rail(rail: str, host: Mapping[str, Any], transport: str) -> RailTraffic:
+    `device` is the one that counted; empty when none did, or none was asked for. `packets` it sent
+    where it counts these and no bytes (Soft-RoCE). `tcp_bytes` were sent or received beside RDMA:
+    by TCP, or all that passed the interface's own counters where RDMA passes these by; None when
+    they were not counted. `other_packets` of the interface are not the device's.
+    """
     sent, received = host["counters"].get(rail, (0, 0))
+    found: dict[str, Any] = {"sent_bytes": 0, "received_bytes": 0, "device": ""}
+    found.update(packets=None, tcp_bytes=None, other_packets=None)
     if transport == "tcp":
-        return RailTraffic(sent, received)
+        return {**found, "sent_bytes": sent, "received_bytes": received}
     for device, counted in host.get("rdma", {}).items():
-        if counted["interface"] != rail:
-            continue
-        if "bytes" in counted:
-            by_rdma = counted["bytes"]
-            return RailTraffic(by_rdma[0], by_rdma[1], device, tcp_bytes=max(sent, received))
-        return _soft(rail, host, device, counted)
-    return RailTraffic()
+        if counted["interface"] == rail:
+            found["device"] = device
+            if "bytes" in counted:
+                found["sent_bytes"], found["received_bytes"] = counted["bytes"]
+                return {**found, "tcp_bytes": max(sent, received)}
+            return {**found, **_soft((sent, received), rail, host.get("tcp"), counted)}
+    return found
 
 
 def _soft(
-    rail: str, host: Mapping[str, Any], device: str, counted: Mapping[str, Any]
-) -> RailTraffic:
+    total: Sequence[int],
+    rail: str,
+    tcp: Optional[Mapping[str, Sequence[int]]],
+    counted: Mapping[str, Any],
+) -> dict[str, Any]:
     """Soft-RoCE counts packets, and its interface all packets: with the bytes of TCP sockets, which
     the kernel has for itself, the rest of the interface's bytes is RDMA as far as its packets are.
     """
     own = counted["packets"]
     every = counted.get("interface_packets", (0, 0))
-    tcp = host.get("tcp")
-    of_tcp = (0, 0) if tcp is None else tcp.get(rail, (0, 0))
-    moved = [
-        int(max(0, total - by_tcp) * min(1.0, mine / packets if packets > 0 else 0.0))
-        for total, by_tcp, mine, packets in zip(
-            host["counters"].get(rail, (0, 0)), of_tcp, own, every
-        )
-    ]
-    return RailTraffic(
-        moved[0],
-        moved[1],
-        device,
-        packets=own[0],
-        tcp_bytes=None if tcp is None else max(of_tcp),
-        other_packets=max(abs(all_ - mine) for all_, mine in zip(every, own)),
+    of_tcp = (tcp or {}).get(rail, (0, 0))
+    sent, received = (
+        int(max(0, all_ - by_tcp) * min(1.0, mine / packets if packets > 0 else 0.0))
+        for all_, by_tcp, mine, packets in zip(total, of_tcp, own, every)
     )
+    return {
+        "sent_bytes": sent,
+        "received_bytes": received,
+        "packets": own[0],
+        "tcp_bytes": None if tcp is None else max(of_tcp),
+        "other_packets": max(abs(all_ - mine) for all_, mine in zip(every, own)),
+    }
 
 
 def own_bytes(plan: Plan, records: Records) -> dict[str, dict[str, int]]:
@@ -96,7 +87,7 @@ def own_bytes(plan: Plan, records: Records) -> dict[str, dict[str, int]]:
     for node, counted in of_nodes(plan, records, "rails"):
         own = found[node.name]
         for rail in own:
-            own[rail] = max(own[rail], of_rail(rail, counted, plan.transport).sent_bytes)
+            own[rail] = max(own[rail], of_rail(rail, counted, plan.transport)["sent_bytes"])
     return found
 
 
@@ -114,10 +105,7 @@ def traffic(plan: Plan, records: Records) -> list[dict[str, Any]]:
             if "bytes" in counted and name not in node.rails:
                 elsewhere[f"{device} ({name})" if name else device] = max(counted["bytes"])
         rails = {
-            rail: {
-                **asdict(of_rail(rail, host, plan.transport)),
-                "own_bytes": own[node.name].get(rail),
-            }
+            rail: {**of_rail(rail, host, plan.transport), "own_bytes": own[node.name].get(rail)}
             for rail in node.rails
         }
         found.append({"node": node.name, "rails": rails, "elsewhere": elsewhere})

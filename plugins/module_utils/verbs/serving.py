@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Optional
 
 from ..commands import Runner, search_path
-from ..dataclass import dataclass
 from ..hardware import Machine
 from . import counters, exchanges
 from .endpoints import Endpoint, NoEndpointError, endpoint
@@ -56,26 +55,20 @@ class ServingError(Exception):
     """The servers cannot run; the text says why and what to do."""
 
 
-@dataclass(frozen=True)
-class Started:
-    """What was started."""
-
-    ports: tuple[int, ...]
-    problems: dict[str, str]
-    """Rails that cannot be served, and why; `rail3 ucx` where it is one exchange alone."""
-
-
-def start(request: Request, machine: Machine, run: Runner, directory: Path = DIRECTORY) -> Started:
+def start(
+    request: Request, machine: Machine, run: Runner, directory: Path = DIRECTORY
+) -> tuple[list[int], dict[str, str]]:
     """Servers for all halves that this host serves. Replaces those of an earlier run.
 
-    Returns when all of them listen. Raises ServingError.
+    Returns when all of them listen: their ports, and why rails cannot be served (`rail3 ucx` where
+    it is one exchange alone). Raises ServingError.
     """
     stop(run)
     if directory.exists():
         shutil.rmtree(directory)
     found, problems = endpoints_of(request, machine)
     if not found:
-        return Started((), problems)
+        return [], problems
     directory.mkdir(parents=True, mode=0o700)
     plan = plan_of(request, found, run, problems)
     (directory / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
@@ -101,8 +94,7 @@ def start(request: Request, machine: Machine, run: Runner, directory: Path = DIR
             f"{problem}: see journalctl -u {UNIT}. If a port is taken, free it (ss -ltnp) or "
             "choose others with rdma_verify_port."
         )
-    ports = [one["port"] for rail in plan["rails"] for one in rail["servers"]]
-    return Started(tuple(ports), problems)
+    return [one["port"] for rail in plan["rails"] for one in rail["servers"]], problems
 
 
 def endpoints_of(request: Request, machine: Machine) -> tuple[dict[str, Endpoint], dict[str, str]]:
