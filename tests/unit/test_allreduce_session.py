@@ -204,6 +204,10 @@ def test_a_node_at_fault_is_named(cluster: Cluster, tmp_path: Path) -> None:
     result, _told = play(cluster, tmp_path)
     assert result["culprit"]["nodes"] == ("node05",)
     assert "stopped after 300 s (mpi_smoke_time_limit_s)" in result["message"]
+    first, *others = [run_id for run_id, _names in cluster.runs]
+    assert first == "run7"
+    assert len(set(others)) == len(others)
+    assert all(run_id.startswith("run7-") for run_id in others)
 
 
 def test_the_time_limit_named_is_the_one_that_was_set(cluster: Cluster, tmp_path: Path) -> None:
@@ -258,15 +262,6 @@ def test_a_hostfile_unlike_the_model_is_not_run_over(cluster: Cluster, tmp_path:
     assert "node08: in the model, and not in the hostfile" in result["message"]
     assert "run --tags hostfile" in result["message"]
     assert cluster.runs == []
-
-
-def test_every_run_of_a_search_carries_the_run_id(cluster: Cluster, tmp_path: Path) -> None:
-    cluster.fails = lambda names: "crash" if "node01" in names else ""
-    play(cluster, tmp_path)
-    ids = [run_id for run_id, _names in cluster.runs]
-    assert ids[0] == "run7"
-    assert all(run_id.startswith("run7-") for run_id in ids[1:])
-    assert len(set(ids)) == len(ids)
 
 
 def test_the_search_keeps_to_its_runs(cluster: Cluster, tmp_path: Path) -> None:

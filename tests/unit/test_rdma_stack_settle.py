@@ -225,15 +225,6 @@ def test_drivers_are_not_changed_while_rdma_is_in_use_unless_asked(
     assert source_of(ubuntu.store.packages) == "doca"
 
 
-def test_what_does_not_use_rdma_is_nobody_s_business(ubuntu: RdmaNode) -> None:
-    ubuntu.settle()
-    ubuntu.open_device(4711, "python3", "/dev/null")
-    ubuntu.write("proc/mounts", "a:/x /home nfs4 rw,proto=tcp 0 0\n")
-    ubuntu.install_doca_drivers()
-    ubuntu.settle(DOCA_SET)
-    assert source_of(ubuntu.store.packages) == "doca"
-
-
 def test_a_new_version_of_one_source_is_a_change_of_drivers_too(ubuntu: RdmaNode) -> None:
     ubuntu.install_doca_drivers()
     ubuntu.settle(DOCA_SET)
