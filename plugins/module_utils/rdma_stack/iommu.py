@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from ..checks import FAILED, Check, compare, not_applicable
@@ -24,18 +23,7 @@ PASS_THROUGH, TRANSLATED, OFF, KEEP = "pt", "on", "off", ""
 CHOICES = (PASS_THROUGH, TRANSLATED, OFF, KEEP)
 INTEL, AMD = "GenuineIntel", "AuthenticAMD"
 
-_ARGUMENTS: Mapping[str, Mapping[str, Sequence[str]]] = MappingProxyType(
-    {
-        PASS_THROUGH: {INTEL: ("intel_iommu=on", "iommu=pt"), "": ("iommu=pt",)},
-        TRANSLATED: {INTEL: ("intel_iommu=on", "iommu=nopt"), "": ("iommu=nopt",)},
-        OFF: {
-            INTEL: ("intel_iommu=off", "iommu=off"),
-            AMD: ("amd_iommu=off", "iommu=off"),
-            "": ("iommu=off",),
-        },
-        KEEP: {"": ()},
-    }
-)
+_MODES = {PASS_THROUGH: "pt", TRANSLATED: "nopt", OFF: "off"}
 _TYPES = {PASS_THROUGH: ("identity",), TRANSLATED: ("DMA", "DMA-FQ")}
 """Types of a group, as the kernel calls them."""
 TABLES = ("DMAR", "IVRS")
@@ -47,8 +35,12 @@ _LEFT = "it is still on: see in dmesg what turned it on (DMAR, AMD-Vi)"
 
 def arguments(setting: str, root: Path = Path("/")) -> list[str]:
     """Arguments of the kernel command line for `setting` on this machine's processor."""
-    by_vendor = _ARGUMENTS[setting]
-    return list(by_vendor.get(_vendor(root), by_vendor[""]))
+    if setting == KEEP:
+        return []
+    vendor, found = _vendor(root), [f"iommu={_MODES[setting]}"]
+    if vendor == INTEL:
+        return [f"intel_iommu={'off' if setting == OFF else 'on'}", *found]
+    return ["amd_iommu=off", *found] if (vendor, setting) == (AMD, OFF) else found
 
 
 def _vendor(root: Path) -> str:

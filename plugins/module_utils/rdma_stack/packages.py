@@ -14,7 +14,7 @@ from ..node.packages import change
 from ..node.part import Node, Plan, PlanError, Step, Verdict
 from ..packages import engine
 from ..packages.manager import Manager, PackageError
-from ..packages.package import INSTALL, PackageSet, Stage, Wanted
+from ..packages.package import INSTALL, PackageSet, Wanted
 from ..schema.findings import some
 from ..software.software_set import DOCA, INBOX, NO_RDMA, Rdma
 from .drivers import SHOWN, users
@@ -116,14 +116,12 @@ class Packages:
             elif not _OF_DISTRIBUTION.fullmatch(name):
                 absent[name] = "part of DOCA-OFED, and the set has inbox"
         mine = {wanted.name for stage in self.wanted.stages for wanted in stage.packages}
+
+        def pinned_to(each: Wanted) -> Wanted:
+            return replace(each, version=versions.get(each.name, each.version))
+
         stages = [
-            Stage(
-                stage.name,
-                tuple(
-                    replace(each, version=versions.get(each.name, each.version))
-                    for each in stage.packages
-                ),
-            )
+            replace(stage, packages=tuple(map(pinned_to, stage.packages)))
             for stage in self.wanted.stages
         ]
         further = [
@@ -132,6 +130,5 @@ class Packages:
             if name not in mine
         ]
         if further and stages:
-            last = stages.pop()
-            stages.append(Stage(last.name, (*last.packages, *further)))
+            stages[-1] = replace(stages[-1], packages=(*stages[-1].packages, *further))
         return replace(self.wanted, stages=tuple(stages), absent={**self.wanted.absent, **absent})
