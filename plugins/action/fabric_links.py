@@ -7,7 +7,7 @@ host its part, and fails the host whose end is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,9 @@ from ansible.errors import AnsibleActionFail
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.display import Display
 
-from ..module_utils.checks import FAILED, NOT_APPLICABLE, Check, failures
+from ..module_utils.checks import FAILED, NOT_APPLICABLE, PENDING, Check, failures
 from ..module_utils.qos import ContractError, read_contract
-from ..plugin_utils.fabric.links import Links, Node, Switch, check_links
-from ..plugin_utils.fabric.links.table import SHOWN, lines
+from ..plugin_utils.fabric.links import Group, Links, Node, Switch, check_links
 from ..plugin_utils.report import reports
 from ..plugin_utils.steps import Step, SteppedAction
 
@@ -31,6 +30,9 @@ SWITCH_STATE = "switch_qos_state"
 """Registered by the role switch_qos."""
 RAILS_STATE = "roce_rails_state"
 """Registered by the role roce_rails."""
+SHOWN = 40
+"""So many leaves, and so many mismatches, stand on the screen; the report has all of them."""
+HEADINGS = ("links of", "to", "links", "agree", "one end", "mismatched", "not read")
 
 
 class ActionModule(SteppedAction):
@@ -130,3 +132,42 @@ def _save(directory: Path, links: Links) -> str:
         "checks": [asdict(check) for check in links.checks],
     }
     return reports.keep(directory, LAYER, found, display, "fabric_links_report_directory")
+
+
+def lines(links: Links) -> list[str]:
+    """The figures of each leaf, the worst first; then every mismatch."""
+    failed = [check for check in links.checks if check.status in (FAILED, PENDING)]
+    count = sum(group.links for group in links.groups)
+    agree = sum(group.agree for group in links.groups)
+    told = [
+        f"links: {count} in the model, {agree} with nothing wrong in what both ends say, "
+        f"{links.neighbours} shown by LLDP to be where the model has them"
+    ]
+    if links.groups:
+        told += _table(links.groups)
+    told += [f"  {check.line()}" for check in failed[:SHOWN]]
+    if len(failed) > SHOWN:
+        told.append(f"  ... and {len(failed) - SHOWN} more: see the report")
+    return told
+
+
+def _table(groups: Sequence[Group]) -> list[str]:
+    worst_first = sorted(groups, key=lambda group: (-group.wrong, -group.unread, -group.one_end))
+    rows = [HEADINGS, *map(_row, worst_first[:SHOWN])]
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    table = [
+        "  "
+        + "  ".join(
+            cell.ljust(width) if place < 2 else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths))
+        ).rstrip()
+        for row in rows
+    ]
+    if len(groups) > SHOWN:
+        table.append(f"  ... and {len(groups) - SHOWN} more lines like these: see the report")
+    return table
+
+
+def _row(group: Group) -> tuple[str, ...]:
+    figures = (group.links, group.agree, group.one_end, group.wrong, group.unread)
+    return (group.switch, group.to, *(str(figure) if figure else "-" for figure in figures))

@@ -14,13 +14,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue imp
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.difference import (
     rounded,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.ranges import (
-    expanded,
-    names,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.tree import (
     at,
     ends,
+    expanded,
+    names,
     put,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (

@@ -1,5 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Headroom: the buffer of a lossless priority group, for what arrives after a pause was sent.
+"""What a chip makes of sizes: headroom, and ECN thresholds that it rounds.
+
+Headroom is the buffer of a lossless priority group, for what arrives after a pause was sent.
 
     xoff = fixed + occupancy * (frame + MAC and PHY + 64 * pause quanta + 2 * cable)
     cable = (metres + further metres) * bytes per second / speed of light in it
@@ -17,7 +19,7 @@ from fractions import Fraction
 from math import ceil
 
 from ...module_utils.dataclass import dataclass
-from ...module_utils.fabric.asics import Asic, Formula
+from ...module_utils.fabric.asics import ASICS, Asic, Formula
 from ...module_utils.schema.findings import Finding
 from .system import WantedError
 
@@ -90,3 +92,29 @@ def _missing(asic: Asic, speed_gbps: int, cable_metres: int) -> Finding:
         f"{{headroom: [{{{row}, size_bytes: ..., xon_bytes: ..., xoff_bytes: ...}}]}}}}",
         value=link,
     )
+
+
+# ECN thresholds that the hardware rounds.
+#
+# A Spectrum counts them in steps of 64 buffer cells and rounds up. 150000 bytes become 159744 on
+# Spectrum-4 (13 steps of 64 cells of 192 bytes) and 156672 on Spectrum-2 and -3 (17 steps of 64
+# cells of 144 bytes), as NVIDIA's documentation shows for both. Only the next step is tolerated.
+
+STEP_CELLS = 64
+_CELL_BYTES = {"spectrum": 96, "spectrum2": 144, "spectrum3": 144}
+"""Of chips that have no headroom formula, which would say it."""
+
+
+def _cells(asic: Asic) -> tuple[int, ...]:
+    if asic.formula is not None:
+        return (asic.formula.cell_bytes,)
+    if asic.name in _CELL_BYTES:
+        return (_CELL_BYTES[asic.name],)
+    known = {chip.formula.cell_bytes for chip in ASICS.values() if chip.formula is not None}
+    return tuple(sorted({*known, *_CELL_BYTES.values()}))
+
+
+def rounded(asic: Asic, asked: int, found: int) -> bool:
+    """Whether the chip makes `found` of `asked`."""
+    steps = (STEP_CELLS * cell for cell in _cells(asic))
+    return any(found == -(-asked // step) * step for step in steps)

@@ -8,7 +8,6 @@
     judging     one link: which end is wrong, and the command that repairs it
     neighbours  LLDP against the model
     check       all of it
-    table       the figures for people
 
 Pure: whoever calls it has read switches and nodes before.
 """

@@ -10,7 +10,7 @@ from ....module_utils.fabric.asics import Asic, asic_named
 from ....module_utils.fabric.intent import HOST, STORAGE
 from ....module_utils.qos.contract import Ecn
 from ....module_utils.qos.fabric import FabricIntent
-from ..rounding import rounded
+from ..headroom import rounded
 from . import said
 from .cabling import Switch
 from .said import DscpTexts, Said, Unsaid

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """NVUE, the configuration of Cumulus Linux 5: its objects, and switches over its REST interface.
 
-`objects.py` renders the contract, `difference.py` compares, `impact.py` says what a difference
-costs, `report.py` says what a switch does. Only `reading.py`, `revisions.py` and `switch.py` talk
+`objects.py` renders the contract, `difference.py` compares and says what a difference costs,
+`report.py` says what a switch does. Only `reading.py`, `revisions.py` and `switch.py` talk
 to one. docs/fabric.md has the sources of every key.
 """
 

@@ -14,13 +14,12 @@ from typing import Any
 
 from ....module_utils.fabric.asics import Asic
 from ....module_utils.fabric.intent import SwitchIntent
-from .. import rounding
+from .. import headroom
 from ..system import Change, Difference, Impact, SwitchError
 from .objects import LOSSLESS_POOL, LOSSY_POOL, MODE, PROFILE
-from .ranges import expanded
 from .reading import Present
 from .spelling import Spelling, is_switch, number, same
-from .tree import Path, Tree, at, ends, natural, objects_at, words
+from .tree import Path, Tree, at, ends, expanded, natural, objects_at, words
 
 # ECN thresholds that the hardware rounds, as NVUE writes them.
 
@@ -30,7 +29,7 @@ THRESHOLDS = ("min-threshold", "max-threshold")
 def rounded(asic: Asic, wanted: Any, found: Any) -> bool:
     """Whether the chip makes `found` of `wanted`."""
     asked, got = number(wanted), number(found)
-    return asked is not None and got is not None and rounding.rounded(asic, asked, got)
+    return asked is not None and got is not None and headroom.rounded(asic, asked, got)
 
 
 # What applying a difference costs.

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from ....module_utils.dataclass import dataclass
 from ..https_errors import Refused
-from .ranges import expanded
 from .spelling import uniform
-from .tree import Tree, at
+from .tree import Tree, at, expanded
 
 if TYPE_CHECKING:
     from ..https import Https

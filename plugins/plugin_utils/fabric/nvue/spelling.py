@@ -11,8 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Optional
 
-from .ranges import expanded
-from .tree import Path, Tree, at, objects_at, put
+from .tree import Path, Tree, at, expanded, objects_at, put
 
 _ON = ("on", "enable", "enabled", "true")
 _OFF = ("off", "disable", "disabled", "false")

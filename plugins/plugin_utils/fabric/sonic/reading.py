@@ -14,10 +14,9 @@ from shlex import quote
 from typing import Any, Optional
 
 from ....module_utils.dataclass import dataclass
-from ..shell import Completed
+from ..shell import Completed, told
 from ..system import SwitchError
 from . import tables
-from .messages import told
 from .tables import Config, Row
 
 CONFIG, SAVED, VERSION = "config", "saved", "version"

@@ -14,11 +14,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from shlex import quote
 
-from ..shell import Completed, Shell
+from ..shell import Completed, Shell, told
 from ..system import Applied, Difference, SwitchError
 from . import commands
 from .difference import Patch, PollInterval, Save, Step
-from .messages import told
 from .reading import OURS, PARTS, READ, UNITS, Present, lookup_file, lookup_of, parsed
 
 # What `config` refuses, and what an operator can do about it.
