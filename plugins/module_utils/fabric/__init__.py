@@ -1,7 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The switches' end of the QoS contract: what each is told, how, and what it then reports.
+"""What the virtual fabric and a node's module need of switches: their chips, and what each is told.
 
-`compiler.py` makes one intent per switch of model and contract. `sonic/`, `nvue/` and `eos/` each
-speak one system, behind the interface in `system.py`. `session.py` applies a difference safely on
-any of them. `links.py` compares what both ends of every link report.
+The rest of the fabric runs on the controller: `plugin_utils/fabric`.
 """

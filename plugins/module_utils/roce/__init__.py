@@ -3,8 +3,8 @@
 
 `setting` says what a setting is, `engine` brings all of a host about, rail by rail; the other files
 are the settings themselves (`qos_settings`, `rdma_settings`, `nic_settings`) and what reads and
-writes them (`tools`). What a reboot forgets is set again by `boot_program`, which `boot_unit`
-installs on the node.
+writes them (`dcb`, `mlnx_qos`, `ethtool`, `registers`, ...). What a reboot forgets is set again by
+`boot_program`, which `boot_unit` installs on the node.
 """
 
 BOOT_UNIT = "baremetal-mpi-roce-rails.service"
