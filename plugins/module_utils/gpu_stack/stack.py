@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from .. import gpu
 from ..checks import Check, not_applicable
@@ -72,9 +72,9 @@ def wanted(options: Mapping[str, Any], driver: OfTheSet) -> gpu.Wanted:
 def converge(
     options: Mapping[str, Any], software: SoftwareSet, node: Node, installer: Installer
 ) -> Settled:
-    """Plan, act, verify. Raises PlanError before anything is changed."""
-    driver = software.driver
-    assert driver is not None  # else excused
+    """Plan, act, verify, with a driver in the set: else `excused`. Raises PlanError before anything
+    is changed."""
+    driver = cast(OfTheSet, software.driver)
     kernel = Kernel(Path(options["hardware_root"]), node.root)
     shared, gpus = Shared(kernel, driver.version), wanted(options, driver)
     modules = ["gdrdrv"] if software.gdrcopy else []
