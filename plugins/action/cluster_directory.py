@@ -39,7 +39,7 @@ class ActionModule(ActionBase):
         _spec, arguments = self.validate_argument_spec(
             argument_spec={
                 "role_variables": {"type": "bool", "default": False},
-                "domain": {"type": "str", "default": ""},
+                "domain": {"type": "str"},
             }
         )
         findings = Findings()
@@ -53,7 +53,9 @@ class ActionModule(ActionBase):
         _check_filesystems(records, built.entries, task_vars["groups"], findings)
         switch_variables.check_switches(_switches(task_vars, findings), findings)
         # Of an inventory without another fault: a name has one then.
-        of_hosts = names.lines(built.entries, arguments["domain"], findings) if not findings else {}
+        of_hosts = {}
+        if arguments["domain"] is not None and not findings:
+            of_hosts = names.lines(built.entries, arguments["domain"], findings)
         for line in doubts:
             self._display.warning(line)
         if findings:

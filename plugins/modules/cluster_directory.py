@@ -25,9 +25,10 @@ options:
     type: bool
     default: false
   domain:
-    description: DNS domain of the cluster. With it a host's canonical name is its full one.
+    description:
+      - DNS domain of the cluster, or empty. With one a host's canonical name is its full one.
+      - RV(names) is made, and names are checked, where this is given.
     type: str
-    default: ""
 notes:
   - Runs on the controller and opens no connection. Use C(run_once).
   - Also fails when the inventory is empty because a cluster model was refused and
@@ -130,7 +131,7 @@ directory:
            network: 10.100.0.0/24, speed_gbps: 800, leaf: leaf01, gpu: 0, numa: 0}
 names:
   description: What M(baremetal.mpi_roce.cluster_hosts) takes of every host and rail.
-  returned: success
+  returned: when O(domain) is given
   type: dict
   contains:
     table:
@@ -157,7 +158,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "role_variables": {"type": "bool", "default": False},
-            "domain": {"type": "str", "default": ""},
+            "domain": {"type": "str"},
         },
         supports_check_mode=True,
     )

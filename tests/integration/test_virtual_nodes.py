@@ -197,7 +197,7 @@ def test_killed_in_the_middle_a_second_run_completes_it(cluster: Nodes) -> None:
 
 def test_a_missing_cable_and_a_dead_node_are_brought_back(cluster: Nodes) -> None:
     output("ip", "-n", "vntest.node01", "link", "delete", "rail1")
-    output("podman", "rm", "--force", "--time", "0", "vntest.node02")
+    output("podman", "rm", "--force", "--volumes", "--time", "0", "vntest.node02")
     cluster.state(present=True)
     assert inside("node01", "cat /sys/class/net/rail1/mtu") == "1500"
     assert cluster.on("launcher01").check_output("true") == ""

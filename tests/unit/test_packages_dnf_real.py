@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -190,6 +191,17 @@ def test_metadata_of_another_signer_stop_everything(node: DnfRoot) -> None:
         plan_of(node, the_set(repository, "580.105.08"))
 
     assert tree(node.root) == before
+
+
+def test_a_key_that_was_replaced_vouches_for_nothing(node: DnfRoot) -> None:
+    """libdnf keeps every key that it ever imported for a repository."""
+    repository = node.publish("cuda", driver(OLD), key="foreign")
+    public = node.workshop.public("foreign")
+    digest = hashlib.sha256(public).hexdigest()
+    plan_of(node, the_set(replace(repository, key=public, key_sha256=digest)))
+
+    with pytest.raises(PackageError, match=r"repository cuda .*not signed by the key"):
+        plan_of(node, the_set(repository))
 
 
 def test_metadata_without_a_signature_are_refused(node: DnfRoot) -> None:

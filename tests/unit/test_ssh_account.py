@@ -85,7 +85,8 @@ def test_a_home_that_a_killed_run_left_out_is_made(
 ) -> None:
     system.users["mpi"] = (2000, "/bin/bash")
     monkeypatch.setattr(account, "home_missing", lambda there: there.home == Path("/x"))
-    assert account.commands("mpi", 2000, "/bin/bash") == [["mkhomedir_helper", "mpi", "0027"]]
+    made = account.commands("mpi", 2000, "/bin/bash")
+    assert made == [["mkhomedir_helper", "mpi", "0027"], ["chown", "2000:2000", "/x"]]
 
 
 def test_a_home_is_missing_where_the_account_is_local(tmp_path: Path) -> None:

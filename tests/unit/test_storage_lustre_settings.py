@@ -57,6 +57,14 @@ BAD = {
         {"networks": [{"net": "o2ib"}, {"net": "o2ib0", "interfaces": ["stor0"]}]},
         ["lustre.net_twice networks[1].net 'o2ib'"],
     ),
+    "interface twice": (
+        {"networks": [{"net": "o2ib", "interfaces": ["rail0", "rail0"]}]},
+        ["lustre.interface_twice networks[0].interfaces 'rail0'"],
+    ),
+    "gateway in another network": (
+        {"routes": [{"net": "tcp5", "gateway": "10.9.9.9@tcp7"}]},
+        ["lustre.gateway_elsewhere routes[0].gateway '10.9.9.9@tcp7'"],
+    ),
     "no interface": (
         {"networks": [{"net": "o2ib", "interfaces": []}]},
         ["lustre.no_interface_here networks[0] 'o2ib'"],

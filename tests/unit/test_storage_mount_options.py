@@ -105,6 +105,8 @@ def test_what_was_asked_for_is_seen_to_run(fs, told, flags):
         ("port=20049", TCP42, "rw,relatime", "port=2049"),
         ("port=2049", RDMA41, "rw,relatime", "port=20049"),
         ("hard", TCP42.replace("hard", "soft"), "rw,relatime", "soft"),
+        ("timeo=100", TCP42, "rw,relatime", "timeo=600"),
+        ("noflock", LUSTRE, "rw", "flock"),
         ("ro", TCP42, "rw,relatime", "rw"),
         ("rw", TCP42, "ro,relatime", "ro"),
         ("rw", TCP42.replace("rw,", "ro,", 1), "rw,relatime", "ro"),
@@ -124,7 +126,7 @@ def test_a_difference_says_what_runs(word, options, flags, runs):
     "word",
     [
         *("hard", "vers=4.2", "proto=tcp", "port=2049", "rw", "suid", "dev", "relatime", "atime"),
-        *("nconnect=16", "rsize=65536", "timeo=100", "sec=krb5p", "nocto", "actimeo=5", "flock"),
+        *("nconnect=16", "rsize=65536", "sec=krb5p", "nocto", "actimeo=5"),
     ],
 )
 def test_what_runs_or_is_told_otherwise_by_the_kernel_is_no_difference(word):
@@ -153,7 +155,6 @@ def test_read_only_that_nobody_asked_for_is_one():
         ("hard", "hard,nconnect=8", "nconnect=8 (runs: not set)"),
         ("hard,actimeo=5", "hard", "no actimeo=5 (runs: actimeo=5)"),
         ("cto", "nocto", "nocto (runs: cto)"),
-        ("flock", "noflock", "noflock (runs: flock)"),
     ],
 )
 def test_a_changed_option_is_a_changed_unit(before, wanted, said):

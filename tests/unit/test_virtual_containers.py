@@ -244,4 +244,4 @@ def test_a_cluster_that_goes_takes_containers_that_are_off_along() -> None:
     podman = Podman("test", fake)
     podman.containers = lambda: [Container("test.node01", False, "")]  # type: ignore[method-assign]
     assert podman.remove_all() == ("test.node01",)
-    assert fake.calls[-1][:3] == ["podman", "rm", "--force"]
+    assert fake.calls[-1][:4] == ["podman", "rm", "--force", "--volumes"]

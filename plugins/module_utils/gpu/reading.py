@@ -190,7 +190,10 @@ def ask_nvml(run: Runner, pynvml: Path) -> Nvml:
     if result.rc != 0:
         last = (result.stderr.strip() or "it printed nothing").splitlines()[-1]
         return Nvml(error=f"asking NVML through {pynvml}: exit status {result.rc}: {last[:300]}")
-    answer = json.loads(result.stdout)
+    try:
+        answer = json.loads(result.stdout)
+    except ValueError:
+        return Nvml(error=f"asking NVML through {pynvml}: no JSON in {result.stdout[:300]!r}")
     places = {each["index"]: smi.address(each["pci"]) for each in answer["gpus"]}
     return Nvml(
         error=answer["error"],
@@ -218,14 +221,18 @@ def read_xids(run: Runner, root: Path) -> tuple[list[Xid], str]:
         text = run(JOURNAL).stdout if root == Path("/") else (root / RECORDED).read_text("utf-8")
     except (CommandError, OSError) as error:
         return [], str(error)
-    messages = [_message(line) for line in text.splitlines()]
+    # By newlines alone: a message may hold other characters that end lines.
+    messages = [_message(line) for line in text.split("\n") if line.strip()]
     if not messages:
         return [], "the journal has no kernel message of this boot"
     return [xid for xid in map(xid_of, messages) if xid], ""
 
 
 def _message(line: str) -> str:
-    message = json.loads(line).get("MESSAGE")
+    try:
+        message = json.loads(line).get("MESSAGE")
+    except ValueError:  # the last line of a log that is cut
+        return ""
     if isinstance(message, list):  # not UTF-8: journalctl gives the bytes
         return bytes(message).decode("utf-8", "replace")
     return str(message)

@@ -84,7 +84,7 @@ class Module:
             name, version, kernel, _architecture, state = match.groups()
             if name in self.names and version == self.version:
                 if kernel == release:
-                    return state.split()[0], name
+                    return (state.split() or [NOT_KNOWN])[0], name
                 best = ("not built for this kernel", name)
         return best
 

@@ -34,6 +34,8 @@ FETCH = (
     "APT::Update::Error-Mode=any",
     "APT::Get::List-Cleanup=false",
     "Acquire::Languages=none",
+    # A mirror that was given names of its own; its key is what vouches for it.
+    "Acquire::AllowReleaseInfoChange=true",
     "Acquire::Retries=2",
     "Acquire::http::Timeout=30",
     "Acquire::https::Timeout=30",

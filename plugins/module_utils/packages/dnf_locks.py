@@ -18,6 +18,8 @@ PLUGIN = "python3-dnf-plugin-versionlock"
 """The package of the plugin on EL 9. A lock list without it holds nothing."""
 CONFIGURATION = Path("etc/dnf/plugins/versionlock.conf")
 LIST = Path("etc/dnf/plugins/versionlock.list")
+MAIN = Path("etc/dnf/dnf.conf")
+OFF = ("0", "no", "false", "off")
 _BLOCK = "baremetal.mpi_roce "
 _BEGIN, _END = f"# BEGIN {_BLOCK}", f"# END {_BLOCK}"
 
@@ -78,14 +80,14 @@ def of_operators(text: str, names: Collection[str]) -> list[str]:
 
 def list_path(root: Path) -> Path:
     """Where the plugin reads its list: its configuration may say so."""
-    configured = settings(root).get("locklist", "").strip()
+    configured = settings(root, CONFIGURATION).get("locklist", "").strip()
     return Path(configured) if configured else root / LIST
 
 
-def settings(root: Path) -> Mapping[str, str]:
+def settings(root: Path, path: Path) -> Mapping[str, str]:
     parser = configparser.ConfigParser(interpolation=None)
     try:
-        parser.read(root / CONFIGURATION, encoding="utf-8")
+        parser.read(root / path, encoding="utf-8")
         return dict(parser["main"])
     except (configparser.Error, KeyError, UnicodeDecodeError):
         return {}
@@ -99,8 +101,11 @@ def not_effective(root: Path, paths: Sequence[Path]) -> str:
     """Why the locks hold nothing on this node, with the way out; empty when they do."""
     if not is_installed(paths):
         return f"dnf's versionlock plugin is not installed: install {PLUGIN}"
-    said = settings(root)
-    off = said.get("enabled", "1").strip().lower() in ("0", "no", "false", "off")
+    main = settings(root, MAIN)
+    if main.get("plugins", "1").strip().lower() in OFF:
+        return f"{root / MAIN} disables every plugin of dnf: remove plugins = 0 there"
+    said = settings(root, CONFIGURATION)
+    off = said.get("enabled", "1").strip().lower() in OFF
     if off or not said.get("locklist", "").strip():
         return (
             f"{root / CONFIGURATION} does not enable versionlock: set enabled = 1 and locklist = "

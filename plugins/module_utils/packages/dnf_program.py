@@ -14,6 +14,7 @@ import importlib
 import json
 import logging
 import os
+import shutil
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -40,7 +41,7 @@ class Session:
 
     def __init__(self, request: dict[str, Any], *, writes: bool) -> None:
         self.dnf: Any = importlib.import_module("dnf")
-        for name in ("dnf.rpm", "dnf.module.module_base", "dnf.goal", "dnf.callback"):
+        for name in ("dnf.rpm", "dnf.lock", "dnf.module.module_base", "dnf.goal", "dnf.callback"):
             importlib.import_module(name)
         self.request = request
         self.heard = Heard()
@@ -83,7 +84,7 @@ class Session:
         conf.best = True
         conf.install_weak_deps = False
         conf.clean_requirements_on_remove = False
-        conf.exit_on_lock = not private  # what only reads waits for other readers of metadata
+        conf.exit_on_lock = False  # dnf makecache holds its lock for a moment; a limit ends all
         conf.comment = request.get("comment", "")
         self.base.args = [conf.comment]
 
@@ -263,9 +264,13 @@ def refresh(request: dict[str, Any]) -> dict[str, Any]:
     with closing(Session(request, writes=False)) as session:
         for repo in session.base.repos.iter_enabled():
             if repo.id in request["repositories"]:
+                # libdnf keeps each key that ever vouched for the metadata, a replaced one too.
+                keys = Path(repo._repo.getCachedir(), "pubring")
                 try:
-                    repo._repo.expire()
-                    repo.load()
+                    with session.dnf.lock.build_metadata_lock(session.base.conf.cachedir, False):
+                        shutil.rmtree(keys, ignore_errors=True)
+                        repo._repo.expire()
+                        repo.load()
                 except (session.dnf.exceptions.Error, RuntimeError) as error:
                     errors[repo.id] = one_line(error)
     return {"errors": errors}

@@ -8,6 +8,7 @@ Exit status: 0 everything holds (or waits for a reset that is on record), 1 some
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import sys
@@ -30,8 +31,9 @@ from .request import QUICK_S, Host, Request
 
 STATE = "etc/baremetal-mpi-roce/rails.json"
 """What is wanted of the rails, as the last run of the role left it."""
+PROGRAM = "usr/local/libexec/baremetal-mpi-roce/rails"
 RESULT = "run/baremetal-mpi-roce/rails-boot.json"
-"""What the last `--apply` in this boot found."""
+"""What the last `--apply` in this boot found, and of which files it was."""
 LOCK_S = 120
 """How long the program waits for a run of Ansible on the same host."""
 HOLDS, DRIFT, UNKNOWN = 0, 1, 2
@@ -87,8 +89,9 @@ def main(
         commands.run, Path(given.root), uid=os.getuid(), gid=os.getgid(), quick=quick
     )
     try:
-        wishes = Wishes.read((host.root / STATE).read_text(encoding="utf-8"))
         with lock.alone(host.root, LOCK_S if given.apply else 2.0):
+            ran = installed(host.root)
+            wishes = Wishes.read((host.root / STATE).read_text(encoding="utf-8"))
             end = clock() + given.wait
             pause = _FIRST_PAUSE_S
             outcome, wrong = _once(wishes, host, given.apply)
@@ -98,7 +101,7 @@ def main(
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
                 outcome, wrong = _once(wishes, host, given.apply)
             if given.apply:
-                _record(host, wrong)
+                _record(host, wrong, ran)
     except (OSError, StateError, SurveyError, lock.BusyError) as error:
         remedy = f"Run this as root; where /{STATE} is at fault, run the role roce_rails"
         sys.stderr.write(f"rails: {error}. {remedy}\n")
@@ -149,9 +152,19 @@ def _once(wishes: Wishes, host: Host, apply: bool) -> tuple[engine.Outcome, list
     return outcome, wrong
 
 
-def _record(host: Host, wrong: Sequence[Check]) -> None:
+def installed(root: Path) -> dict[str, str]:
+    """Digests of the program and of what is wanted: a run proves nothing of others."""
+    found = {}
+    for path in (PROGRAM, STATE):
+        content = (root / path).read_bytes() if (root / path).is_file() else b""
+        found[f"/{path}"] = hashlib.sha256(content).hexdigest()
+    return found
+
+
+def _record(host: Host, wrong: Sequence[Check], ran: dict[str, str]) -> None:
     """What was found, for the next run of Ansible."""
-    text = json.dumps({"failed": [check.line() for check in wrong]}, indent=2) + "\n"
+    content = {"failed": [check.line() for check in wrong], "installed": ran}
+    text = json.dumps(content, indent=2) + "\n"
     write_atomically(host.root / RESULT, text, 0o644, host.uid, host.gid)
 
 

@@ -26,12 +26,11 @@ from ..dataclass import dataclass
 from ..files import HEADER, diffs, plan_file, with_header
 from ..rails.readback import NAME
 from . import BOOT_UNIT, boot_program
-from .boot_program import LOCK_S, RESULT, STATE, Wishes
+from .boot_program import LOCK_S, PROGRAM, RESULT, STATE, Wishes, installed
 from .engine import WHOLE
 from .request import Request
 from .setting import NOT_SUPPORTED, RUNTIME
 
-PROGRAM = "usr/local/libexec/baremetal-mpi-roce/rails"
 FORMER_LIBRARY = "usr/local/libexec/baremetal-mpi-roce/lib"
 """Where the modules of the program were before it was one file."""
 UNIT_FILE = f"etc/systemd/system/{BOOT_UNIT}"
@@ -189,11 +188,13 @@ class Installation:
     def trouble(self) -> str:
         """Why its last run does not prove that it works; empty when it does."""
         try:
-            text = (self.root / RESULT).read_text(encoding="utf-8")
-            return "; ".join(json.loads(text)["failed"])
+            result = json.loads((self.root / RESULT).read_text(encoding="utf-8"))
+            if result.get("installed") != installed(self.root):
+                return "what ran last is another version, or had other wishes"
+            return "; ".join(result["failed"])
         except FileNotFoundError:
             return "it has not run in this boot"
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             return f"/{RESULT} cannot be read"
 
     def check(self, rails: Rails, check_mode: bool) -> Check:

@@ -82,7 +82,11 @@ def commands(user: str, uid: Optional[int], shell: str) -> list[list[str]]:
             )
         # A useradd that was killed leaves an account without its home. Where homes are mounted,
         # they are not made here.
-        return [["mkhomedir_helper", user, "0027"]] if home_missing(there) else []
+        if not home_missing(there):
+            return []
+        # The helper leaves what is there, and gives it to its user last.
+        home = str(there.home)
+        return [["mkhomedir_helper", user, "0027"], ["chown", f"{there.uid}:{there.gid}", home]]
     taken = None if uid is None else _entry(pwd.getpwuid, uid)
     if taken:
         raise AccountError(
@@ -104,7 +108,10 @@ def home_missing(account: Account) -> bool:
     """Whether an account of this node itself has no home, where there is a place for it."""
     lines = Path("/etc/passwd").read_text(encoding="utf-8", errors="replace").splitlines()
     local = any(line.startswith(f"{account.name}:") for line in lines)
-    return local and account.home.parent.is_dir() and not account.home.exists()
+    if not local or not account.home.parent.is_dir():
+        return False
+    # One that is root's was left by a helper that was killed.
+    return not account.home.exists() or account.home.stat().st_uid == 0 != account.uid
 
 
 def checks(user: str, uid: Optional[int], check_mode: bool) -> list[Check]:

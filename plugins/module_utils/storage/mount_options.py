@@ -3,8 +3,8 @@
 
 An option that is unknown is for mount(8) and the kernel to refuse, whose message is reported. Of
 what runs, only that is compared which the kernel states as it was asked for: version, protocol,
-port and `hard` of NFS, `ro`, and the flags of the mount itself. All others are compared with the
-unit on disk, by which the file system was mounted.
+port, `hard`, `timeo` and `retrans` of NFS, `flock` of Lustre, `ro`, and the flags of the mount
+itself. All others are compared with the unit on disk, by which the file system was mounted.
 """
 
 from __future__ import annotations
@@ -42,13 +42,17 @@ FLAGS = frozenset([*_OPPOSITE, *_OPPOSITE.values(), *_ACCESS_TIMES, *_WRITING])
 -o remount,bind`); all others belong to the connection with the server, which the kernel does not
 exchange (EINVAL)."""
 _HARD = ("hard", "soft", "softerr")
+_FLOCK = ("flock", "localflock", "noflock")
 _SUBJECTS = {
     **dict.fromkeys(_ACCESS_TIMES, "atime"),
     **dict.fromkeys(_WRITING, "ro"),
     **dict.fromkeys(_HARD, "hard"),
+    **dict.fromkeys(_FLOCK, "flock"),
     "async": "sync",
 }
-_NOT_BY_UNIT = frozenset(("vers", "proto", "port", "hard", "ro", "retry"))
+_NOT_BY_UNIT = frozenset(
+    ("vers", "proto", "port", "hard", "timeo", "retrans", "flock", "ro", "retry")
+)
 """Subjects that are compared with what runs. `retry` is how long mount.nfs tries, no option of the
 mount: it follows from shared_storage_mount_timeout_s."""
 
@@ -59,7 +63,7 @@ _BY_KEY = {
         **dict.fromkeys(("proto", "tcp", "udp", "rdma"), "transport"),
         **{"port": "port", "nconnect": "connections"},
     },
-    LUSTRE: dict.fromkeys(("flock", "localflock", "noflock"), "flock"),
+    LUSTRE: dict.fromkeys(_FLOCK, "flock"),
 }
 """Options that the section of the type says by a key."""
 _LOST = "it ends in an error when the server is slow, and what a job has written is lost"
@@ -68,6 +72,8 @@ _NEVER = {
     **dict.fromkeys(("soft", "softerr"), _LOST),
     **dict.fromkeys(("nolock", "local_lock"), _LOCKS),
     "bg": "a mount in the background is reported before it is there",
+    "mgsname": "the kernel states it in place of the source",
+    **dict.fromkeys(("remount", "bind", "rbind", "move"), "it is an action of mount(8)"),
 }
 """Options that no file system gets, and why."""
 
@@ -91,8 +97,9 @@ class Difference:
 def subject(word: str) -> str:
     """Of two words with one subject only one can hold."""
     name = word.partition("=")[0]
-    plain = name[2:] if name.startswith("no") else name
-    return _SUBJECTS.get(plain, plain)
+    plain = name[2:] if name.startswith("no") and name not in _SUBJECTS else name
+    # `norelatime` switches relatime off, and asks for none of the others.
+    return plain if plain != name and plain in _ACCESS_TIMES else _SUBJECTS.get(plain, plain)
 
 
 # What a model may add
@@ -213,6 +220,10 @@ def _runs(word: str, mount: Mount) -> str:
         return word if word == "atime" and runs != "noatime" else runs
     if word in _HARD:
         return next((each for each in _HARD if each in told), "hard")
+    if word in _FLOCK:
+        return next((each for each in _FLOCK if each in told), "noflock")
+    if name in ("timeo", "retrans"):
+        return f"{name}={told.get(name, NOT_SET)}"
     if name == "vers":
         return f"vers={told.get('vers', NOT_SET)}"
     if name == "proto":

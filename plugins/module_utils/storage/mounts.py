@@ -75,7 +75,7 @@ class Mounts:
                     moves.add(each.point)
                     del files[-len(own) :]
                     late += own
-                    away.append(self._unmount(each, runs, own))
+                    away.append(self._unmount(node, each, runs, own))
             except PlanError as error:
                 findings.append(str(error))
         for point in self._absent():
@@ -134,7 +134,9 @@ class Mounts:
             "node, then run again"
         )
 
-    def _unmount(self, each: WantedMount, runs: Mount, files: Sequence[FilePlan]) -> Step:
+    def _unmount(
+        self, node: Node, each: WantedMount, runs: Mount, files: Sequence[FilePlan]
+    ) -> Step:
         """The units are written after it: they say what runs until then, and what it had of
         options that are not asked for any more is found again where this is interrupted."""
 
@@ -142,6 +144,8 @@ class Mounts:
             self._stop(each.point, MOUNT)
             for planned in files:
                 planned.apply()
+            # At once: an access in between would mount by the unit as it was.
+            systemd.reload(node)
 
         keeps = self._in_use.get(each.point)
         later = f"refused now, because of {keeps}" if keeps else "unmounted, then as its unit says"

@@ -193,7 +193,7 @@ class Podman:
 
     def apply(self, work: Work, commands: Mapping[str, Sequence[str]]) -> None:
         if work.remove:
-            self._run(["podman", "rm", "--force", "--time", "0", *work.remove])
+            self._run(["podman", "rm", "--force", "--volumes", "--time", "0", *work.remove])
         with ThreadPoolExecutor(PARALLEL) as pool:
             list(pool.map(lambda name: self._create(name, commands[name]), work.create))
         if work.start:
@@ -205,7 +205,7 @@ class Podman:
             return
         if "is already in use" in made.stderr:
             # The layer of a creation that was killed, which podman lists as external only.
-            self._run(["podman", "rm", "--force", name])
+            self._run(["podman", "rm", "--force", "--volumes", name])
             self._run(command)
             return
         raise VirtualNodeError(f"{name}: podman run failed: {made.stderr.strip()[-1000:]}")
@@ -257,5 +257,5 @@ class Podman:
     def remove_all(self) -> tuple[str, ...]:
         names = tuple(container.name for container in self.containers())
         if names:
-            self._run(["podman", "rm", "--force", "--time", "0", *names])
+            self._run(["podman", "rm", "--force", "--volumes", "--time", "0", *names])
         return names

@@ -365,8 +365,11 @@ class LnetPart:
 
     def _of_modules(self, node: Node, changing: bool = False) -> Iterator[Promise]:
         running = _text(self.kernel.module("lnet") / "version") or ""
-        answer = node.look(["modinfo", "-F", "version", "lnet"], check=False)
-        installed = answer.stdout.strip() if answer.rc == 0 else ""
+        try:
+            answer = node.look(["modinfo", "-F", "version", "lnet"], check=False)
+            installed = answer.stdout.strip() if answer.rc == 0 else ""
+        except CommandError:
+            installed = ""
         if changing:
             yield Promise(VERSION, "", "of the new packages", running or "loaded", "")
         elif running and installed:

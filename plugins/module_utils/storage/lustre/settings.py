@@ -171,6 +171,23 @@ def _check_networks(settings: LustreSettings, findings: Findings, path: Path) ->
                 "system's hosts",
                 value=network.net,
             )
+        for name in sorted({n for n in network.interfaces if network.interfaces.count(n) > 1}):
+            findings.add(
+                "lustre.interface_twice",
+                (*place, "interfaces"),
+                f"{name} is there twice",
+                "Name it once",
+                value=name,
+            )
+    for number, (_net, gateway) in enumerate(settings.routes):
+        if gateway.net not in nets:
+            findings.add(
+                "lustre.gateway_elsewhere",
+                (*path, "routes", number, "gateway"),
+                f"{gateway} is in no network of this host ({some(nets)})",
+                "Write its NID in one of them",
+                value=str(gateway),
+            )
     for number, nids in enumerate(settings.peers):
         if not nids:
             place = (*path, "peers", number, "nids")

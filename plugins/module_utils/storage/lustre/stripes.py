@@ -117,7 +117,7 @@ class StripesPart:
     def _check(self, node: Node, each: Stripes, missing: str) -> Check:
         wanted, subject = wanted_text(each), each.directory
         try:
-            layout = None if missing else self._layout(each)
+            layout = None if missing or not self._runs(each) else self._layout(each)
         except CommandError as error:
             return Check(CHECK, wanted, "unknown", FAILED, subject, str(error))
         if layout is None:
@@ -163,6 +163,9 @@ class StripesPart:
     def _point(self, each: Stripes) -> str:
         """The innermost mount point of Lustre that the directory lies in."""
         return max((p for p in self.points if within(each.directory, p)), key=len)
+
+    def _runs(self, each: Stripes) -> bool:
+        return self._point(each) in self.kernel.points()
 
     def _is_armed(self, point: str) -> bool:
         return mounted.trap(mounted.read(self.kernel.root), point) is not None
