@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -199,6 +200,7 @@ def test_a_key_that_was_replaced_vouches_for_nothing(node: DnfRoot) -> None:
     public = node.workshop.public("foreign")
     digest = hashlib.sha256(public).hexdigest()
     plan_of(node, the_set(replace(repository, key=public, key_sha256=digest)))
+    assert subprocess.run(["pgrep", "-f", f"gpg-agent.*{node.root}"]).returncode == 1
 
     with pytest.raises(PackageError, match=r"repository cuda .*not signed by the key"):
         plan_of(node, the_set(repository))

@@ -10,11 +10,13 @@ have dnf's libraries. This file imports nothing of the collection: it is run as 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import logging
 import os
 import shutil
+import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -240,6 +242,9 @@ class Session:
             raise RefusedError("; ".join(dict.fromkeys([*errors, *told[-20:]])))
 
     def close(self) -> None:
+        for repo in self.base.repos.iter_enabled():
+            if repo.id.startswith(OURS):
+                without_keys(repo)
         self.base.close()
 
 
@@ -264,16 +269,25 @@ def refresh(request: dict[str, Any]) -> dict[str, Any]:
     with closing(Session(request, writes=False)) as session:
         for repo in session.base.repos.iter_enabled():
             if repo.id in request["repositories"]:
-                # libdnf keeps each key that ever vouched for the metadata, a replaced one too.
-                keys = Path(repo._repo.getCachedir(), "pubring")
                 try:
                     with session.dnf.lock.build_metadata_lock(session.base.conf.cachedir, False):
-                        shutil.rmtree(keys, ignore_errors=True)
+                        without_keys(repo)
                         repo._repo.expire()
                         repo.load()
                 except (session.dnf.exceptions.Error, RuntimeError) as error:
                     errors[repo.id] = one_line(error)
     return {"errors": errors}
+
+
+def without_keys(repo: Any) -> None:
+    """libdnf keeps each key that ever vouched for the metadata, a replaced one too, and GnuPG an
+    agent for them, which would run on."""
+    keys = Path(repo._repo.getCachedir(), "pubring")
+    if keys.is_dir():
+        argv = ["gpgconf", "--homedir", str(keys), "--kill", "gpg-agent"]
+        with contextlib.suppress(OSError):
+            subprocess.run(argv, check=False, capture_output=True)
+        shutil.rmtree(keys, ignore_errors=True)
 
 
 def available(request: dict[str, Any]) -> dict[str, Any]:
