@@ -244,7 +244,7 @@ class Session:
     def close(self) -> None:
         for repo in self.base.repos.iter_enabled():
             if repo.id.startswith(OURS):
-                without_keys(repo)
+                end_agent(keys_of(repo))
         self.base.close()
 
 
@@ -271,7 +271,9 @@ def refresh(request: dict[str, Any]) -> dict[str, Any]:
             if repo.id in request["repositories"]:
                 try:
                     with session.dnf.lock.build_metadata_lock(session.base.conf.cachedir, False):
-                        without_keys(repo)
+                        # libdnf keeps each key that ever vouched, a replaced one too.
+                        end_agent(keys_of(repo))
+                        shutil.rmtree(keys_of(repo), ignore_errors=True)
                         repo._repo.expire()
                         repo.load()
                 except (session.dnf.exceptions.Error, RuntimeError) as error:
@@ -279,15 +281,18 @@ def refresh(request: dict[str, Any]) -> dict[str, Any]:
     return {"errors": errors}
 
 
-def without_keys(repo: Any) -> None:
-    """libdnf keeps each key that ever vouched for the metadata, a replaced one too, and GnuPG an
-    agent for them, which would run on."""
-    keys = Path(repo._repo.getCachedir(), "pubring")
+def keys_of(repo: Any) -> Path:
+    """Where libdnf keeps the keys that vouch for the metadata. Whoever runs dnf is asked for each
+    that is missing there, so it stays."""
+    return Path(repo._repo.getCachedir(), "pubring")
+
+
+def end_agent(keys: Path) -> None:
+    """Of GnuPG, for these keys: it would run on."""
     if keys.is_dir():
         argv = ["gpgconf", "--homedir", str(keys), "--kill", "gpg-agent"]
         with contextlib.suppress(OSError):
             subprocess.run(argv, check=False, capture_output=True)
-        shutil.rmtree(keys, ignore_errors=True)
 
 
 def available(request: dict[str, Any]) -> dict[str, Any]:

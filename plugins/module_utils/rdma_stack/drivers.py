@@ -87,8 +87,10 @@ def installed(node: Node, names: list[str]) -> dict[str, Module]:
         for line in block.splitlines():
             key, _colon, value = line.partition(":")
             values.setdefault(key.strip(), value.strip())  # aliases and dependencies repeat
-        path, name = values.get("filename", ""), values.get("name", "")
+        path = values.get("filename", "")
         if path.startswith("/"):
+            # A module that was not built in the kernel's own tree may state no name.
+            name = values.get("name") or Path(path).name.partition(".")[0].replace("-", "_")
             found[name] = Module(
                 name, values.get("version", ""), values.get("srcversion", ""), path
             )
