@@ -201,6 +201,15 @@ def test_the_journal_is_read_as_json_and_its_bytes_too() -> None:
     assert error == "" and [(xid.number, xid.pci) for xid in found] == [(62, GPUS[5])]
 
 
+def test_a_message_of_several_lines_and_a_log_that_is_cut_are_read() -> None:
+    """By U+2028 Python ends a line, and journalctl does not."""
+    xid = {"MESSAGE": f"NVRM: Xid (PCI:{GPUS[5][:-2]}): 62, of\u2028two lines"}
+    text = json.dumps(xid, ensure_ascii=False) + '\n{"MESSAGE": "cut'
+    answer = commands.Result(("journalctl",), 0, text, "")
+    found, error = reading.read_xids(lambda argv, **_more: answer, Path("/"))
+    assert error == "" and [each.number for each in found] == [62]
+
+
 def test_a_journal_that_fails_or_is_empty_is_an_error() -> None:
     def missing(argv: Any, **_more: Any) -> Result:
         raise CommandError("journalctl: not installed")
