@@ -9,13 +9,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils import reboots
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Result
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma_stack import (
     acs,
     acs_part,
+    drivers,
     iommu,
     packages,
 )
@@ -374,6 +377,16 @@ def test_the_program_does_at_boot_what_the_module_did(node: RdmaNode) -> None:
 def test_no_configuration_space_keeps_the_reader_going_round(data: bytes) -> None:
     place = acs._register(data, Path("config"))
     assert place is None or 0x100 <= place <= len(data) - 2
+
+
+# What modinfo prints
+
+
+def test_a_module_that_states_no_name_has_that_of_its_file() -> None:
+    text = "filename:       /lib/modules/6.8/updates/dkms/mlx5-core.ko.zst\nversion:        25.04\n"
+    node = SimpleNamespace(run=lambda argv, check: Result(tuple(argv), 0, text, ""))
+    (module,) = drivers.installed(node, ["mlx5_core"]).values()
+    assert (module.name, module.version) == ("mlx5_core", "25.04")
 
 
 # Kernel arguments are those of this layer
