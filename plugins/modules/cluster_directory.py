@@ -61,92 +61,77 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-cluster_name:
-  description: Name of the cluster.
-  returned: success
-  type: str
-  sample: b300
+cluster_name: {type: str, returned: success, sample: b300, description: Name of the cluster.}
 compute_hosts:
   description: Names of all compute hosts, in order.
-  returned: success
   type: list
   elements: str
+  returned: success
   sample: [node01, node02]
 drained_hosts:
   description: Those of them that get no ranks.
-  returned: success
   type: list
   elements: str
+  returned: success
   sample: [node02]
 total_slots:
   description: MPI slots of all compute hosts that are not drained, the size of the MPI world.
-  returned: success
   type: int
+  returned: success
   sample: 32
 software_doubts:
   description: What is doubtful or unknown of the software sets, a line each; warned of, too.
-  returned: success
   type: list
   elements: str
+  returned: success
 directory:
   description: Compute hosts in order of C(cluster_index), then launcher, then storage hosts.
-  returned: success
   type: list
   elements: dict
+  returned: success
   contains:
-    name:
-      description: Inventory name, which is the host name.
-      type: str
-      sample: node01
-    role:
-      description: V(compute), V(launcher) or V(storage).
-      type: str
-      sample: compute
-    management_address:
-      description: Its management address.
-      type: str
-      sample: 10.10.1.1
-    rack:
-      description: Its rack, empty unless it is a compute host.
-      type: str
-      sample: r01
-    slots:
-      description: Its MPI slots, 0 unless it is a compute host.
-      type: int
-      sample: 8
-    gpus:
-      description: How many GPUs it has.
-      type: int
-      sample: 8
-    drained:
-      description: Whether it gets no ranks.
-      type: bool
-      sample: false
+    name: {type: str, sample: node01, description: "Inventory name, which is the host name."}
+    role: {type: str, sample: compute, description: "V(compute), V(launcher) or V(storage)."}
+    management_address: {type: str, sample: 10.10.1.1, description: Its management address.}
+    rack: {type: str, sample: r01, description: "Its rack, empty unless it is a compute host."}
+    slots: {type: int, sample: 8, description: "Its MPI slots, 0 unless it is a compute host."}
+    gpus: {type: int, sample: 8, description: How many GPUs it has.}
+    drained: {type: bool, sample: false, description: Whether it gets no ranks.}
     rails:
       description: Its rails, ordered by rail, then plane.
       type: list
       elements: dict
       sample:
-        - {rail: 0, plane: 0, interface: rail0, address: 10.100.0.11, prefix: 24,
-           network: 10.100.0.0/24, speed_gbps: 800, leaf: leaf01, gpu: 0, numa: 0}
+        - rail: 0
+          plane: 0
+          interface: rail0
+          address: 10.100.0.11
+          prefix: 24
+          network: 10.100.0.0/24
+          speed_gbps: 800
+          leaf: leaf01
+          gpu: 0
+          numa: 0
 names:
   description: What M(baremetal.mpi_roce.cluster_hosts) takes of every host and rail.
-  returned: when O(domain) is given
   type: dict
+  returned: when O(domain) is given
   contains:
     table:
       description: A line of a hosts file for each host and each rail.
       type: str
-      sample: "10.10.1.1 node01\n10.100.0.11 node01-rail0\n"
+      sample: "10.10.1.1 node01
+10.100.0.11 node01-rail0
+"
     own:
       description: By host, its own names with their addresses.
       type: dict
       sample: {node01: {node01: 10.10.1.1, node01-rail0: 10.100.0.11}}
 findings:
   description: Everything that is wrong, one line each.
-  returned: failure
   type: list
   elements: str
+  returned: failure
   sample: ["node02.cluster_slots: is not set. Set it to a whole number from 1 on."]
 """
 

@@ -23,10 +23,7 @@ description:
   - Tells cloud-init, where it is installed, to leave both files alone at the next boot.
   - Reads the name back from the kernel and resolves every name of this host.
 options:
-  name:
-    description: Name of this host, as the inventory has it.
-    type: str
-    required: true
+  name: {type: str, required: true, description: "Name of this host, as the inventory has it."}
   table:
     description:
       - Every name of the cluster, a line of a hosts file each, as
@@ -61,34 +58,24 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-layer:
-  description: The layer that speaks.
-  returned: always
-  type: str
-  sample: names
+layer: {type: str, returned: always, sample: names, description: The layer that speaks.}
 names:
   description: Number of names in the managed block.
-  returned: success
   type: int
+  returned: success
   sample: 37
 removed:
   description: Lines of the operator that gave this host's own name a loopback address.
-  returned: success
   type: list
   elements: str
+  returned: success
   sample: ["line 2: 127.0.1.1 node01"]
 checks:
   description: What was read back, one entry for each promise.
-  returned: always
   type: list
   elements: dict
-  sample:
-    - name: host_name
-      subject: ""
-      wanted: node01
-      found: node01
-      status: ok
-      reason: ""
+  returned: always
+  sample: [{name: host_name, subject: "", wanted: node01, found: node01, status: ok, reason: ""}]
 """
 
 from pathlib import Path

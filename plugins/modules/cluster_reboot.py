@@ -25,8 +25,8 @@ options:
       - V(verdict) says what came of each host, and fails those that still wait for a reboot.
       - V(leave) and V(arrive) are the parts of V(reboot) that run on the host.
     type: str
-    choices: [read, plan, turn, reboot, finish, failed, verdict, leave, arrive]
     required: true
+    choices: [read, plan, turn, reboot, finish, failed, verdict, leave, arrive]
   batch:
     description: Compute nodes rebooted at once; a number, or a share of those that wait (V(25%)).
     type: str
@@ -64,24 +64,14 @@ options:
     description: The boot that ends, or for V(finish) the one that was verified.
     type: str
     default: ""
-  reasons:
-    description: Why the host is rebooted.
-    type: list
-    elements: str
-    default: []
+  reasons: {type: list, elements: str, default: [], description: Why the host is rebooted.}
   records:
     description: Names of the records whose layers were verified.
     type: list
     elements: str
     default: []
-  task:
-    description: Name of the task that failed.
-    type: str
-    default: ""
-  failure:
-    description: What that task said.
-    type: str
-    default: ""
+  task: {type: str, default: "", description: Name of the task that failed.}
+  failure: {type: str, default: "", description: What that task said.}
 attributes:
   check_mode:
     description: In check mode V(read), V(plan) and V(verdict) are the whole of it.
@@ -99,27 +89,21 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-found:
-  description: What the host says of itself.
-  returned: by V(read)
-  type: dict
+found: {type: dict, returned: by V(read), description: What the host says of itself.}
 reboot_plan:
   description: Batches, hosts that are left, and hosts without a reason.
-  returned: by V(plan)
   type: dict
+  returned: by V(plan)
 reboot_outcome:
   description: What came of this host.
-  returned: by V(finish), V(failed) and, for a host that is left at its turn, by V(reboot)
   type: dict
-layer:
-  description: V(reboot).
-  returned: by V(verdict)
-  type: str
+  returned: by V(finish), V(failed) and, for a host that is left at its turn, by V(reboot)
+layer: {type: str, returned: by V(verdict), description: V(reboot).}
 checks:
   description: One check, whether this host waits for a reboot.
-  returned: by V(verdict)
   type: list
   elements: dict
+  returned: by V(verdict)
 """
 
 from ansible.module_utils.basic import AnsibleModule

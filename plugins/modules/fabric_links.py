@@ -24,8 +24,8 @@ options:
         each host. It never fails because of what it found. Run it once.
       - V(verdict) returns to each host its part, and fails the host whose end of a link is wrong.
     type: str
-    choices: [judge, verdict]
     required: true
+    choices: [judge, verdict]
   qos:
     description:
       - The QoS contract, as the variable C(roce_qos) has it. What is left out has its default.
@@ -72,25 +72,18 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-layer:
-  description: The layer that speaks.
-  returned: by V(verdict)
-  type: str
-  sample: links
-told:
-  description: By host, the checks that concern it.
-  returned: by V(judge)
-  type: dict
+layer: {type: str, returned: by V(verdict), sample: links, description: The layer that speaks.}
+told: {type: dict, returned: by V(judge), description: "By host, the checks that concern it."}
 report:
   description: Path of the report on the controller.
-  returned: by V(judge), when one was asked for
   type: str
+  returned: by V(judge), when one was asked for
   sample: reports/b300/links-20260101T120000Z.json
 checks:
   description: The links of this host that agree, by the kind of their other end, and each mismatch.
-  returned: by V(verdict)
   type: list
   elements: dict
+  returned: by V(verdict)
   sample:
     - name: link_pfc
       subject: leaf01 Ethernet8 - node02 rail0
@@ -98,6 +91,6 @@ checks:
       found: "leaf01 Ethernet8: PFC on 4 and 5; node02 rail0: PFC on 5"
       status: failed
       reason: >-
-        leaf01 is wrong: a pause has to mean the same priority at both ends, and no other.
-        Repair: ansible-playbook site.yml --tags fabric --limit leaf01
+        leaf01 is wrong: a pause has to mean the same priority at both ends, and no other. Repair:
+        ansible-playbook site.yml --tags fabric --limit leaf01
 """

@@ -25,10 +25,7 @@ options:
     type: list
     elements: dict
     required: true
-  user:
-    description: MPI user that launches.
-    type: str
-    required: true
+  user: {type: str, required: true, description: MPI user that launches.}
   hostfile:
     description: Hostfile on the launcher, in Open MPI's format.
     type: path
@@ -36,16 +33,13 @@ options:
   rankfile:
     description: Rankfile on the launcher; empty places ranks slot by slot.
     type: str
-    default: ''
+    default: ""
   transport:
     description: Transport that UCX has to report between nodes.
     type: str
     choices: [tcp, rc]
     default: tcp
-  max_bytes:
-    description: Largest buffer, in bytes.
-    type: int
-    default: 67108864
+  max_bytes: {type: int, default: 67108864, description: "Largest buffer, in bytes."}
   size_step:
     description: Each size is this many times the one before, from 4 bytes on.
     type: int
@@ -56,26 +50,14 @@ options:
         through all of them. V(0) checks all of them at each size.
     type: int
     default: 0
-  iterations:
-    description: Timed iterations of each size up to 64 KiB.
-    type: int
-    default: 200
-  iterations_large:
-    description: Timed iterations of each larger size.
-    type: int
-    default: 50
-  warmup:
-    description: Untimed iterations before those.
-    type: int
-    default: 2
+  iterations: {type: int, default: 200, description: Timed iterations of each size up to 64 KiB.}
+  iterations_large: {type: int, default: 50, description: Timed iterations of each larger size.}
+  warmup: {type: int, default: 2, description: Untimed iterations before those.}
   bind_rails:
     description: Whether each rank uses only the rail of its own GPU, so that every rail is used.
     type: bool
     default: true
-  python:
-    description: Python interpreter of the ranks.
-    type: path
-    default: /usr/bin/python3
+  python: {type: path, default: /usr/bin/python3, description: Python interpreter of the ranks.}
   parameters:
     description: Further Open MPI parameters for the command line.
     type: dict
@@ -106,11 +88,11 @@ options:
   program_sha256:
     description: Checksum that the allreduce program has to have on every node; empty accepts any.
     type: str
-    default: ''
+    default: ""
   run_id:
     description: Name of this run, in the command line of each of its processes; empty makes one up.
     type: str
-    default: ''
+    default: ""
   end:
     description:
       - Set by the action plugin for a run that it gives up. Ends what is left of C(run_id) on every
@@ -145,23 +127,13 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-layer:
-  description: Tag of the layer.
-  type: str
-  returned: always
-  sample: smoke
+layer: {type: str, returned: always, sample: smoke, description: Tag of the layer.}
 checks:
   description: Each promise, what was wanted and what was found.
   type: list
   elements: dict
   returned: always
-  sample:
-    - name: world_size
-      subject: ''
-      wanted: 32
-      found: 32
-      status: ok
-      reason: ''
+  sample: [{name: world_size, subject: "", wanted: 32, found: 32, status: ok, reason: ""}]
 figures:
   description:
     - What was measured, beside what it compares with. Bandwidths are in 10^9 bytes per second; the
@@ -230,9 +202,7 @@ lanes:
   type: list
   elements: dict
   returned: on success; after a failure it is in the report
-  sample:
-    - text: 'ep_cfg[2]: tag(tcp/rail0)'
-      ranks: 4
+  sample: [{text: "ep_cfg[2]: tag(tcp/rail0)", ranks: 4}]
 nodes:
   description: Names of the nodes that took part, in the order of their ranks.
   type: list
@@ -243,10 +213,7 @@ culprit:
   description: What the search after a failure found; null without one.
   type: dict
   returned: always
-  sample:
-    kind: pair
-    nodes: [node02, node03]
-    runs: 9
+  sample: {kind: pair, nodes: [node02, node03], runs: 9}
 command:
   description: The launcher's command line.
   type: str
@@ -258,11 +225,7 @@ lines:
   elements: str
   returned: always
   sample: []
-seconds:
-  description: Seconds it took in all.
-  type: float
-  returned: always
-  sample: 6.4
+seconds: {type: float, returned: always, sample: 6.4, description: Seconds it took in all.}
 """
 
 import contextlib

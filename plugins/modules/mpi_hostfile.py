@@ -30,8 +30,8 @@ options:
     description:
       - Syntax of the hostfile.
       - V(openmpi) is C(node01 slots=8 max_slots=8).
-      - V(intelmpi) and V(mpich) are C(node01:8), to be given with C(-machinefile) (Intel MPI
-        reads the number after the colon with that option only) or C(-f) (MPICH).
+      - V(intelmpi) and V(mpich) are C(node01:8), to be given with C(-machinefile) (Intel MPI reads
+        the number after the colon with that option only) or C(-f) (MPICH).
       - V(plain) repeats the name, one line for each slot, which tools without slots understand.
     type: str
     choices: [openmpi, intelmpi, mpich, plain]
@@ -40,8 +40,8 @@ options:
     description:
       - Order of the nodes, and so of the ranks.
       - V(model) is the order of the cluster model. V(rack) and V(rail_group) keep nodes of one
-        rack, or nodes whose rails end on the same leaves, together; both are otherwise in the
-        order of the model.
+        rack, or nodes whose rails end on the same leaves, together; both are otherwise in the order
+        of the model.
     type: str
     choices: [model, rack, rail_group]
     default: model
@@ -65,10 +65,7 @@ options:
       - Needs the format V(openmpi), a GPU for each slot, and O(numa_cores).
     type: bool
     default: false
-  rankfile_path:
-    description: The rankfile.
-    type: path
-    default: /etc/baremetal-mpi-roce/rankfile
+  rankfile_path: {type: path, default: /etc/baremetal-mpi-roce/rankfile, description: The rankfile.}
   numa_cores:
     description:
       - The cores of each NUMA node, by its number, such as V(0-55). The same on every node.
@@ -80,8 +77,8 @@ options:
   rankfile_cores:
     description:
       - V(divided) gives each rank its part of the cores of its GPU's NUMA node, so that no two
-        ranks share one. V(all) gives it all of them, which Open MPI 5 accepts only with
-        C(--bind-to :overload-allowed).
+        ranks share one. V(all) gives it all of them, which Open MPI 5 accepts only with C(--bind-to
+        :overload-allowed).
     type: str
     choices: [divided, all]
     default: divided
@@ -91,10 +88,7 @@ options:
         for launch wrappers. When V(false), one that this module wrote earlier is removed.
     type: bool
     default: false
-  rankmap_path:
-    description: The table.
-    type: path
-    default: /etc/baremetal-mpi-roce/rankmap
+  rankmap_path: {type: path, default: /etc/baremetal-mpi-roce/rankmap, description: The table.}
 attributes:
   check_mode:
     description: Computes the same files and writes nothing.
@@ -131,45 +125,36 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-layer:
-  description: The layer that speaks.
-  returned: always
-  type: str
-  sample: hostfile
+layer: {type: str, returned: always, sample: hostfile, description: The layer that speaks.}
 hostfile:
   description: Path of the hostfile.
-  returned: success
   type: str
+  returned: success
   sample: /etc/baremetal-mpi-roce/hostfile
 hosts:
   description: Names in the hostfile, in order.
-  returned: success
   type: list
   elements: str
+  returned: success
   sample: [node01, node02, node04]
 slots:
   description: Ranks the hostfile has room for in all.
-  returned: success
   type: int
+  returned: success
   sample: 24
 drained:
   description: Nodes that were left out.
-  returned: success
   type: list
   elements: str
+  returned: success
   sample: [node03]
 checks:
   description: What was read back, one entry for each promise.
-  returned: always
   type: list
   elements: dict
+  returned: always
   sample:
-    - name: names_resolve
-      subject: ""
-      wanted: 3 of 3
-      found: 3 of 3
-      status: ok
-      reason: ""
+    - {name: names_resolve, subject: "", wanted: 3 of 3, found: 3 of 3, status: ok, reason: ""}
 """
 
 from pathlib import Path

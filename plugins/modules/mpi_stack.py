@@ -27,10 +27,7 @@ options:
     type: dict
     required: true
     suboptions:
-      address:
-        description: IP address on the management network.
-        type: str
-        required: true
+      address: {type: str, required: true, description: IP address on the management network.}
       prefix:
         description: Prefix length of the management network, in bits.
         type: int
@@ -45,10 +42,7 @@ options:
     type: list
     elements: dict
     default: []
-  slots:
-    description: MPI slots (ranks) of this host.
-    type: int
-    default: 0
+  slots: {type: int, default: 0, description: MPI slots (ranks) of this host.}
   gpus:
     description: GPUs of this host. With some, V(rc) also offers UCX the ways to GPU memory it has.
     type: int
@@ -65,8 +59,8 @@ options:
   filesystems:
     description:
       - Shared file systems, as in C(cluster_filesystems).
-      - On hosts that mount them, the environment says where checkpoints
-        (C(CLUSTER_CHECKPOINT_DIR)) and datasets (C(CLUSTER_DATASETS_DIR)) are.
+      - On hosts that mount them, the environment says where checkpoints (C(CLUSTER_CHECKPOINT_DIR))
+        and datasets (C(CLUSTER_DATASETS_DIR)) are.
     type: list
     elements: dict
     default: []
@@ -96,15 +90,15 @@ options:
   bin_directory:
     description: Directory of C(mpirun) where it is not on the default path, else empty.
     type: str
-    default: ''
+    default: ""
   library_directory:
     description: Directory of Open MPI's libraries where the loader does not know it, else empty.
     type: str
-    default: ''
+    default: ""
   python_directory:
     description: Directory of mpi4py where Python does not look by itself, else empty.
     type: str
-    default: ''
+    default: ""
   python:
     description: Python interpreter that runs MPI programs.
     type: path
@@ -117,10 +111,7 @@ options:
     description: Further Open MPI parameters. They override the module's own.
     type: dict
     default: {}
-  profile:
-    description: Content of the profile script for login shells.
-    type: str
-    required: true
+  profile: {type: str, required: true, description: Content of the profile script for login shells.}
   programs:
     description:
       - Programs to install under C(/usr/local/libexec/baremetal-mpi-roce), name to content.
@@ -154,47 +145,29 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-layer:
-  description: Tag of the layer.
-  type: str
-  returned: always
-  sample: mpi
+layer: {type: str, returned: always, sample: mpi, description: Tag of the layer.}
 checks:
   description: Each promise, what was wanted and what was found.
   type: list
   elements: dict
   returned: always
-  sample:
-    - name: ucx_device
-      subject: rail0
-      wanted: tcp
-      found: tcp
-      status: ok
-      reason: ''
+  sample: [{name: ucx_device, subject: rail0, wanted: tcp, found: tcp, status: ok, reason: ""}]
 versions:
   description: What is installed; a value is null when it did not answer.
   type: dict
   returned: always
-  sample:
-    open_mpi: 4.1.4
-    ucx: 1.13.1
-    mpi4py: 3.1.4
-    numpy: 1.24.2
-    linked_with: Open MPI v4.1.4
+  sample: {open_mpi: 4.1.4, ucx: 1.13.1, mpi4py: 3.1.4, numpy: 1.24.2, linked_with: Open MPI v4.1.4}
 environment:
   description: The MPI environment of this host.
   type: dict
   returned: always
-  sample:
-    UCX_TLS: rc,ud,sm,self
-    UCX_NET_DEVICES: mlx5_0:1,mlx5_3:1
+  sample: {UCX_TLS: "rc,ud,sm,self", UCX_NET_DEVICES: "mlx5_0:1,mlx5_3:1"}
 rdma:
   description: The RDMA port of each rail, and the place of its address in the GID table.
   type: list
   elements: dict
   returned: when the transport is V(rc)
-  sample:
-    - {device: mlx5_0, port: 1, gid_index: 3, interface: rail0}
+  sample: [{device: mlx5_0, port: 1, gid_index: 3, interface: rail0}]
 """
 
 from dataclasses import asdict, dataclass, field, replace

@@ -64,33 +64,19 @@ options:
       vbios:
         description: VBIOS version that every GPU has. Without it, any, as long as all are alike.
         type: str
-      fabric:
-        description: Whether the GPUs are connected by NVSwitches.
-        type: bool
-      nvlinks:
-        description: Active NVLinks of each GPU.
-        type: int
+      fabric: {type: bool, description: Whether the GPUs are connected by NVSwitches.}
+      nvlinks: {type: int, description: Active NVLinks of each GPU.}
       mig:
         description: Whether GPUs may be split by MIG. Otherwise one that is split is a finding.
         type: bool
-      persistence:
-        description: Whether persistence is on.
-        type: bool
-      ecc:
-        description: Whether ECC is on.
-        type: bool
+      persistence: {type: bool, description: Whether persistence is on.}
+      ecc: {type: bool, description: Whether ECC is on.}
       volatile_uncorrectable:
         description: Most uncorrectable memory errors since the driver was loaded.
         type: int
-      remapped_rows:
-        description: Most remapped rows of memory.
-        type: int
-      pcie_width:
-        description: Lanes of each GPU's PCIe link.
-        type: int
-      pcie_gts:
-        description: GT/s of a lane; V(0) for the most that both ends can.
-        type: float
+      remapped_rows: {type: int, description: Most remapped rows of memory.}
+      pcie_width: {type: int, description: Lanes of each GPU's PCIe link.}
+      pcie_gts: {type: float, description: GT/s of a lane; V(0) for the most that both ends can.}
       xids:
         description: Numbers of driver errors (XID) after which a GPU is not to be used.
         type: list
@@ -107,7 +93,7 @@ options:
         C(/usr/local/libexec/baremetal-mpi-roce/pynvml.py).
       - Without it, the file that is there stays. It is left out of results for its size.
     type: str
-    default: ''
+    default: ""
 """
 
 EXAMPLES = r"""
@@ -133,83 +119,46 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-layer:
-  description: Tag of the layer.
-  returned: always
-  type: str
-  sample: gpu
+layer: {type: str, returned: always, sample: gpu, description: Tag of the layer.}
 checks:
   description: What was promised and what was read back.
-  returned: always
   type: list
   elements: dict
-  contains:
-    name:
-      description: Name of the promise.
-      type: str
-      sample: dkms
-    subject:
-      description: What it is about; empty for the node as a whole.
-      type: str
-      sample: nvidia 580.95.05
-    wanted:
-      description: The wanted value.
-      type: raw
-      sample: installed
-    found:
-      description: The value read back.
-      type: raw
-      sample: added
-    status:
-      description: One of C(ok), C(failed), C(not_applicable), C(pending), C(reboot).
-      type: str
-      sample: failed
-    reason:
-      description: Why it is not C(ok), and what to do.
-      type: str
-      sample: for kernel 6.8.0-79-generic; look into /var/lib/dkms/nvidia/580.95.05/build/make.log
+  returned: always
+  sample:
+    - name: dkms
+      subject: nvidia 580.95.05
+      wanted: installed
+      found: added
+      status: failed
+      reason: for kernel 6.8.0-79-generic; look into /var/lib/dkms/nvidia/580.95.05/build/make.log
 simulated:
   description: What of it was not this machine's own, one line each.
-  returned: always
   type: list
   elements: str
+  returned: always
   sample: []
 container:
   description: The container engine the node runs under, or null on a machine of its own.
-  returned: success
   type: str
+  returned: success
   sample: podman
 reboot_required:
   description: Whether something waits for a reboot.
-  returned: success
   type: bool
+  returned: success
   sample: true
 reboot_reasons:
   description: What waits for a reboot, as recorded on the node.
-  returned: success
   type: list
   elements: dict
-  contains:
-    subject:
-      description: What waits.
-      type: str
-      sample: NVIDIA driver
-    wanted:
-      description: The value configured for the next boot.
-      type: str
-      sample: 580.105.08
-    running:
-      description: The value that runs now.
-      type: str
-      sample: 580.95.05
-    reason:
-      description: Why it takes a reboot.
-      type: str
-      sample: the kernel goes on with the module that it loaded
-    boot_id:
-      description: The boot in which this was first recorded.
-      type: str
-      sample: 2c4e3f0e-7a0e-4c8e-a3c8-5d0a8f6f8f10
+  returned: success
+  sample:
+    - subject: NVIDIA driver
+      wanted: 580.105.08
+      running: 580.95.05
+      reason: the kernel goes on with the module that it loaded
+      boot_id: 2c4e3f0e-7a0e-4c8e-a3c8-5d0a8f6f8f10
 """
 
 import base64

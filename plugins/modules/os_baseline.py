@@ -55,8 +55,7 @@ options:
     type: str
     default: nobody
   hugepages:
-    description:
-      - Pools of hugepages. Without any, hugepages are left as they are.
+    description: Pools of hugepages. Without any, hugepages are left as they are.
     type: list
     elements: dict
     default: []
@@ -64,12 +63,9 @@ options:
       size:
         description: Size of a page. Pages of 1 GiB are asked for on the kernel command line too.
         type: str
-        choices: ['2M', '1G']
         required: true
-      count:
-        description: Number of pages.
-        type: int
-        required: true
+        choices: [2M, 1G]
+      count: {type: int, required: true, description: Number of pages.}
       node:
         description: NUMA node. Without it, O(hugepages[].count) is the total of the machine.
         type: int
@@ -87,12 +83,12 @@ options:
       - V(off) ends swapping now and at every boot; lines of C(/etc/fstab) are set aside only.
       - V(keep) leaves it as it is.
     type: str
-    choices: ['off', 'keep']
+    choices: ["off", keep]
     default: keep
   irqbalance:
     description: Whether irqbalance runs; V(keep) leaves it as it is.
     type: str
-    choices: ['on', 'off', 'keep']
+    choices: ["on", "off", keep]
     default: keep
   time:
     description: Whether chrony has to run, and the clock to be synchronised by it.
@@ -104,14 +100,8 @@ options:
     type: list
     elements: str
     default: []
-  time_max_offset:
-    description: Seconds the clock may be off.
-    type: float
-    default: 0.1
-  time_wait:
-    description: Seconds to wait for a first synchronisation.
-    type: int
-    default: 30
+  time_max_offset: {type: float, default: 0.1, description: Seconds the clock may be off.}
+  time_wait: {type: int, default: 30, description: Seconds to wait for a first synchronisation.}
   kernel_arguments:
     description:
       - Arguments of the kernel command line, one per entry.
@@ -145,77 +135,40 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-layer:
-  description: Tag of the layer.
-  returned: always
-  type: str
-  sample: os
+layer: {type: str, returned: always, sample: os, description: Tag of the layer.}
 checks:
   description: What was promised and what was read back.
-  returned: always
   type: list
   elements: dict
-  contains:
-    name:
-      description: Name of the promise.
-      type: str
-      sample: sysctl
-    subject:
-      description: What it is about; empty for the node as a whole.
-      type: str
-      sample: net.ipv4.tcp_mtu_probing
-    wanted:
-      description: The wanted value.
-      type: raw
-      sample: "1"
-    found:
-      description: The value read back.
-      type: raw
-      sample: "1"
-    status:
-      description: One of C(ok), C(failed), C(not_applicable), C(pending), C(reboot).
-      type: str
-      sample: ok
-    reason:
-      description: Why it is not C(ok).
-      type: str
-      sample: ""
+  returned: always
+  sample:
+    - name: sysctl
+      subject: net.ipv4.tcp_mtu_probing
+      wanted: "1"
+      found: "1"
+      status: ok
+      reason: ""
 container:
   description: The container engine the node runs under, or null on a machine of its own.
-  returned: always
   type: str
+  returned: always
   sample: podman
 reboot_required:
   description: Whether something waits for a reboot.
-  returned: always
   type: bool
+  returned: always
   sample: true
 reboot_reasons:
   description: What waits for a reboot, as recorded on the node.
-  returned: always
   type: list
   elements: dict
-  contains:
-    subject:
-      description: What waits.
-      type: str
-      sample: kernel argument iommu
-    wanted:
-      description: The value configured for the next boot.
-      type: str
-      sample: iommu=pt
-    running:
-      description: The value that runs now.
-      type: str
-      sample: absent
-    reason:
-      description: Why it takes a reboot.
-      type: str
-      sample: the kernel reads its command line at boot only
-    boot_id:
-      description: The boot in which this was first recorded.
-      type: str
-      sample: 2c4e3f0e-7a0e-4c8e-a3c8-5d0a8f6f8f10
+  returned: always
+  sample:
+    - subject: kernel argument iommu
+      wanted: iommu=pt
+      running: absent
+      reason: the kernel reads its command line at boot only
+      boot_id: 2c4e3f0e-7a0e-4c8e-a3c8-5d0a8f6f8f10
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -57,19 +57,17 @@ EXAMPLES = r"""
 RETURN = r"""
 ansible_facts:
   description: Facts that are added to this host.
-  returned: success
   type: dict
+  returned: success
   contains:
     rdma_hardware:
       description: What this machine has for RDMA.
-      returned: success
       type: dict
       contains:
         nics:
           description:
             - Every RDMA port and every network function, ordered by PCI address; what has no
               function of its own comes last.
-          returned: success
           type: list
           elements: dict
           contains:
@@ -78,165 +76,104 @@ ansible_facts:
                 - V(rail), an Ethernet function beside a GPU; V(nvswitch_bridge); V(data_direct);
                   V(bluefield); V(virtual), a virtual function, sub-function or representor;
                   V(software), such as Soft-RoCE; V(other), such as storage and management.
-              returned: success
               type: str
               sample: rail
             device:
               description: RDMA device, empty where there is none.
-              returned: success
               type: str
               sample: mlx5_4
-            port:
-              description: Port of that device, from 1.
-              returned: success
-              type: int
-              sample: 1
+            port: {type: int, sample: 1, description: "Port of that device, from 1."}
             interface:
               description: Network interface, empty where there is none.
-              returned: success
               type: str
               sample: rail3
             up:
               description: Whether the interface is set up, with a link or without.
-              returned: success
               type: bool
               sample: true
             pci:
               description: PCI address, null where there is no function of its own.
-              returned: success
               type: str
-              sample: "0000:5d:00.0"
-            numa:
-              description: NUMA node, null where the machine has none.
-              returned: success
-              type: int
-              sample: 0
-            vendor:
-              description: PCI vendor, hexadecimal.
-              returned: success
-              type: str
-              sample: 15b3
-            device_id:
-              description: PCI device ID, hexadecimal.
-              returned: success
-              type: str
-              sample: "1023"
+              sample: 0000:5d:00.0
+            numa: {type: int, sample: 0, description: "NUMA node, null where the machine has none."}
+            vendor: {type: str, sample: 15b3, description: "PCI vendor, hexadecimal."}
+            device_id: {type: str, sample: "1023", description: "PCI device ID, hexadecimal."}
             driver:
               description: Kernel driver, empty where none is bound.
-              returned: success
               type: str
               sample: mlx5_core
-            firmware:
-              description: Firmware version.
-              returned: success
-              type: str
-              sample: 40.45.1020
+            firmware: {type: str, sample: 40.45.1020, description: Firmware version.}
             board_id:
               description: Board ID (PSID), which firmware files are made for.
-              returned: success
               type: str
               sample: MT_0000001222
-            state:
-              description: State of the RDMA port.
-              returned: success
-              type: str
-              sample: ACTIVE
-            link_layer:
-              description: V(Ethernet) or V(InfiniBand).
-              returned: success
-              type: str
-              sample: Ethernet
+            state: {type: str, sample: ACTIVE, description: State of the RDMA port.}
+            link_layer: {type: str, sample: Ethernet, description: V(Ethernet) or V(InfiniBand).}
             speed_gbps:
               description: Rate of the port in Gb/s, null while its link is down.
-              returned: success
               type: float
               sample: 800.0
             pcie:
               description: PCIe link, now and at best; GT/s of a lane, and lanes.
-              returned: success
               type: dict
               sample: {speed_gts: 64.0, width: 16, max_speed_gts: 64.0, max_width: 16}
             gpus:
               description: PCI addresses of the GPUs behind the nearest switch it shares with one.
-              returned: success
               type: list
               elements: str
-              sample: ["0000:60:00.0"]
+              sample: [0000:60:00.0]
             sriov_totalvfs:
               description: Virtual functions that it could have, null where firmware has SR-IOV off.
-              returned: success
               type: int
               sample: null
-            sriov_numvfs:
-              description: Virtual functions that it has.
-              returned: success
-              type: int
-              sample: 0
+            sriov_numvfs: {type: int, sample: 0, description: Virtual functions that it has.}
             vfs:
               description: Its virtual functions; C(in_use) says why one should not be removed.
-              returned: success
               type: list
               elements: dict
               sample:
-                - pci: "0000:2f:00.1"
+                - pci: 0000:2f:00.1
                   driver: mlx5_core
                   netdev: rail1v0
                   device: mlx5_15
                   in_use: its interface rail1v0 is up
             physfn:
               description: PCI address of the physical function that a virtual one belongs to.
-              returned: success
               type: str
               sample: null
             gids:
               description: The used entries of its GID table.
-              returned: success
               type: list
               elements: dict
-              sample:
-                - index: 3
-                  address: ::ffff:10.100.3.11
-                  type: RoCE v2
-                  netdev: rail3
+              sample: [{index: 3, address: "::ffff:10.100.3.11", type: RoCE v2, netdev: rail3}]
         gpus:
           description: NVIDIA GPUs in the order of their PCI addresses.
-          returned: success
           type: list
           elements: dict
           sample:
             - index: 3
-              pci: "0000:60:00.0"
+              pci: 0000:60:00.0
               numa: 0
               device_id: "3182"
               driver: nvidia
               pcie: {speed_gts: 64.0, width: 16, max_speed_gts: 64.0, max_width: 16}
         modules:
           description: Kernel modules for RDMA that are loaded.
-          returned: success
           type: list
           elements: str
           sample: [ib_core, ib_uverbs, mlx5_core, mlx5_ib, rdma_cm]
         slots:
           description: Names of physical slots by the PCI address, without function, of what is in.
-          returned: success
           type: dict
-          sample: {"0000:5d:00": "4"}
+          sample: {0000:5d:00: "4"}
         model:
           description:
             - The keys C(gpus) and C(rails) that the model of a cluster of such machines has.
             - Empty where the NICs and GPUs do not pair.
-          returned: success
           type: dict
           sample:
-            gpus:
-              count: 2
-              numa: [0, 1]
-              pci: ["0000:14:00.0", "0000:8e:00.0"]
-            rails:
-              count: 2
-              planes: 1
-              speed_gbps: 800.0
-              pci: ["0000:11:00.0", "0000:8b:00.0"]
+            gpus: {count: 2, numa: [0, 1], pci: ["0000:14:00.0", 0000:8e:00.0]}
+            rails: {count: 2, planes: 1, speed_gbps: 800.0, pci: ["0000:11:00.0", 0000:8b:00.0]}
 """
 
 from dataclasses import asdict

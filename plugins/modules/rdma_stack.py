@@ -49,7 +49,7 @@ options:
       - V(pt) lets devices reach memory directly, V(on) translates, V(off) turns it off.
       - Empty leaves it as it is.
     type: str
-    choices: ['pt', 'on', 'off', '']
+    choices: [pt, "on", "off", ""]
     default: pt
   acs:
     description:
@@ -61,7 +61,7 @@ options:
   firmware_minimum:
     description: Oldest firmware that the rails' NICs may have; empty for any.
     type: str
-    default: ''
+    default: ""
   hardware_root:
     description:
       - Directory below which C(sys) is read. Another one than C(/) is a simulation, and the result
@@ -89,88 +89,51 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-layer:
-  description: Tag of the layer.
-  returned: always
-  type: str
-  sample: rdma
+layer: {type: str, returned: always, sample: rdma, description: Tag of the layer.}
 checks:
   description: What was promised and what was read back.
-  returned: always
   type: list
   elements: dict
-  contains:
-    name:
-      description: Name of the promise.
-      type: str
-      sample: rdma_firmware
-    subject:
-      description: What it is about; empty for the node as a whole.
-      type: str
-      sample: rail3
-    wanted:
-      description: The wanted value.
-      type: raw
-      sample: 40.47.1026
-    found:
-      description: The value read back.
-      type: raw
-      sample: 40.45.1020
-    status:
-      description: One of C(ok), C(failed), C(not_applicable), C(pending), C(reboot).
-      type: str
-      sample: failed
-    reason:
-      description: Why it is not C(ok).
-      type: str
-      sample: the other rails have 40.47.1026
+  returned: always
+  sample:
+    - name: rdma_firmware
+      subject: rail3
+      wanted: 40.47.1026
+      found: 40.45.1020
+      status: failed
+      reason: the other rails have 40.47.1026
 simulated:
   description: What of it was not this machine's own, one line each.
-  returned: always
   type: list
   elements: str
+  returned: always
   sample: []
 source:
   description: Whose RDMA stack is wanted, C(doca), C(inbox) or C(none).
-  returned: success
   type: str
+  returned: success
   sample: doca
 container:
   description: The container engine the node runs under, or null on a machine of its own.
-  returned: success
   type: str
+  returned: success
   sample: podman
 reboot_required:
   description: Whether something waits for a reboot.
-  returned: success
   type: bool
+  returned: success
   sample: true
 reboot_reasons:
   description: What waits for a reboot, as recorded on the node.
-  returned: success
   type: list
   elements: dict
-  contains:
-    subject:
-      description: What waits.
-      type: str
-      sample: RDMA drivers
-    wanted:
-      description: The value configured for the next boot.
-      type: str
-      sample: mlx5_core 25.10-1.2.8
-    running:
-      description: The value that runs now.
-      type: str
-      sample: mlx5_core 25.07-0.9.7
-    reason:
-      description: Why it takes a reboot.
-      type: str
-      sample: mlx5_core changed on disk, and the kernel goes on with what it loaded
-    boot_id:
-      description: The boot in which this was first recorded.
-      type: str
-      sample: 2c4e3f0e-7a0e-4c8e-a3c8-5d0a8f6f8f10
+  returned: success
+  sample:
+    - subject: RDMA drivers
+      wanted: mlx5_core 25.10-1.2.8
+      running: mlx5_core 25.07-0.9.7
+      reason: mlx5_core changed on disk, and the kernel goes on with what it loaded
+      boot_id: 2c4e3f0e-7a0e-4c8e-a3c8-5d0a8f6f8f10
 """
 
 import base64

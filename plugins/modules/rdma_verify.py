@@ -23,8 +23,8 @@ options:
       - V(collect) stops the servers and says what arrived.
       - V(report) shows the figures of all hosts and saves them on the controller.
     type: str
-    choices: [pairs, serve, drive, collect, report]
     required: true
+    choices: [pairs, serve, drive, collect, report]
   directory:
     description: For V(pairs), C(directory) of the M(baremetal.mpi_roce.cluster_directory) action.
     type: list
@@ -43,14 +43,11 @@ options:
     description: For V(pairs), how many hosts drive at once; V(0) for as many as Ansible has forks.
     type: int
     default: 0
-  plan:
-    description: What V(pairs) returned, for the other steps.
-    type: dict
-    default: {}
+  plan: {type: dict, default: {}, description: "What V(pairs) returned, for the other steps."}
   served:
     description:
-      - For V(drive) and V(collect), the variables in which each host registered its steps
-        V(serve). Where no servers were started, there is nothing to collect.
+      - For V(drive) and V(collect), the variables in which each host registered its steps V(serve).
+        Where no servers were started, there is nothing to collect.
     type: list
     elements: str
     default: []
@@ -58,20 +55,17 @@ options:
     description:
       - For V(collect) and V(report), the variable in which each host registered its step V(drive).
     type: str
-    default: ''
+    default: ""
   collected:
     description: For V(report), the variable in which each host registered its step V(collect).
     type: str
-    default: ''
+    default: ""
   report_directory:
     description:
       - For V(report), where the controller saves the figures as JSON; a relative path starts where
         Ansible was started. Empty saves nothing.
     type: path
-  qos:
-    description: The QoS contract, C(roce_qos).
-    type: dict
-    default: {}
+  qos: {type: dict, default: {}, description: "The QoS contract, C(roce_qos)."}
   rails:
     description: C(cluster_rails) of this host, for the line rates.
     type: list
@@ -91,18 +85,9 @@ options:
     description: Size of the messages of bandwidth exchanges.
     type: int
     default: 65536
-  queue_pairs:
-    description: Queue pairs of bandwidth exchanges.
-    type: int
-    default: 4
-  iterations:
-    description: Messages of the latency exchange.
-    type: int
-    default: 1000
-  messages:
-    description: Messages of the UCX exchange.
-    type: int
-    default: 200
+  queue_pairs: {type: int, default: 4, description: Queue pairs of bandwidth exchanges.}
+  iterations: {type: int, default: 1000, description: Messages of the latency exchange.}
+  messages: {type: int, default: 200, description: Messages of the UCX exchange.}
   time_limit_s:
     description:
       - Seconds after which an exchange is ended and has failed; at least 30 more than O(seconds),
@@ -189,11 +174,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-layer:
-  description: Tag of the layer.
-  type: str
-  returned: always
-  sample: verbs
+layer: {type: str, returned: always, sample: verbs, description: Tag of the layer.}
 checks:
   description: Each promise, what was wanted and what was found.
   type: list
@@ -205,12 +186,8 @@ checks:
       wanted: UDP 4791, TOS 106 (DSCP 26, ECT(0))
       found: 1648 of 1648 packets
       status: ok
-      reason: ''
-run_id:
-  description: Name of this run.
-  type: str
-  returned: for V(pairs)
-  sample: 5c0f3a9b1d2e
+      reason: ""
+run_id: {type: str, returned: for V(pairs), sample: 5c0f3a9b1d2e, description: Name of this run.}
 parts:
   description:
     - By host, the pairs it drives and serves, each with rail, addresses, peer and first port; and
@@ -266,8 +243,7 @@ figures:
         device: mlx5_3
         software: false
         line_rate_gbits_s: 800
-        exchanges:
-          write_bw: {bytes: 65536, gbits_s: 781.2, seconds: 2.9}
+        exchanges: {write_bw: {bytes: 65536, gbits_s: 781.2, seconds: 2.9}}
 report:
   description: File on the controller.
   type: str

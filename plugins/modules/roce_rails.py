@@ -38,56 +38,24 @@ options:
     elements: dict
     required: true
     suboptions:
-      rail:
-        description: Number of the rail, from 0.
-        type: int
-        required: true
-      plane:
-        description: Number of the plane in it, from 0.
-        type: int
-        default: 0
-      interface:
-        description: Name of the interface.
-        type: str
-        required: true
+      rail: {type: int, required: true, description: "Number of the rail, from 0."}
+      plane: {type: int, default: 0, description: "Number of the plane in it, from 0."}
+      interface: {type: str, required: true, description: Name of the interface.}
       pci:
         description:
           - PCI address of its device, such as C(0000:5d:00.0).
           - Without one the interface has to have its name already.
         type: str
-      address:
-        description: IPv4 address.
-        type: str
-        required: true
-      prefix:
-        description: Prefix length of its network.
-        type: int
-        required: true
-      network:
-        description: Its network, compared with the address where given.
-        type: str
-      gateway:
-        description: Address on the leaf.
-        type: str
-      mtu:
-        description: Largest IP packet, in bytes.
-        type: int
-        required: true
-      speed_gbps:
-        description: Line rate in Gb/s; not used here.
-        type: float
-      leaf:
-        description: The leaf it plugs into; not used here.
-        type: str
-      leaf_port:
-        description: The port of that leaf; not used here.
-        type: str
-      gpu:
-        description: The GPU beside it; not used here.
-        type: int
-      numa:
-        description: Its NUMA node; not used here.
-        type: int
+      address: {type: str, required: true, description: IPv4 address.}
+      prefix: {type: int, required: true, description: Prefix length of its network.}
+      network: {type: str, description: "Its network, compared with the address where given."}
+      gateway: {type: str, description: Address on the leaf.}
+      mtu: {type: int, required: true, description: "Largest IP packet, in bytes."}
+      speed_gbps: {type: float, description: Line rate in Gb/s; not used here.}
+      leaf: {type: str, description: The leaf it plugs into; not used here.}
+      leaf_port: {type: str, description: The port of that leaf; not used here.}
+      gpu: {type: int, description: The GPU beside it; not used here.}
+      numa: {type: int, description: Its NUMA node; not used here.}
   management:
     description:
       - Address, prefix and interface of the management network, as C(cluster_management) has them.
@@ -177,8 +145,8 @@ options:
         type: dict
       adaptive_routing:
         description:
-          - Whether RoCE packets may be routed adaptively, each by another way. The fabric has to
-            do that as well. Needs C(mlxreg) or C(mstreg).
+          - Whether RoCE packets may be routed adaptively, each by another way. The fabric has to do
+            that as well. Needs C(mlxreg) or C(mstreg).
         type: bool
       accelerations:
         description: Further fields of the register C(ROCE_ACCL), name and number.
@@ -267,73 +235,51 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-layer:
-  description: The layer that speaks.
-  returned: always
-  type: str
-  sample: rails
+layer: {type: str, returned: always, sample: rails, description: The layer that speaks.}
 backend:
   description: The network service that was used.
-  returned: when the host could be read
   type: str
+  returned: when the host could be read
   sample: netplan
 reconfigured:
   description: Interfaces that the network service was told to set up. No other was touched.
-  returned: when the host could be read
   type: list
   elements: str
+  returned: when the host could be read
   sample: [rail3]
 rolled_back:
   description: Interfaces that did not come up and have their former configuration again.
-  returned: when the host could be read
   type: list
   elements: str
+  returned: when the host could be read
   sample: []
 removed:
   description: Interfaces that were rails and are none any more.
-  returned: when the host could be read
   type: list
   elements: str
+  returned: when the host could be read
   sample: []
 rails:
   description: Per rail that is there, what the kernel has it at, when the module ends.
-  returned: when the host could be read
   type: dict
+  returned: when the host could be read
   contains:
     RAIL:
       description: One rail, by name.
       type: dict
       contains:
-        interface:
-          description: What it is called now.
-          type: str
-        mac:
-          description: Its MAC address.
-          type: str
-        mtu:
-          description: Largest IP packet, in bytes.
-          type: int
-        up:
-          description: Whether it is told to be up.
-          type: bool
-        carrier:
-          description: Whether its link is up.
-          type: bool
+        interface: {type: str, description: What it is called now.}
+        mac: {type: str, description: Its MAC address.}
+        mtu: {type: int, description: "Largest IP packet, in bytes."}
+        up: {type: bool, description: Whether it is told to be up.}
+        carrier: {type: bool, description: Whether its link is up.}
         speed_gbps:
           description: Speed in Gb/s; null without carrier or where its driver says none.
           type: float
-  sample:
-    rail3:
-      interface: rail3
-      mac: "00:11:22:33:44:55"
-      mtu: 9000
-      up: true
-      carrier: true
-      speed_gbps: 800.0
 settings:
   description: Per rail and setting of its NIC, what was wanted and found, and what came of it.
-  returned: when the host could be read
   type: dict
+  returned: when the host could be read
   contains:
     RAIL:
       description: The settings of one rail, by name.
@@ -343,47 +289,24 @@ settings:
           description: One setting.
           type: dict
           contains:
-            wanted:
-              description: What it shall be.
-              type: raw
-            found:
-              description: What was read at last.
-              type: raw
+            wanted: {type: raw, description: What it shall be.}
+            found: {type: raw, description: What was read at last.}
             status:
               description:
                 - V(ok), V(set), V(pending) (in check mode), V(needs_reset), V(not_supported) or
                   V(failed).
               type: str
-            tool:
-              description: The program or file that it was read and written with.
-              type: str
+            tool: {type: str, description: The program or file that it was read and written with.}
             persistence:
               description: V(runtime), which a reboot forgets, or V(firmware).
               type: str
-            reason:
-              description: Why it is not as wanted.
-              type: str
-  sample:
-    rail3:
-      pfc:
-        wanted: [5]
-        found: [5]
-        status: ok
-        tool: dcb pfc
-        persistence: runtime
-        reason: ""
+            reason: {type: str, description: Why it is not as wanted.}
 checks:
   description: What was read back, one entry for each promise of each rail.
-  returned: always
   type: list
   elements: dict
-  sample:
-    - name: rail_mtu
-      subject: rail3
-      wanted: 9000
-      found: 9000
-      status: ok
-      reason: ""
+  returned: always
+  sample: [{name: rail_mtu, subject: rail3, wanted: 9000, found: 9000, status: ok, reason: ""}]
 """
 
 from collections.abc import Mapping, Sequence

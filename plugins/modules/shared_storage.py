@@ -41,7 +41,7 @@ options:
   host:
     description: Name of this host in the inventory. The action plugin fills it in.
     type: str
-    default: ''
+    default: ""
   groups:
     description: Groups of this host. The action plugin fills them in.
     type: list
@@ -75,8 +75,8 @@ options:
     type: int
   absent:
     description:
-      - Mount points that are unmounted and whose units are removed, and served directories that
-        are no longer exported. What they hold stays.
+      - Mount points that are unmounted and whose units are removed, and served directories that are
+        no longer exported. What they hold stays.
       - V(/etc/lnet.conf) stands for all of LNet, on a host that has no Lustre file system any more.
     type: list
     elements: str
@@ -91,10 +91,7 @@ options:
     description: Seconds that this module waits for all mounts together, and for each unmount.
     type: int
     default: 60
-  server_threads:
-    description: Threads of the kernel's NFS server.
-    type: int
-    default: 64
+  server_threads: {type: int, default: 64, description: Threads of the kernel's NFS server.}
   server_restart:
     description:
       - Whether the NFS server is restarted for settings that only a restart brings into effect.
@@ -109,7 +106,7 @@ options:
     description:
       - Public key of the repository of Lustre's packages, in base64. The action plugin reads it.
     type: str
-    default: ''
+    default: ""
   lustre_root:
     description:
       - Directory below which C(sys) and C(proc) of Lustre are read. Another one than C(/) is a
@@ -119,7 +116,7 @@ options:
   rdma_source:
     description: Whose RDMA drivers this host has, C(doca) or C(inbox); Lustre is built for them.
     type: str
-    default: ''
+    default: ""
   rails:
     description: The rails of this host, as the variable C(cluster_rails).
     type: list
@@ -151,90 +148,59 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-layer:
-  description: Tag of the layer.
-  returned: always
-  type: str
-  sample: storage
+layer: {type: str, returned: always, sample: storage, description: Tag of the layer.}
 checks:
   description: What was promised and what was read back.
-  returned: always
   type: list
   elements: dict
-  contains:
-    name:
-      description: Name of the promise.
-      type: str
-      sample: storage_mount
-    subject:
-      description: What it is about; a mount point, a directory, a package.
-      type: str
-      sample: /mnt/checkpoints
-    wanted:
-      description: The wanted value.
-      type: raw
-      sample: storage01:/srv/checkpoints
-    found:
-      description: The value read back.
-      type: raw
-      sample: not mounted
-    status:
-      description: One of C(ok), C(failed), C(not_applicable), C(pending), C(reboot).
-      type: str
-      sample: failed
-    reason:
-      description: Why it is not C(ok).
-      type: str
-      sample: its server did not answer within 60 s
+  returned: always
+  sample:
+    - name: storage_mount
+      subject: /mnt/checkpoints
+      wanted: storage01:/srv/checkpoints
+      found: not mounted
+      status: failed
+      reason: its server did not answer within 60 s
 simulated:
   description: What of it was not this machine's own, one line each.
-  returned: always
   type: list
   elements: str
+  returned: always
   sample: []
 container:
   description: The container engine the node runs under, or null on a machine of its own.
-  returned: success
   type: str
+  returned: success
   sample: podman
 mounts:
   description: The file systems that this host mounts.
-  returned: success
   type: list
   elements: dict
+  returned: success
   contains:
-    name:
-      description: Name of the file system.
-      type: str
-      sample: checkpoints
-    mount:
-      description: Its mount point.
-      type: str
-      sample: /mnt/checkpoints
+    name: {type: str, sample: checkpoints, description: Name of the file system.}
+    mount: {type: str, sample: /mnt/checkpoints, description: Its mount point.}
     source:
       description: What is mounted; a directory where this host serves it itself.
       type: str
       sample: storage01:/srv/checkpoints
-    unit:
-      description: Its mount unit.
-      type: str
-      sample: mnt-checkpoints.mount
+    unit: {type: str, sample: mnt-checkpoints.mount, description: Its mount unit.}
 served:
   description: Names of the file systems that this host serves.
-  returned: success
   type: list
   elements: str
+  returned: success
   sample: [checkpoints]
 reboot_required:
   description: Whether something waits for a reboot.
-  returned: success
   type: bool
+  returned: success
   sample: false
 reboot_reasons:
   description: What waits for a reboot, as recorded on the node.
-  returned: success
   type: list
   elements: dict
+  returned: success
   sample: []
 """
 

@@ -21,10 +21,7 @@ description:
 extends_documentation_fragment:
   - baremetal.mpi_roce.directory
 options:
-  cluster_name:
-    description: Name of the cluster.
-    type: str
-    required: true
+  cluster_name: {type: str, required: true, description: Name of the cluster.}
   domain:
     description: DNS domain of the cluster. Nodes are then also known by their full names.
     type: str
@@ -35,10 +32,7 @@ options:
         the whole network, so that a node that is added to it changes nothing on the others.
     type: int
     default: 24
-  user:
-    description: The MPI user.
-    type: str
-    default: mpi
+  user: {type: str, default: mpi, description: The MPI user.}
   mode:
     description:
       - V(certificate) has an authority sign users and hosts. V(authorized_keys) lists the keys of
@@ -55,8 +49,8 @@ options:
     default: ""
   ca_generation:
     description:
-      - Number of the authority. Raising it starts a rotation, of which each run takes the next
-        step that is due.
+      - Number of the authority. Raising it starts a rotation, of which each run takes the next step
+        that is due.
     type: int
     default: 1
   ca_overlap:
@@ -72,10 +66,7 @@ options:
         used where it lies; C(.pub) lies beside it. Needs O(host_ca_key) as well.
     type: path
     default: ""
-  host_ca_key:
-    description: The same for hosts.
-    type: path
-    default: ""
+  host_ca_key: {type: path, default: "", description: The same for hosts.}
   warn_days:
     description: Warn of certificates of any node that expire within so many days.
     type: int
@@ -115,49 +106,49 @@ EXAMPLES = r"""
 RETURN = r"""
 authority:
   description:
-    - What every node is told, for M(baremetal.mpi_roce.ssh_trust). Public keys, host patterns,
-      the list of revoked certificates and the paths, not the content, of private keys.
-  returned: success
+    - What every node is told, for M(baremetal.mpi_roce.ssh_trust). Public keys, host patterns, the
+      list of revoked certificates and the paths, not the content, of private keys.
   type: dict
+  returned: success
   sample:
     mode: certificate
     principal: mpi@b300
-    patterns: ["node*", "launcher*", "10.20.0.*"]
+    patterns: [node*, launcher*, 10.20.0.*]
     signs: generation-1
 hosts:
   description:
-    - For each node its names, whom it has to reach to prove the trust, and what the journal says
-      of it, for M(baremetal.mpi_roce.ssh_trust).
-  returned: success
+    - For each node its names, whom it has to reach to prove the trust, and what the journal says of
+      it, for M(baremetal.mpi_roce.ssh_trust).
   type: dict
+  returned: success
   sample:
     node01:
       names: [node01, 10.20.0.11, node01-rail0]
       probes: [{host: node02, target: node02}]
       known:
-        issued: {user: "SHA256:ttJm", host: "SHA256:pd4A"}
+        issued: {user: SHA256:ttJm, host: SHA256:pd4A}
         shown: {user_key: ssh-ed25519 AAAA, host_key: ssh-ed25519 AAAA, trusts: [generation-1]}
 state_dir:
   description: The directory on the controller.
-  returned: success
   type: str
+  returned: success
   sample: /home/admin/.local/state/baremetal.mpi_roce/b300/ssh-ca
 removed:
   description: Nodes that have left the inventory since the last run, now revoked.
-  returned: success
   type: list
   elements: str
+  returned: success
   sample: [node03]
 unlaid:
   description: Nodes of the inventory on which the trust was never laid before this run.
-  returned: success
   type: list
   elements: str
+  returned: success
   sample: [node08]
 steps:
   description: What was done, or waits for something, in words.
-  returned: success
   type: list
   elements: str
+  returned: success
   sample: [authority generation-1 is made]
 """

@@ -21,22 +21,13 @@ options:
     elements: dict
     required: true
     suboptions:
-      host:
-        description: The host, by its name in the inventory.
-        type: str
-        required: true
-      target:
-        description: The name or address to reach it by.
-        type: str
-        required: true
+      host: {type: str, required: true, description: "The host, by its name in the inventory."}
+      target: {type: str, required: true, description: The name or address to reach it by.}
   here:
     description: What this host is called in the checks. By default its own host name.
     type: str
     default: ""
-  user:
-    description: The MPI user.
-    type: str
-    default: mpi
+  user: {type: str, default: mpi, description: The MPI user.}
   lost:
     description:
       - Hosts that dropped out of this run already. They are tried and named, and one that does not
@@ -51,14 +42,8 @@ options:
     type: list
     elements: str
     default: []
-  timeout:
-    description: Seconds to wait for a connection.
-    type: int
-    default: 10
-  parallel:
-    description: So many logins at a time.
-    type: int
-    default: 32
+  timeout: {type: int, default: 10, description: Seconds to wait for a connection.}
+  parallel: {type: int, default: 32, description: So many logins at a time.}
 attributes:
   check_mode:
     description: The same, but where the trust is yet to be laid, the proof is pending.
@@ -77,42 +62,26 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-layer:
-  description: The layer that speaks.
-  returned: always
-  type: str
-  sample: ssh
+layer: {type: str, returned: always, sample: ssh, description: The layer that speaks.}
 attempts:
   description: How each login went. RV(attempts[].why) is empty when it went well.
-  returned: success
   type: list
   elements: dict
+  returned: success
   contains:
-    host:
-      description: The host.
-      type: str
-      sample: node02
-    target:
-      description: The name or address it was reached by.
-      type: str
-      sample: node02-rail0
-    why:
-      description: Why it failed.
-      type: str
-      sample: permission denied
+    host: {type: str, sample: node02, description: The host.}
+    target: {type: str, sample: node02-rail0, description: The name or address it was reached by.}
+    why: {type: str, sample: permission denied, description: Why it failed.}
     told:
       description: The line of ssh's output that says so.
       type: str
       sample: "mpi@node02: Permission denied (publickey)."
-    seconds:
-      description: Time taken, in seconds.
-      type: float
-      sample: 0.21
+    seconds: {type: float, sample: 0.21, description: "Time taken, in seconds."}
 checks:
   description: What was proved, one entry for each pair.
-  returned: always
   type: list
   elements: dict
+  returned: always
   sample:
     - name: ssh_login
       subject: node01 -> node02

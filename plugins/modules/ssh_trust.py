@@ -36,10 +36,7 @@ options:
     type: list
     elements: str
     default: []
-  user:
-    description: The MPI user.
-    type: str
-    default: mpi
+  user: {type: str, default: mpi, description: The MPI user.}
   uid:
     description:
       - The number of the MPI user, the same on every node. Only used to make the account, and to
@@ -72,23 +69,15 @@ options:
     type: dict
     default: {}
     suboptions:
-      user:
-        description: Digest of the user certificate.
-        type: str
-      host:
-        description: Digest of the host certificate.
-        type: str
+      user: {type: str, description: Digest of the user certificate.}
+      host: {type: str, description: Digest of the host certificate.}
   certificates:
     description: Certificates that were just signed. Set by the action.
     type: dict
     default: {}
     suboptions:
-      user:
-        description: The user certificate, a line.
-        type: str
-      host:
-        description: The host certificate, a line.
-        type: str
+      user: {type: str, description: "The user certificate, a line."}
+      host: {type: str, description: "The host certificate, a line."}
   now:
     description:
       - The controller's time in seconds since 1970, by which expiry is judged. Set by the action.
@@ -126,36 +115,29 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-layer:
-  description: The layer that speaks.
-  returned: always
-  type: str
-  sample: ssh
+layer: {type: str, returned: always, sample: ssh, description: The layer that speaks.}
 public_keys:
   description: Public keys of the MPI user on this node and of the node.
-  returned: success
   type: dict
+  returned: success
   sample:
     user: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB2x
     host: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHk4
 sign:
   description: Certificates that had to be, or in check mode would be, signed, and why.
-  returned: success
   type: dict
-  sample:
-    user: expires in 12 days
+  returned: success
+  sample: {user: expires in 12 days}
 days_left:
   description: Days until each certificate expires.
-  returned: success
   type: dict
-  sample:
-    user: 364
-    host: 364
+  returned: success
+  sample: {user: 364, host: 364}
 checks:
   description: What was read back, one entry for each promise.
-  returned: always
   type: list
   elements: dict
+  returned: always
   sample:
     - name: user_certificate
       subject: ""

@@ -22,12 +22,12 @@ options:
   round:
     description:
       - V(plan) draws the ring and makes the token, V(write) and V(read) are done on each host, and
-        V(report) shows the figures of all. V(verdict) tells the host that serves a file system,
-        or else the slowest, what all of them did together; it alone fails where that is too slow.
+        V(report) shows the figures of all. V(verdict) tells the host that serves a file system, or
+        else the slowest, what all of them did together; it alone fails where that is too slow.
         V(meet) says, between V(write) and V(read), who wrote well.
     type: str
-    choices: [plan, write, meet, read, report, verdict]
     required: true
+    choices: [plan, write, meet, read, report, verdict]
   filesystems:
     description: File systems, as in C(cluster_filesystems).
     type: list
@@ -36,34 +36,29 @@ options:
   plan:
     description: Name of the variable that has the result of the step V(plan).
     type: str
-    default: ''
+    default: ""
   written:
     description: Name of the variable that has the result of the step V(write).
     type: str
-    default: ''
+    default: ""
   met:
     description: Name of the variable that has the result of the step V(meet).
     type: str
-    default: ''
+    default: ""
   used:
     description: Name of the variable that has the result of the step V(read).
     type: str
-    default: ''
+    default: ""
   reported:
     description: Name of the variable that has the result of the step V(report).
     type: str
-    default: ''
+    default: ""
   cluster:
     description: Name of the cluster; the directory of its files has this name.
     type: str
-    default: ''
-  user:
-    description: MPI user, who writes and reads.
-    type: str
-    default: mpi
-  uid:
-    description: Number of the MPI user, for hosts that do not know the name yet.
-    type: int
+    default: ""
+  user: {type: str, default: mpi, description: "MPI user, who writes and reads."}
+  uid: {type: int, description: "Number of the MPI user, for hosts that do not know the name yet."}
   size_mib:
     description:
       - Size of the large file in MiB. All hosts together never take more than 5 % of what is free.
@@ -82,10 +77,7 @@ options:
   report_directory:
     description: Directory on the controller for the figures as JSON; empty saves nothing.
     type: path
-  host:
-    description: Set by the action plugin. Name of this host.
-    type: str
-    default: ''
+  host: {type: str, default: "", description: Set by the action plugin. Name of this host.}
   groups:
     description: Set by the action plugin. Groups of this host.
     type: list
@@ -94,7 +86,7 @@ options:
   token:
     description: Set by the action plugin. What the files of this run have in them.
     type: str
-    default: ''
+    default: ""
   seats:
     description: Set by the action plugin. The place of this host in the ring, by file system.
     type: dict
@@ -171,11 +163,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-layer:
-  description: Tag of the layer.
-  type: str
-  returned: always
-  sample: storage
+layer: {type: str, returned: always, sample: storage, description: Tag of the layer.}
 checks:
   description:
     - Each promise, what was wanted and what was found. After V(write) none of them are told yet;
@@ -189,7 +177,7 @@ checks:
       wanted: the neighbour's file, right to the byte
       found: the neighbour's file, right to the byte
       status: ok
-      reason: ''
+      reason: ""
 held:
   description: What the round found, by file system, with its figures.
   type: dict
@@ -197,7 +185,7 @@ held:
   sample:
     checkpoints:
       checks: []
-      stopped: ''
+      stopped: ""
       figures:
         wrote: {bytes: 67108864, seconds: 0.031, began: 1760000000.1, ended: 1760000000.2}
         own_address: 10.100.0.11
@@ -206,9 +194,7 @@ plan:
   description: Token of the run, and the hosts of each file system in the order of the ring.
   type: dict
   returned: after V(plan)
-  sample:
-    token: 4f1c0e1b2a3d
-    rings: {checkpoints: [node01, node02]}
+  sample: {token: 4f1c0e1b2a3d, rings: {checkpoints: [node01, node02]}}
 virtual:
   description: Whether the host is a container or a virtual machine, whose line rates are nominal.
   type: bool
@@ -228,10 +214,7 @@ figures:
   description: Figures of each file system, as they were shown. 10^9 bytes per second.
   type: dict
   returned: after V(report)
-  sample:
-    checkpoints:
-      hosts: 4
-      write: {slowest: 1.9, median: 2.1, fastest: 2.2, together: 7.9}
+  sample: {checkpoints: {hosts: 4, write: {slowest: 1.9, median: 2.1, fastest: 2.2, together: 7.9}}}
 """
 
 import os

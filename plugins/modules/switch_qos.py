@@ -28,12 +28,12 @@ options:
         them has dropped out.
       - V(apply) changes this switch, reads it again and keeps the change, or undoes it and fails.
     type: str
-    choices: [plan, verdict, batches, apply]
     required: true
+    choices: [plan, verdict, batches, apply]
   allowed_impact:
     description:
-      - What a change may cost at most. V(none), V(loss) of packets for a moment, or
-        V(bounce) of links.
+      - What a change may cost at most. V(none), V(loss) of packets for a moment, or V(bounce) of
+        links.
     type: str
     choices: [none, loss, bounce]
     default: bounce
@@ -54,9 +54,7 @@ options:
         serve the same node in the same rail do.
     type: int
     default: 1
-  order:
-    description: For V(apply), what V(batches) returned.
-    type: dict
+  order: {type: dict, description: "For V(apply), what V(batches) returned."}
 attributes:
   check_mode:
     description: V(plan) is all there is in check mode; nothing is changed.
@@ -114,7 +112,7 @@ checks:
       wanted: PFC on 3
       found: PFC on 3
       status: ok
-      reason: ''
+      reason: ""
 differs:
   description: Whether something has to be changed.
   type: bool
@@ -124,27 +122,19 @@ impact:
   description: What the change costs; C(level) is V(none), V(loss) or V(bounce).
   type: dict
   returned: for V(plan) and V(apply)
-  sample:
-    level: bounce
-    ports_down: [Ethernet0, Ethernet8]
-    losses: []
+  sample: {level: bounce, ports_down: [Ethernet0, Ethernet8], losses: []}
 problem:
   description: Why the switch cannot have what it shall; empty when it can.
   type: str
   returned: for V(plan)
-  sample: ''
+  sample: ""
 report:
   description:
     - The switch in the terms of the contract, port by port; null where it could not be read, and
       not returned by an V(apply) that failed.
   type: dict
   returned: for V(plan) and V(apply)
-  sample:
-    switch: leaf01
-    system: sonic
-    version: SONiC.202411
-    lldp: true
-    ports: []
+  sample: {switch: leaf01, system: sonic, version: SONiC.202411, lldp: true, ports: []}
 batches:
   description: Names of switches, one list after another; empty in check mode.
   type: list
