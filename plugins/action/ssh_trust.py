@@ -11,7 +11,7 @@ from ansible.plugins.action import ActionBase
 
 from ..module_utils.ssh_trust.certificates import digest
 from ..plugin_utils.ssh.journal import Journal
-from ..plugin_utils.ssh.signing import SigningError, issue, remember
+from ..plugin_utils.ssh.publishing import SigningError, issue, remember
 
 MODULE = "baremetal.mpi_roce.ssh_trust"
 RESERVED = ("issued", "certificates", "now")

@@ -32,10 +32,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust impor
     certificates,
     configs,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import (  # noqa: E402
-    publishing,
-    signing,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import publishing  # noqa: E402
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import (  # noqa: E402
     AuthorityStore,
 )
@@ -120,7 +117,7 @@ def lay(count: int, folder: Path, keys: list[str]) -> tuple[Took, Took]:
             name = str(entry["name"])
             public = {"user": keys[index % KEYS_MADE], "host": keys[(index + 1) % KEYS_MADE]}
             if not known[name]["issued"]:
-                issued = signing.issue(
+                issued = publishing.issue(
                     journal,
                     name,
                     ["user", "host"],
@@ -135,7 +132,7 @@ def lay(count: int, folder: Path, keys: list[str]) -> tuple[Took, Took]:
             configs.sshd_text(places, "mpi")
             configs.ssh_text(places, "mpi", told["patterns"], revocation=True)
             configs.authority_lines(told["host_authorities"], told["patterns"])
-            signing.remember(journal, name, known[name], public, told["believed"])
+            publishing.remember(journal, name, known[name], public, told["believed"])
         took.append(Took(time.perf_counter() - began, processor_seconds() - used))
     return took[0], took[1]
 
@@ -252,7 +249,7 @@ def sign(folder: Path, keys: list[str]) -> tuple[float, float]:
     began = time.perf_counter()
     for serial in range(SAMPLE):
         key = certificates.parse_public_key(keys[serial % KEYS_MADE])
-        signing.sign(
+        publishing.sign(
             authority,
             "host",
             key,

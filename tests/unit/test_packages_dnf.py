@@ -18,7 +18,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import (
     dnf,
     dnf_definitions,
-    dnf_history,
     dnf_installed,
     dnf_locks,
 )
@@ -298,7 +297,7 @@ def test_streams_are_read_as_dnf_writes_them(tmp_path: Path) -> None:
     (folder / "broken.module").write_text("no section")
     manager = DnfManager(PackageSet(), "gpu", root=tmp_path, run=Recorded({}))
 
-    assert dnf_history.streams(tmp_path) == {"nvidia-driver": "580-open"}
+    assert dnf_installed.streams(tmp_path) == {"nvidia-driver": "580-open"}
     changes = manager.stream_changes(
         [Stream("nvidia-driver", "580-open"), Stream("php", "8.2"), Stream("other", "1")]
     )

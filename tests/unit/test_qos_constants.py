@@ -18,7 +18,7 @@ SONIC = "roles/virtual_nodes/files/switch/sonic"
 MEANS_ANOTHER_THING = {
     ("plugins/module_utils/fabric/asics.py", "192"): "bytes of a buffer cell of Spectrum-4",
     ("plugins/module_utils/gpu/wanted.py", "48"): "Xid of a double-bit ECC error",
-    ("plugins/module_utils/gpu/xid_checks.py", "48"): "Xid of a double-bit ECC error",
+    ("plugins/module_utils/gpu/judging.py", "48"): "Xid of a double-bit ECC error",
     ("plugins/module_utils/qos/path_mtu.py", "PATH_MTUS 4096"): "every path MTU that RDMA has",
     ("plugins/module_utils/verbs/wire/witness.py", "26"): "SO_ATTACH_FILTER of Linux",
     ("roles/mpi_stack/files/allreduce.py", "48"): "length of a netlink request",

@@ -15,10 +15,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import (
     arp,
     detect,
-    link_files,
     netplan,
     networkd,
     networkmanager,
+    survey,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.plan import plan_rails
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.state import Link
@@ -131,16 +131,16 @@ def test_a_profile_has_one_identity_for_ever():
 
 
 def test_link_files_name_by_pci_address(tmp_path):
-    plans = link_files.plan_link_files(SOURCE, (), tmp_path)
+    plans = survey.plan_link_files(SOURCE, (), tmp_path)
     assert [plan.path.name for plan in plans] == ["10-baremetal-mpi-roce-rail3.link"]
     compare(plans[0].after, GOLDEN / "link/10-baremetal-mpi-roce-rail3.link")
 
 
 def test_a_link_file_of_a_rail_that_must_not_be_touched_stays(tmp_path):
-    for plan in link_files.plan_link_files(SOURCE, (), tmp_path):
+    for plan in survey.plan_link_files(SOURCE, (), tmp_path):
         own(plan).apply()
-    assert link_files.plan_link_files([], ("rail3",), tmp_path) == []
-    (gone,) = link_files.plan_link_files([], (), tmp_path)
+    assert survey.plan_link_files([], ("rail3",), tmp_path) == []
+    (gone,) = survey.plan_link_files([], (), tmp_path)
     assert gone.after is None
 
 
@@ -252,7 +252,7 @@ def test_link_files_of_others_that_name_a_rail_claim_it(tmp_path, name, text, cl
     directory = tmp_path / "etc/systemd/network"
     directory.mkdir(parents=True)
     (directory / name).write_text(text)
-    found = link_files.link_file_conflicts(SOURCE, tmp_path)
+    found = survey.link_file_conflicts(SOURCE, tmp_path)
     assert [each.interface for each in found] == (["rail3"] if claimed else [])
 
 

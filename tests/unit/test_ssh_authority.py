@@ -21,8 +21,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal imp
     Journal,
     Node,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.publishing import by_authority
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.signing import issue, remember
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.publishing import (
+    by_authority,
+    issue,
+    remember,
+)
 
 from tests.unit.ssh_cluster import DAY, NOW, keypair, ssh_keygen
 

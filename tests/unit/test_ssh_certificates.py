@@ -16,7 +16,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.certi
     parse_public_key,
     public_key_or_none,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.signing import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.publishing import (
     BACKDATED_S,
     SigningError,
     sign,

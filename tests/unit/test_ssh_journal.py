@@ -16,7 +16,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal imp
     Journal,
     Node,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.signing import issue, remember
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.publishing import (
+    issue,
+    remember,
+)
 
 from tests.unit.ssh_cluster import DAY, NOW, keypair
 

@@ -21,7 +21,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority i
     AuthorityStore,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import Journal, Node
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.signing import issue
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.publishing import issue
 
 from tests.unit.ssh_cluster import DAY, NOW, directory
 

@@ -12,7 +12,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre 
     client,
     health,
     lnet,
-    stripes,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.settings import (
     read_settings,
@@ -38,7 +37,7 @@ def test_the_example_can_be_used() -> None:
 
 def test_checks_and_files_stand_in_it() -> None:
     names = (health.TARGETS, health.TARGET, health.SERVERS, health.MGS, health.ROOM, health.QUOTA)
-    for name in (*names, stripes.CHECK):
+    for name in (*names, client.CHECK):
         assert f"| `{name}` |" in PAGE
     assert lnet.NETWORK.startswith("lustre_lnet_")
     for path in (lnet.CONF, lnet.MODPROBE, lnet.DROP_IN):

@@ -11,8 +11,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import (
+    client,
     health,
-    stripes,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.lnet import Kernel
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.settings import (
@@ -59,8 +59,8 @@ class TestStripes:
         """A container with a stand-in's kernel: no run would ever come to an end."""
         fs = striped(count=4)
         node = LustreNode(tmp_path)
-        part = stripes.StripesPart(
-            stripes.wishes([fs], ()), [fs.mount], Kernel(node.root, node.run, simulated=True)
+        part = client.StripesPart(
+            client.wishes([fs], ()), [fs.mount], Kernel(node.root, node.run, simulated=True)
         )
         outcome = settle([part], node.node(container="podman"))
         assert not outcome.changed
@@ -155,14 +155,14 @@ class TestStripes:
         words = [f"stripe_count:  {count}", f"stripe_size:   {size * MIB}", "pattern:       raid0"]
         words += ["stripe_offset: -1", *([f"pool:          {pool}"] if pool else [])]
         text = end.join(f"{prefix}{word}" for word in words) + "\n"
-        layout = stripes.read_layout(text)
-        assert layout == stripes.Layout(count, size * MIB, pool)
+        layout = client.read_layout(text)
+        assert layout == client.Layout(count, size * MIB, pool)
         wanted = Stripes("/l", count, size, pool)
-        assert layout.text(wanted) == stripes.wanted_text(wanted)
+        assert layout.text(wanted) == client.wanted_text(wanted)
 
     def test_all_targets_by_another_name(self):
         for told in ("-1", "65535", "4294967295"):
-            assert stripes.read_layout(f"stripe_count: {told} stripe_size: 0\n").count == -1
+            assert client.read_layout(f"stripe_count: {told} stripe_size: 0\n").count == -1
 
 
 class TestTargets:
@@ -279,7 +279,7 @@ class TestReading:
         health.read_check(text)
         health.read_df(text)
         health.read_quota(f"Filesystem a\n{text}")
-        stripes.read_layout(text)
+        client.read_layout(text)
 
     def test_nids_with_quotes_and_without(self):
         text = (

@@ -13,7 +13,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import
     CommandError,
     Result,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import server_address
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import mount_checks
 
 from tests.unit.storage_node import ADDRESS, StorageNode, filesystem, found, served
 
@@ -64,8 +64,8 @@ def test_an_address_is_what_it_is(node: StorageNode, server: str, wanted: str, k
     ],
 )
 def test_an_address_has_one_spelling(one: str, other: str) -> None:
-    assert server_address.plain(one) == server_address.plain(other) != ""
-    assert server_address.plain("storage01") == ""
+    assert mount_checks.plain(one) == mount_checks.plain(other) != ""
+    assert mount_checks.plain("storage01") == ""
 
 
 def test_an_address_of_version_6_is_read_without_its_brackets(node: StorageNode) -> None:
@@ -173,7 +173,7 @@ def test_what_getent_says_beside_a_failure_is_no_answer(answer: Any) -> None:
             raise answer
         return answer
 
-    addresses, why = server_address.resolve(look, "nas")
+    addresses, why = mount_checks.resolve(look, "nas")
     assert addresses == [] and why
 
 

@@ -19,7 +19,7 @@ from typing import Any, Optional
 from .. import commands
 from ..commands import CommandError
 from ..files import FilePlan, plan_file
-from . import dnf_definitions, dnf_history, dnf_installed, dnf_locks, dnf_program
+from . import dnf_definitions, dnf_installed, dnf_locks, dnf_program
 from .manager import WAIT_S, PackageError, until_free
 from .package import (
     INSTALL,
@@ -131,12 +131,12 @@ class DnfManager:
                 f"dnf reinstall {' '.join(missing)}"
             )
 
-    def _unsettled(self, packages: Sequence[dnf_installed.Package]) -> list[dnf_history.Item]:
+    def _unsettled(self, packages: Sequence[dnf_installed.Package]) -> list[dnf_installed.Item]:
         """Packages that rpm takes for installed although their scriptlets did not end well."""
         there = {(one.name, one.evr, one.arch) for one in packages}
         ours = {one.name for one in all_wanted(self._wanted)} | set(self.pinned())
         found = {}
-        for item in dnf_history.unsettled(self._root):
+        for item in dnf_installed.unsettled(self._root):
             mine = item.name in ours or item.repository.startswith(dnf_program.OURS)
             if (item.name, item.evr, item.arch) in there and (mine or not item.scriptlet):
                 found[(item.name, item.evr, item.arch)] = item
@@ -263,7 +263,7 @@ class DnfManager:
     # Module streams
 
     def stream_changes(self, streams: Sequence[Stream]) -> list[Change]:
-        now = dnf_history.streams(self._root)
+        now = dnf_installed.streams(self._root)
         return [
             Change(
                 UPGRADE if now.get(one.module) else INSTALL,

@@ -13,14 +13,71 @@ from .. import reboots
 from ..checks import NOT_APPLICABLE, OK, Check
 from ..commands import Runner
 from ..dataclass import dataclass
-from ..files import FilePlan
+from ..files import FilePlan, plan_file, with_header
 from ..machine import IN_CONTAINER, boot_id, container
-from . import arp, detect, device, link_files, readback, service
-from .backend import BACKENDS, Backend, Conflict
+from . import arp, detect, device, readback, service
+from .backend import BACKENDS, NETWORK_PREFIX, Backend, Conflict
+from .claims import parse_unit
 from .management import Management
 from .plan import RailPlan
 from .readback import Observation
 from .state import State, read_state
+
+# systemd `.link` files: at every boot, each rail's interface is named by its PCI address.
+
+
+_SUFFIX = ".link"
+_DIRECTORIES = ("etc", "run", "usr/lib", "lib")
+
+
+def link_file(rail: RailPlan) -> str:
+    """`Path=` compares udev's ID_PATH, which for a PCI function is `pci-` and its address.
+
+    MAC addresses would not do: ConnectX NICs of one board have been seen to share an identity.
+    """
+    return with_header(
+        f"[Match]\nPath=pci-{rail.pci}\nType=ether\n\n[Link]\nName={rail.interface}\n"
+    )
+
+
+def link_file_path(interface: str, root: Path = Path("/")) -> Path:
+    """First in udev's order, before the distribution's 99-default.link and netplan's own."""
+    return root / f"etc/systemd/network/{NETWORK_PREFIX}{interface}{_SUFFIX}"
+
+
+def plan_link_files(
+    rails: Sequence[RailPlan], kept: Iterable[str], root: Path = Path("/")
+) -> list[FilePlan]:
+    """Files for all `rails` with a PCI address; others of ours go, but for those of `kept`."""
+    wanted = {link_file_path(rail.interface, root): link_file(rail) for rail in rails if rail.pci}
+    keep = {link_file_path(interface, root) for interface in kept}
+    there = set((root / "etc/systemd/network").glob(f"{NETWORK_PREFIX}*{_SUFFIX}"))
+    return [plan_file(path, wanted.get(path)) for path in sorted((there | set(wanted)) - keep)]
+
+
+def link_file_conflicts(rails: Sequence[RailPlan], root: Path = Path("/")) -> list[Conflict]:
+    """Files of the operator's that give a rail's name away, or name its device otherwise."""
+    names = {rail.interface for rail in rails}
+    paths: Mapping[str, str] = {f"pci-{rail.pci}": rail.interface for rail in rails if rail.pci}
+    conflicts = []
+    for directory in _DIRECTORIES:
+        for path in sorted((root / directory / "systemd/network").glob(f"*{_SUFFIX}")):
+            if path.name.startswith((NETWORK_PREFIX, "10-netplan-")):
+                continue
+            sections = parse_unit(path.read_text(encoding="utf-8", errors="replace"))
+            name = sections.get("Link", {}).get("Name", "")
+            at = sections.get("Match", {}).get("Path", "").split()
+            rail = (
+                name if name in names else next((paths[word] for word in at if word in paths), "")
+            )
+            # A file that does not name, or that comes after ours, leaves the name to us.
+            if (rail and name and path.name < link_file_path(rail).name) or name in names:
+                where = "/" + str(path.relative_to(root))
+                conflicts.append(
+                    Conflict(rail, where, f"it names {' '.join(at) or 'a device'} {name}")
+                )
+    return conflicts
+
 
 LAYER = "rails"
 
@@ -90,7 +147,7 @@ class Survey:
             if self.namings[rail.interface].verdict != device.REFUSED
         ]
         conflicts: list[Conflict] = self.backend.conflicts(rails, self.state.links)
-        conflicts += link_files.link_file_conflicts(rails, self.host.root)
+        conflicts += link_file_conflicts(rails, self.host.root)
         claims: dict[str, tuple[str, ...]] = {}
         for conflict in conflicts:
             claims[conflict.interface] = (*claims.get(conflict.interface, ()), str(conflict))
@@ -200,7 +257,7 @@ class Survey:
         for other in BACKENDS:
             if other != self.backend.name:
                 plans += detect.backend_named(other, self.host.run, root).files({})
-        plans += link_files.plan_link_files(self.writable, kept, root)
+        plans += plan_link_files(self.writable, kept, root)
         plans.append(arp.plan_settings_file(self.blocks, self.request.arp, root))
         plans.append(self._reboot_plan())
         return [replace(plan, uid=self.host.uid, gid=self.host.gid) for plan in plans]

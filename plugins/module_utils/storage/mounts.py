@@ -19,7 +19,7 @@ from ..dataclass import dataclass
 from ..files import FilePlan, diffs
 from ..node import systemd
 from ..node.part import Node, Plan, PlanError, Step, StepError, Verdict
-from . import busy, foreign, mount_checks, mount_options, mounted, server_address, units
+from . import busy, foreign, mount_checks, mount_options, mounted, units
 from .mount_options import Difference
 from .mounted import Mount
 from .units import AUTOMOUNT, ENABLED, MOUNT
@@ -271,7 +271,7 @@ class Mounts:
         why = {} if node.container else self._mount_what_is_armed(node)
         table = mounted.read(node.root)
         checks = []
-        resolved = cache(partial(server_address.resolve, self.wait))
+        resolved = cache(partial(mount_checks.resolve, self.wait))
         for each in self.wanted:
             keeps = self._in_use.get(each.point, "")
             checks.append(mount_checks.at_boot(node, each))
@@ -286,14 +286,14 @@ class Mounts:
         node: Node,
         each: WantedMount,
         table: Sequence[Mount],
-        resolved: server_address.Resolved,
+        resolved: mount_checks.Resolved,
     ) -> list[Check]:
         runs = None if node.container else mounted.on(table, each.point)
         if runs is None or not each.is_source(runs, table):
             return []  # which is told by another check
         serve = each.fs.serve
         known = self.servers.get(serve.host, ()) if serve is not None else ()
-        found = server_address.check(node, each, runs, known, resolved)
+        found = mount_checks.check(node, each, runs, known, resolved)
         return [] if found is None else [found]
 
     def _mount_what_is_armed(self, node: Node) -> dict[str, str]:

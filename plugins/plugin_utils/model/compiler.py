@@ -20,10 +20,9 @@ from .cluster import Cluster, rack_group
 from .errors import ModelError
 from .layout import interface_name, lay_out, plan_addresses
 from .nodes import NodeSpec, specify
-from .rules import GROUPS
+from .rules import GROUPS, check_storage
 from .schema import MODEL
 from .source import Source
-from .storage import check_storage
 from .switches import read_switches
 from .topology import Topology
 

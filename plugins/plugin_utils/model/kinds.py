@@ -4,13 +4,46 @@
 from __future__ import annotations
 
 import re
+import string
 from typing import Any, Optional
 
 from ...module_utils.dataclass import dataclass
 from ...module_utils.schema.findings import Findings, Path
 from ...module_utils.schema.kinds import Kind, Text, Walked, Wrong, is_mapping, shown, wrong_type
-from . import patterns
 from .addresses import Network, parse_address, parse_network
+
+# Name patterns: `node{:02d}` with a number, `rail{rail}p{plane}` with named ones.
+
+
+_SPEC = re.compile(r"(0?[1-9])?d?")
+
+
+class PatternError(ValueError):
+    """A pattern that cannot be used; the text says why."""
+
+
+def check(pattern: str, fields: tuple[str, ...], needed: tuple[str, ...]) -> None:
+    """Raise PatternError unless `pattern` uses only `fields`, and each of `needed`."""
+    try:
+        parts = list(string.Formatter().parse(pattern))
+    except ValueError as error:
+        raise PatternError(str(error)) from error
+    used = []
+    for literal, field, spec, conversion in parts:
+        if re.search(r"[\s{}]", literal):
+            raise PatternError("it has a blank or a brace in its text")
+        if field is None:
+            continue
+        if field not in fields:
+            known = ", ".join(f"{{{name}}}" for name in fields)
+            raise PatternError(f"it has {{{field}}}, known are {known}")
+        if conversion or not _SPEC.fullmatch(spec or ""):
+            raise PatternError(f"{{{field}:{spec}}} is no format of a number")
+        used.append(field)
+    for name in needed:
+        if used.count(name) != 1:
+            raise PatternError(f"it needs {{{name}}} exactly once")
+
 
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 HOST_NAME = Text(
@@ -114,8 +147,8 @@ class Pattern(Kind):
         if not isinstance(value, str):
             raise wrong_type(value, f"a pattern such as {self.example}")
         try:
-            patterns.check(value, self.fields, self.fields[:1])
-        except patterns.PatternError as error:
+            check(value, self.fields, self.fields[:1])
+        except PatternError as error:
             raise Wrong(
                 "model.pattern",
                 f"{value!r} is no pattern: {error}",

@@ -2,7 +2,7 @@
 """Switches with Arista EOS.
 
 `render.py` has pyavd write the wanted configuration. `lines.py` and `settings.py` read any
-configuration. `compare.py`, `commands.py` and `difference.py` find what differs, what has to be
+configuration. `compare.py` and `difference.py` find what differs, what has to be
 typed and what it costs. `report.py` says what a switch does. `eapi.py` and `switch.py` speak to
 one.
 """
