@@ -12,7 +12,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import ex
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.endpoints import Endpoint
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges import (
     Effort,
-    Features,
     OutputError,
     Programs,
     figures,
@@ -20,7 +19,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges
 
 DATA = Path(__file__).parent / "data/verbs"
 ENDPOINT = Endpoint("rail3", "mlx5_3", 1, 5, software=False, numa=0)
-NEW = Features(json=True, bind="--bind_source_ip")
+BIND = "--bind_source_ip"
 EFFORT = Effort()
 MPI = {"UCX_TLS": "rc,ud,sm,self", "UCX_NET_DEVICES": "mlx5_0:1,mlx5_3:1"}
 
@@ -29,17 +28,17 @@ def text(name: str) -> str:
     return (DATA / name).read_text(encoding="utf-8")
 
 
-def programs(address: str, known: Features = NEW, effort: Effort = EFFORT) -> Programs:
-    return Programs(ENDPOINT, address, 98, effort, known)
+def programs(address: str, bind: str = BIND, effort: Effort = EFFORT) -> Programs:
+    return Programs(ENDPOINT, address, 98, effort, bind)
 
 
-def client(name: str, known: Features = NEW, cpus: str = "", **effort: int) -> exchanges.Command:
-    here = programs("10.3.0.1", known, Effort(**effort))
-    return here.client(name, 18527, MPI, "10.3.0.2", "/tmp/r", cpus)
+def client(name: str, bind: str = BIND, cpus: str = "", **effort: int) -> exchanges.Command:
+    here = programs("10.3.0.1", bind, Effort(**effort))
+    return here.client(name, 18527, MPI, "10.3.0.2", cpus)
 
 
 def server(name: str, **effort: int) -> exchanges.Command:
-    return programs("10.3.0.2", NEW, Effort(**effort)).server(name, 18527, MPI, 600)
+    return programs("10.3.0.2", BIND, Effort(**effort)).server(name, 18527, MPI, 600)
 
 
 @pytest.mark.parametrize("name", exchanges.PERFTEST)
@@ -71,42 +70,36 @@ def test_ucx_gets_the_environment_of_the_node_and_one_rail_of_it() -> None:
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("--out_json_file=<file>  --bind_source_ip  Source IP", Features(True, "--bind_source_ip")),
-        ("--out_json_file=<file>  --source_ip  Source IP", Features(True, "--source_ip")),
-        ("-d, --ib-dev=<dev>", Features(False, "")),
+        ("--out_json_file=<file>  --bind_source_ip  Source IP", "--bind_source_ip"),
+        ("--out_json_file=<file>  --source_ip  Source IP", "--source_ip"),
+        ("-d, --ib-dev=<dev>", ""),
     ],
 )
-def test_what_perftest_can_do_is_read_from_its_help(text: str, wanted: Features) -> None:
+def test_what_perftest_can_do_is_read_from_its_help(text: str, wanted: str) -> None:
     def run(argv: Sequence[str], **_options: object) -> Result:
         return Result(tuple(argv), 0, text, "")
 
-    assert exchanges.perftest_features(exchanges.PERFTEST, run) == wanted
+    assert exchanges.bind_option(exchanges.PERFTEST, run) == wanted
 
 
 def test_an_old_perftest_is_not_told_what_it_does_not_know() -> None:
-    argv = client("write_bw", Features(json=False, bind="")).argv
-    assert not [word for word in argv if "json" in word or "source_ip" in word]
+    argv = client("write_bw", bind="").argv
+    assert not [word for word in argv if "source_ip" in word]
 
 
-def test_reports_of_both_kinds_are_read() -> None:
-    """Both recorded on Soft-RoCE, by the versions they are named after."""
-    assert figures("write_bw", text("write_bw-4.5.json"), "") == {
+def test_the_table_that_every_version_prints_is_read() -> None:
+    """Recorded on Soft-RoCE."""
+    assert figures("write_bw", text("write_bw.txt")) == {
         "bytes": 65536,
         "iterations": 1220,
         "path_mtu": 4096,
+        "peak_gbits_s": None,
         "gbits_s": 0.63,
         "messages_s": pytest.approx(1205),
-        "read_from": "lines",
     }
-    assert figures("write_bw", text("write_bw-24.01.json"), "") == {
-        "bytes": 65536,
-        "iterations": 514,
-        "path_mtu": 4096,
-        "gbits_s": 0.26,
-        "messages_s": pytest.approx(495),
-        "read_from": "json",
-    }
-    assert figures("write_lat", text("write_lat-4.5.json"), "") == {
+    found = figures("write_lat", text("write_lat.txt"))
+    assert found.pop("deviation_us") > 0
+    assert found == {
         "bytes": 2,
         "iterations": 1000,
         "path_mtu": 4096,
@@ -115,63 +108,40 @@ def test_reports_of_both_kinds_are_read() -> None:
         "average_us": 2143.13,
         "p99_us": 6408.71,
         "max_us": 8001.55,
-        "read_from": "lines",
     }
-    assert figures("write_lat", text("write_lat-24.01.json"), "")["median_us"] == 194.49
 
 
-@pytest.mark.parametrize("name", ["write_bw", "write_lat"])
-def test_where_there_is_no_report_the_table_is_read(name: str) -> None:
-    by_table = figures(name, None, text(f"{name}.txt"))
-    by_report = figures(name, text(f"{name}-4.5.json"), "")
-    assert by_table.pop("read_from") == "table"
-    del by_report["read_from"]
-    assert by_table == pytest.approx(by_report)
+HEADING = " #bytes  #iterations  BW peak[Gb/sec]  BW average[Gb/sec]  MsgRate[Mpps]\n"
 
 
 @pytest.mark.parametrize(
-    ("report", "printed"),
+    "printed",
     [
-        (None, ""),
-        (
-            None,
-            " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]\n 65536 1 2 3 4\n",
-        ),
-        (
-            None,
-            " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\n",
-        ),
-        ("", ""),
-        ("{}", ""),
-        ('{"test_info": {"Mtu": 4096}, "results": {"MsgSize": 65536}}', ""),
-        (
-            '{"test_info": {"Mtu": 1024}, "results": {"MsgSize": 8, "n_iterations": 5, '
-            '"BW_average": "fast", "MsgRate": 1}}',
-            "",
-        ),
+        "",
+        HEADING.replace("Gb", "MiB") + " 65536 1 2 3 4\n",
+        HEADING,
+        HEADING + " 65536 5 2 3\n",
+        HEADING + " 65536 5 2 fast 1\n",
     ],
 )
-def test_a_report_without_its_figure_is_an_error_and_never_zero(
-    report: str | None, printed: str
-) -> None:
-    with pytest.raises(OutputError, match=r"perftest|ib_write_bw"):
-        figures("write_bw", report, printed)
+def test_a_table_without_its_figure_is_an_error_and_never_zero(printed: str) -> None:
+    with pytest.raises(OutputError, match="ib_write_bw"):
+        figures("write_bw", printed)
 
 
 @pytest.mark.parametrize("value", ["0.000000", "inf", "nan", "-nan"])
 def test_what_cannot_be_a_figure_is_none(value: str) -> None:
-    report = text("write_bw-4.5.json").replace("0.63", value)
-    assert figures("write_bw", report, "")["gbits_s"] is None
-    report = text("write_lat-24.01.json").replace("194.49", value)
-    assert figures("write_lat", report, "")["median_us"] is None
+    assert figures("write_bw", text("write_bw.txt").replace("0.63", value))["gbits_s"] is None
+    printed = text("write_lat.txt").replace("1986.36", value)
+    assert figures("write_lat", printed)["median_us"] is None
 
 
 def test_ucx_prints_its_figures_separated_by_commas() -> None:
     printed = text("ucx.csv")
-    found = figures("ucx", None, printed)
-    assert found == {"iterations": 200, "gbits_s": 61.614577, "read_from": "csv"}
+    found = figures("ucx", printed)
+    assert found == {"iterations": 200, "gbits_s": 61.614577}
     with pytest.raises(OutputError, match="no figures"):
-        figures("ucx", None, "Failed to connect")
+        figures("ucx", "Failed to connect")
 
 
 def test_of_all_that_was_printed_the_telling_lines_are_shown() -> None:

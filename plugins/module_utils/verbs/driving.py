@@ -40,7 +40,7 @@ def drive(
     watching: Watching = watch,
 ) -> list[dict[str, Any]]:
     """Every pair that this host drives, with what was measured and seen; problems are in it."""
-    known = exchanges.perftest_features(request.exchanges, run)
+    bind = exchanges.bind_option(request.exchanges, run)
     sniffed: Optional[frozenset[str]] = None
     found = []
     with tempfile.TemporaryDirectory(prefix="baremetal-mpi-verbs-") as name:
@@ -67,7 +67,7 @@ def drive(
             seen = watching(watch_told(request, half, by, here.device), Path(name))
             try:
                 unservable = (unserved or {}).get(half.peer, {})
-                pair = _Pair(request, half, here, known, run, program, Path(name), unservable)
+                pair = _Pair(request, half, here, bind, run, program, unservable)
                 for place, exchange in enumerate(request.exchanges):
                     result = pair.exchange(exchange, half.port + place)
                     one["exchanges"][exchange] = {**result, "wire": seen.take()}
@@ -85,10 +85,9 @@ class _Pair:
     request: Request
     half: Half
     here: Endpoint
-    known: exchanges.Features
+    bind: str
     run: commands.Runner
     program: Program
-    directory: Path
     unserved: Mapping[str, str]
     """What the peer cannot serve, and why."""
 
@@ -112,13 +111,9 @@ class _Pair:
 
     def _figures(self, name: str, port: int, ucx: Mapping[str, str]) -> dict[str, Any]:
         request, half = self.request, self.half
-        file = self.directory / f"{half.rail}.json"
-        file.unlink(missing_ok=True)
         command = exchanges.Programs(
-            self.here, half.address, request.settings.traffic_class, request.effort, self.known
-        ).client(
-            name, port, ucx, half.peer_address, str(file), cpus_near(self.here.numa, request.sys)
-        )
+            self.here, half.address, request.settings.traffic_class, request.effort, self.bind
+        ).client(name, port, ucx, half.peer_address, cpus_near(self.here.numa, request.sys))
         limit = request.effort.ends_s
         result = self.program(command.argv, env=command.env, limit_s=limit + 2 * exchanges.END_S)
         if result.rc in (124, 137):
@@ -126,8 +121,7 @@ class _Pair:
         if result.rc != 0:
             told = exchanges.telling(f"{result.stdout}\n{result.stderr}")
             return {"problem": f"{exchanges.PROGRAMS[name]} ended with status {result.rc}: {told}"}
-        report = file.read_text(encoding="utf-8") if file.exists() else None
-        return exchanges.figures(name, report, result.stdout)
+        return exchanges.figures(name, result.stdout)
 
     def _counters(self) -> dict[str, int]:
         here = self.here

@@ -5,13 +5,12 @@
 contract's traffic class, so it proves what the NIC does with it. `ucx` is UCX's own benchmark with
 the node's environment file and nothing else: it proves what MPI will send.
 
-perftest writes its report as JSON since 24.01, as something close to it from 4.5 on, and older ones
-(Ubuntu 22.04 has 4.4) only print a table. All three are read, each figure by its name or column.
+perftest's figures are read from the table that every version prints (Ubuntu 22.04 has 4.4; JSON is
+only there since 24.01), after its heading was compared.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -39,15 +38,6 @@ END_S = 5
 
 class OutputError(Exception):
     """A program ended well, and what it printed cannot be read; the text says what it was."""
-
-
-@dataclass(frozen=True)
-class Features:
-    """What the installed perftest can do, as its own help says."""
-
-    json: bool
-    bind: str
-    """Option that binds its TCP connection to an address; it was renamed once, and missing once."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +77,8 @@ class Programs:
     address: str
     traffic_class: int
     effort: Effort
-    known: Features
+    bind: str
+    """perftest's option that binds its TCP connection to an address; empty where it has none."""
 
     def server(self, name: str, port: int, ucx: Mapping[str, str], limit_s: float) -> Command:
         """The waiting end. It serves one client and ends."""
@@ -97,17 +88,16 @@ class Programs:
         return Command((*guard, *self._perftest(name, port)))
 
     def client(
-        self, name: str, port: int, ucx: Mapping[str, str], peer: str, report: str, cpus: str = ""
+        self, name: str, port: int, ucx: Mapping[str, str], peer: str, cpus: str = ""
     ) -> Command:
-        """The measuring end. `report` is where perftest writes its figures."""
+        """The measuring end."""
         effort = self.effort
         guard = (*_bounded(effort.ends_s), *(("taskset", "--cpu-list", cpus) if cpus else ()))
         if name == UCX:
             argv = (UCX_PERFTEST, peer, "-p", str(port), "-t", "tag_bw", "-f", "-v")
             amount = ("-s", str(effort.bytes), "-n", str(effort.messages), "-w", "10")
             return Command((*guard, *argv, *amount), self._ucx(ucx))
-        wanted = ("--out_json", f"--out_json_file={report}") if self.known.json else ()
-        return Command((*guard, *self._perftest(name, port), *wanted, peer))
+        return Command((*guard, *self._perftest(name, port), peer))
 
     def _perftest(self, name: str, port: int) -> tuple[str, ...]:
         """Both ends get the same: they have to agree on the amount."""
@@ -120,7 +110,7 @@ class Programs:
         return (
             *(PERFTEST[name], "-d", here.device, "-i", str(here.port), "-x", str(here.gid_index)),
             *(f"--tclass={self.traffic_class}", "-p", str(port), "-F", *amount),
-            *((f"{self.known.bind}={self.address}",) if self.known.bind else ()),
+            *((f"{self.bind}={self.address}",) if self.bind else ()),
         )
 
     def _ucx(self, environment: Mapping[str, str]) -> dict[str, str]:
@@ -144,71 +134,20 @@ def telling(printed: str) -> str:
     return "; ".join(dict.fromkeys(found[:SHOWN])) or "it printed nothing"
 
 
-def figures(name: str, report: Optional[str], printed: str) -> dict[str, Any]:
-    """What an exchange measured: from perftest's report if there is one, else from what it printed.
+BANDWIDTH_COLUMNS = ("bytes", "iterations", "peak_gbits_s", "gbits_s", "messages_s")
+LATENCY_COLUMNS = (
+    *("bytes", "iterations", "min_us", "max_us", "median_us", "average_us", "deviation_us"),
+    "p99_us",
+)
+
+
+def figures(name: str, printed: str) -> dict[str, Any]:
+    """What an exchange measured: of perftest, the one row below its heading.
 
     Bandwidths are in Gbit/s (10^9), times in microseconds. Raises OutputError.
     """
     if name == UCX:
         return _ucx_figures(printed)
-    if report is None:
-        values, source = _table(name, printed), "table"
-    else:
-        values, source = _report(report)
-    try:
-        found: dict[str, Any] = {key: int(values[given]) for key, given in AMOUNTS.items()}
-        wanted = LATENCIES if name in LATENCY else BANDWIDTHS
-        for key, (given, scale) in wanted.items():
-            found[key] = measured(values[given], scale)
-    except (KeyError, ValueError) as error:
-        raise OutputError(f"{PERFTEST[name]}: no figure {error} in its report") from error
-    return {**found, "read_from": source}
-
-
-AMOUNTS = {"bytes": "MsgSize", "iterations": "n_iterations", "path_mtu": "Mtu"}
-BANDWIDTHS = {"gbits_s": ("BW_average", 1.0), "messages_s": ("MsgRate", 1e6)}
-LATENCIES = {
-    "min_us": ("t_min", 1.0),
-    "median_us": ("t_typical", 1.0),
-    "average_us": ("t_avg", 1.0),
-    "p99_us": ("percentile_99", 1.0),
-    "max_us": ("t_max", 1.0),
-}
-"""Our names, perftest's, and the scale between them."""
-
-
-def measured(value: Any, scale: float) -> Optional[float]:
-    """A figure, or None for what cannot be one: 0, inf, nan.
-
-    perftest takes time from the processor's cycles; where it finds no clock rate, as under software
-    emulation, that is what it prints.
-    """
-    number = float(value) * scale
-    return number if math.isfinite(number) and number > 0 else None
-
-
-def _report(text: str) -> tuple[Mapping[str, Any], str]:
-    try:
-        report = json.loads(text)
-        return {**report["test_info"], **report["results"]}, "json"
-    except (ValueError, KeyError, TypeError):
-        pass
-    # Before 24.01: a key and a value a line, without quotes.
-    pairs = re.findall(r'^\s*"?([^\s":{}]+)"?\s*:\s*"?([^",{}]*?)"?,?\s*$', text, re.M)
-    if not pairs:
-        raise OutputError(f"perftest's report holds no figures: {text[:200]!r}")
-    return dict(pairs), "lines"
-
-
-BANDWIDTH_COLUMNS = ("MsgSize", "n_iterations", "BW_peak", "BW_average", "MsgRate")
-LATENCY_COLUMNS = (
-    *("MsgSize", "n_iterations", "t_min", "t_max", "t_typical", "t_avg", "t_stdev"),
-    *("percentile_99", "percentile_99.9"),
-)
-
-
-def _table(name: str, printed: str) -> Mapping[str, Any]:
-    """The figures of the one row below perftest's heading."""
     columns: tuple[str, ...] = BANDWIDTH_COLUMNS
     unit = "BW average[Gb/sec]"
     if name in LATENCY:
@@ -218,8 +157,29 @@ def _table(name: str, printed: str) -> Mapping[str, Any]:
     for heading, row in zip(lines, lines[1:]):
         cells = row.split()
         if heading.split()[:1] == ["#bytes"] and unit in heading and len(cells) >= len(columns):
-            return {**dict(zip(columns, cells)), **({"Mtu": mtu[1]} if mtu else {})}
-    raise OutputError(f"{PERFTEST[name]}: printed no row of figures: {printed.strip()[-300:]!r}")
+            break
+    else:
+        raise OutputError(
+            f"{PERFTEST[name]}: printed no row of figures: {printed.strip()[-300:]!r}"
+        )
+    try:
+        found: dict[str, Any] = {key: measured(cell) for key, cell in zip(columns, cells)}
+        found.update(bytes=int(cells[0]), iterations=int(cells[1]))
+        if found.get("messages_s"):
+            found["messages_s"] *= 1e6  # printed in millions
+    except ValueError as error:
+        raise OutputError(f"{PERFTEST[name]}: {error}: {row!r}") from error
+    return {**found, "path_mtu": int(mtu[1]) if mtu else None}
+
+
+def measured(text: str) -> Optional[float]:
+    """A figure, or None for what cannot be one: 0, inf, nan.
+
+    perftest takes time from the processor's cycles; where it finds no clock rate, as under software
+    emulation, that is what it prints.
+    """
+    number = float(text)
+    return number if math.isfinite(number) and number > 0 else None
 
 
 def _ucx_figures(printed: str) -> dict[str, Any]:
@@ -233,7 +193,6 @@ def _ucx_figures(printed: str) -> dict[str, Any]:
                 return {
                     "iterations": int(values["iterations"]),
                     "gbits_s": round(float(values["overall_bw"]) * 8 * 2**20 / 1e9, 6),
-                    "read_from": "csv",
                 }
             except (KeyError, ValueError) as error:
                 raise OutputError(f"{UCX_PERFTEST}: no figure {error}: {row!r}") from error
@@ -261,15 +220,17 @@ def packages(programs: Iterable[str]) -> list[str]:
     ]
 
 
-def perftest_features(names: Iterable[str], run: Runner) -> Features:
-    """What the installed perftest can do; all of its programs share their options."""
+def bind_option(names: Iterable[str], run: Runner) -> str:
+    """The option by which the installed perftest binds to an address: renamed once, missing once.
+
+    All of its programs share their options.
+    """
     program = next((PERFTEST[name] for name in names if name in PERFTEST), None)
     if program is None:
-        return Features(json=False, bind="")
+        return ""
     told = run([program, "--help"], check=False)
     text = told.stdout + told.stderr
-    binds = [name for name in ("--bind_source_ip", "--source_ip") if name in text]
-    return Features("--out_json_file" in text, binds[0] if binds else "")
+    return next((name for name in ("--bind_source_ip", "--source_ip") if name in text), "")
 
 
 def sniffed_devices(run: Runner) -> frozenset[str]:

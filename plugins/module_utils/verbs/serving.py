@@ -119,7 +119,7 @@ def plan_of(
     request: Request, found: dict[str, Endpoint], run: Runner, problems: dict[str, str]
 ) -> dict[str, Any]:
     """What the serving program is told. Adds to `problems` the exchanges that cannot be served."""
-    known = exchanges.perftest_features(request.exchanges, run)
+    bind = exchanges.bind_option(request.exchanges, run)
     seen = any(not one.software for one in found.values())
     sniffed = exchanges.sniffed_devices(run) if seen else frozenset()
     served = dict(enumerate(request.exchanges))
@@ -134,7 +134,7 @@ def plan_of(
 
     def server(half: Half, here: Endpoint, name: str, port: int) -> dict[str, Any]:
         tos = request.settings.traffic_class
-        programs = exchanges.Programs(here, half.address, tos, request.effort, known)
+        programs = exchanges.Programs(here, half.address, tos, request.effort, bind)
         command = programs.server(name, port, ucx, request.limit_s)
         argv, env = list(command.argv), dict(command.env)
         return {"exchange": name, "port": port, "argv": argv, "env": env}
