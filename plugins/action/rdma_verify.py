@@ -19,7 +19,7 @@ from ..module_utils.checks import Check, as_dicts, not_applicable
 from ..module_utils.qos import host_settings, read_contract
 from ..module_utils.verbs import pairs
 from ..module_utils.verbs.exchanges import END_S, Effort
-from ..module_utils.verbs.wire.packets import tos_text
+from ..module_utils.verbs.wire import tos_text
 from ..plugin_utils.report import reports
 from ..plugin_utils.report import verbs as table
 from ..plugin_utils.steps import Step, SteppedAction

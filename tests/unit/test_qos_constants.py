@@ -20,7 +20,7 @@ MEANS_ANOTHER_THING = {
     ("plugins/module_utils/gpu/wanted.py", "48"): "Xid of a double-bit ECC error",
     ("plugins/module_utils/gpu/judging.py", "48"): "Xid of a double-bit ECC error",
     ("plugins/module_utils/qos/path_mtu.py", "PATH_MTUS 4096"): "every path MTU that RDMA has",
-    ("plugins/module_utils/verbs/wire/witness.py", "26"): "SO_ATTACH_FILTER of Linux",
+    ("plugins/module_utils/verbs/wire.py", "26"): "SO_ATTACH_FILTER of Linux",
     ("roles/mpi_stack/files/allreduce.py", "48"): "length of a netlink request",
     (f"{SONIC}/yang.py", "9216"): "largest MTU that the models of SONiC accept",
     (f"{NVUE}/vendor.py", "9216"): "MTU of a port that Cumulus Linux was told nothing about",

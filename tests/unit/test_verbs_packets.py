@@ -9,12 +9,7 @@ import struct
 from collections import Counter
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.wire import (
-    filters,
-    packets,
-    sniffer,
-    witness,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import wire
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,9 +28,9 @@ def ipv4(
     operation: int,
     source: str = HERE,
     destination: str = PEER,
-    port: int = packets.PORT,
+    port: int = wire.PORT,
     options: int = 0,
-    protocol: int = packets.UDP,
+    protocol: int = wire.UDP,
     fragment: int = 0,
 ) -> bytes:
     transport = bytes([operation]) + bytes(11)
@@ -49,10 +44,10 @@ def ipv4(
     return head + ends + bytes(4 * options) + udp + transport
 
 
-def ipv6(tos: int, operation: int, port: int = packets.PORT) -> bytes:
+def ipv6(tos: int, operation: int, port: int = wire.PORT) -> bytes:
     transport = bytes([operation]) + bytes(11)
     udp = struct.pack("!HHHH", 49152, port, 8 + len(transport), 0)
-    head = struct.pack("!IHBB", 6 << 28 | tos << 20, len(udp) + len(transport), packets.UDP, 64)
+    head = struct.pack("!IHBB", 6 << 28 | tos << 20, len(udp) + len(transport), wire.UDP, 64)
     return head + bytes(15) + b"\x01" + bytes(15) + b"\x02" + udp + transport
 
 
@@ -69,24 +64,24 @@ def test_what_was_put_into_a_frame_is_read_from_it(
 ) -> None:
     tag = struct.pack("!HH", 0x8100, 5)
     data = ipv4(tos, operation, source, destination, options=options)
-    frame = MAC + MAC + tag * tags + struct.pack("!H", packets.IPV4) + data
-    found = packets.parse_ethernet(frame)
-    assert found == packets.Packet(source, destination, tos, operation)
+    frame = MAC + MAC + tag * tags + struct.pack("!H", wire.IPV4) + data
+    found = wire.parse_ethernet(frame)
+    assert found == wire.Packet(source, destination, tos, operation)
     assert found.dscp is not None and found.ecn is not None
     assert found.dscp << 2 | found.ecn == tos
 
 
 @given(tos=bytes_of_8, operation=bytes_of_8)
 def test_ipv6_has_its_traffic_class_elsewhere(tos: int, operation: int) -> None:
-    found = packets.parse(packets.IPV6, ipv6(tos, operation))
+    found = wire.parse(wire.IPV6, ipv6(tos, operation))
     assert (found.tos, found.operation) == (tos, operation)
 
 
-@given(st.binary(max_size=120), st.sampled_from([packets.IPV4, packets.IPV6, 0x0806]))
+@given(st.binary(max_size=120), st.sampled_from([wire.IPV4, wire.IPV6, 0x0806]))
 def test_nonsense_is_no_packet_and_no_crash(data: bytes, kind: int) -> None:
     try:
-        packets.parse(kind, data)
-    except packets.NotRoceError:
+        wire.parse(kind, data)
+    except wire.NotRoceError:
         return
     assert data[0] >> 4 in (4, 6)
 
@@ -101,14 +96,14 @@ def test_nonsense_is_no_packet_and_no_crash(data: bytes, kind: int) -> None:
     ],
 )
 def test_other_packets_are_told_apart(data: bytes) -> None:
-    with pytest.raises(packets.NotRoceError):
-        packets.parse(packets.IPV4, data)
+    with pytest.raises(wire.NotRoceError):
+        wire.parse(wire.IPV4, data)
 
 
 def test_a_packet_is_shown_in_the_terms_of_the_field() -> None:
-    shown = packets.parse(packets.IPV4, ipv4(0, 0x0A)).line()
+    shown = wire.parse(wire.IPV4, ipv4(0, 0x0A)).line()
     assert shown == "10.0.0.1 -> 10.0.0.2, TOS 0 (DSCP 0, Not-ECT)"
-    assert " CNP, TOS 192" in packets.parse(packets.IPV4, ipv4(192, 0x81)).line()
+    assert " CNP, TOS 192" in wire.parse(wire.IPV4, ipv4(192, 0x81)).line()
 
 
 class Machine:
@@ -122,39 +117,39 @@ class Machine:
         while True:
             operation, yes, no, k = self.code[place]
             place += 1
-            if operation == filters.RETURN:
+            if operation == wire.RETURN:
                 return k
-            if operation == filters.LOAD_WORD and k == filters.PROTOCOL:
+            if operation == wire.LOAD_WORD and k == wire.PROTOCOL:
                 a = ethertype
-            elif operation == filters.LOAD_WORD and k == filters.KIND:
-                a = filters.OUTGOING if outgoing else 0
-            elif operation in (filters.LOAD_WORD, filters.LOAD_HALF, filters.LOAD_BYTE):
-                size = {filters.LOAD_WORD: 4, filters.LOAD_HALF: 2, filters.LOAD_BYTE: 1}[operation]
+            elif operation == wire.LOAD_WORD and k == wire.KIND:
+                a = wire.OUTGOING if outgoing else 0
+            elif operation in (wire.LOAD_WORD, wire.LOAD_HALF, wire.LOAD_BYTE):
+                size = {wire.LOAD_WORD: 4, wire.LOAD_HALF: 2, wire.LOAD_BYTE: 1}[operation]
                 if k + size > len(data):
                     return 0
                 a = int.from_bytes(data[k : k + size], "big")
-            elif operation in (filters.LOAD_HALF_AT_X, filters.LOAD_BYTE_AT_X):
-                size = 2 if operation == filters.LOAD_HALF_AT_X else 1
+            elif operation in (wire.LOAD_HALF_AT_X, wire.LOAD_BYTE_AT_X):
+                size = 2 if operation == wire.LOAD_HALF_AT_X else 1
                 if x + k + size > len(data):
                     return 0
                 a = int.from_bytes(data[x + k : x + k + size], "big")
-            elif operation == filters.HEADER_LENGTH_TO_X:
+            elif operation == wire.HEADER_LENGTH_TO_X:
                 x = 4 * (data[k] & 0x0F)
-            elif operation == filters.SHIFT_RIGHT:
+            elif operation == wire.SHIFT_RIGHT:
                 a >>= k
-            elif operation == filters.IF_EQUAL:
+            elif operation == wire.IF_EQUAL:
                 place += yes if a == k else no
-            elif operation == filters.IF_ANY_BIT:
+            elif operation == wire.IF_ANY_BIT:
                 place += yes if a & k else no
             else:
                 raise AssertionError(f"unknown instruction {operation:#x}")
 
 
 @given(
-    traffic_class=st.integers(0, 63).map(lambda dscp: dscp << 2 | packets.ECT0),
+    traffic_class=st.integers(0, 63).map(lambda dscp: dscp << 2 | wire.ECT0),
     cnp_dscp=st.integers(0, 63),
     tos=bytes_of_8,
-    operation=st.one_of(st.just(packets.CNP), bytes_of_8),
+    operation=st.one_of(st.just(wire.CNP), bytes_of_8),
     arrives=st.booleans(),
     options=st.integers(0, 10),
     near=st.booleans(),
@@ -170,43 +165,41 @@ def test_the_kernel_judges_as_python_does(
 ) -> None:
     # Half of the time close to the contract, where mistakes would hide.
     tos = (traffic_class & ~3 | tos & 3) if near else tos
-    wanted = filters.Wanted(PEER, traffic_class, cnp_dscp)
+    wanted = wire.Wanted(PEER, traffic_class, cnp_dscp)
     source, destination = (PEER, HERE) if arrives else (HERE, PEER)
     data = ipv4(tos, operation, source, destination, options=options)
-    way = filters.IN if arrives else filters.OUT
+    way = wire.IN if arrives else wire.OUT
     passed = {
         verdict
-        for direction, verdict in witness.KINDS
+        for direction, verdict in wire.KINDS
         if direction == way
-        and Machine(filters.program(wanted, way, verdict)).run(data, packets.IPV4, not arrives)
+        and Machine(wire.program(wanted, way, verdict)).run(data, wire.IPV4, not arrives)
     }
-    right = sniffer.right(packets.parse(packets.IPV4, data), wanted, way)
-    assert (filters.RIGHT in passed) is right
-    assert (filters.WRONG in passed) is not right
-    assert (filters.NOTIFIED in passed) is (operation == packets.CNP)
-    marked = arrives and operation != packets.CNP and tos == traffic_class | packets.CE
-    assert (filters.MARKED in passed) is marked
+    right = wire.right(wire.parse(wire.IPV4, data), wanted, way)
+    assert (wire.RIGHT in passed) is right
+    assert (wire.WRONG in passed) is not right
+    assert (wire.NOTIFIED in passed) is (operation == wire.CNP)
+    marked = arrives and operation != wire.CNP and tos == traffic_class | wire.CE
+    assert (wire.MARKED in passed) is marked
 
 
-@pytest.mark.parametrize(
-    "verdict", [filters.RIGHT, filters.WRONG, filters.MARKED, filters.NOTIFIED]
-)
+@pytest.mark.parametrize("verdict", [wire.RIGHT, wire.WRONG, wire.MARKED, wire.NOTIFIED])
 def test_packets_of_others_are_not_counted(verdict: str) -> None:
-    wanted = filters.Wanted(PEER, 106, 48)
+    wanted = wire.Wanted(PEER, 106, 48)
     stranger = ipv4(106, 0x0A, HERE, "10.0.0.3")
     dns = ipv4(106, 0x0A, port=53)
-    for direction in (filters.OUT, filters.IN):
-        machine = Machine(filters.program(wanted, direction, verdict))
-        assert not machine.run(stranger, packets.IPV4, True)
-        assert not machine.run(dns, packets.IPV4, True)
+    for direction in (wire.OUT, wire.IN):
+        machine = Machine(wire.program(wanted, direction, verdict))
+        assert not machine.run(stranger, wire.IPV4, True)
+        assert not machine.run(dns, wire.IPV4, True)
         assert not machine.run(bytes(60), 0x0806, True)
 
 
 def test_another_family_or_version_is_wrong_whoever_sends_it() -> None:
-    wanted = filters.Wanted(PEER, 106, 48)
-    wrong = Machine(filters.program(wanted, filters.OUT, filters.WRONG))
-    right = Machine(filters.program(wanted, filters.OUT, filters.RIGHT))
-    for data, kind in ((ipv6(106, 0x0A), packets.IPV6), (bytes(60), packets.ROCE_V1)):
+    wanted = wire.Wanted(PEER, 106, 48)
+    wrong = Machine(wire.program(wanted, wire.OUT, wire.WRONG))
+    right = Machine(wire.program(wanted, wire.OUT, wire.RIGHT))
+    for data, kind in ((ipv6(106, 0x0A), wire.IPV6), (bytes(60), wire.ROCE_V1)):
         assert wrong.run(data, kind, True)
         assert not right.run(data, kind, True)
         assert not wrong.run(data, kind, False)
@@ -216,17 +209,17 @@ COUNTED = ("packets", "wrong", "marked", "cnp")
 
 
 def test_the_kernel_counts_every_packet_that_passes_loopback() -> None:
-    wanted = filters.Wanted(OWN, 106, 48)
+    wanted = wire.Wanted(OWN, 106, 48)
     try:
-        seen = witness.Witness("lo", wanted)
+        seen = wire.Witness("lo", wanted)
     except PermissionError:
         pytest.skip("raw sockets need root")
     try:
         send(106, 0x0A, 500)
         send(107, 0x0A, 3)
         send(0, 0x0A, 2)
-        send(192, packets.CNP, 4)
-        send(4, packets.CNP, 1)
+        send(192, wire.CNP, 4)
+        send(4, wire.CNP, 1)
         found = {"in": Counter[str](), "out": Counter[str]()}
         first: dict[str, str] = {}
 
@@ -255,7 +248,7 @@ def send(tos: int, operation: int, count: int, to: str = OWN) -> None:
         one.bind((OWN, 0))
         one.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
         for _ in range(count):
-            one.sendto(bytes([operation]) + bytes(200), (to, packets.PORT))
+            one.sendto(bytes([operation]) + bytes(200), (to, wire.PORT))
 
 
 def pcap(frames: list[bytes], link: int = 1) -> bytes:
@@ -265,14 +258,14 @@ def pcap(frames: list[bytes], link: int = 1) -> bytes:
 
 
 def framed(data: bytes) -> bytes:
-    return MAC + MAC + struct.pack("!H", packets.IPV4) + data
+    return MAC + MAC + struct.pack("!H", wire.IPV4) + data
 
 
 def test_a_capture_counts_like_the_kernel() -> None:
-    wanted = filters.Wanted(PEER, 106, 48)
+    wanted = wire.Wanted(PEER, 106, 48)
     frames = [framed(ipv4(106, 0x0A))] * 3 + [framed(ipv4(24 << 2 | 2, 0x0A))]
     frames += [framed(ipv4(107, 0x11, PEER, HERE)), framed(ipv4(0, 0x11, port=53)), b"\x00" * 10]
-    found = sniffer.account(sniffer.read_pcap(pcap(frames)), wanted)
+    found = wire.account(wire.read_pcap(pcap(frames)), wanted)
     assert (found["out"]["packets"], found["out"]["wrong"]) == (4, 1)
     assert found["out"]["tos_seen"] == [98, 106]
     assert "TOS 98 (DSCP 24, ECT(0))" in found["out"]["first_wrong"]
@@ -282,10 +275,10 @@ def test_a_capture_counts_like_the_kernel() -> None:
 @pytest.mark.parametrize("data", [b"", b"nonsense" * 4, pcap([], link=113)])
 def test_what_is_no_capture_of_ethernet_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError):
-        sniffer.read_pcap(data)
+        wire.read_pcap(data)
 
 
 def test_a_capture_cut_short_gives_what_is_whole() -> None:
     data = pcap([framed(ipv4(106, 0x0A))] * 2)
-    assert len(sniffer.read_pcap(data[:-40])) <= 2
-    assert len(sniffer.read_pcap(data)) == 2
+    assert len(wire.read_pcap(data[:-40])) <= 2
+    assert len(wire.read_pcap(data)) == 2

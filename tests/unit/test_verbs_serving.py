@@ -24,19 +24,17 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
     host_settings,
     read_contract,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import exchanges, serving
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import (
+    exchanges,
+    serving,
+    wire,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.endpoints import (
     NoEndpointError,
     endpoint,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.pairs import Half
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.request import Request
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.serving import bundle
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.wire import (
-    filters,
-    serve,
-    witness,
-)
 
 from tests.unit.loopback import held_port, own_address
 from tests.waiting import deadline, until
@@ -101,11 +99,11 @@ class Program:
 
     def start(self, told: dict[str, Any]) -> dict[str, Any]:
         (self.directory / "plan.json").write_text(json.dumps(told))
-        (self.directory / "program.pyz").write_bytes(bundle())
+        (self.directory / "serve.py").write_bytes(serving.program())
         self.process = subprocess.Popen(
-            [sys.executable, "-I", str(self.directory / "program.pyz"), str(self.directory)]
+            [sys.executable, "-I", str(self.directory / "serve.py"), str(self.directory)]
         )
-        state = serving.wait(self.directory / serve.STATE, deadline(120))
+        state = serving.wait(self.directory / wire.STATE, deadline(120))
         assert state is not None
         return state
 
@@ -139,7 +137,7 @@ class Program:
         if stop:
             self.process.terminate()
         self.process.wait(timeout=deadline(120))
-        result: dict[str, Any] = json.loads((self.directory / serve.RESULT).read_text())
+        result: dict[str, Any] = json.loads((self.directory / wire.RESULT).read_text())
         return result
 
 
@@ -211,17 +209,17 @@ def test_a_server_that_does_not_start_is_told(
 
 
 @pytest.fixture
-def seen() -> Iterator[witness.Witness]:
+def seen() -> Iterator[wire.Witness]:
     """Sees every packet after the program did: the kernel shows them to the latest one first."""
     try:
-        first = witness.Witness("lo", filters.Wanted(PEER, 106, 48))
+        first = wire.Witness("lo", wire.Wanted(PEER, 106, 48))
     except PermissionError:
         pytest.skip("raw sockets need root")
     yield first
     first.close()
 
 
-def send(tos: int, operation: int, count: int, seen: witness.Witness) -> None:
+def send(tos: int, operation: int, count: int, seen: wire.Witness) -> None:
     """Returns when all of them have arrived."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         one.bind((PEER, 0))
@@ -239,7 +237,7 @@ def send(tos: int, operation: int, count: int, seen: witness.Witness) -> None:
 
 
 def test_packets_are_counted_with_the_server_they_came_with(
-    program: Program, free_ports: Ports, seen: witness.Witness
+    program: Program, free_ports: Ports, seen: wire.Witness
 ) -> None:
     ports = free_ports(2)
     told = plan(ports)
@@ -259,7 +257,7 @@ def test_packets_are_counted_with_the_server_they_came_with(
 
 
 def test_what_came_before_a_node_is_served_is_forgotten(
-    program: Program, free_ports: Ports, seen: witness.Witness
+    program: Program, free_ports: Ports, seen: wire.Witness
 ) -> None:
     """Answers to its own clients come from the same peer as what is sent to its servers."""
     (port,) = free_ports(1)
@@ -269,7 +267,7 @@ def test_what_came_before_a_node_is_served_is_forgotten(
     assert program.process is not None
     send(106, 0x11, 5, seen)
     assert program.unread() > 0
-    program.process.send_signal(serve.FORGET)
+    program.process.send_signal(wire.FORGET)
     program.wait_for_counts()
     send(106, 0x11, 3, seen)
     socket.create_connection(("127.0.0.1", port), timeout=deadline(60)).close()
@@ -293,7 +291,7 @@ def test_who_listens_is_read_from_the_kernels_table() -> None:
         "   0: 0100007F:4853 00000000:0000 0A 00000000:00000000\n"
         "   1: 0100007F:4854 00000000:0000 01 00000000:00000000\n"
     )
-    assert serve.listening(text) == {0x4853}
+    assert wire.listening(text) == {0x4853}
 
 
 # What a host serves
@@ -373,7 +371,7 @@ def test_servers_that_were_killed_or_are_of_another_run_are_not_taken_for_ours(
 ) -> None:
     with pytest.raises(serving.ServingError, match="time limit of 600 s"):
         serving.collect(request(tmp_path), machine(V2), Recorded(), tmp_path)
-    (tmp_path / serve.RESULT).write_text(json.dumps({"run_id": "other", "rails": {}}))
+    (tmp_path / wire.RESULT).write_text(json.dumps({"run_id": "other", "rails": {}}))
     (tmp_path / serving.COUNTERS).write_text("{}")
     with pytest.raises(serving.ServingError, match="another run"):
         serving.collect(request(tmp_path), machine(V2), Recorded(), tmp_path)

@@ -8,5 +8,5 @@ counters   what the NIC counts: errors, congestion, packets per priority
 serving    the far end: servers under systemd's guard, and packets that arrive
 driving    the near end: clients one after another, and packets that leave
 judging    figures and packets as checks
-wire/      packets as the kernel sees them; runs by itself on the node, without the collection
+wire       packets, and the program of the far end: runs by itself, without the collection
 """

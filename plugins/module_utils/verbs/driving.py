@@ -16,7 +16,7 @@ from . import counters, exchanges
 from .endpoints import Endpoint, NoEndpointError, cpus_near, endpoint
 from .pairs import Half
 from .request import EnvironmentFileError, Request, watch_told
-from .wire.sniffer import Watch, watch
+from .wire import Watch, watch
 
 FAILURES = (exchanges.OutputError, commands.CommandError, EnvironmentFileError, OSError)
 Watching = Callable[[Mapping[str, Any], Path], Watch]

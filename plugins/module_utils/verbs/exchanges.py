@@ -20,7 +20,7 @@ from typing import Any, Optional
 from ..commands import CommandError, Runner, find_program
 from ..dataclass import dataclass
 from .endpoints import Endpoint
-from .wire.sniffer import KERNEL, NOTHING, SNIFFER
+from .wire import KERNEL, NOTHING, SNIFFER
 
 PERFTEST = {"write_bw": "ib_write_bw", "write_lat": "ib_write_lat", "send_bw": "ib_send_bw"}
 UCX = "ucx"

@@ -12,7 +12,7 @@ from ..checks import FAILED, NOT_APPLICABLE, OK, Check, compare, not_applicable
 from . import counters
 from .exchanges import UCX, telling
 from .request import Request
-from .wire.packets import tos_text
+from .wire import tos_text
 
 SOFTWARE = "is Soft-RoCE: its figures show that it works, not what a NIC does"
 NO_EXPECTATION = "no expectation set"

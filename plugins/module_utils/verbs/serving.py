@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 import pkgutil
 import shutil
 import sys
 import time
-import zipfile
 from pathlib import Path
 from typing import Any, Optional
 
@@ -19,36 +17,17 @@ from . import counters, exchanges
 from .endpoints import Endpoint, NoEndpointError, endpoint
 from .pairs import Half
 from .request import DIRECTORY, UNIT, EnvironmentFileError, Request, watch_told
-from .wire import filters, packets, serve, sniffer, witness
-from .wire.serve import FORGET, LISTEN_S, RESULT, STATE
-
-# The serving node's program as one file that Python runs by itself, without the collection.
-
-PARTS = (filters, packets, serve, sniffer, witness)
-START = """\
-import sys
-from pathlib import Path
-from wire.serve import main
-sys.exit(main(Path(sys.argv[1])))
-"""
-
-
-def bundle() -> bytes:
-    """A zip archive with the package `wire` and a start."""
-    target = io.BytesIO()
-    with zipfile.ZipFile(target, "w") as archive:
-        archive.writestr("__main__.py", START)
-        archive.writestr("wire/__init__.py", "")
-        for part in PARTS:
-            name = part.__name__.rpartition(".")[2]
-            source = pkgutil.get_data(part.__name__.rpartition(".")[0], f"{name}.py")
-            if source is None:
-                raise OSError(f"the source of {part.__name__} cannot be read")
-            archive.writestr(f"wire/{name}.py", source)
-    return target.getvalue()
-
+from .wire import FORGET, LISTEN_S, RESULT, STATE
 
 COUNTERS = "counters.json"
+
+
+def program() -> bytes:
+    """The serving node's program: one file that Python runs by itself, without the collection."""
+    source = pkgutil.get_data(__package__, "wire.py")
+    if source is None:
+        raise OSError("the source of verbs/wire.py cannot be read")
+    return source
 
 
 class ServingError(Exception):
@@ -72,7 +51,7 @@ def start(
     directory.mkdir(parents=True, mode=0o700)
     plan = plan_of(request, found, run, problems)
     (directory / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
-    (directory / "program.pyz").write_bytes(bundle())
+    (directory / "serve.py").write_bytes(program())
     (directory / COUNTERS).write_text(
         json.dumps(read_counters(request, found, run)), encoding="utf-8"
     )
@@ -83,7 +62,7 @@ def start(
             f"--property=RuntimeMaxSec={request.limit_s:g}",
             *("--property=TimeoutStopSec=10", "--property=KillMode=mixed"),
             *("--property=LimitMEMLOCK=infinity", f"--setenv=PATH={search_path()}"),
-            *(sys.executable, str(directory / "program.pyz"), str(directory)),
+            *(sys.executable, str(directory / "serve.py"), str(directory)),
         ]
     )
     state = wait(directory / STATE)
