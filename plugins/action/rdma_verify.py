@@ -17,9 +17,9 @@ from ansible.utils.display import Display
 
 from ..module_utils.checks import Check, as_dicts, not_applicable
 from ..module_utils.qos import host_settings, read_contract
-from ..module_utils.verbs import pairs
 from ..module_utils.verbs.exchanges import END_S, Effort
 from ..module_utils.verbs.wire import tos_text
+from ..plugin_utils import rail_pairs
 from ..plugin_utils.report import reports
 from ..plugin_utils.report import verbs as table
 from ..plugin_utils.steps import Step, SteppedAction
@@ -51,7 +51,7 @@ class ActionModule(SteppedAction):
         if transport != "rc":
             reason = f"mpi_stack_transport is {transport}: no RDMA was asked for"
             return _said([not_applicable("pairs", "every rail measured", reason)], parts={})
-        found = pairs.parts(
+        found = rail_pairs.parts(
             arguments.get("directory") or [],
             task_vars["ansible_play_batch"],
             int(arguments.get("first_port", 18515)),
@@ -59,7 +59,7 @@ class ActionModule(SteppedAction):
         effort = Effort(
             seconds=int(arguments.get("seconds", 2)), limit_s=int(arguments.get("time_limit_s", 30))
         )
-        when = pairs.schedule(
+        when = rail_pairs.schedule(
             found,
             at_once=int(arguments.get("at_once") or 0),
             forks=int(context.CLIARGS.get("forks") or 5),

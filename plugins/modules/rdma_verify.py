@@ -261,8 +261,8 @@ from ..module_utils.ending import end
 from ..module_utils.hardware import SurveyError, survey
 from ..module_utils.qos import ContractError, host_settings, read_contract
 from ..module_utils.verbs import driving, exchanges, judging, serving
-from ..module_utils.verbs.pairs import EXCHANGES, halves
-from ..module_utils.verbs.request import Expectation, Request
+from ..module_utils.verbs.exchanges import EXCHANGES
+from ..module_utils.verbs.request import Expectation, Half, Request
 
 LAYER = "verbs"
 REMEDY = "Each line says what to do. Again for these rails alone: --tags verbs --limit HOST,PEER"
@@ -278,8 +278,8 @@ def request_of(params: dict) -> Request:
                 params["qos"], min((rail["mtu"] for rail in params["rails"]), default=None)
             )
         ),
-        drives=tuple(halves(part["drives"])),
-        serves=tuple(halves(part["serves"])),
+        drives=tuple(Half(**entry) for entry in part["drives"]),
+        serves=tuple(Half(**entry) for entry in part["serves"]),
         effort=exchanges.Effort(
             seconds=params["seconds"],
             bytes=params["message_bytes"],

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.action import rdma_verify as action
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.pairs import parts
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.rail_pairs import parts
 
 from tests.waiting import deadline
 

@@ -23,8 +23,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import (
     exchanges,
     judging,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.pairs import EXCHANGES, Half
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.request import Request
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges import EXCHANGES
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.request import Half, Request
 
 DATA = Path(__file__).parent / "data/verbs"
 HELP = "--out_json_file=<file> --source_ip"

@@ -17,9 +17,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
     read_contract,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import counters, judging
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.pairs import EXCHANGES, Half
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges import EXCHANGES
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.request import (
     Expectation,
+    Half,
     Request,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import verbs as table

@@ -7,10 +7,10 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.pairs import (
-    EXCHANGES,
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges import EXCHANGES
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.request import Half
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.rail_pairs import (
     Part,
-    halves,
     parts,
     schedule,
 )
@@ -145,4 +145,4 @@ def test_hosts_that_run_no_ranks_take_no_part() -> None:
 
 def test_a_part_survives_json() -> None:
     found = parts([entry(1, [0]), entry(2, [0])], ["node01", "node02"], 18515)["node01"]
-    assert halves(found.as_dict()["drives"]) == found.drives
+    assert [Half(**entry) for entry in found.as_dict()["drives"]] == found.drives

@@ -33,8 +33,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.endpoints
     NoEndpointError,
     endpoint,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.pairs import Half
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.request import Request
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.request import Half, Request
 
 from tests.unit.loopback import held_port, own_address
 from tests.waiting import deadline, until

@@ -14,8 +14,7 @@ from ..dataclass import dataclass
 from ..hardware import Machine
 from . import counters, exchanges
 from .endpoints import Endpoint, NoEndpointError, cpus_near, endpoint
-from .pairs import Half
-from .request import EnvironmentFileError, Request, watch_told
+from .request import EnvironmentFileError, Half, Request, watch_told
 from .wire import Watch, watch
 
 FAILURES = (exchanges.OutputError, commands.CommandError, EnvironmentFileError, OSError)

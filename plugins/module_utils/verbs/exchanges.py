@@ -26,6 +26,8 @@ PERFTEST = {"write_bw": "ib_write_bw", "write_lat": "ib_write_lat", "send_bw": "
 UCX = "ucx"
 UCX_PERFTEST = "ucx_perftest"
 PROGRAMS = {**PERFTEST, UCX: UCX_PERFTEST}
+EXCHANGES = tuple(PROGRAMS)
+"""What each pair does, in this order; every exchange has a port of its own."""
 PACKAGE = "perftest"
 """Of the same name on every distribution."""
 LATENCY = ("write_lat",)

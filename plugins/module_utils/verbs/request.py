@@ -12,7 +12,6 @@ from .. import mpi_environment
 from ..dataclass import dataclass
 from ..qos import HostSettings
 from .exchanges import Effort
-from .pairs import Half
 
 DIRECTORY = Path("/run/baremetal-mpi-roce/verbs")
 UNIT = "baremetal-mpi-verbs"
@@ -20,6 +19,21 @@ UNIT = "baremetal-mpi-verbs"
 
 class EnvironmentFileError(Exception):
     """The node's MPI environment cannot be read; the text says whose, which file and why."""
+
+
+@dataclass(frozen=True)
+class Half:
+    """One pair as one of its two hosts sees it."""
+
+    rail: str
+    """Interface of the rail, the same name on both: `rail3`, `rail3p1`."""
+    address: str
+    """Its address here."""
+    peer: str
+    """The other host."""
+    peer_address: str
+    port: int
+    """TCP port of the first exchange, on the serving host."""
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from ..commands import Runner, search_path
 from ..hardware import Machine
 from . import counters, exchanges
 from .endpoints import Endpoint, NoEndpointError, endpoint
-from .pairs import Half
-from .request import DIRECTORY, UNIT, EnvironmentFileError, Request, watch_told
+from .request import DIRECTORY, UNIT, EnvironmentFileError, Half, Request, watch_told
 from .wire import FORGET, LISTEN_S, RESULT, STATE
 
 COUNTERS = "counters.json"

@@ -9,29 +9,13 @@ nodes. Only hosts of this run take part, whatever hosts these are.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, field
 from typing import Any
 
-from ..dataclass import dataclass
-
-EXCHANGES = ("write_bw", "write_lat", "send_bw", "ucx")
-"""What each pair does, in this order; every exchange has a port of its own."""
-
-
-@dataclass(frozen=True)
-class Half:
-    """One pair as one of its two hosts sees it."""
-
-    rail: str
-    """Interface of the rail, the same name on both: `rail3`, `rail3p1`."""
-    address: str
-    """Its address here."""
-    peer: str
-    """The other host."""
-    peer_address: str
-    port: int
-    """TCP port of the first exchange, on the serving host."""
+from ..module_utils.dataclass import dataclass
+from ..module_utils.verbs.exchanges import EXCHANGES
+from ..module_utils.verbs.request import Half
 
 
 @dataclass
@@ -106,8 +90,3 @@ def schedule(found: Mapping[str, Part], *, at_once: int, forks: int, exchange_s:
 def _peers(part: Part) -> set[str]:
     """Whom a host sends to."""
     return {half.peer for half in part.drives}
-
-
-def halves(entries: Iterable[Mapping[str, Any]]) -> list[Half]:
-    """From JSON, as a module gets them."""
-    return [Half(**entry) for entry in entries]
