@@ -15,14 +15,7 @@ from ..module_utils.software.keys import VARIABLE as SOFTWARE
 from ..module_utils.storage.keys import VARIABLE as FILESYSTEMS
 from ..plugin_utils import model as cluster_model
 from ..plugin_utils import role_variables
-from ..plugin_utils.model import (
-    contracts,
-    directory,
-    filesystem_lists,
-    names,
-    software_sets,
-    switch_variables,
-)
+from ..plugin_utils.model import contracts, directory, filesystem_lists, names, software_sets
 
 _TEMPLATE = re.compile(r"\{[{%#]")
 
@@ -51,7 +44,7 @@ class ActionModule(ActionBase):
         contracts.check_contracts(_holders(records, task_vars, findings), findings)
         doubts = software_sets.check_sets(_sets(records), findings)
         _check_filesystems(records, built.entries, task_vars["groups"], findings)
-        switch_variables.check_switches(_switches(task_vars, findings), findings)
+        contracts.check_switches(_switches(task_vars, findings), findings)
         # Of an inventory without another fault: a name has one then.
         of_hosts = {}
         if arguments["domain"] is not None and not findings:
@@ -160,7 +153,7 @@ def _switches(
     task_vars: dict[str, Any], findings: Findings
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     for name in _switch_names(task_vars):
-        variables = _known(task_vars["hostvars"], name, switch_variables.VARIABLES, findings)
+        variables = _known(task_vars["hostvars"], name, contracts.VARIABLES, findings)
         yield name, variables
 
 

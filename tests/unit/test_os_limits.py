@@ -5,10 +5,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import PlanError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline import (
-    limits,
-    session_limits,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline import limits
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -119,7 +116,7 @@ def test_the_mpi_user_proves_it_once_there_is_one(tree):
 
 
 def test_pam_stacks_are_followed_into_what_they_include(tree):
-    assert "pam_limits.so" in session_limits.session_modules(tree.node(), "sshd")
+    assert "pam_limits.so" in limits.session_modules(tree.node(), "sshd")
 
 
 def test_a_commented_or_foreign_pam_limits_does_not_count(tree):
@@ -131,7 +128,7 @@ def test_a_commented_or_foreign_pam_limits_does_not_count(tree):
 def test_pam_files_that_include_each_other_end(tree):
     tree.write("etc/pam.d/sshd", "session include a\n")
     tree.write("etc/pam.d/a", "session include sshd\n")
-    assert session_limits.session_modules(tree.node(), "sshd") == set()
+    assert limits.session_modules(tree.node(), "sshd") == set()
 
 
 def test_more_files_than_the_kernel_allows_would_lock_everybody_out(tree):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import Findings
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.switch_variables import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.contracts import (
     check_switches,
 )
 

@@ -16,7 +16,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
     host_settings,
     read_contract,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import counters, judging
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import endpoints, judging
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges import EXCHANGES
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.request import (
     Expectation,
@@ -274,7 +274,7 @@ def test_a_receiver_counts_the_class_that_arrived(growth: dict[str, int], status
 
 def test_counters_of_trouble_are_shown_where_there_was_any() -> None:
     growth = {"rp_cnp_handled": 3, "rx_prio3_pause": 7, "rx_prio3_bytes": 9}
-    assert counters.events(growth) == {"rp_cnp_handled": 3, "rx_prio3_pause": 7}
+    assert endpoints.events(growth) == {"rp_cnp_handled": 3, "rx_prio3_pause": 7}
     lines = table.lines([pair(write_bw={"growth": growth})], "TOS 106 (DSCP 26, ECT(0))")
     assert lines[-1] == "  counted meanwhile: rp_cnp_handled 3, rx_prio3_pause 7"
     assert table.lines([pair()], "")[-1] == "  counted meanwhile: no errors, no pauses, no CNP"
@@ -285,13 +285,13 @@ def test_statistics_are_read_from_ethtool() -> None:
         "NIC statistics:\n     rx_packets: 5\n     rx_prio3_bytes: 123\n     rx_prio3_pause: 7\n"
         "     tx_prio3_pause_duration: 9\n     tx_prio0_packets: 1\n     rx_prio3_discards: 2\n"
     )
-    assert counters.statistics(text) == {
+    assert endpoints.statistics(text) == {
         "rx_prio3_bytes": 123,
         "rx_prio3_pause": 7,
         "tx_prio3_pause_duration": 9,
         "tx_prio0_packets": 1,
     }
-    assert counters.grown({"a": 1, "b": 2, "d": 3}, {"a": 5, "c": 9, "d": 3}) == {"a": 4}
+    assert endpoints.grown({"a": 1, "b": 2, "d": 3}, {"a": 5, "c": 9, "d": 3}) == {"a": 4}
 
 
 def test_the_table_has_the_slowest_first_and_says_what_is_nominal() -> None:

@@ -13,8 +13,7 @@ from ..node.part import Node, Part, Plan, PlanError, Step, Verdict
 from . import limits
 from .clock import Clock
 from .kernel_cmdline import KernelArguments
-from .service_limits import ServiceLimits
-from .session_limits import SessionLimits
+from .limits import ServiceLimits, SessionLimits
 from .swap import SwapOff
 from .sysctl import Sysctls
 from .sysfs import Subject, SysfsValues, Unable, Wish, Write

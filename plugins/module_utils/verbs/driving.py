@@ -12,7 +12,7 @@ from typing import Any, Optional
 from .. import commands
 from ..dataclass import dataclass
 from ..hardware import Machine
-from . import counters, exchanges
+from . import endpoints, exchanges
 from .endpoints import Endpoint, NoEndpointError, cpus_near, endpoint
 from .request import EnvironmentFileError, Half, Request, watch_told
 from .wire import Watch, watch
@@ -103,7 +103,7 @@ class _Pair:
             found = self._figures(name, port, ucx)
         except FAILURES as error:
             found = {"problem": str(error)}
-        growth = counters.grown(before, self._counters())
+        growth = endpoints.grown(before, self._counters())
         if ucx:
             found["environment"] = {key: ucx[key] for key in sorted(ucx) if key.startswith("UCX_")}
         return {**found, "seconds": round(time.monotonic() - begin, 2), "growth": growth}
@@ -124,4 +124,4 @@ class _Pair:
 
     def _counters(self) -> dict[str, int]:
         here = self.here
-        return counters.read(here.device, here.port, here.rail, self.run, self.request.sys)
+        return endpoints.read(here.device, here.port, here.rail, self.run, self.request.sys)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Optional
 
 from ..checks import FAILED, NOT_APPLICABLE, OK, Check, compare, not_applicable
-from . import counters
+from . import endpoints
 from .exchanges import UCX, telling
 from .request import Request
 from .wire import tos_text
@@ -177,7 +177,7 @@ def sent(
         yield marks(request, "wire_sent", where, wire["out"], why, "leaving")
         return
     yield unseen(request, "wire_sent", where, str(pair["device"]))
-    growth = counters.bytes_by_priority(result.get("growth") or {}, "tx")
+    growth = endpoints.bytes_by_priority(result.get("growth") or {}, "tx")
     payload = int(result.get("bytes", 0)) * int(result.get("iterations", 0))
     if payload > 1 << 20:
         yield priority(request, "class_sent", where, growth, payload * CLASS_SHARE, why)
@@ -208,7 +208,7 @@ def _arrivals(request: Request, rail: str, seen: Mapping[str, Any]) -> Iterator[
     if any(
         outcome["wire"] is None and outcome["rc"] == 0 for outcome in seen["exchanges"].values()
     ):
-        growth = counters.bytes_by_priority(seen.get("growth") or {}, "rx")
+        growth = endpoints.bytes_by_priority(seen.get("growth") or {}, "rx")
         why = (
             "packets arrived under another priority: a switch rewrote their DSCP, or this NIC does "
             "not trust DSCP; --tags rails"

@@ -13,7 +13,7 @@ from typing import Any, Optional
 
 from ..commands import Runner, search_path
 from ..hardware import Machine
-from . import counters, exchanges
+from . import endpoints, exchanges
 from .endpoints import Endpoint, NoEndpointError, endpoint
 from .request import DIRECTORY, UNIT, EnvironmentFileError, Half, Request, watch_told
 from .wire import FORGET, LISTEN_S, RESULT, STATE
@@ -140,7 +140,7 @@ def read_counters(
     request: Request, found: dict[str, Endpoint], run: Runner
 ) -> dict[str, dict[str, int]]:
     return {
-        rail: counters.read(one.device, one.port, rail, run, request.sys)
+        rail: endpoints.read(one.device, one.port, rail, run, request.sys)
         for rail, one in found.items()
     }
 
@@ -191,7 +191,7 @@ def collect(
     found, _problems = endpoints_of(request, machine)
     after = read_counters(request, found, run)
     for rail, seen in result["rails"].items():
-        seen["growth"] = counters.grown(before.get(rail, {}), after.get(rail, {}))
+        seen["growth"] = endpoints.grown(before.get(rail, {}), after.get(rail, {}))
     shutil.rmtree(directory)
     rails: dict[str, Any] = result["rails"]
     return rails

@@ -3,28 +3,235 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Any, Optional
 
 from ...module_utils.hostfile import rail_name
+from ...module_utils.qos import Contract
 from ...module_utils.schema.findings import Findings
 from ...module_utils.schema.kinds import check
+from ...module_utils.software.software_set import SoftwareSet
 from ...module_utils.storage.file_system import FileSystem
 from ...module_utils.storage.keys import KEY
 from ...module_utils.storage.reading import finish
 from ...module_utils.storage.rules import Site
 from . import rules
 from .address_plan import AddressPlan
-from .addresses import text
-from .build import build
-from .cluster import Cluster, rack_group
+from .addresses import Network, text
+from .cluster import Cluster, Gpu, Host, Management, Node, PortGroup, Rail, Switch, rack_group
 from .errors import ModelError
 from .layout import interface_name, lay_out, plan_addresses
 from .nodes import NodeSpec, specify
 from .rules import GROUPS, check_storage
-from .schema import MODEL
+from .schema import MODEL, SUBNET_PER_RAIL
 from .source import Source
-from .switches import read_switches
-from .topology import Topology
+from .switches import SwitchKind, port_names, read_switches
+from .topology import Lane, Topology
+
+# Building the cluster from a model in which nothing was found: hosts, then their cables.
+
+
+def build(
+    model: dict[str, Any],
+    specs: list[NodeSpec],
+    topology: Topology,
+    plan: AddressPlan,
+    switches: dict[str, list[str]],
+    kinds: dict[str, list[SwitchKind]],
+    contract: Contract,
+    software: SoftwareSet,
+    filesystems: tuple[FileSystem, ...],
+) -> Cluster:
+    subnet: Network = model["management"]["subnet"]
+    interface = model["management"]["interface"]
+
+    def management(address: int) -> Management:
+        return Management(text(address), subnet.prefix, interface)
+
+    def host(entry: dict[str, Any], role: str) -> Host:
+        return Host(entry["name"], role, management(entry["management"]), entry["vars"])
+
+    def switch(section: str, role: str) -> list[Switch]:
+        return [
+            Switch(
+                name,
+                role,
+                management(model[section]["management_first"] + index),
+                system=kind.system,
+                asic=kind.asic,
+            )
+            for index, (name, kind) in enumerate(zip(switches[section], kinds[section]))
+        ]
+
+    leaves, spines = switch("leaves", "leaf"), switch("spines", "spine")
+    leaf_ports, spine_ports = port_names(kinds["leaves"]), port_names(kinds["spines"])
+    gpus = model["gpus"]
+    common_gpus = _gpus(gpus, gpus["pci"])
+    nodes = [
+        Node(
+            name=spec.name,
+            role="compute",
+            management=management(spec.management or 0),
+            vars=spec.vars,
+            index=spec.index,
+            rack=spec.rack,
+            slots=spec.slots,
+            drained=spec.drained,
+            gpus=common_gpus if spec.gpu_pci is gpus["pci"] else _gpus(gpus, spec.gpu_pci),
+        )
+        for spec in specs
+    ]
+    _plug_nodes(model, specs, nodes, leaves, leaf_ports, topology, plan)
+    if model["spines"]:
+        _plug_spines(model, leaves, leaf_ports, spines, spine_ports, topology)
+    _plug_storage(model, leaves)
+    return Cluster(
+        name=model["name"],
+        domain=model["domain"],
+        mpi_user=model["mpi"]["user"],
+        mpi_uid=model["mpi"]["uid"],
+        addressing=model["addresses"]["plan"],
+        rail_networks=[str(model["addresses"]["pool"])]
+        if model["addresses"]["plan"] == "point_to_point"
+        else [],
+        roce_qos=contract,
+        software=software,
+        filesystems=filesystems,
+        slots=model["nodes"]["slots"] or gpus["count"],
+        gpus=common_gpus,
+        nodes=nodes,
+        launcher=host(model["launcher"], "launcher"),
+        storage=[host(entry, "storage") for entry in model["storage"]],
+        leaves=leaves,
+        spines=spines,
+        asics=model["asics"],
+        group_vars=model["vars"],
+    )
+
+
+def _gpus(gpus: dict[str, Any], pci: Optional[list[str]]) -> list[Gpu]:
+    return [
+        Gpu(index, pci[index] if pci else None, gpus["numa"][index] if gpus["numa"] else None)
+        for index in range(gpus["count"])
+    ]
+
+
+def _plug_nodes(
+    model: dict[str, Any],
+    specs: list[NodeSpec],
+    nodes: list[Node],
+    leaves: list[Switch],
+    leaf_ports: list[list[str]],
+    topology: Topology,
+    plan: AddressPlan,
+) -> None:
+    """Give every lane of every node its address, and both ends of its cable their port."""
+    rails = model["rails"]
+    mtu, speed, prefix = rails["mtu"], rails["speed_gbps"], plan.prefix
+    shared_gateway = model["addresses"]["plan"] == SUBNET_PER_RAIL
+    sets = [
+        (leaf_set, list(members))
+        for leaf_set, members in groupby(
+            zip(specs, nodes), key=lambda pair: pair[1].index // topology.nodes_per_set
+        )
+    ]
+    for number, lane in enumerate(topology.lanes):
+        interface = interface_name(rails, lane.rail, lane.plane)
+        gpu, numa = _locality(lane, rails, model["gpus"])
+        lanes_here = topology.lanes_on(lane.leaf)
+        for leaf_set, members in sets:
+            first = leaf_set * topology.nodes_per_set
+            place = leaf_set * topology.leaves_per_set + lane.leaf
+            leaf, ports = leaves[place], leaf_ports[place]
+            group = PortGroup("host", interface, speed, mtu, lane.rail, lane.plane, prefix)
+            leaf.ports.append(group)
+            network = str(plan.network(first, number))
+            gateway = text(plan.gateway(first, number))
+            group.address = gateway if shared_gateway else None
+            for spec, node in members:
+                port = ports[(node.index - first) * lanes_here + lane.place]
+                group.peers[port] = node.name
+                if not shared_gateway:
+                    network = str(plan.network(node.index, number))
+                    gateway = group.addresses[port] = text(plan.gateway(node.index, number))
+                device = spec.pci[lane.rail] if spec.pci else None
+                node.rails.append(
+                    Rail(
+                        rail=lane.rail,
+                        plane=lane.plane,
+                        interface=interface,
+                        pci=device[lane.plane] if isinstance(device, list) else device,
+                        address=text(plan.address(node.index, number)),
+                        prefix=prefix,
+                        network=network,
+                        gateway=gateway,
+                        mtu=mtu,
+                        speed_gbps=speed,
+                        leaf=leaf.name,
+                        leaf_port=port,
+                        gpu=gpu,
+                        numa=numa,
+                    )
+                )
+
+
+def _locality(
+    lane: Lane, rails: dict[str, Any], gpus: dict[str, Any]
+) -> tuple[Optional[int], Optional[int]]:
+    """The GPU and the NUMA node beside a lane."""
+    if rails["gpu"] is not None:
+        gpu = rails["gpu"][lane.rail]
+    else:
+        gpu = lane.rail if lane.rail < gpus["count"] else None
+    if rails["numa"] is not None:
+        return gpu, rails["numa"][lane.rail]
+    return gpu, gpus["numa"][gpu] if gpus["numa"] and gpu is not None else None
+
+
+def _plug_spines(
+    model: dict[str, Any],
+    leaves: list[Switch],
+    leaf_ports: list[list[str]],
+    spines: list[Switch],
+    spine_ports: list[list[str]],
+    topology: Topology,
+) -> None:
+    """A link has the same place on every spine, and to one spine the same place on every leaf.
+
+    Where all spines have one system and all leaves have one, that is also the same name.
+    """
+    speed = model["spines"]["speed_gbps"] or model["rails"]["speed_gbps"]
+    mtu = model["rails"]["mtu"]
+
+    def group(switch: Switch, kind: str, peer_port: str, known: dict[Any, PortGroup]) -> PortGroup:
+        key = (switch.name, peer_port)
+        if key not in known:
+            known[key] = PortGroup(kind, peer_port, speed, mtu)
+            switch.ports.append(known[key])
+        return known[key]
+
+    for link in range(topology.links_per_leaf):
+        groups: dict[Any, PortGroup] = {}
+        for number, leaf in enumerate(leaves):
+            place = topology.spine_port(number, link)
+            for index, spine in enumerate(spines):
+                up = leaf_ports[number][topology.uplink_port(index, link)]
+                down = spine_ports[index][place]
+                group(leaf, "uplink", down, groups).peers[up] = spine.name
+                group(spine, "downlink", up, groups).peers[down] = leaf.name
+
+
+def _plug_storage(model: dict[str, Any], leaves: list[Switch]) -> None:
+    """Cables to storage hosts. Only the switches' ends of them are known to the model."""
+    rails = model["rails"]
+    by_name = {leaf.name: leaf for leaf in leaves}
+    for host in model["storage"]:
+        for link in host["links"]:
+            speed = link["speed_gbps"] or rails["speed_gbps"]
+            group = PortGroup("storage", link["interface"], speed, rails["mtu"])
+            group.peers[link["port"]] = host["name"]
+            by_name[link["leaf"]].ports.append(group)
+
 
 # Shared file systems of a model: read beside the hosts, groups and addresses that it gives.
 

@@ -19,6 +19,36 @@ from ...module_utils.qos.reading import finish
 from ...module_utils.qos.rules import check_rail
 from ...module_utils.schema.findings import Findings, Path, some
 from ...module_utils.schema.kinds import check
+from ..fabric.keys import ASICS, check_asics, check_ports
+
+# What an inventory says of switches, compiled by a model or written by hand.
+
+
+PORTS, CHIPS = "cluster_ports", "cluster_asics"
+VARIABLES = (PORTS, CHIPS)
+
+
+def check_switches(switches: Iterable[tuple[str, Mapping[str, Any]]], findings: Findings) -> None:
+    """Findings for ports and chips that no layer could read: by switch and its variables."""
+    seen: list[Any] = []
+    for name, variables in switches:
+        _check_ports(name, variables, findings)
+        chips = variables.get(CHIPS)
+        # Group `all` has them: one mistake is told once.
+        if CHIPS in variables and chips not in seen:
+            seen.append(chips)
+            own = Findings()
+            read = check(ASICS, chips, own, (name, CHIPS))
+            check_asics(read or {}, own, (name, CHIPS))
+            findings.found.extend(own.found)
+
+
+def _check_ports(name: str, variables: Mapping[str, Any], findings: Findings) -> None:
+    if PORTS not in variables:
+        return
+    own = Findings()
+    check_ports(variables[PORTS], own, (name, PORTS))
+    findings.found.extend(own.found)
 
 
 @dataclass(frozen=True)

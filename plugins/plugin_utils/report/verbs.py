@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
 from ...module_utils.allreduce.table import time_text
-from ...module_utils.verbs import counters
+from ...module_utils.verbs import endpoints
 
 SHOWN = 40
 """So many pairs stand in the table; the report has all of them."""
@@ -88,7 +88,7 @@ def lines(
     counted: Counter[str] = Counter()
     for pair in pairs:
         for result in pair.get("exchanges", {}).values():
-            counted.update(counters.events(result.get("growth") or {}))
+            counted.update(endpoints.events(result.get("growth") or {}))
     trouble = ", ".join(f"{name} {count}" for name, count in sorted(counted.items()))
     told.append(f"  counted meanwhile: {trouble or 'no errors, no pauses, no CNP'}")
     return told
