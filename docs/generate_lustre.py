@@ -20,9 +20,7 @@ if __name__ == "__main__":
     sys.path[:0] = [str(ROOT / "collections"), str(ROOT)]
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema import kinds  # noqa: E402
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.keys import (  # noqa: E402
-    SETTINGS,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.keys import SETTINGS  # noqa: E402
 
 
 def page(text: str) -> str:

@@ -17,7 +17,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import run
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import (
     VirtualNetworkError,
 )

@@ -20,9 +20,9 @@ from ansible import constants as C
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure, AnsibleError
 from ansible.utils.display import Display
 
-from ..module_utils import machine
-from ..module_utils.checks import FAILED, OK, REBOOT, Check, as_dicts
-from ..module_utils.rebooting import node
+from ..module_utils.core import machine
+from ..module_utils.core.checks import FAILED, OK, REBOOT, Check, as_dicts
+from ..module_utils.reboot import node
 from ..plugin_utils.reboot import bounded, layers, lock, planning, table
 from ..plugin_utils.steps import Step, SteppedAction
 

@@ -16,7 +16,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.display import Display
 
-from ..module_utils.checks import FAILED, NOT_APPLICABLE, PENDING, Check, failures
+from ..module_utils.core.checks import FAILED, NOT_APPLICABLE, PENDING, Check, failures
 from ..module_utils.qos import ContractError, read_contract
 from ..plugin_utils.fabric.links import Group, Links, Node, Switch, check_links
 from ..plugin_utils.report import reports

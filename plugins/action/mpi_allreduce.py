@@ -20,7 +20,7 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ..module_utils.allreduce import table
+from ..module_utils.mpi.allreduce import table
 from ..plugin_utils.report import reports
 
 display = Display()

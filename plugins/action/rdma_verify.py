@@ -15,7 +15,7 @@ from typing import Any
 from ansible import context
 from ansible.utils.display import Display
 
-from ..module_utils.checks import Check, as_dicts, not_applicable
+from ..module_utils.core.checks import Check, as_dicts, not_applicable
 from ..module_utils.qos import host_settings, read_contract
 from ..module_utils.verbs.exchanges import END_S, Effort
 from ..module_utils.verbs.wire import tos_text

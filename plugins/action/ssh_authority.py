@@ -10,8 +10,8 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ..module_utils.commands import CommandError
-from ..module_utils.ssh_trust.node import CERTIFICATE, MODES
+from ..module_utils.core.commands import CommandError
+from ..module_utils.ssh.node import CERTIFICATE, MODES
 from ..plugin_utils.ssh import publishing
 from ..plugin_utils.ssh.authority import (
     MAX_REMOVED,

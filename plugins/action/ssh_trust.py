@@ -9,7 +9,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ..module_utils.ssh_trust.certificates import digest
+from ..module_utils.ssh.certificates import digest
 from ..plugin_utils.ssh.journal import Journal
 from ..plugin_utils.ssh.publishing import SigningError, issue, remember
 

@@ -18,7 +18,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ..module_utils.checks import Check, as_dicts, failure_message
+from ..module_utils.core.checks import Check, as_dicts, failure_message
 from ..module_utils.storage.file_system import FileSystem
 from ..module_utils.storage.reading import StorageError, read_filesystems
 from ..module_utils.storage.use.target import seat, uses

@@ -20,7 +20,7 @@ from typing import Any, Optional
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.utils.display import Display
 
-from ..module_utils.checks import STRICT, Check, as_dicts, failure_message, not_applicable
+from ..module_utils.core.checks import STRICT, Check, as_dicts, failure_message, not_applicable
 from ..module_utils.fabric.intent import SwitchIntent
 from ..module_utils.qos import ContractError, read_contract
 from ..plugin_utils.fabric import order, promises, session

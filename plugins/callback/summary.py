@@ -64,7 +64,7 @@ from ansible import context
 from ansible.plugins.action import ActionBase
 from ansible.plugins.callback import CallbackBase
 
-from ..module_utils.files import write_atomically
+from ..module_utils.core.files import write_atomically
 from ..plugin_utils.report.summary import ROLES, RunSummary
 
 

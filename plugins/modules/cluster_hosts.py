@@ -82,10 +82,10 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils import host_name, hosts_table, resolve
-from ..module_utils.checks import Check, compare
-from ..module_utils.ending import end
-from ..module_utils.files import FilePlan, diffs, plan_file
+from ..module_utils.core import resolve
+from ..module_utils.core.checks import Check, compare, end
+from ..module_utils.core.files import FilePlan, diffs, plan_file
+from ..module_utils.names import host_name, hosts_table
 
 LAYER = "names"
 HOSTS = Path("/etc/hosts")

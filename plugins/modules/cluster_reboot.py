@@ -108,8 +108,8 @@ checks:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.commands import CommandError, run
-from ..module_utils.rebooting import node
+from ..module_utils.core.commands import CommandError, run
+from ..module_utils.reboot import node
 
 REMOTE = ("read", "leave", "arrive", "finish")
 

@@ -239,9 +239,10 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils import commands, files, machine, mpi_environment
-from ..module_utils.allreduce import plan, session, traffic
-from ..module_utils.checks import FAILED
+from ..module_utils.core import commands, files, machine
+from ..module_utils.core.checks import FAILED
+from ..module_utils.mpi import environment as mpi_environment
+from ..module_utils.mpi.allreduce import plan, session, traffic
 
 PROGRESS_DIRECTORY = Path("/run/baremetal-mpi-roce")
 

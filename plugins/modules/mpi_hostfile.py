@@ -162,10 +162,11 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils import hostfile, hosts_table, rankfile, resolve
-from ..module_utils.checks import Check, compare
-from ..module_utils.ending import end
-from ..module_utils.files import HEADER, FilePlan, diffs, plan_file
+from ..module_utils.core import resolve
+from ..module_utils.core.checks import Check, compare, end
+from ..module_utils.core.files import HEADER, FilePlan, diffs, plan_file
+from ..module_utils.mpi import hostfile, rankfile
+from ..module_utils.names import hosts_table
 
 LAYER = "hostfile"
 HOSTS = Path("/etc/hosts")

@@ -175,9 +175,19 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils import checks, commands, files, mpi_environment, mpi_rdma, mpi_versions, qos
-from ..module_utils.ending import end
+from ..module_utils import qos
+from ..module_utils.core import checks, commands, files
+from ..module_utils.core.checks import end
 from ..module_utils.hardware import Machine, survey
+from ..module_utils.mpi import (
+    environment as mpi_environment,
+)
+from ..module_utils.mpi import (
+    rdma as mpi_rdma,
+)
+from ..module_utils.mpi import (
+    versions as mpi_versions,
+)
 from ..module_utils.os_baseline.limits import parse_proc
 from ..module_utils.storage.file_system import CHECKPOINTS, DATASETS
 from ..module_utils.storage.reading import read_filesystems

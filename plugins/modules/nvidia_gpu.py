@@ -170,12 +170,12 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.gpu_stack import stack
-from ..module_utils.gpu_stack.packages import Installer
-from ..module_utils.gpu_stack.shared import Kernel
-from ..module_utils.node.layer import Layer, Settled, carry_out
-from ..module_utils.node.part import Node, PlanError
-from ..module_utils.node.system import distribution, manager_of
+from ..module_utils.core.engine import Layer, Settled, carry_out
+from ..module_utils.core.part import Node, PlanError
+from ..module_utils.core.system import distribution, manager_of
+from ..module_utils.gpu import stack
+from ..module_utils.gpu.packages import Installer
+from ..module_utils.gpu.shared import Kernel
 from ..module_utils.packages.manager import PackageError
 from ..module_utils.software import (
     NotInCatalog,

@@ -173,8 +173,7 @@ reboot_reasons:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.node.layer import Layer, Settled, carry_out
-from ..module_utils.node.settle import settle
+from ..module_utils.core.engine import Layer, Settled, carry_out, settle
 from ..module_utils.os_baseline.options import parts
 
 # swapoff reads everything back into memory; update-grub probes every disk.

@@ -145,15 +145,14 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..module_utils.core.engine import Layer, Settled, carry_out, settle
+from ..module_utils.core.part import Node, PlanError
+from ..module_utils.core.system import distribution, manager_of
 from ..module_utils.hardware import SurveyError
-from ..module_utils.node.layer import Layer, Settled, carry_out
-from ..module_utils.node.part import Node, PlanError
-from ..module_utils.node.settle import settle
-from ..module_utils.node.system import distribution, manager_of
 from ..module_utils.packages.manager import PackageError
-from ..module_utils.rdma_stack import acs_part, iommu
-from ..module_utils.rdma_stack.hardware import THIS, Hardware
-from ..module_utils.rdma_stack.options import stack
+from ..module_utils.rdma import acs_part, iommu
+from ..module_utils.rdma.hardware import THIS, Hardware
+from ..module_utils.rdma.options import stack
 from ..module_utils.software import (
     NotInCatalog,
     SoftwareError,

@@ -255,9 +255,8 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils import commands
-from ..module_utils.checks import FAILED, Check
-from ..module_utils.ending import end
+from ..module_utils.core import commands
+from ..module_utils.core.checks import FAILED, Check, end
 from ..module_utils.hardware import SurveyError, survey
 from ..module_utils.qos import ContractError, host_settings, read_contract
 from ..module_utils.verbs import driving, exchanges, judging, serving

@@ -315,8 +315,16 @@ from typing import Any, Optional
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.commands import CommandError, run
-from ..module_utils.ending import end
+from ..module_utils.core.checks import end
+from ..module_utils.core.commands import CommandError, run
+from ..module_utils.core.reboots import RecordError
+from ..module_utils.nic import boot_unit
+from ..module_utils.nic.firmware import ParameterError
+from ..module_utils.nic.options import MAX_READ_REQUEST_BYTES, OptionsError
+from ..module_utils.nic.request import QUICK_S
+from ..module_utils.nic.request import Host as NicHost
+from ..module_utils.nic.request import Request as NicRequest
+from ..module_utils.nic.session import Session
 from ..module_utils.qos import ContractError
 from ..module_utils.rails import arp, detect, lock
 from ..module_utils.rails.backend import BACKENDS
@@ -324,14 +332,6 @@ from ..module_utils.rails.converge import Outcome, converge
 from ..module_utils.rails.management import Management, login_address
 from ..module_utils.rails.plan import ROUTINGS, SOURCE, Numbers, PlanError, RailPlan, plan_rails
 from ..module_utils.rails.survey import LAYER, Host, Request
-from ..module_utils.reboots import RecordError
-from ..module_utils.roce import boot_unit
-from ..module_utils.roce.firmware import ParameterError
-from ..module_utils.roce.options import MAX_READ_REQUEST_BYTES, OptionsError
-from ..module_utils.roce.request import QUICK_S
-from ..module_utils.roce.request import Host as NicHost
-from ..module_utils.roce.request import Request as NicRequest
-from ..module_utils.roce.session import Session
 
 RAIL = {
     "rail": {"type": "int", "required": True},

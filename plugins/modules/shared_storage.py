@@ -211,10 +211,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.node.layer import Layer, Settled, carry_out
-from ..module_utils.node.part import Node
-from ..module_utils.node.settle import settle
-from ..module_utils.node.system import distribution
+from ..module_utils.core.engine import Layer, Settled, carry_out, settle
+from ..module_utils.core.part import Node
+from ..module_utils.core.system import distribution
 from ..module_utils.packages.manager import PackageError
 from ..module_utils.software import UnsupportedDistribution
 from ..module_utils.storage.options import storage

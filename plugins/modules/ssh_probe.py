@@ -95,10 +95,9 @@ import socket
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.checks import as_dicts
-from ..module_utils.ending import end
-from ..module_utils.ssh_trust import account, probe
-from ..module_utils.ssh_trust.configs import Places
+from ..module_utils.core.checks import as_dicts, end
+from ..module_utils.ssh import account, probe
+from ..module_utils.ssh.configs import Places
 
 LAYER = "ssh"
 

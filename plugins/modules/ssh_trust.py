@@ -152,11 +152,11 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.commands import CommandError
-from ..module_utils.ending import end
-from ..module_utils.ssh_trust.account import AccountError
-from ..module_utils.ssh_trust.certificates import DAY
-from ..module_utils.ssh_trust.node import Node, Request, TrustError
+from ..module_utils.core.checks import end
+from ..module_utils.core.commands import CommandError
+from ..module_utils.ssh.account import AccountError
+from ..module_utils.ssh.certificates import DAY
+from ..module_utils.ssh.node import Node, Request, TrustError
 
 LAYER = "ssh"
 

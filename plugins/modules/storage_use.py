@@ -225,9 +225,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils import machine
-from ..module_utils.ending import end
-from ..module_utils.ssh_trust import account
+from ..module_utils.core import machine
+from ..module_utils.core.checks import end
+from ..module_utils.ssh import account
 from ..module_utils.storage.reading import StorageError, read_filesystems
 from ..module_utils.storage.use import rounds
 from ..module_utils.storage.use.target import Seat, Target

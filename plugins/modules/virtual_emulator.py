@@ -55,7 +55,7 @@ remark:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.commands import CommandError, run
+from ..module_utils.core.commands import CommandError, run
 from ..module_utils.virtual.emulator import (
     Emulator,
     EmulatorError,

@@ -100,7 +100,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.commands import CommandError, run
+from ..module_utils.core.commands import CommandError, run
 from ..module_utils.virtual.arguments import BUILD, WORDS
 from ..module_utils.virtual.building import build
 from ..module_utils.virtual.image import Bootstrap, Builder, Recipe

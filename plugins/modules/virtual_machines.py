@@ -130,7 +130,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.commands import CommandError, run
+from ..module_utils.core.commands import CommandError, run
 from ..module_utils.virtual import ending, login
 from ..module_utils.virtual.accelerator import KVM, AcceleratorError, choose
 from ..module_utils.virtual.arguments import NODES

@@ -121,7 +121,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.commands import CommandError, run
+from ..module_utils.core.commands import CommandError, run
 from ..module_utils.virtual import ending
 from ..module_utils.virtual.cabling import plan_network
 from ..module_utils.virtual.host_network import HostNetwork, create, destroy

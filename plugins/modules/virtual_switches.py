@@ -84,7 +84,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.commands import CommandError, run
+from ..module_utils.core.commands import CommandError, run
 from ..module_utils.virtual import ending
 from ..module_utils.virtual.switches import Folders, VirtualSwitchError, parse_switches
 

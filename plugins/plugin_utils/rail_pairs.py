@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, field
 from typing import Any
 
-from ..module_utils.dataclass import dataclass
+from ..module_utils.core.dataclass import dataclass
 from ..module_utils.verbs.exchanges import EXCHANGES
 from ..module_utils.verbs.request import Half
 

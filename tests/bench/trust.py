@@ -28,14 +28,9 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "collections"), str(ROOT)]
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import (  # noqa: E402
-    certificates,
-    configs,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import certificates, configs  # noqa: E402
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import publishing  # noqa: E402
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import (  # noqa: E402
-    AuthorityStore,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import AuthorityStore  # noqa: E402
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import Journal  # noqa: E402
 
 SIZES = (100, 1_000, 10_000)

@@ -8,8 +8,8 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import commands
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import STATUSES
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import commands
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import STATUSES
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import (
     Gpus,
     Wanted,

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import reboots
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import reboots
 
 from tests import waiting
 from tests.instances import describe

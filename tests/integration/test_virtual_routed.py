@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import run
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.cabling import (
     Plan,
     plan_network,

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import commands
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import commands
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.apt import Apt
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import Repository
 

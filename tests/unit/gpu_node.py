@@ -16,21 +16,22 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import gpu, machine, reboots
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils import gpu
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import machine, reboots
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import (
     FAILED,
     OK,
     PENDING,
     REBOOT,
     Check,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     CommandError,
     Result,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack import health, stack
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.layer import Settled
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import Settled
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import health, stack
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import engine
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (
     PackageError,

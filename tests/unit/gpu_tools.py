@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Optional
 from unittest import mock
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     CommandError,
     NoAnswerError,
     Result,

@@ -7,21 +7,19 @@ import copy
 from dataclasses import asdict, replace
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import Check
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import RdmaDevice
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.qos_settings import QosSettings
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.rdma_cm import RdmaCm
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.rdma_settings import (
+    RdmaSettings,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import Rail
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
     fabric_intent,
     host_settings,
     read_contract,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.qos_settings import (
-    QosSettings,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.rdma_cm import RdmaCm
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.rdma_settings import (
-    RdmaSettings,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.setting import Rail
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links import (
     Links,
     Node,

@@ -13,24 +13,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import (
     NOT_APPLICABLE,
     OK,
     Check,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     CommandError,
     NoAnswerError,
     Result,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import Outcome, settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import (
     Node,
     Part,
     Plan,
     Step,
     Verdict,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import Outcome, settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import mount_options
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     FileSystem,

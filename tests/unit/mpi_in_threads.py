@@ -19,14 +19,14 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, Optional
 
 import numpy
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.launch import Outcome
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.plan import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.launch import Outcome
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.plan import (
     RAIL_BIND,
     Node,
     Plan,
     command,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Result
 from pytest import MonkeyPatch
 
 from tests.unit import programs

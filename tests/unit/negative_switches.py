@@ -20,9 +20,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue imp
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.reading import (
     Present as NvuePresent,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import (
-    SYSTEM as SONIC,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM as SONIC
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import (
     Present as SonicPresent,
 )

@@ -16,9 +16,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compiler
     compile_switch,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.reading import Present
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.spelling import (
-    uniform,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.spelling import uniform
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.switch import (
     NvueSwitch,
 )

@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import machine, reboots
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import machine, reboots
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     CommandError,
     Result,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import Outcome, settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import Outcome, settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.options import parts
 
 LAYER = "os"

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import checks, reboots
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import checks, reboots
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     CommandError,
     Result,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import Outcome, settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import Outcome, settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.engine import Plan
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (
     PackageError,
@@ -35,10 +35,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
     Stage,
     Wanted,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma_stack.hardware import (
-    Hardware,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma_stack.options import stack
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma.hardware import Hardware
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma.options import stack
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import read_software
 
 from tests.hardware.trees import recording

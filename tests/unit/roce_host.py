@@ -12,14 +12,14 @@ import json
 import os
 from pathlib import Path
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     CommandError,
     Result,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import RdmaDevice
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce import engine, request
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.ethtool import Rings
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.setting import Rail
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import engine, request
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.ethtool import Rings
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import Rail
 
 NO_FIRMWARE = {"firmware": False}
 """Requests of these tests: the firmware has its own."""

@@ -22,10 +22,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compiler
     compile_switch,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.shell import Completed
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import (
-    Present,
-    tables,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import Present, tables
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.difference import (
     Patch,
     PollInterval,

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.certificates import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.certificates import (
     PublicKey,
     parse_public_key,
 )

@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import Check
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     CommandError,
     NoAnswerError,
     Result,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import Outcome, settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import Outcome, settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import mounted, units
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     FileSystem,

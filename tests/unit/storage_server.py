@@ -13,24 +13,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import Check
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     CommandError,
     Result,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import Outcome, settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import Outcome, settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     FileSystem,
     Nfs,
     Serve,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.options import (
-    server_parts,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server import (
-    nfs_conf,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.options import server_parts
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server import nfs_conf
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.directory import (
     User,
 )

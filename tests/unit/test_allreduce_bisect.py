@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import bisect
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce import bisect
 from hypothesis import given
 from hypothesis import strategies as st
 

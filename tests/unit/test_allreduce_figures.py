@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import figures, table
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce import figures, table
 from hypothesis import given
 from hypothesis import strategies as st
 

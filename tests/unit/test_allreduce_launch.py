@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Optional
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import hosts, launch
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.plan import Node
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     NoAnswerError,
     Result,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce import hosts, launch
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.plan import Node
 
 from tests.waiting import deadline, until
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import parse
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.parse import Lane
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce import parse
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.parse import Lane
 
 RECORDED = Path(__file__).parent / "golden/mpirun"
 NODES = ("node01", "node02", "node0")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.plan import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.plan import (
     Node,
     Plan,
     PlanError,

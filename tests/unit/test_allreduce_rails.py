@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.action import mpi_allreduce as action
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import mpi_environment
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.plan import Plan
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.session import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi import (
+    environment as mpi_environment,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.plan import Plan
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.session import (
     Request,
     Session,
 )

@@ -9,15 +9,18 @@ from pathlib import Path
 from typing import Any, Optional
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.launch import Outcome
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.plan import Node, Plan
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.session import (
-    Request,
-    Session,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     CommandError,
     Result,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.launch import Outcome
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.plan import (
+    Node,
+    Plan,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.session import (
+    Request,
+    Session,
 )
 
 NAMES = [f"node{number:02d}" for number in range(1, 9)]

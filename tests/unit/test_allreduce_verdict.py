@@ -9,9 +9,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce import traffic, verdict
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.hosts import Swept
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.allreduce.plan import Node, Plan
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce import (
+    traffic,
+    verdict,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.hosts import Swept
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.plan import (
+    Node,
+    Plan,
+)
 
 RAILS = ("rail0", "rail1")
 BY_RANK = (("rail0",), ("rail1",))

@@ -17,7 +17,12 @@ TEST = "tests/unit/test_virtual_qemu.py"
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
-    for path in (SOURCE, TEST, "plugins/module_utils/files.py", "roles/virtual_nodes/README.md"):
+    for path in (
+        SOURCE,
+        TEST,
+        "plugins/module_utils/core/files.py",
+        "roles/virtual_nodes/README.md",
+    ):
         write(tmp_path, path, "as it was")
     return tmp_path
 
@@ -48,7 +53,8 @@ def test_a_source_that_goes_makes_it_another_one(tree: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["plugins/module_utils/files.py", "roles/virtual_nodes/README.md", "tests/nodes.py"]
+    "path",
+    ["plugins/module_utils/core/files.py", "roles/virtual_nodes/README.md", "tests/nodes.py"],
 )
 def test_what_is_no_source_of_it_does_not(tree: Path, path: str) -> None:
     bed.passed(tree)

@@ -14,11 +14,7 @@ from typing import Any, Optional
 import pytest
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible_collections.baremetal.mpi_roce.plugins.action import cluster_reboot as action
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.reboot import (
-    lock,
-    planning,
-    table,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.reboot import lock, planning, table
 
 
 class Task:

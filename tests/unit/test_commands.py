@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import commands
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import commands
 
 
 def test_programs_of_the_administrator_are_found_without_its_path(

@@ -1,12 +1,12 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""plugins/module_utils/dataclass.py beside the standard decorator, which it stands for."""
+"""plugins/module_utils/core/dataclass.py beside the standard decorator, which it stands for."""
 
 from __future__ import annotations
 
 import dataclasses
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import dataclass as ours
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import dataclass as ours
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,8 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import Check
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ending import end
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check, end
 
 from tests.unit.ended import Ended, Module
 

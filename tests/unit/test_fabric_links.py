@@ -15,9 +15,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links im
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links.neighbours import (
     Neighbours,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links.nic_end import (
-    NicEnds,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links.nic_end import NicEnds
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links.switch_end import (
     SwitchEnds,
 )

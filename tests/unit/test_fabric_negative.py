@@ -19,9 +19,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos impo
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links import Finding
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import SYSTEM as NVUE
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.shell import Completed
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import (
-    SYSTEM as SONIC,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM as SONIC
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import parsed
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     SwitchError,

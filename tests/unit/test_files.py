@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import files
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import files
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import files, reboots
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack import modules
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import systemd
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import files, reboots, systemd
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import (
     Plan,
     PlanError,
     Step,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import modules
 
 from tests.unit.gpu_node import (
     DCGM,

@@ -7,24 +7,20 @@ import os
 from dataclasses import replace
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import reboots
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import engine, reboots
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     CommandError,
     NoAnswerError,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack import stack
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack.health import Health
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack.modules import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import stack
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.health import Health
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.modules import (
     Module,
     needs_peermem,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack.packages import fitting
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu_stack.shared import (
-    Kernel,
-    Shared,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import layer
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.packages import fitting
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.shared import Kernel, Shared
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import read_software
 from ansible_collections.baremetal.mpi_roce.plugins.modules import nvidia_gpu
 
@@ -319,7 +315,7 @@ def test_a_hung_nvidia_smi_is_asked_once_in_a_run(tmp_path):
 
 def test_the_module_gives_a_look_a_minute_and_dkms_its_half_hour(monkeypatch):
     asked = {}
-    monkeypatch.setattr(layer, "run", lambda argv, timeout_s: asked.update({argv: timeout_s}))
+    monkeypatch.setattr(engine, "run", lambda argv, timeout_s: asked.update({argv: timeout_s}))
     here = nvidia_gpu.LAYER.node(check_mode=True)
     here.look("nvidia-smi")
     here.run("dkms")

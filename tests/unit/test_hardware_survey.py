@@ -11,9 +11,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import
     SurveyError,
     survey,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import (
-    tree as tree_module,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import tree as tree_module
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.inventory import (
     BLUEFIELD,
     DATA_DIRECT,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hostfile import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.hostfile import (
     FORMATS,
     ORDERS,
     Entry,

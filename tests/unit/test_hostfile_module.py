@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import hostfile
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import FAILED, OK
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import HEADER
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import FAILED, OK
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files import HEADER
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi import hostfile
 from ansible_collections.baremetal.mpi_roce.plugins.modules import mpi_hostfile
 
 NODE = {

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hostfile import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.hostfile import (
     HostfileError,
     Membership,
     compile_membership,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rankfile import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.rankfile import (
     Binding,
     bind,
     format_cores,

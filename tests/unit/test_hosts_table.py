@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hosts_table import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.names.hosts_table import (
     BEGIN,
     END,
     HostsTableError,

@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import host_name
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.names import host_name
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import files
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi_environment import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import files
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.environment import (
     LAUNCH_AGENT,
     REACHABILITY,
     Layout,

@@ -8,19 +8,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import Check
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import (
     Gid,
     Machine,
     RdmaDevice,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi_environment import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.environment import (
     Layout,
     Rail,
     Settings,
     environment,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi_rdma import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.rdma import (
     automatic_gid,
     contract_checks,
     cuda_check,

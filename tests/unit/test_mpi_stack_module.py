@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import (
-    checks,
-    mpi_environment,
-    mpi_versions,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import checks
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import (
     Gid,
     Machine,
     RdmaDevice,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi import (
+    environment as mpi_environment,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi import versions as mpi_versions
 from ansible_collections.baremetal.mpi_roce.plugins.modules import mpi_stack as module
 
 UCX = mpi_versions.Ucx(

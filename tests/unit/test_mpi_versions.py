@@ -7,12 +7,12 @@ import json
 from collections.abc import Sequence
 from typing import Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     CommandError,
     Result,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi_environment import Rail
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi_versions import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.environment import Rail
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.versions import (
     Installed,
     parse_mpirun_version,
     parse_ucx_devices,

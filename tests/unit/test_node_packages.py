@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import packages
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import StepError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import StepError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import step as packages
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (
     PackageError,
 )

@@ -7,7 +7,7 @@ import json
 import os
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import reboots
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import reboots
 
 from tests.unit.os_tree import Tree, found
 

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import files, reboots
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import files, reboots
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 
 from tests.unit.os_tree import FULL, Tree, found, statuses
 

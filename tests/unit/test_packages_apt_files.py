@@ -7,8 +7,8 @@ import hashlib
 import os
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Result
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import HEADER
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files import HEADER
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import (
     apt_preferences,
     apt_sources,

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import failures
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import failures
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import engine
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.engine import Plan
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (

@@ -8,8 +8,11 @@ import os
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import files
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan, plan_file
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import files
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files import (
+    FilePlan,
+    plan_file,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import engine
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (
     PackageError,

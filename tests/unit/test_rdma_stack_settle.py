@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any, Optional
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import reboots
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import PlanError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma_stack import packages
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma_stack.packages import (
-    source_of,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import reboots
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma import packages
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma.packages import source_of
 
 from tests.unit.rdma_node import DOCA_SET, OF_DOCA, OF_INBOX, RdmaNode, found, wrong
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import reboots
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Result
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import PlanError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma_stack import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import reboots
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma import (
     acs,
     acs_part,
     drivers,

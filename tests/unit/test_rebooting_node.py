@@ -11,9 +11,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import checks, reboots
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Result
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rebooting import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import checks, reboots
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.reboot import (
     busy,
     history,
     node,

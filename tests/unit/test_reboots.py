@@ -6,8 +6,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import reboots
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.reboots import Reason
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import reboots
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.reboots import Reason
 
 IOMMU = Reason("kernel argument iommu", "iommu=pt", "absent", "read at boot only")
 PAGES = Reason("hugepages 1G", "16", "0", "memory is fragmented")

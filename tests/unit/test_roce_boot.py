@@ -16,7 +16,7 @@ import sys
 import zipfile
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import (
     FAILED,
     NOT_APPLICABLE,
     OK,
@@ -24,23 +24,23 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
     REBOOT,
     Check,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     CommandError,
     Result,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import FilePlan
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files import FilePlan
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import (
     BOOT_UNIT,
     boot_program,
     boot_unit,
     firmware_tool,
     sriov,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.boot_program import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.boot_program import (
     RESULT,
     STATE,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.boot_unit import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.boot_unit import (
     ENABLED,
     FORMER_LIBRARY,
     PROGRAM,
@@ -48,7 +48,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.boot_unit 
     UDEV_RULE,
     UNIT_FILE,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.request import Host, Request
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.request import Host, Request
 
 from tests.unit.test_roce_sriov import Nic
 from tests.waiting import deadline
@@ -525,7 +525,7 @@ def test_it_runs_alone_isolated_from_the_callers_environment(node, tmp_path):
 def test_all_that_is_imported_is_in_it_and_nothing_of_ansibles():
     """The quick look at import lines against Python's own parser, for every file."""
     files = boot_unit.sources(boot_program.__name__)
-    prefix = boot_program.__name__.rpartition(".roce.")[0]
+    prefix = boot_program.__name__.rpartition(".nic.")[0]
     standard = set(sys.stdlib_module_names)
     for path, text in files.items():
         parts = path[: -len(".py")].split("/")[:-1]

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import CommandError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import CommandError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import RdmaDevice
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce import engine
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.setting import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import engine
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import (
     FIRMWARE,
     RUNTIME,
     Rail,

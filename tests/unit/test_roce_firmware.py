@@ -4,23 +4,20 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     CommandError,
     Result,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import RdmaDevice
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import firmware, firmware_tool
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.firmware_device import (
+    Firmwares,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import Rail
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
     host_settings,
     read_contract,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce import (
-    firmware,
-    firmware_tool,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.firmware_device import (
-    Firmwares,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.setting import Rail
 
 from tests.unit.fake_mlxconfig import FACTORY, FakeMlxconfig
 

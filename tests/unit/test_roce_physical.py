@@ -4,20 +4,20 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Result
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import survey
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.inventory import RAIL
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import engine, firmware
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.firmware_device import (
+    Firmwares,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import Rail
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.sriov import (
+    VirtualFunctionsProvider,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
     host_settings,
     read_contract,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce import engine, firmware
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.firmware_device import (
-    Firmwares,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.setting import Rail
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.sriov import (
-    VirtualFunctionsProvider,
 )
 
 from tests.hardware.trees import build_sys

@@ -6,9 +6,9 @@ from __future__ import annotations
 import errno
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import Check
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import boot_unit
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.converge import Outcome
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce import boot_unit
 from ansible_collections.baremetal.mpi_roce.plugins.modules import roce_rails
 
 GIVEN = {

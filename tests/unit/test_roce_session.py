@@ -6,17 +6,14 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import Check
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import (
-    Machine,
-    RdmaDevice,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import survey
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce import request, session
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.setting import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import Machine, RdmaDevice
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import request, session
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import (
     FIRMWARE,
     Reading,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import survey
 
 from tests.unit.rails_host import FakeHost, rail
 from tests.unit.roce_host import FakeEthtool, FakeNode, kernel_writes

@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     CommandError,
     NoAnswerError,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import (
     dcb,
     engine,
     mlnx_qos,

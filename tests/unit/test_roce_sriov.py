@@ -6,12 +6,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     CommandError,
     Result,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.setting import Rail
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.roce.sriov import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import Rail
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.sriov import (
     VirtualFunctionsProvider,
 )
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import matches
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.compatibility import (
-    older,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.compatibility import older
 
 
 @pytest.mark.parametrize(

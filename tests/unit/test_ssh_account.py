@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import account
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import account
 
 
 @pytest.fixture

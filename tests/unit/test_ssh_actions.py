@@ -12,12 +12,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.action import ssh_authority, ssh_trust
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.certificates import (
-    digest,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import (
-    AuthorityError,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.certificates import digest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import AuthorityError
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import Journal
 
 from tests.unit.ssh_cluster import directory, keypair

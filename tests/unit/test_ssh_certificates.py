@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.certificates import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.certificates import (
     PublicKey,
     Wanted,
     WireError,

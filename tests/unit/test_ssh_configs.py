@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import replace_block
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import configs
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files import replace_block
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import configs
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.certificates import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.certificates import (
     digest,
     parse_certificate,
 )

@@ -7,8 +7,8 @@ import stat
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import run
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.keys import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.keys import (
     KeyPlan,
     apply_key,
     plan_key,

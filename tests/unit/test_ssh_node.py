@@ -10,16 +10,12 @@ from pathlib import Path
 from typing import Any, Optional
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Result, run
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import (
-    account as accounts,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import node, sshd
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.configs import Places
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result, run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import account as accounts
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import node, sshd
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.configs import Places
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import publishing
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import (
-    AuthorityStore,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import AuthorityStore
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import Journal, Node
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.publishing import issue
 

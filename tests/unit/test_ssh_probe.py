@@ -7,8 +7,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust import probe
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.account import Account
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import probe
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.account import Account
 
 from tests.waiting import deadline
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Optional
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     CommandError,
     Result,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh_trust.sshd import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.sshd import (
     Settings,
     Sshd,
     listening,

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     CommandError,
     NoAnswerError,
 )
@@ -101,7 +101,7 @@ def test_many_are_counted(node):
 
 def test_the_processes_of_this_machine(tmp_path):
     """This process holds the directory it stands in."""
-    from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import run
+    from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import run
 
     here = tmp_path / "x"
     here.mkdir()

@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleUndefinedVariable
 from ansible_collections.baremetal.mpi_roce.plugins.action import shared_storage as action
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.key_files import (
-    KeyFileError,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.key_files import KeyFileError
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.storage import (
     ADDRESSES,
     clients_of,

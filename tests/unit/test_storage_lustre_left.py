@@ -4,9 +4,13 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import FAILED, OK, PENDING
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import HEADER
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import (
+    FAILED,
+    OK,
+    PENDING,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files import HEADER
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.units import MARK
 
 from tests.unit.lustre_node import LustreNode, found

@@ -8,12 +8,16 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import FAILED, OK, Check
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node import (
-    packages as node_packages,
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import (
+    FAILED,
+    OK,
+    Check,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import PlanError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import (
+    step as node_packages,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.engine import Plan
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (
     PackageError,

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import (
     FAILED,
     NOT_APPLICABLE,
     OK,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import (
     client,
     health,

@@ -7,15 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import FAILED, OK, PENDING
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import (
+    FAILED,
+    OK,
+    PENDING,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import Outcome, settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import (
     Node,
     Plan,
     PlanError,
     Step,
     Verdict,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import Outcome, settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import mounted
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import Serve
 

@@ -20,9 +20,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_sy
     Serve,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.keys import PORTS
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.left import (
-    LeftLnet,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.left import LeftLnet
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.mounts import Mounts
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.options import storage
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.rdma_module import (

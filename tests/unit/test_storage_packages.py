@@ -7,13 +7,13 @@ import os
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.checks import OK, PENDING
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import OK, PENDING
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     CommandError,
     Result,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import Node, PlanError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.settle import settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node, PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
     DEBIAN,
     REDHAT,

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Callable
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import NoAnswerError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.node.part import PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import NoAnswerError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server import blank
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import bounded
 

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.files import with_header
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files import with_header
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import units
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.units import MountUnit
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.wanted_mounts import (

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils import checks
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import checks
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.reboot import planning
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.summary import RunSummary
 

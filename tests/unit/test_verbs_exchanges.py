@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Result
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import exchanges
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.endpoints import Endpoint
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges import (

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Result
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import Machine
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.inventory import (
     Gid,

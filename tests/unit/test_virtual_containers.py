@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import Result
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual import containers
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.containers import (
     Container,

@@ -8,10 +8,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import (
-    Node,
-    Rail,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import Node, Rail
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.machines import (
     Folder,
     Hardware,

@@ -12,15 +12,12 @@ from pathlib import Path
 from typing import Any, Optional
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     CommandError,
     Result,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual import qemu as module
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import (
-    Node,
-    Rail,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import Node, Rail
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.machines import (
     Hardware,
     Machine,

@@ -13,9 +13,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual import routing
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.cabling import (
-    plan_network,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.cabling import plan_network
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import (
     VirtualNetworkError,
     parse_nodes,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import run
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual import certificates
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.switches import (
     Folders,

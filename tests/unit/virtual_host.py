@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.commands import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     CommandError,
     Result,
 )

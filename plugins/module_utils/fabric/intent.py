@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ..dataclass import dataclass
+from ..core.dataclass import dataclass
 from ..qos.fabric import FabricIntent
 from .asics import Asic
 

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Every GPU of a node: read, and judged against the cluster model and the software set."""
+"""NVIDIA's driver and GPUs on a node, installed, read and judged against model and software set."""
 
 from __future__ import annotations
 

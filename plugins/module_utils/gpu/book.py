@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 from typing import Any, Optional
 
-from ..checks import FAILED, NOT_APPLICABLE, OK, PENDING, REBOOT, Check, not_applicable
-from ..dataclass import dataclass
-from ..reboots import Reason, outlived
+from ..core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, REBOOT, Check, not_applicable
+from ..core.dataclass import dataclass
+from ..core.reboots import Reason, outlived
 from .reading import Gpus
 from .wanted import Place, Wanted
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Optional
 
-from ..checks import FAILED, PENDING
+from ..core.checks import FAILED, PENDING
+from ..core.reboots import Reason
 from ..hardware import PcieLink
 from ..hardware.pci import best, describe
-from ..reboots import Reason
 from .book import Book, Result, aside, bad, unknown
 from .node_checks import missing_modules
 from .reading import ACTIVE, FABRIC_MANAGER, PERSISTENCED, SIMULATED

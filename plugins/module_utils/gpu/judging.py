@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..checks import FAILED, OK, PENDING, Check
-from ..dataclass import dataclass
-from ..reboots import Reason
+from ..core.checks import FAILED, OK, PENDING, Check
+from ..core.dataclass import dataclass
+from ..core.reboots import Reason
 from . import gpu_checks, node_checks
 from .book import Book, Result, aside, bad
 from .gpu_checks import ECC, FABRIC, NVLINKS, PRESENT, ROW_REMAP

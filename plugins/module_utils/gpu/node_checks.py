@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from ..reboots import Reason
+from ..core.reboots import Reason
 from .book import Book
 from .reading import ACTIVE, FABRIC_MANAGER, Gpus
 from .wanted import AUTO, DMABUF, NONE, PEERMEM

@@ -14,8 +14,8 @@ from dataclasses import field
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from ..commands import CommandError, Runner
-from ..dataclass import dataclass
+from ..core.commands import CommandError, Runner
+from ..core.dataclass import dataclass
 from ..hardware import Machine, survey, tree
 from . import nvml_probe, smi
 from .smi import Smi

@@ -14,8 +14,8 @@ from dataclasses import field
 from typing import Optional
 from xml.etree import ElementTree
 
-from ..commands import CommandError, NoAnswerError, Runner
-from ..dataclass import dataclass
+from ..core.commands import CommandError, NoAnswerError, Runner
+from ..core.dataclass import dataclass
 
 COMMAND = ("nvidia-smi", "-q", "-x")
 MISMATCH_RC = 18

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 from xml.etree import ElementTree
 
-from ..dataclass import dataclass
+from ..core.dataclass import dataclass
 from ..hardware import Function
 from .reading import Gpus
 from .smi import Gpu

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
-from ..checks import FAILED, OK, PENDING, Check
+from ..core.checks import FAILED, OK, PENDING, Check
 from .inventory import RAIL, Machine
 from .inventory import RdmaDevice as Port
 from .modelled import Modelled, Rail, is_nic, named, nic, planes, rdma

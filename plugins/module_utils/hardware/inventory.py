@@ -8,7 +8,7 @@ from dataclasses import field
 from types import MappingProxyType
 from typing import Optional
 
-from ..dataclass import dataclass
+from ..core.dataclass import dataclass
 
 RAIL = "rail"
 """Physical Ethernet function of a NIC that shares a PCIe switch with a GPU."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Optional
 
-from ..checks import FAILED, OK, Check, not_applicable
-from ..dataclass import dataclass
+from ..core.checks import FAILED, OK, Check, not_applicable
+from ..core.dataclass import dataclass
 from .inventory import (
     BLUEFIELD,
     DATA_DIRECT,

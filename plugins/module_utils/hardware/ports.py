@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Optional
 
-from ..dataclass import dataclass
+from ..core.dataclass import dataclass
 from . import tree
 from .inventory import SOFTWARE, Gid, RdmaDevice
 from .pci import way

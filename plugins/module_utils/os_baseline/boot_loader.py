@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from typing import Optional, Protocol
 
-from ..dataclass import dataclass
-from ..files import FilePlan
-from ..node.part import NAME, Node
+from ..core.dataclass import dataclass
+from ..core.files import FilePlan
+from ..core.part import NAME, Node
 
 GRUB_DROP_IN = f"etc/default/grub.d/90-{NAME}.cfg"
 GRUB_CONFIG = "boot/grub/grub.cfg"

@@ -7,11 +7,11 @@ import re
 from collections.abc import Sequence
 from typing import Any, Optional
 
-from ..checks import FAILED, OK, PENDING, Check, not_applicable
-from ..dataclass import dataclass
-from ..files import FilePlan, replace_block
-from ..node import systemd
-from ..node.part import Node, Plan, PlanError, Step, Verdict
+from ..core import systemd
+from ..core.checks import FAILED, OK, PENDING, Check, not_applicable
+from ..core.dataclass import dataclass
+from ..core.files import FilePlan, replace_block
+from ..core.part import Node, Plan, PlanError, Step, Verdict
 
 UNITS = ("chrony.service", "chronyd.service")
 """Debian and Ubuntu, RHEL and Rocky."""

@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, Optional
 
-from ..checks import FAILED, OK, PENDING, REBOOT, Check, not_applicable
-from ..dataclass import dataclass
-from ..node.part import Node, Plan, PlanError, Step, Verdict
-from ..reboots import Reason, outlived
+from ..core.checks import FAILED, OK, PENDING, REBOOT, Check, not_applicable
+from ..core.dataclass import dataclass
+from ..core.part import Node, Plan, PlanError, Step, Verdict
+from ..core.reboots import Reason, outlived
 from .boot_loader import BootLoader, boot_loader
 
 OWNED = "var/lib/baremetal-mpi-roce/kernel-arguments.json"

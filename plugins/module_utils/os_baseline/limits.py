@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
-from ..checks import FAILED, OK, Check, compare, not_applicable
-from ..dataclass import dataclass
-from ..node import systemd
-from ..node.part import NAME, Node, Plan, PlanError, Step, Verdict
+from ..core import systemd
+from ..core.checks import FAILED, OK, Check, compare, not_applicable
+from ..core.dataclass import dataclass
+from ..core.part import NAME, Node, Plan, PlanError, Step, Verdict
 
 UNLIMITED = "unlimited"
 

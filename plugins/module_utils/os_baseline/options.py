@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Optional, TypeVar
 
-from ..checks import FAILED, OK, PENDING, Check, not_applicable
-from ..dataclass import dataclass
-from ..node import systemd
-from ..node.part import Node, Part, Plan, PlanError, Step, Verdict
+from ..core import systemd
+from ..core.checks import FAILED, OK, PENDING, Check, not_applicable
+from ..core.dataclass import dataclass
+from ..core.part import Node, Part, Plan, PlanError, Step, Verdict
 from . import limits
 from .clock import Clock
 from .kernel_cmdline import KernelArguments

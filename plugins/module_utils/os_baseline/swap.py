@@ -10,10 +10,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Optional
 
-from ..checks import Check, compare, not_applicable
-from ..dataclass import dataclass
-from ..node import systemd
-from ..node.part import Node, Plan, PlanError, Step, Verdict
+from ..core import systemd
+from ..core.checks import Check, compare, not_applicable
+from ..core.dataclass import dataclass
+from ..core.part import Node, Plan, PlanError, Step, Verdict
 
 FSTAB = "etc/fstab"
 MARKER = "# set aside by baremetal.mpi_roce: "

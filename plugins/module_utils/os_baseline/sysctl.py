@@ -10,9 +10,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Optional
 
-from ..checks import FAILED, OK, Check, compare, not_applicable
-from ..dataclass import dataclass
-from ..node.part import NAME, Node, Plan, PlanError, Step, Verdict
+from ..core.checks import FAILED, OK, Check, compare, not_applicable
+from ..core.dataclass import dataclass
+from ..core.part import NAME, Node, Plan, PlanError, Step, Verdict
 
 FILE = f"etc/sysctl.d/90-{NAME}.conf"
 

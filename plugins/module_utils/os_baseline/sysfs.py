@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional, Protocol, Union
 
-from ..checks import FAILED, OK, PENDING, REBOOT, Check, not_applicable
-from ..dataclass import dataclass
-from ..node import systemd
-from ..node.part import NAME, Node, Plan, Step, Verdict
-from ..reboots import Reason, outlived
+from ..core import systemd
+from ..core.checks import FAILED, OK, PENDING, REBOOT, Check, not_applicable
+from ..core.dataclass import dataclass
+from ..core.part import NAME, Node, Plan, Step, Verdict
+from ..core.reboots import Reason, outlived
 
 TMPFILES = f"etc/tmpfiles.d/{NAME}.conf"
 UNIT = f"{NAME}-sysfs.service"

@@ -9,13 +9,22 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Optional
 
-from .. import commands
-from ..commands import CommandError, Result, Runner
-from ..files import FilePlan, plan_file
+from ..core import commands
+from ..core.commands import CommandError, Result, Runner
+from ..core.files import FilePlan, plan_file
 from . import apt_preferences, apt_sources, apt_state
 from .apt_view import STRICT, View, complaints, options, without_credentials
 from .manager import WAIT_S, PackageError, held_by_another, locked, until_free
-from .package import DOWNGRADE, INSTALL, REMOVE, UPGRADE, Change, PackageSet, Repository, Stream
+from .package import (
+    DOWNGRADE,
+    INSTALL,
+    REMOVE,
+    UPGRADE,
+    Change,
+    PackageSet,
+    Repository,
+    Stream,
+)
 
 TIMEOUT_S = 3600.0
 """For one transaction: DKMS builds modules in it. What hangs longer is ended and repaired."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..files import with_header
+from ..core.files import with_header
 
 DIRECTORY = "etc/apt/preferences.d"
 PREFIX = "00-baremetal-mpi-roce-"

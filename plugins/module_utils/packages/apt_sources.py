@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
-from ..files import FilePlan, plan_file, with_header
+from ..core.files import FilePlan, plan_file, with_header
 from .manager import armoured, check_repository
 from .package import Repository
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 
-from ..dataclass import dataclass
+from ..core.dataclass import dataclass
 
 FORMAT = "\\t".join(
     f"${{{name}}}"

@@ -15,8 +15,8 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from ..commands import CommandError, Runner
-from ..files import make_directories
+from ..core.commands import CommandError, Runner
+from ..core.files import make_directories
 from . import apt_preferences, apt_sources
 from .manager import PackageError, held_by_another, until_free
 from .package import Repository

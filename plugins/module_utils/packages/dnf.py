@@ -16,9 +16,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Optional
 
-from .. import commands
-from ..commands import CommandError
-from ..files import FilePlan, plan_file
+from ..core import commands
+from ..core.commands import CommandError
+from ..core.files import FilePlan, plan_file
 from . import dnf_definitions, dnf_installed, dnf_locks, dnf_program
 from .manager import WAIT_S, PackageError, until_free
 from .package import (

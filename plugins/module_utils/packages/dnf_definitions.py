@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..files import FilePlan, plan_file, with_header
+from ..core.files import FilePlan, plan_file, with_header
 from .dnf_program import OURS
 from .manager import ARMOUR, check_repository
 from .package import PackageSet, Repository

@@ -15,8 +15,8 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from .. import commands
-from ..dataclass import dataclass
+from ..core import commands
+from ..core.dataclass import dataclass
 from .manager import held_by_another
 
 # What dnf wrote down: transactions that did not end, scriptlets that failed, module streams.

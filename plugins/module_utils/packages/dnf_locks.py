@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from ..files import replace_block
+from ..core.files import replace_block
 
 PLUGIN = "python3-dnf-plugin-versionlock"
 """The package of the plugin on EL 9. A lock list without it holds nothing."""

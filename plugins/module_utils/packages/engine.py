@@ -10,9 +10,9 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
-from ..checks import FAILED, OK, PENDING, Check, compare
-from ..dataclass import dataclass
-from ..files import FilePlan, diffs, plan_file
+from ..core.checks import FAILED, OK, PENDING, Check, compare
+from ..core.dataclass import dataclass
+from ..core.files import FilePlan, diffs, plan_file
 from .manager import Manager, PackageError
 from .package import INSTALL, REMOVE, UPGRADE, Change, PackageSet
 from .planning import (

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Optional, Protocol
 
-from ..files import FilePlan
+from ..core.files import FilePlan
 from .package import Change, PackageSet, Repository, Stream
 
 WAIT_S = 300

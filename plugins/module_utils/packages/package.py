@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
-from ..dataclass import dataclass
+from ..core.dataclass import dataclass
 
 
 @dataclass(frozen=True)

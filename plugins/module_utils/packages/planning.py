@@ -8,7 +8,7 @@ from dataclasses import field
 from fnmatch import fnmatchcase
 from typing import Optional
 
-from ..dataclass import dataclass
+from ..core.dataclass import dataclass
 from .manager import Manager, PackageError
 from .package import DOWNGRADE, REMOVE, UPGRADE, Change, PackageSet, Wanted, matches
 

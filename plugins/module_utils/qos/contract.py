@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any, Optional, Union
 
-from ..dataclass import dataclass
+from ..core.dataclass import dataclass
 from .path_mtu import FRAME_OVERHEAD
 
 ECT0 = 0b10

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..dataclass import dataclass
+from ..core.dataclass import dataclass
 from .contract import Contract
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Optional
 
-from ..dataclass import dataclass
+from ..core.dataclass import dataclass
 from .contract import DSCPS, TRUST, Cables, Contract, Ecn, ForwardingClass
 
 LOSSY_PRIORITY_GROUP = 0

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Optional
 
-from ..files import FilePlan, plan_file, with_header
+from ..core.files import FilePlan, plan_file, with_header
 from .backend import OWNER
 
 DEFAULTS: Mapping[str, int] = {

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from ..dataclass import dataclass
-from ..files import FilePlan
+from ..core.dataclass import dataclass
+from ..core.files import FilePlan
 from .plan import RailPlan
 from .state import Link
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Optional, Protocol
 
-from ..checks import FAILED, PENDING, REBOOT, Check
-from ..commands import CommandError
-from ..dataclass import dataclass
-from ..files import FilePlan, diffs
+from ..core.checks import FAILED, PENDING, REBOOT, Check
+from ..core.commands import CommandError
+from ..core.dataclass import dataclass
+from ..core.files import FilePlan, diffs
 from ..hardware.ports import interface_speed
 from . import arp, device, intent, path_mtu, readback, service
 from .backend import Backend

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..commands import CommandError, Runner
+from ..core.commands import CommandError, Runner
 from .backend import BACKENDS, NETPLAN, NETWORKD, NETWORKMANAGER, Backend
 from .netplan import Netplan
 from .networkd import Networkd

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Optional
 
-from ..dataclass import dataclass
+from ..core.dataclass import dataclass
 from ..hardware.pci import way
 from ..hardware.ports import interfaces
 from .plan import RailPlan

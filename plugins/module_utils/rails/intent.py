@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..files import write_atomically
+from ..core.files import write_atomically
 
 _PATH = "run/baremetal-mpi-roce/rails-in-progress.json"
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Optional, Union
 
-from ..dataclass import dataclass
+from ..core.dataclass import dataclass
 from .plan import MAIN_TABLE
 from .state import State
 

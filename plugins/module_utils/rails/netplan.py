@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Optional
 
-from ..commands import CommandError, Runner
-from ..files import FilePlan, plan_file, with_header, write_atomically
+from ..core.commands import CommandError, Runner
+from ..core.files import FilePlan, plan_file, with_header, write_atomically
 from .backend import NETPLAN, OWNER, Blocks, Conflict, mac_equal, names_match
 from .claims import network_file_conflicts
 from .networkd import NETWORKD_UNIT, network_files, take_over

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from ..commands import Runner
-from ..files import FilePlan, plan_file, with_header
+from ..core.commands import Runner
+from ..core.files import FilePlan, plan_file, with_header
 from .backend import NETWORK_PREFIX, NETWORKD, Blocks, Conflict, rail_of
 from .claims import ifupdown_conflicts, network_file_conflicts
 from .plan import MAIN_TABLE, RailPlan

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from ..commands import CommandError, Runner
-from ..files import FilePlan, plan_file, with_header
+from ..core.commands import CommandError, Runner
+from ..core.files import FilePlan, plan_file, with_header
 from .backend import NETWORKMANAGER, OWNER, Blocks, Conflict, mac_equal, rail_of
 from .plan import MAIN_TABLE, RailPlan
 from .state import Link

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from ..commands import CommandError, Runner
+from ..core.commands import CommandError, Runner
 from .plan import RailPlan
 
 _PAUSE_S = 0.3

@@ -7,8 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, Optional
 
-from ..checks import FAILED, NOT_APPLICABLE, OK, PENDING, REBOOT, Check, compare, not_applicable
-from ..dataclass import dataclass
+from ..core.checks import (
+    FAILED,
+    NOT_APPLICABLE,
+    OK,
+    PENDING,
+    REBOOT,
+    Check,
+    compare,
+    not_applicable,
+)
+from ..core.dataclass import dataclass
 from .device import NAMED, NO_PCI, REFUSED, RENAME, Naming
 from .device import REBOOT as NAME_AT_REBOOT
 from .plan import MAIN_TABLE, RailPlan, Route, Rule

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ..commands import Runner
+from ..core.commands import Runner
 
 READY = "active, starts at boot"
 _STARTS_AT_BOOT = ("enabled", "enabled-runtime", "static", "indirect", "generated", "alias")

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Optional
 
-from ..commands import CommandError, Runner
-from ..dataclass import dataclass
+from ..core.commands import CommandError, Runner
+from ..core.dataclass import dataclass
 from .plan import MAIN_TABLE, Route, Rule
 
 

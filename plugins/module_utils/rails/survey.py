@@ -9,12 +9,12 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
-from .. import reboots
-from ..checks import NOT_APPLICABLE, OK, Check
-from ..commands import Runner
-from ..dataclass import dataclass
-from ..files import FilePlan, plan_file, with_header
-from ..machine import IN_CONTAINER, boot_id, container
+from ..core import reboots
+from ..core.checks import NOT_APPLICABLE, OK, Check
+from ..core.commands import Runner
+from ..core.dataclass import dataclass
+from ..core.files import FilePlan, plan_file, with_header
+from ..core.machine import IN_CONTAINER, boot_id, container
 from . import arp, detect, device, readback, service
 from .backend import BACKENDS, NETWORK_PREFIX, Backend, Conflict
 from .claims import parse_unit

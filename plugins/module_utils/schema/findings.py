@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import field
 from typing import Any, Callable, Optional, Union
 
-from ..dataclass import dataclass
+from ..core.dataclass import dataclass
 
 Path = tuple[Union[str, int], ...]
 """Where a value stands: `("nodes", "list", 2, "pci")`."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, Optional
 
-from ..dataclass import dataclass
+from ..core.dataclass import dataclass
 from .findings import Findings, Path, nearest
 
 

@@ -9,12 +9,7 @@ from __future__ import annotations
 
 from .catalog import gpu_packages, rdma_packages
 from .compatibility import Judgement, Node, judge
-from .distribution import (
-    Distribution,
-    NotInCatalog,
-    UnsupportedDistribution,
-    distribution_of,
-)
+from .distribution import Distribution, NotInCatalog, UnsupportedDistribution, distribution_of
 from .reading import SoftwareError, read_software
 from .software_set import Driver, Rdma, SoftwareSet, Source
 

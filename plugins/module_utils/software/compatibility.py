@@ -11,19 +11,11 @@ import re
 from collections.abc import Callable
 from typing import Optional
 
-from ..dataclass import dataclass
+from ..core.dataclass import dataclass
 from . import known_versions as known
 from .distribution import REDHAT, Distribution
 from .gpu_catalog import NVLINK5, OLDEST_BRANCH, cuda_major
-from .software_set import (
-    CUDA_URL,
-    DOCA,
-    INBOX,
-    NO_RDMA,
-    PROPRIETARY,
-    Driver,
-    SoftwareSet,
-)
+from .software_set import CUDA_URL, DOCA, INBOX, NO_RDMA, PROPRIETARY, Driver, SoftwareSet
 
 REFUSED, WARNED, UNKNOWN = "refused", "warned", "unknown"
 STATUSES = (REFUSED, WARNED, UNKNOWN)

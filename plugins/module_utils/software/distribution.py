@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ..dataclass import dataclass
+from ..core.dataclass import dataclass
 
 DEBIAN, REDHAT = "debian", "redhat"
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, field
 from typing import Any, Optional
 
-from ..dataclass import dataclass
+from ..core.dataclass import dataclass
 
 DOCA, INBOX, NO_RDMA = "doca", "inbox", "none"
 OPEN, PROPRIETARY = "open", "proprietary"

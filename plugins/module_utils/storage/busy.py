@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Optional
 
-from ..commands import CommandError, Runner
-from ..dataclass import dataclass
+from ..core.commands import CommandError, Runner
+from ..core.dataclass import dataclass
 from ..schema.findings import some
 from .paths import within
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import asdict, field
 from typing import Any, Optional
 
-from ..dataclass import dataclass
+from ..core.dataclass import dataclass
 
 NFS, LUSTRE = "nfs", "lustre"
 TCP, RDMA = "tcp", "rdma"

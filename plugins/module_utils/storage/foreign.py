@@ -7,9 +7,9 @@ import posixpath
 from collections.abc import Callable, Sequence
 from typing import Optional
 
-from ..commands import CommandError, NoAnswerError, Runner
-from ..files import HEADER, FilePlan
-from ..node.part import Node, PlanError
+from ..core.commands import CommandError, NoAnswerError, Runner
+from ..core.files import HEADER, FilePlan
+from ..core.part import Node, PlanError
 from ..schema.findings import some
 from . import mounted, units
 from .mounted import Mount

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ..dataclass import dataclass
+from ..core.dataclass import dataclass
 from ..schema.findings import nearest
 from ..schema.kinds import (
     Boolean,

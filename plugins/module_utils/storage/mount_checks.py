@@ -7,12 +7,12 @@ import ipaddress
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Optional
 
-from ..checks import FAILED, OK, PENDING, Check, compare, not_applicable
-from ..commands import CommandError, Runner
-from ..files import HEADER
-from ..machine import NO_MOUNTS
-from ..node import systemd
-from ..node.part import Node
+from ..core import systemd
+from ..core.checks import FAILED, OK, PENDING, Check, compare, not_applicable
+from ..core.commands import CommandError, Runner
+from ..core.files import HEADER
+from ..core.machine import NO_MOUNTS
+from ..core.part import Node
 from . import foreign, mount_options, mounted, units
 from .mount_options import Difference
 from .mounted import Mount

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..dataclass import dataclass
+from ..core.dataclass import dataclass
 from ..schema.findings import Findings, Path, dotted
 from .file_system import CHECKPOINTS, LUSTRE, NFS, SCRATCH, FileSystem
 from .mounted import Mount

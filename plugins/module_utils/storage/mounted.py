@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Optional
 
-from ..dataclass import dataclass
+from ..core.dataclass import dataclass
 from .paths import within
 
 MOUNTINFO = "proc/self/mountinfo"

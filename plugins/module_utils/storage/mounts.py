@@ -13,12 +13,12 @@ from dataclasses import field, replace
 from functools import cache, partial
 from typing import Optional
 
-from ..checks import Check
-from ..commands import CommandError, NoAnswerError, Runner
-from ..dataclass import dataclass
-from ..files import FilePlan, diffs
-from ..node import systemd
-from ..node.part import Node, Plan, PlanError, Step, StepError, Verdict
+from ..core import systemd
+from ..core.checks import Check
+from ..core.commands import CommandError, NoAnswerError, Runner
+from ..core.dataclass import dataclass
+from ..core.files import FilePlan, diffs
+from ..core.part import Node, Plan, PlanError, Step, StepError, Verdict
 from . import busy, foreign, mount_checks, mount_options, mounted, units
 from .mount_options import Difference
 from .mounted import Mount

@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
-from ..commands import Runner, run
-from ..dataclass import dataclass
-from ..node.part import Node, Part, Plan, PlanError, Verdict
-from ..node.system import manager_of
+from ..core.commands import Runner, run
+from ..core.dataclass import dataclass
+from ..core.part import Node, Part, Plan, PlanError, Verdict
+from ..core.system import manager_of
 from ..packages.apt import node_runner
 from ..packages.manager import Manager
 from ..packages.package import PackageSet

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from ..checks import compare
-from ..commands import CommandError, Runner
-from ..dataclass import dataclass
-from ..node.part import Node, Plan, PlanError, Step, StepError, Verdict
+from ..core.checks import compare
+from ..core.commands import CommandError, Runner
+from ..core.dataclass import dataclass
+from ..core.part import Node, Plan, PlanError, Step, StepError, Verdict
 from ..packages.apt import SOLVER, TRANSACTION
 from ..packages.apt_view import options
 from ..software.distribution import REDHAT

@@ -7,10 +7,10 @@ itself, after the mounts: one that is loaded is well, whatever else is said of i
 
 from __future__ import annotations
 
-from ..checks import FAILED, OK, Check, not_applicable
-from ..commands import CommandError
-from ..dataclass import dataclass
-from ..node.part import Node, Plan, Verdict
+from ..core.checks import FAILED, OK, Check, not_applicable
+from ..core.commands import CommandError
+from ..core.dataclass import dataclass
+from ..core.part import Node, Plan, Verdict
 from ..software.distribution import REDHAT
 
 RPCRDMA, CORE = "rpcrdma", "ib_core"

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Optional
 
-from ..dataclass import dataclass
+from ..core.dataclass import dataclass
 from ..schema.findings import Findings, Path, dotted, nearest, some
 from ..schema.kinds import Wrong
 from .file_system import CHECKPOINTS, HOME, LUSTRE, NFS, RDMA, SCRATCH, TCP

@@ -11,8 +11,8 @@ from __future__ import annotations
 import string
 from collections.abc import Sequence
 
-from ..dataclass import dataclass
-from ..roce import BOOT_UNIT as RAILS
+from ..core.dataclass import dataclass
+from ..nic import BOOT_UNIT as RAILS
 
 MOUNT, AUTOMOUNT = "mount", "automount"
 DIRECTORY = "etc/systemd/system"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from ..dataclass import dataclass
+from ..core.dataclass import dataclass
 from . import rdma_module
 from .file_system import LUSTRE, NFS, RDMA, FileSystem
 from .lustre.source import read_source, same_source

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Optional
 
-from .. import commands
-from ..dataclass import dataclass
+from ..core import commands
+from ..core.dataclass import dataclass
 from ..hardware import Machine
 from . import endpoints, exchanges
 from .endpoints import Endpoint, NoEndpointError, cpus_near, endpoint

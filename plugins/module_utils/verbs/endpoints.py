@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Optional
 
-from ..commands import CommandError, Runner
-from ..dataclass import dataclass
+from ..core.commands import CommandError, Runner
+from ..core.dataclass import dataclass
 from ..hardware import Machine
 from ..hardware.inventory import SOFTWARE
 

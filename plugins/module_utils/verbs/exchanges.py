@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any, Optional
 
-from ..commands import CommandError, Runner, find_program
-from ..dataclass import dataclass
+from ..core.commands import CommandError, Runner, find_program
+from ..core.dataclass import dataclass
 from .endpoints import Endpoint
 from .wire import KERNEL, NOTHING, SNIFFER
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Optional
 
-from ..checks import FAILED, NOT_APPLICABLE, OK, Check, compare, not_applicable
+from ..core.checks import FAILED, NOT_APPLICABLE, OK, Check, compare, not_applicable
 from . import endpoints
 from .exchanges import UCX, telling
 from .request import Request

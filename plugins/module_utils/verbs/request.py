@@ -8,8 +8,8 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, Optional
 
-from .. import mpi_environment
-from ..dataclass import dataclass
+from ..core.dataclass import dataclass
+from ..mpi import environment as mpi_environment
 from ..qos import HostSettings
 from .exchanges import Effort
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, Optional
 
-from ..commands import Runner, search_path
+from ..core.commands import Runner, search_path
 from ..hardware import Machine
 from . import endpoints, exchanges
 from .endpoints import Endpoint, NoEndpointError, endpoint

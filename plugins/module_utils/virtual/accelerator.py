@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
-from ..commands import CommandError, run
-from ..files import write_atomically
+from ..core.commands import CommandError, run
+from ..core.files import write_atomically
 
 KVM = ("-accel", "kvm", "-cpu", "host")
 # Each vector instruction is translated: what a guest does not see, its libraries do not use.

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import NoReturn, Protocol
 
-from .. import ending
+from ..core import checks
 from .image import one_builder
 from .steps import Step
 
 
-class Module(ending.Module, Protocol):
+class Module(checks.Module, Protocol):
     """What of AnsibleModule is needed here."""
 
     check_mode: bool

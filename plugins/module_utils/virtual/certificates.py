@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..commands import Runner
+from ..core.commands import Runner
 
 DAYS = 365
 RENEW_S = 30 * 24 * 3600

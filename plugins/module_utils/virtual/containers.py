@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Optional
 
-from ..commands import CommandError, Runner
+from ..core.commands import CommandError, Runner
 from .login import answers_ssh
 from .names import node_namespace
 from .work import Work

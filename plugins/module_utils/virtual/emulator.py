@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Optional
 
-from ..commands import CommandError, Runner
+from ..core.commands import CommandError, Runner
 
 PROGRAM = "qemu-system-x86_64"
 FETCHED = Path("/var/lib/baremetal-mpi-roce/virtual/qemu")

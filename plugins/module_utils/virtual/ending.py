@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
-from .. import ending
+from ..core import checks
 
 
 def diff(header: str, lines: Iterable[str]) -> dict[str, str]:
@@ -21,7 +21,7 @@ def diff(header: str, lines: Iterable[str]) -> dict[str, str]:
 
 
 def act(
-    module: ending.Module,
+    module: checks.Module,
     action: Callable[[], dict[str, Any]],
     name: str,
     header: str,

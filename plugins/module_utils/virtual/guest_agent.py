@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..commands import CommandError, Result
+from ..core.commands import CommandError, Result
 
 POLL_S = 0.1
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from ..commands import Runner
+from ..core.commands import Runner
 from .cabling import Plan
 from .convergence import Batch, Link, State, creation, differences, preparation, removal
 from .inventory import VirtualNetworkError

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
-from ..commands import Runner
+from ..core.commands import Runner
 from .steps import Step, Steps, VirtualImageError
 
 REPOSITORY = "localhost/virtual-node"

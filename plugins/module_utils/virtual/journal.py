@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..files import write_atomically
+from ..core.files import write_atomically
 
 RUN = Path("/run/baremetal-mpi-roce/virtual")
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Optional
 
-from ..commands import CommandError, Runner
-from ..files import write_atomically
+from ..core.commands import CommandError, Runner
+from ..core.files import write_atomically
 from .guest_agent import GuestAgent
 from .login import answers_ssh
 from .machines import Folder, Machine, VirtualMachineError, qemu_command

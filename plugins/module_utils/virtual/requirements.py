@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-from ..checks import FAILED, OK, Check
-from ..commands import CommandError, Runner
+from ..core.checks import FAILED, OK, Check
+from ..core.commands import CommandError, Runner
 
 KEYRING = "usr/share/keyrings/debian-archive-keyring.gpg"
 STORAGE = "var/lib/containers"

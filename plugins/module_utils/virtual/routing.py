@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Optional
 
-from ..commands import Runner
+from ..core.commands import Runner
 from .inventory import VirtualNetworkError
 from .journal import RUN
 from .routers import Router

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..commands import Runner
-from ..files import FilePlan, plan_file
+from ..core.commands import Runner
+from ..core.files import FilePlan, plan_file
 from .certificates import Authority, Pair
 
 SYSTEMS = ("sonic", "nvue", "eos")

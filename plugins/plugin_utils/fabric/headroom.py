@@ -18,7 +18,7 @@ from __future__ import annotations
 from fractions import Fraction
 from math import ceil
 
-from ...module_utils.dataclass import dataclass
+from ...module_utils.core.dataclass import dataclass
 from ...module_utils.fabric.asics import ASICS, Asic, Formula
 from ...module_utils.schema.findings import Finding
 from .system import WantedError

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Optional
 
-from ...module_utils.dataclass import dataclass
+from ...module_utils.core.dataclass import dataclass
 from .https_errors import Refused, advice_on, lost, secretless, text_of
 from .system import Login, SwitchError
 

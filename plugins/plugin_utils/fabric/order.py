@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ...module_utils.dataclass import dataclass
+from ...module_utils.core.dataclass import dataclass
 from ...module_utils.fabric.intent import HOST, STORAGE
 
 LEAF, SPINE = "leaf", "spine"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Optional
 
-from ...module_utils.checks import FAILED, OK, PENDING, Check
+from ...module_utils.core.checks import FAILED, OK, PENDING, Check
 from ...module_utils.fabric.intent import SwitchIntent
 from .headroom import headroom
 from .links import said

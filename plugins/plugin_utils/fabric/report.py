@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, Optional
 
-from ...module_utils.dataclass import dataclass
+from ...module_utils.core.dataclass import dataclass
 from ...module_utils.qos.fabric import PfcWatchdog
 
 

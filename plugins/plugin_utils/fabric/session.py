@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Optional
 
-from ...module_utils.dataclass import dataclass
+from ...module_utils.core.dataclass import dataclass
 from ...module_utils.fabric.intent import SwitchIntent
 from .report import SwitchReport
 from .system import Applied, Difference, Switch, SwitchError, System, WantedError

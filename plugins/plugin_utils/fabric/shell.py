@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import Protocol
 
-from ...module_utils.dataclass import dataclass
+from ...module_utils.core.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Optional, Protocol
 
-from ...module_utils.dataclass import dataclass
+from ...module_utils.core.dataclass import dataclass
 from ...module_utils.fabric.intent import SwitchIntent
 from ...module_utils.schema.findings import Finding
 from .report import SwitchReport

@@ -11,7 +11,7 @@ import socket
 import struct
 from typing import Any, Optional
 
-from ...module_utils.dataclass import dataclass
+from ...module_utils.core.dataclass import dataclass
 
 try:
     import netaddr  # type: ignore[import-untyped]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any, Optional
 
-from ...module_utils.hostfile import rail_name
+from ...module_utils.mpi.hostfile import rail_name
 from ...module_utils.qos import Contract
 from ...module_utils.schema.findings import Findings
 from ...module_utils.schema.kinds import check
@@ -18,7 +18,17 @@ from ...module_utils.storage.rules import Site
 from . import rules
 from .address_plan import AddressPlan
 from .addresses import Network, text
-from .cluster import Cluster, Gpu, Host, Management, Node, PortGroup, Rail, Switch, rack_group
+from .cluster import (
+    Cluster,
+    Gpu,
+    Host,
+    Management,
+    Node,
+    PortGroup,
+    Rail,
+    Switch,
+    rack_group,
+)
 from .errors import ModelError
 from .layout import interface_name, lay_out, plan_addresses
 from .nodes import NodeSpec, specify

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from typing import Any, Optional
 
-from ...module_utils.dataclass import dataclass
+from ...module_utils.core.dataclass import dataclass
 from ...module_utils.qos import Contract
 from ...module_utils.qos.keys import CONTRACT, VARIABLE
 from ...module_utils.qos.reading import finish

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Optional
 
-from ...module_utils.dataclass import dataclass
+from ...module_utils.core.dataclass import dataclass
 from ...module_utils.rails.plan import INTERFACE
 from ...module_utils.schema.findings import Findings, Path, nearest, some
 from .addresses import Network, number

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Optional
 
-from ...module_utils.dataclass import dataclass
-from ...module_utils.hostfile import rail_name
+from ...module_utils.core.dataclass import dataclass
+from ...module_utils.mpi.hostfile import rail_name
 from ...module_utils.schema.findings import Findings, some
 from ...module_utils.schema.kinds import check
 from ...module_utils.storage.file_system import FileSystem

@@ -7,7 +7,7 @@ import re
 import string
 from typing import Any, Optional
 
-from ...module_utils.dataclass import dataclass
+from ...module_utils.core.dataclass import dataclass
 from ...module_utils.schema.findings import Findings, Path
 from ...module_utils.schema.kinds import Kind, Text, Walked, Wrong, is_mapping, shown, wrong_type
 from .addresses import Network, parse_address, parse_network

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import field
 from typing import Any, Optional
 
-from ...module_utils.dataclass import dataclass
+from ...module_utils.core.dataclass import dataclass
 from ...module_utils.schema.findings import Findings, some
 from ...module_utils.schema.kinds import check
 from ...module_utils.software.compatibility import REFUSED, judge

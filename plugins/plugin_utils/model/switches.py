@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Optional
 
-from ...module_utils.dataclass import dataclass
+from ...module_utils.core.dataclass import dataclass
 from ...module_utils.fabric.asics import ASICS, Asic, asic_named
 from ...module_utils.schema.findings import Findings, Path, counted, nearest
 from ..fabric.keys import check_asics

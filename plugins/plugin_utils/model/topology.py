@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...module_utils.dataclass import dataclass
+from ...module_utils.core.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import field
 from typing import Any
 
-from ...module_utils.dataclass import dataclass
+from ...module_utils.core.dataclass import dataclass
 from .cluster import Cluster, Host, Node, Switch, rack_group
 
 

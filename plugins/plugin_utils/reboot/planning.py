@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, field
 from typing import Any, Optional, Union
 
-from ...module_utils.dataclass import dataclass
-from ...module_utils.rebooting import busy, history, slurm
+from ...module_utils.core.dataclass import dataclass
+from ...module_utils.reboot import busy, history, slurm
 from . import layers
 
 COMPUTE, LAUNCHER, STORAGE = "compute", "launcher", "storage"

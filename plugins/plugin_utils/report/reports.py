@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Protocol
 
-from ...module_utils.files import write_atomically
+from ...module_utils.core.files import write_atomically
 
 
 class Display(Protocol):

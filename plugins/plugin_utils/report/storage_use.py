@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, field
 from typing import Any, Optional
 
-from ...module_utils.allreduce.figures import median
-from ...module_utils.allreduce.table import columns, rate_text, size_text
-from ...module_utils.checks import FAILED, NOT_APPLICABLE, OK, Check
-from ...module_utils.dataclass import dataclass
+from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, Check
+from ...module_utils.core.dataclass import dataclass
+from ...module_utils.mpi.allreduce.figures import median
+from ...module_utils.mpi.allreduce.table import columns, rate_text, size_text
 from ...module_utils.storage.file_system import FileSystem
 
 Interval = tuple[float, float]

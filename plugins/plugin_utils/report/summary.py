@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any, Optional
 
-from ...module_utils.checks import FAILED, NOT_APPLICABLE, OK, PENDING, REBOOT, STATUSES
-from ...module_utils.dataclass import dataclass
+from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, REBOOT, STATUSES
+from ...module_utils.core.dataclass import dataclass
 from ..reboot import table
 
 ROLES = ("compute", "launcher", "storage", "leaf", "spine")

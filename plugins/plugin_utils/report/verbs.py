@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
-from ...module_utils.allreduce.table import time_text
+from ...module_utils.mpi.allreduce.table import time_text
 from ...module_utils.verbs import endpoints
 
 SHOWN = 40

@@ -22,10 +22,10 @@ from dataclasses import field
 from pathlib import Path
 from typing import Optional
 
-from ...module_utils.commands import Runner, run
-from ...module_utils.dataclass import dataclass
-from ...module_utils.files import write_atomically
-from ...module_utils.ssh_trust.certificates import (
+from ...module_utils.core.commands import Runner, run
+from ...module_utils.core.dataclass import dataclass
+from ...module_utils.core.files import write_atomically
+from ...module_utils.ssh.certificates import (
     DAY,
     KINDS,
     PublicKey,

@@ -18,7 +18,7 @@ from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
-from ...module_utils.dataclass import dataclass
+from ...module_utils.core.dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...module_utils.hostfile import rail_name
-from ...module_utils.ssh_trust.certificates import (
-    DAY,
-    HOST,
-    USER,
-    PublicKey,
-    digest,
-    parse_public_key,
-)
+from ...module_utils.mpi.hostfile import rail_name
+from ...module_utils.ssh.certificates import DAY, HOST, USER, PublicKey, digest, parse_public_key
 from .authority import Authority
 from .journal import Issued, Journal, Node, new_serial
 

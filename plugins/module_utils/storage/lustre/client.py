@@ -14,16 +14,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
-from ...checks import FAILED, OK, PENDING, Check, compare, not_applicable
-from ...commands import CommandError, NoAnswerError, Runner
-from ...dataclass import dataclass
-from ...node import secure_boot
-from ...node.packages import change
-from ...node.part import Node, Part, Plan, PlanError, Step, Verdict
+from ...core import secure_boot
+from ...core.checks import FAILED, OK, PENDING, Check, compare, not_applicable
+from ...core.commands import CommandError, NoAnswerError, Runner
+from ...core.dataclass import dataclass
+from ...core.part import Node, Part, Plan, PlanError, Step, Verdict
+from ...nic import BOOT_UNIT
 from ...packages import engine
 from ...packages.manager import Manager, PackageError
 from ...packages.package import INSTALL, PackageSet, Repository, Stage, Wanted
-from ...roce import BOOT_UNIT
+from ...packages.step import change
 from ...schema.findings import some
 from ...software import kernel_catalog
 from ...software.catalog import VERSION_LOCK

@@ -11,10 +11,10 @@ import re
 from collections.abc import Sequence
 from typing import Optional
 
-from ...checks import FAILED, OK, Check, not_applicable
-from ...commands import CommandError, Result
-from ...dataclass import dataclass
-from ...node.part import Node, Plan, Verdict
+from ...core.checks import FAILED, OK, Check, not_applicable
+from ...core.commands import CommandError, Result
+from ...core.dataclass import dataclass
+from ...core.part import Node, Plan, Verdict
 from ..file_system import FileSystem
 from .lnet import Kernel, pairs
 from .settings import LustreSettings

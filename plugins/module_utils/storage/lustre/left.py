@@ -10,11 +10,11 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Sequence
 
-from ...checks import FAILED, OK, PENDING, Check
-from ...dataclass import dataclass
-from ...files import HEADER
-from ...node import systemd
-from ...node.part import Node, Plan, PlanError, Step, Verdict
+from ...core import systemd
+from ...core.checks import FAILED, OK, PENDING, Check
+from ...core.dataclass import dataclass
+from ...core.files import HEADER
+from ...core.part import Node, Plan, PlanError, Step, Verdict
 from ...schema.findings import some
 from .. import foreign
 from .lnet import CONF, DROP_IN, MODPROBE, SERVICE, Kernel, unload

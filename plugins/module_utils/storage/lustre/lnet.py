@@ -14,12 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
-from ...checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check, compare, not_applicable
-from ...commands import CommandError, Runner
-from ...dataclass import dataclass
-from ...files import HEADER
-from ...node import systemd
-from ...node.part import Node, Plan, PlanError, Step, StepError, Verdict
+from ...core import systemd
+from ...core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check, compare, not_applicable
+from ...core.commands import CommandError, Runner
+from ...core.dataclass import dataclass
+from ...core.files import HEADER
+from ...core.part import Node, Plan, PlanError, Step, StepError, Verdict
 from ...schema.findings import some
 from .. import mounted
 from .settings import LustreSettings

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, Optional
 
-from ...dataclass import dataclass
+from ...core.dataclass import dataclass
 from ...schema.findings import Findings, Path, RefusedError, some
 from ...schema.kinds import check
 from ..file_system import LUSTRE, FileSystem

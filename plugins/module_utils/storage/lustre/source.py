@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from ...dataclass import dataclass
+from ...core.dataclass import dataclass
 
 TCP, O2IB = "tcp", "o2ib"
 _ADDRESS = re.compile(r"[\d.]+")

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ...commands import NoAnswerError
-from ...dataclass import dataclass
-from ...node.part import Node, PlanError
+from ...core.commands import NoAnswerError
+from ...core.dataclass import dataclass
+from ...core.part import Node, PlanError
 from .. import mounted
 from ..use import bounded
 

@@ -12,10 +12,10 @@ import hashlib
 import uuid
 from collections.abc import Collection
 
-from ...checks import FAILED, OK, PENDING, Check, not_applicable
-from ...dataclass import dataclass
-from ...node import systemd
-from ...node.part import Node, Plan, PlanError, Step, StepError, Verdict
+from ...core import systemd
+from ...core.checks import FAILED, OK, PENDING, Check, not_applicable
+from ...core.dataclass import dataclass
+from ...core.part import Node, Plan, PlanError, Step, StepError, Verdict
 from ...schema.findings import some
 from .. import foreign, mounted
 from ..units import DIRECTORY, ENABLED, MOUNT, path_of, unit_name

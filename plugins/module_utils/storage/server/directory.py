@@ -13,10 +13,10 @@ import stat
 from pathlib import Path
 from typing import Optional
 
-from ...checks import FAILED, Check, compare
-from ...dataclass import dataclass
-from ...files import make_directories
-from ...node.part import Node, Plan, PlanError, Step, StepError, Verdict
+from ...core.checks import FAILED, Check, compare
+from ...core.dataclass import dataclass
+from ...core.files import make_directories
+from ...core.part import Node, Plan, PlanError, Step, StepError, Verdict
 from .. import mounted
 from ..paths import wrong_served
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence, Set
 
-from ...checks import FAILED, OK, PENDING, Check, compare, not_applicable
-from ...commands import CommandError
-from ...dataclass import dataclass
-from ...node.part import Node, Plan, PlanError, Step, Verdict
+from ...core.checks import FAILED, OK, PENDING, Check, compare, not_applicable
+from ...core.commands import CommandError
+from ...core.dataclass import dataclass
+from ...core.part import Node, Plan, PlanError, Step, Verdict
 from ...schema.findings import some
 from . import exports_file
 from .exports_file import (

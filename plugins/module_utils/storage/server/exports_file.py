@@ -12,8 +12,8 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Optional
 
-from ...dataclass import dataclass
-from ...node.part import NAME, Node
+from ...core.dataclass import dataclass
+from ...core.part import NAME, Node
 from ..paths import overlap
 
 FILE = f"etc/exports.d/{NAME}.exports"

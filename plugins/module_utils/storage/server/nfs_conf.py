@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...checks import FAILED, OK, PENDING, Check
-from ...dataclass import dataclass
-from ...node.part import NAME, Node, Plan, PlanError, Verdict
+from ...core.checks import FAILED, OK, PENDING, Check
+from ...core.dataclass import dataclass
+from ...core.part import NAME, Node, Plan, PlanError, Verdict
 from . import exports_file
 from .served import NFS_PORT, Wire
 

@@ -12,7 +12,7 @@ import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ...dataclass import dataclass
+from ...core.dataclass import dataclass
 from ..file_system import NFS, RDMA, FileSystem
 from .exports_file import MOUNTED, OPTIONS, Block
 

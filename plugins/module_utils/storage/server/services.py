@@ -14,11 +14,11 @@ from dataclasses import field
 from functools import partial
 from typing import Any, Optional
 
-from ...checks import Check, compare, not_applicable
-from ...commands import CommandError
-from ...dataclass import dataclass
-from ...node import systemd
-from ...node.part import NAME, Node, Plan, PlanError, Step, Verdict
+from ...core import systemd
+from ...core.checks import Check, compare, not_applicable
+from ...core.commands import CommandError
+from ...core.dataclass import dataclass
+from ...core.part import NAME, Node, Plan, PlanError, Step, Verdict
 from ...schema.findings import some
 from .. import rdma_module
 from . import exports_file

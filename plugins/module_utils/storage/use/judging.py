@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any, Optional
 
-from ...checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check
-from ...dataclass import dataclass
-from ...machine import IN_CONTAINER, NO_MOUNTS
+from ...core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check
+from ...core.dataclass import dataclass
+from ...core.machine import IN_CONTAINER, NO_MOUNTS
 from .. import mounted
 from .bounded import Answer
 from .probe import DIRECTORY

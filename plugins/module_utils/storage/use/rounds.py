@@ -13,8 +13,8 @@ from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any, Optional
 
-from ...checks import Check
-from ...dataclass import dataclass
+from ...core.checks import Check
+from ...core.dataclass import dataclass
 from .. import mounted
 from ..units import escape_path
 from . import bounded, judging, probe

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from itertools import chain, islice
 from typing import Any, Optional
 
-from ...dataclass import dataclass
+from ...core.dataclass import dataclass
 from ..file_system import HOME, NFS, SOFTWARE, FileSystem
 from ..wanted_mounts import WantedMount
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Optional
 
-from ....module_utils.dataclass import dataclass
+from ....module_utils.core.dataclass import dataclass
 from ..system import OWNED
 from .render import Wanted
 from .settings import (

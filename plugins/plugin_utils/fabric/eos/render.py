@@ -11,7 +11,7 @@ from functools import lru_cache
 from threading import Lock
 from typing import Any, Optional
 
-from ....module_utils.dataclass import dataclass
+from ....module_utils.core.dataclass import dataclass
 from ....module_utils.fabric.asics import EOS_QUEUES
 from ....module_utils.fabric.intent import SwitchIntent
 from ....module_utils.qos.fabric import FabricIntent, Queue

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import field
 from typing import Optional
 
-from ....module_utils.dataclass import dataclass
+from ....module_utils.core.dataclass import dataclass
 
 # An EOS configuration as a tree: what is indented below a line belongs to it.
 

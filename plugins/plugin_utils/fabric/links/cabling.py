@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple, Optional
 
-from ....module_utils.dataclass import dataclass
+from ....module_utils.core.dataclass import dataclass
 from ....module_utils.fabric.intent import DOWNLINK, HOST, STORAGE, UPLINK
 
 

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field, replace
 from typing import Any, Optional
 
-from ....module_utils.checks import FAILED, NOT_APPLICABLE, OK, Check
-from ....module_utils.dataclass import dataclass
+from ....module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, Check
+from ....module_utils.core.dataclass import dataclass
 from ....module_utils.fabric.asics import asic_named
 from ....module_utils.fabric.intent import HOST, STORAGE, UPLINK
 from ....module_utils.qos import Contract, fabric_intent, host_settings

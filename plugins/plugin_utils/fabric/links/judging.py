@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, Optional
 
-from ....module_utils.checks import FAILED, PENDING, Check
+from ....module_utils.core.checks import FAILED, PENDING, Check
 from . import said
 from .cabling import End, Link
 from .said import Said, Unsaid

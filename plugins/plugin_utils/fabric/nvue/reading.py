@@ -7,7 +7,7 @@ import re
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Optional
 
-from ....module_utils.dataclass import dataclass
+from ....module_utils.core.dataclass import dataclass
 from ..https_errors import Refused
 from .spelling import uniform
 from .tree import Tree, at, expanded

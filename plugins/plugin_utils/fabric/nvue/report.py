@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Optional
 
-from ....module_utils.dataclass import dataclass
+from ....module_utils.core.dataclass import dataclass
 from ....module_utils.fabric.intent import SwitchIntent
 from ....module_utils.qos.contract import DSCPS, PRIORITIES
 from ....module_utils.qos.fabric import PfcWatchdog

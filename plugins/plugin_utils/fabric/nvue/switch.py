@@ -11,7 +11,15 @@ from ..https import Https, Service, where
 from ..https_errors import Lost, Refused
 from ..system import Applied, Difference, Login, SwitchError
 from .reading import Present, read
-from .revisions import CONFIRM, REACHABLE_AGAIN_S, UNCONFIRMED, Revisions, failed, in_force, saved
+from .revisions import (
+    CONFIRM,
+    REACHABLE_AGAIN_S,
+    UNCONFIRMED,
+    Revisions,
+    failed,
+    in_force,
+    saved,
+)
 
 if TYPE_CHECKING:
     import httpx

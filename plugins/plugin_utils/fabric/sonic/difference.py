@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Optional, Union
 
-from ....module_utils.dataclass import dataclass
+from ....module_utils.core.dataclass import dataclass
 from ....module_utils.fabric.intent import SwitchIntent
 from ....module_utils.schema.findings import counted
 from ..system import Change, Difference, Impact, SwitchError

@@ -13,7 +13,7 @@ from dataclasses import field
 from shlex import quote
 from typing import Any, Optional
 
-from ....module_utils.dataclass import dataclass
+from ....module_utils.core.dataclass import dataclass
 from ..shell import Completed, told
 from ..system import SwitchError
 from . import tables

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Optional
 
-from ....module_utils.dataclass import dataclass
+from ....module_utils.core.dataclass import dataclass
 from ....module_utils.fabric.intent import PortIntent, SwitchIntent
 from ....module_utils.qos.contract import PRIORITIES, Ecn
 from ....module_utils.qos.fabric import LOSSY_PRIORITY_GROUP, FabricIntent, PfcWatchdog, Queue

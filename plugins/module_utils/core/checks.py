@@ -1,0 +1,132 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The read-back: what a layer promised, what the device says, and the verdict.
+
+Every module that configures a layer ends by reading the device again and returns one `Check` per
+promise. The summary callback, the verify playbook and the tests read nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any, NoReturn, Optional, Protocol
+
+from .dataclass import dataclass
+
+OK = "ok"
+"""Read back as wanted."""
+FAILED = "failed"
+"""Read back differently, or could not be read: a check that could not run has failed."""
+NOT_APPLICABLE = "not_applicable"
+"""Cannot hold on this kind of machine; `reason` says why. Counted and shown, never passed."""
+PENDING = "pending"
+"""Check mode only: differs now, and a run without check mode would change it."""
+REBOOT = "reboot"
+"""Configured and recorded; takes effect at the next reboot, which no role performs."""
+
+STATUSES = (OK, FAILED, NOT_APPLICABLE, PENDING, REBOOT)
+
+STRICT = "BAREMETAL_MPI_ROCE_VERIFY"
+"""Set in the environment of modules by playbooks/verify.yml: what is pending has failed."""
+REBOOTED = "BAREMETAL_MPI_ROCE_REBOOTED"
+"""Set besides by playbooks/reboot.yml, right after a reboot: what waits for one has outlived it."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One promise and what was found.
+
+    `name` is stable and lower case (`rail_mtu`); `subject` is what it is about (`rail3`), empty for
+    the host as a whole. `wanted` and `found` are JSON values with their unit in the name or value.
+    """
+
+    name: str
+    wanted: Any
+    found: Any
+    status: str
+    subject: str = ""
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if self.status not in STATUSES:
+            raise ValueError(f"check {self.name}: unknown status {self.status!r}")
+        if self.status == NOT_APPLICABLE and not self.reason:
+            raise ValueError(f"check {self.name}: not_applicable needs a reason")
+        if self.status == PENDING and os.environ.get(STRICT):
+            object.__setattr__(self, "status", FAILED)
+        if self.status == REBOOT and os.environ.get(REBOOTED):
+            object.__setattr__(self, "status", FAILED)
+
+    def line(self) -> str:
+        """One line for the operator: what, where, wanted, found, why."""
+        where = f" {self.subject}" if self.subject else ""
+        why = f" ({self.reason})" if self.reason else ""
+        return f"{self.name}{where}: wanted {self.wanted!r}, found {self.found!r}{why}"
+
+
+def compare(
+    name: str,
+    wanted: Any,
+    found: Any,
+    *,
+    subject: str = "",
+    check_mode: bool = False,
+    reason: str = "",
+) -> Check:
+    """A check that is ok when both sides are equal, else failed (or pending in check mode)."""
+    if wanted == found:
+        return Check(name, wanted, found, OK, subject)
+    return Check(name, wanted, found, PENDING if check_mode else FAILED, subject, reason)
+
+
+def not_applicable(name: str, wanted: Any, reason: str, *, subject: str = "") -> Check:
+    return Check(name, wanted, None, NOT_APPLICABLE, subject, reason)
+
+
+def failures(checks: Iterable[Check]) -> list[Check]:
+    return [check for check in checks if check.status == FAILED]
+
+
+def failure_message(layer: str, checks: Iterable[Check], remedy: str) -> Optional[str]:
+    """The message of a module whose read-back failed, or None when nothing failed."""
+    failed = failures(checks)
+    if not failed:
+        return None
+    lines = "\n  ".join(check.line() for check in failed)
+    return f"{layer}: {len(failed)} promise(s) do not hold after the change:\n  {lines}\n{remedy}"
+
+
+def as_dicts(checks: Iterable[Check]) -> list[dict[str, Any]]:
+    """JSON form, as modules return it under `checks`."""
+    return [asdict(check) for check in checks]
+
+
+# How a module of a layer ends: with its read-back, and failed when a check failed.
+
+
+class Module(Protocol):
+    """What of AnsibleModule is needed here."""
+
+    def exit_json(self, **kwargs: Any) -> NoReturn: ...
+
+    def fail_json(self, msg: str, **kwargs: Any) -> NoReturn: ...
+
+
+def end(
+    module: Module,
+    layer: str,
+    checks: Sequence[Check],
+    remedy: str,
+    *,
+    errors: Sequence[str] = (),
+    **result: Any,
+) -> NoReturn:
+    """Return `result` with the read-back in it. `errors` are what could not even be tried."""
+    message = failure_message(layer, checks, remedy)
+    if errors:
+        message = "\n  ".join([message or f"{layer}: could not do everything:", *errors])
+    result = {"changed": False, **result, "layer": layer, "checks": as_dicts(checks)}
+    if message is not None:
+        module.fail_json(msg=message, **result)
+    module.exit_json(**result)

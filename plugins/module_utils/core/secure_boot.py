@@ -1,0 +1,74 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""With Secure Boot the kernel takes no module that is signed with a key it does not know.
+
+DKMS signs what it builds with a key of this machine, which somebody has to enrol at its console.
+Until then, modules that DKMS builds are installed and do not load. Only looks.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from .commands import CommandError
+from .part import Node
+
+SIGNING_KEYS = ("var/lib/shim-signed/mok/MOK.der", "var/lib/dkms/mok.pub")
+"""With which DKMS signs: Ubuntu's, and that of DKMS itself."""
+DKMS_SETTINGS = ("etc/dkms/framework.conf", "etc/dkms/framework.conf.d/*.conf")
+"""Where a site names a key of its own."""
+EFI = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+_CERTIFICATE = re.compile(r"^\s*mok_certificate\s*=\s*[\"']?/([^\"'\s#]+)", re.MULTILINE)
+
+
+def refusal(node: Node, root: Path) -> str:
+    """Why this kernel would refuse modules of DKMS, and the ways out; empty where it would not.
+
+    `root` is where the machine's hardware is read.
+    """
+    if not is_on(node, root):
+        return ""
+    keys = _keys(node)
+    for name in keys:
+        try:
+            told = node.look(["mokutil", "--test-key", str(node.path(name))], check=False)
+        except CommandError:
+            return (
+                "Secure Boot is on, and nobody can be asked whether the key of DKMS "
+                f"(/{name}) is enrolled: mokutil is not installed, or does not end. Install the "
+                "package mokutil, or turn Secure Boot off in the firmware"
+            )
+        if "already enrolled" in told.stdout + told.stderr:
+            return ""
+    how = (
+        f"enrol the key with which DKMS signs: mokutil --import /{keys[0]}, reboot, and confirm it "
+        "at the console with the password you gave"
+        if keys
+        else "install dkms and let it make its key (EL: dkms generate_mok; Ubuntu: "
+        "update-secureboot-policy --new-key), then mokutil --import KEY, reboot, and confirm it "
+        "at the console"
+    )
+    return (
+        "Secure Boot is on, and the kernel would refuse the modules that DKMS builds here: no key "
+        f"of DKMS is enrolled. Either {how}; or turn Secure Boot off in the firmware"
+    )
+
+
+def is_on(node: Node, root: Path) -> bool:
+    """By mokutil; where there is none, by the variable of the firmware."""
+    try:
+        told = node.look(["mokutil", "--sb-state"], check=False)
+    except CommandError:
+        try:
+            return (root / EFI).read_bytes()[-1:] == b"\1"  # after four bytes of attributes
+        except OSError:
+            return False
+    return "SecureBoot enabled" in told.stdout
+
+
+def _keys(node: Node) -> list[str]:
+    """Keys of DKMS that are there, a site's own first."""
+    settings = [path for name in DKMS_SETTINGS for path in sorted(node.root.glob(name))]
+    texts = [node.read(str(path.relative_to(node.root))) or "" for path in settings]
+    own = [name for text in texts for name in _CERTIFICATE.findall(text)]
+    return [name for name in (*own, *SIGNING_KEYS) if node.path(name).exists()]

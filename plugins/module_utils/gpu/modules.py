@@ -1,0 +1,225 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The kernel modules: nouveau kept away, NVIDIA's built by DKMS and loaded, those above it at boot.
+
+A module that runs is not unloaded, unless the operator says so and nothing uses it. Otherwise the
+new one waits for a reboot, which `health` records.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import partial
+
+from ..core import systemd
+from ..core.checks import NOT_APPLICABLE, OK, REBOOT, Check, compare
+from ..core.commands import CommandError
+from ..core.dataclass import dataclass
+from ..core.part import NAME, Node, Plan, Step, StepError, Verdict
+from .node_checks import DMABUF_KERNEL, kernel_version
+from .shared import OPENERS, Shared, active, run
+from .users import users
+from .wanted import AUTO, PEERMEM
+
+BLACKLIST = f"etc/modprobe.d/90-{NAME}-nouveau.conf"
+NO_NOUVEAU = "blacklist nouveau\noptions nouveau modeset=0\n"
+AT_BOOT = f"etc/modules-load.d/90-{NAME}-gpu.conf"
+LINE = re.compile(r"([^/,]+)[/,]\s*([^,:]+)(?:,\s*([^,:]+),\s*([^,:]+))?:\s*(.*)")
+"""`nvidia/580.95.05, 6.8.0-79-generic, x86_64: installed`; before DKMS 3 `nvidia, 580.95.05, ...`.
+Not built yet: `nvidia/580.95.05: added`."""
+INSTALLED = "installed"
+NOT_KNOWN = "not known to DKMS"
+LOG = "var/lib/dkms/{}/{}/build/make.log"
+ABOVE = ("nvidia_peermem", "gdrdrv", "nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia")
+"""From the top down, in which they are unloaded."""
+
+
+@dataclass(frozen=True)
+class Nouveau:
+    """The kernel's own driver makes way: at the next boot, never by force.
+
+    It is kept from loading in the initramfs too. Where it drives the GPUs now, NVIDIA's module
+    cannot have them until a reboot; unloading it under a console would freeze that.
+    """
+
+    shared: Shared
+
+    def plan(self, node: Node) -> Plan:
+        file = node.file(BLACKLIST, NO_NOUVEAU)
+        release = self.shared.kernel.release
+        images = (f"boot/initrd.img-{release}", f"boot/initramfs-{release}.img")
+        image = next((path for path in map(node.path, images) if path.exists()), None)
+        if image is None:  # a node that boots without one of its own
+            return Plan([file])
+        # A run that was stopped in between left an initramfs from before the file.
+        if not file.changed and image.stat().st_mtime >= file.path.stat().st_mtime:
+            return Plan([file])
+        argv = ["dracut", "--force", f"/boot/initramfs-{release}.img", release]
+        if node.path("usr/sbin/update-initramfs").exists():
+            argv = ["update-initramfs", "-u", "-k", release]
+        before = "without the blacklist of nouveau"
+        act = partial(run, node, argv)
+        return Plan([file], [Step(f"initramfs of {release}", before, "with it", act)])
+
+    def verify(self, node: Node) -> Verdict:
+        """Whether it is loaded is judged with the GPUs, which it keeps from the driver."""
+        return Verdict()
+
+
+@dataclass(frozen=True)
+class Module:
+    """What DKMS builds. `names`: what the families call it there."""
+
+    names: Sequence[str]
+    version: str
+
+    def status(self, node: Node, release: str) -> tuple[str, str]:
+        """What DKMS says of it for this kernel, and by which name: `installed`, `added`, ..."""
+        try:
+            lines = node.look(["dkms", "status"], check=False).stdout.splitlines()
+        except CommandError:
+            return "DKMS is not installed", self.names[0]
+        best = (NOT_KNOWN, self.names[0])
+        for match in filter(None, (LINE.fullmatch(line.strip()) for line in lines)):
+            name, version, kernel, _architecture, state = match.groups()
+            if name in self.names and version == self.version:
+                if kernel == release:
+                    return (state.split() or [NOT_KNOWN])[0], name
+                best = ("not built for this kernel", name)
+        return best
+
+
+@dataclass(frozen=True)
+class Driver:
+    """`reload`: take a module out for the set's where nothing uses it."""
+
+    shared: Shared
+    gdrcopy: str
+    reload: bool = False
+
+    @property
+    def modules(self) -> list[Module]:
+        found = [Module(("nvidia", "nvidia-open"), self.shared.driver)]
+        return found + ([Module(("gdrdrv",), self.gdrcopy)] if self.gdrcopy else [])
+
+    def plan(self, node: Node) -> Plan:
+        release = self.shared.kernel.release
+        steps = []
+        for module in self.modules:
+            state, _name = module.status(node, release)
+            if state != INSTALLED:
+                what = f"{module.names[0]} {module.version} for kernel {release}"
+                steps.append(Step(what, state, INSTALLED, partial(self._build, node, module)))
+        return Plan(steps=[*steps, *self._loading(node)])
+
+    def verify(self, node: Node) -> Verdict:
+        cause = self.shared.without_driver
+        checks = []
+        for module in self.modules:
+            subject = f"{module.names[0]} {module.version}"
+            if cause.name:
+                checks.append(cause.hides("dkms", INSTALLED, subject))
+            else:
+                checks.append(self._check(node, module, subject))
+        if checks[0].status != NOT_APPLICABLE:
+            cause.look(checks[0])
+        return Verdict(checks)
+
+    def _check(self, node: Node, module: Module, subject: str) -> Check:
+        release = self.shared.kernel.release
+        state, name = module.status(node, release)
+        why = f"for kernel {release}; look into /{LOG.format(name, module.version)}"
+        return compare(
+            "dkms", INSTALLED, state, subject=subject, check_mode=node.check_mode, reason=why
+        )
+
+    def _loading(self, node: Node) -> list[Step]:
+        runs, what = self.shared.kernel.driver, "kernel module nvidia"
+        if not self.shared.awaits_reboot:
+            if runs is not None:
+                return []
+            return [Step(what, "not loaded", self.shared.driver, partial(self._load, node))]
+        if runs is None or not self.reload or users(node.root):
+            return []
+        self.shared.reloads = True
+        for unit in OPENERS:
+            if active(node, unit):
+                self.shared.stop(unit)
+        after = f"{self.shared.driver}, after unloading"
+        return [Step(what, runs, after, partial(self._exchange, node))]
+
+    def _build(self, node: Node, module: Module) -> None:
+        release = self.shared.kernel.release
+        state, name = module.status(node, release)
+        if state == INSTALLED:  # by the package, meanwhile
+            return
+        try:
+            node.run(["dkms", "install", "-m", name, "-v", module.version, "-k", release])
+        except CommandError as error:
+            log = LOG.format(name, module.version)
+            last = (node.read(log) or "no such file").strip().splitlines()[-5:]
+            raise StepError(f"{error}; the end of /{log}: {' | '.join(last)}") from error
+
+    def _load(self, node: Node) -> None:
+        if self.shared.kernel.driver is None:  # else by udev, when the package was installed
+            node.run(["modprobe", "nvidia"])  # nvidia_uvm comes with the first program of CUDA
+
+    def _exchange(self, node: Node) -> None:
+        if users(node.root):
+            return  # a job came meanwhile: the reboot stays needed
+        for unit in OPENERS:
+            if active(node, unit):
+                systemd.stop(node, unit)
+        for module in ABOVE:
+            if self.shared.kernel.loaded(module):
+                node.run(["modprobe", "-r", module])
+        self._load(node)
+
+
+def needs_peermem(release: str, choice: str, open_modules: bool) -> bool:
+    """RDMA reaches GPU memory by dma-buf, with the open modules and a kernel that has it."""
+    if choice == AUTO:
+        return not open_modules or kernel_version(release) < DMABUF_KERNEL
+    return choice == PEERMEM
+
+
+@dataclass(frozen=True)
+class BootModules:
+    """Modules that are loaded at boot, on top of the set's driver and no other: gdrdrv with
+    GDRCopy, nvidia_peermem where dma-buf is not."""
+
+    shared: Shared
+    modules: Sequence[str]
+
+    def plan(self, node: Node) -> Plan:
+        body = "".join(f"{module}\n" for module in self.modules)
+        steps = []
+        for module in self.modules:
+            loaded = self.shared.kernel.loaded(module)
+            if self.shared.reloads or not (loaded or self.shared.awaits_reboot):
+                before = "unloaded with the driver" if loaded else "not loaded"
+                act = partial(self._load, node, module)
+                steps.append(Step(f"kernel module {module}", before, "loaded", act))
+        return Plan([node.file(AT_BOOT, body or None)], steps)
+
+    def verify(self, node: Node) -> Verdict:
+        return Verdict([self._check(node, module) for module in self.modules])
+
+    def _check(self, node: Node, module: str) -> Check:
+        name, wanted, cause = "kernel_module", "loaded", self.shared.without_driver
+        if self.shared.kernel.loaded(module):
+            return Check(name, wanted, wanted, OK, module)
+        if cause.name:
+            return cause.hides(name, wanted, module)
+        if self.shared.awaits_reboot:
+            why = "loaded with the driver of the set, at the next boot"
+            return Check(name, wanted, "not loaded", REBOOT, module, why)
+        why = f"modprobe {module} says why"
+        return compare(
+            name, wanted, "not loaded", subject=module, check_mode=node.check_mode, reason=why
+        )
+
+    def _load(self, node: Node, module: str) -> None:
+        kernel = self.shared.kernel
+        if kernel.driver == self.shared.driver and not kernel.loaded(module):
+            node.run(["modprobe", module])

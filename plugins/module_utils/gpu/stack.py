@@ -1,0 +1,245 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The parts of the stack in the order in which they are done, and what makes one not applicable."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from .. import gpu
+from ..core import secure_boot
+from ..core.checks import Check, compare, not_applicable
+from ..core.commands import CommandError
+from ..core.dataclass import dataclass
+from ..core.engine import Settled, settle
+from ..core.machine import IN_CONTAINER
+from ..core.part import NAME, Node, Part, Plan, PlanError, Step, Verdict
+from ..software import Distribution, SoftwareSet, judge
+from ..software import Driver as OfTheSet
+from ..software import Node as Here
+from ..software.compatibility import REFUSED
+from .health import Bindings, Health
+from .modules import BootModules, Driver, Nouveau, needs_peermem
+from .packages import Installer, Packages
+from .reading import FABRIC_MANAGER, PERSISTENCED
+from .services import Services
+from .shared import DCGM, Kernel, Shared, run
+
+# Machines on which this driver must not be installed: each says why, and what to do.
+# Only looks. What a package manager can find out by itself (no such version, no headers of this
+# kernel) is said by the engine of packages.
+
+
+RUN_FILE = "usr/bin/nvidia-uninstall"
+"""Left by NVIDIA's .run installer, and by no package."""
+ELSEWHERE = (
+    (r"linux-(modules|objects|signatures)-nvidia-.+", "modules that Ubuntu built"),
+    (r".*nvidia-.+-\d+-server(-open)?", "the server branch of Ubuntu"),
+    (r"akmod-nvidia.*|xorg-x11-drv-nvidia.*", "RPM Fusion"),
+    (r"kmod-nvidia(-\d+xx)?|nvidia-x11-drv.*", "ELRepo"),
+)
+"""Packages of other sources than the CUDA repository, with those who make them."""
+PROPRIETARY = re.compile(
+    r"nvidia-dkms(-\d+)?|nvidia-kernel-source(-\d+)?|nvidia-kernel-dkms|kmod-nvidia-latest-dkms"
+)
+
+
+@dataclass(frozen=True)
+class Suitable:
+    """`gpus` is how many the model has; `installed` are the packages and their versions."""
+
+    software: SoftwareSet
+    kernel: Kernel
+    gpus: int
+    installed: Mapping[str, str]
+
+    def plan(self, node: Node) -> Plan:
+        signed = secure_boot.refusal(node, self.kernel.root)
+        found = [*self._machine(), *([signed] if signed else []), *self._other_driver(node)]
+        if found:
+            raise PlanError("\n".join(found))
+        return Plan()
+
+    def verify(self, node: Node) -> Verdict:
+        return Verdict()
+
+    def _machine(self) -> Iterator[str]:
+        wanted, runs = self.software.kernel, self.kernel.release
+        if wanted and wanted != runs:
+            yield (
+                f"kernel {runs} runs, and software.kernel of the set is {wanted}: the driver would "
+                f"be built for the wrong one. Boot {wanted} (install it where it is not there), or "
+                f"write software.kernel: {runs}"
+            )
+        if not self.kernel.has_gpus:
+            yield (
+                f"no GPU of NVIDIA on the PCI bus, and the model has {self.gpus}: look at the "
+                "power of the GPU board in the BMC, at the BIOS (Above 4G Decoding) and the slots. "
+                "A node without GPUs has none in the model either (gpus: 0)"
+            )
+
+    def _other_driver(self, node: Node) -> Iterator[str]:
+        if node.path(RUN_FILE).exists():
+            yield (
+                f"/{RUN_FILE}: a driver was installed from NVIDIA's .run file, and packages would "
+                "mix with it. Run nvidia-uninstall, reboot, run again"
+            )
+        tool = "apt-get purge" if "dpkg" in self.installed else "dnf remove"
+        for pattern, source in ELSEWHERE:
+            names = sorted(name for name in self.installed if re.fullmatch(pattern, name))
+            if names:
+                yield (
+                    f"a driver from {source} is installed, and the set's comes from the CUDA "
+                    f"repository. Remove it: {tool} {' '.join(names)}"
+                )
+        driver = self.software.driver
+        names = sorted(name for name in self.installed if PROPRIETARY.fullmatch(name))
+        if names and driver and driver.modules == "open":
+            yield (
+                "proprietary kernel modules are installed, and the set has the open ones, which "
+                f"Blackwell needs. Remove them: {tool} {' '.join(names)}"
+            )
+
+
+# The CUDA toolkit for everybody on the node: PATH of logins, linker, the link /usr/local/cuda.
+
+
+HOME = "usr/local/cuda"
+PROFILE = f"etc/profile.d/{NAME}-cuda.sh"
+LINKER = f"etc/ld.so.conf.d/90-{NAME}-cuda.conf"
+BODY = """\
+export CUDA_HOME=/usr/local/cuda
+case ":$PATH:" in
+  *:/usr/local/cuda/bin:*) ;;
+  *) export PATH=/usr/local/cuda/bin:$PATH ;;
+esac
+"""
+RELEASE = re.compile(r"release (\d+\.\d+)")
+
+
+@dataclass(frozen=True)
+class Cuda:
+    shared: Shared
+    version: str
+    """`13.0`"""
+
+    @property
+    def library(self) -> str:
+        return f"libcudart.so.{self.version.split('.')[0]}"
+
+    def plan(self, node: Node) -> Plan:
+        files = [node.file(PROFILE, BODY), node.file(LINKER, f"/{HOME}/lib64\n")]
+        steps = []
+        found = _release(node)
+        if found != self.version:
+            steps.append(Step(f"/{HOME}", found, self.version, partial(self._link, node)))
+        if files[1].changed or not self._known(node):
+            act = partial(run, node, ["ldconfig"])
+            steps.append(Step(f"linker, {self.library}", "not known", "known", act))
+        return Plan(files, steps)
+
+    def verify(self, node: Node) -> Verdict:
+        cause, version, check_mode = self.shared.without_cuda, self.version, node.check_mode
+        if cause.name:
+            return Verdict([cause.hides("cuda_toolkit", version)])
+        found = _release(node)
+        why = f"update-alternatives --set cuda /{HOME}-{version} chooses between several toolkits"
+        checks = [compare("cuda_toolkit", version, found, check_mode=check_mode, reason=why)]
+        if found == version:  # else the library is another one as well
+            known = self.library if self._known(node) else "not known to the linker"
+            why = "ldconfig -p does not have it: run ldconfig, and look for it in /usr/local/cuda"
+            linker = compare("cuda_linker", self.library, known, check_mode=check_mode, reason=why)
+            checks.append(linker)
+        return Verdict(checks)
+
+    def _known(self, node: Node) -> bool:
+        told = node.look(["ldconfig", "-p"], check=False).stdout
+        return any(line.split()[:1] == [self.library] for line in told.splitlines())
+
+    def _link(self, node: Node) -> None:
+        folder = f"{HOME}-{self.version}"
+        if _release(node) != self.version and node.path(folder).is_dir():
+            node.run(["update-alternatives", "--set", "cuda", f"/{folder}"])
+
+
+def _release(node: Node) -> str:
+    """The toolkit to which /usr/local/cuda leads, or why that is not known."""
+    try:
+        told = node.look([str(node.path(f"{HOME}/bin/nvcc")), "--version"]).stdout
+    except CommandError as error:
+        return str(error)
+    return "".join(RELEASE.findall(told))
+
+
+def excused(options: Mapping[str, Any], software: SoftwareSet, node: Node) -> list[Check]:
+    """The one check of a node on which there is nothing to do; none where there is."""
+    why = ""
+    if software.driver is None:
+        why = "the set has no driver (software.driver of the cluster model)"
+    elif not options["gpus"]:
+        why = "the model has no GPUs on this node"
+    elif node.container is not None and Path(options["hardware_root"]) == node.root:
+        why = f"{IN_CONTAINER} ({node.container}): the driver is the host's"
+    return [not_applicable("gpu_stack", "installed", why)] if why else []
+
+
+def judged(software: SoftwareSet, found: Distribution, release: str) -> tuple[list[str], list[str]]:
+    """What is refused on such a node, and what is doubtful and the inventory could not know."""
+    here = judge(software, Here(found, release))
+    known = judge(software)
+    refused = [each.line() for each in here if each.status == REFUSED]
+    return refused, [each.line() for each in here if each.status != REFUSED and each not in known]
+
+
+def nothing(node: Node, checks: list[Check]) -> Settled:
+    """The result of a node on which there is nothing to do. It waits for no reboot either."""
+    outcome = settle([], node)
+    outcome.checks = checks
+    return Settled(outcome)
+
+
+def wanted(options: Mapping[str, Any], driver: OfTheSet) -> gpu.Wanted:
+    """What the GPUs are to be; thresholds that were not given are the published ones."""
+    given = {key: value for key, value in options["health"].items() if value is not None}
+    if "xids" in given:
+        given["xids"] = frozenset(given["xids"])
+    return gpu.Wanted(
+        driver=driver.version,
+        gpus=options["gpus"],
+        rails=options["rails"],
+        open_modules=driver.modules == "open",
+        gpudirect=options["gpudirect"],
+        **given,
+    )
+
+
+def converge(
+    options: Mapping[str, Any], software: SoftwareSet, node: Node, installer: Installer
+) -> Settled:
+    """Plan, act, verify, with a driver in the set: else `excused`. Raises PlanError before anything
+    is changed."""
+    driver = cast(OfTheSet, software.driver)
+    kernel = Kernel(Path(options["hardware_root"]), node.root)
+    shared, gpus = Shared(kernel, driver.version), wanted(options, driver)
+    modules = ["gdrdrv"] if software.gdrcopy else []
+    if needs_peermem(kernel.release, options["gpudirect"], gpus.open_modules):
+        modules.append("nvidia_peermem")
+    services = [PERSISTENCED] if gpus.persistence else []
+    services += [FABRIC_MANAGER] if gpus.fabric else []
+    services += [DCGM] if software.dcgm else []
+    health = Health(shared, gpus, options["fabric_wait"])
+    parts: list[Part] = [
+        Suitable(software, kernel, len(gpus.gpus), installer.installed()),
+        Nouveau(shared),
+        Bindings(options["nvml_bindings"]),
+        Packages(shared, installer, options["change_under_jobs"]),
+        Driver(shared, software.gdrcopy, options["reload_driver"]),
+        BootModules(shared, modules),
+        *([Cuda(shared, software.cuda)] if software.cuda else []),
+        Services(shared, services, installer),
+        health,
+    ]
+    return Settled(settle(parts, node), health.simulated)

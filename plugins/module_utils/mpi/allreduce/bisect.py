@@ -1,0 +1,142 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Finding who is at fault: the smallest set of nodes that fails, in few runs.
+
+The search halves. For one node or one pair among n it takes some 2 log2(n) runs per culprit, where
+trying all pairs would take n(n-1)/2. It assumes only that a set which contains a failing set fails.
+Nobody is accused before the others have been seen to pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from ...core.dataclass import dataclass
+from ...schema.findings import some
+
+NODE, PAIR, GROUP, COMMON = "node", "pair", "group", "common"
+NOT_REPRODUCED, UNFINISHED = "not_reproduced", "unfinished"
+
+SHOWN = 12
+"""Names a sentence lists before it says how many more there are."""
+
+Fails = Callable[[Sequence[str]], bool]
+"""Runs on these nodes, and says whether that failed."""
+
+
+class NoMoreRuns(Exception):
+    """The budget of runs or of time is spent."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`kind` says what `nodes` are: those that fail by themselves, a pair, a larger group, all of
+    them (the cause is common), or those still suspect when the search had to end."""
+
+    kind: str
+    nodes: tuple[str, ...]
+    runs: int
+
+    def sentence(self) -> str:
+        names = some(self.nodes, SHOWN)
+        spent = f"{self.runs} short run(s)"
+        if self.kind == NODE:
+            verb = "is" if len(self.nodes) == 1 else "are each"
+            return f"{names} {verb} at fault: runs with it fail, all others pass ({spent})"
+        if self.kind == PAIR:
+            return f"the pair {names} is at fault: they fail together and not apart ({spent})"
+        if self.kind == GROUP:
+            return f"it takes {len(self.nodes)} nodes to fail: {names} ({spent})"
+        if self.kind == COMMON:
+            return (
+                f"no node is to blame: every one of them fails by itself, the cause is common to "
+                f"all, or short runs need more than mpi_smoke_bisect_limit_s ({spent})"
+            )
+        if self.kind == NOT_REPRODUCED:
+            return f"a short run on all nodes passed: the fault comes and goes ({spent})"
+        return f"the search ended early after {spent}; still suspect: {names}"
+
+
+def find(names: Sequence[str], fails: Fails, max_runs: int) -> Finding:
+    """The smallest set of `names` for which `fails` holds, within `max_runs` runs."""
+    search = _Search(names, fails, max_runs)
+    try:
+        return search.run()
+    except NoMoreRuns:
+        return search.finding(UNFINISHED, search.suspects)
+
+
+class _Search:
+    def __init__(self, names: Sequence[str], fails: Fails, max_runs: int) -> None:
+        self.names = list(names)
+        self.fails_on = fails
+        self.left = max_runs
+        self.runs = 0
+        self.known: dict[frozenset[str], bool] = {}
+        self.suspects: set[str] = set(names)
+
+    def fails(self, names: Sequence[str]) -> bool:
+        key = frozenset(names)
+        if not key:
+            return False
+        if key not in self.known:
+            if self.left < 1:
+                raise NoMoreRuns
+            self.left -= 1
+            self.runs += 1
+            self.known[key] = self.fails_on([name for name in self.names if name in key])
+        return self.known[key]
+
+    def run(self) -> Finding:
+        if not self.fails(self.names):
+            return self.finding(NOT_REPRODUCED, ())
+        bad: list[str] = []
+        rest = self.names
+        while rest and self.fails(rest):
+            self.suspects = {*bad, *rest}
+            culprits = self.minimal([], rest, False)
+            self.suspects = {*bad, *culprits}
+            if len(culprits) == 2:
+                culprits = self.one_of_two(culprits, rest)
+            if len(culprits) > 1:
+                # Not a node by itself: what else is wrong shows when this is mended.
+                return self.finding(PAIR if len(culprits) == 2 else GROUP, culprits)
+            bad += culprits
+            rest = [name for name in rest if name not in bad]
+        everyone = len(bad) == len(self.names) and len(bad) > 1
+        return self.finding(COMMON if everyone else NODE, bad)
+
+    def finding(self, kind: str, nodes: Iterable[str]) -> Finding:
+        found = set(nodes)
+        return Finding(kind, tuple(name for name in self.names if name in found), self.runs)
+
+    def minimal(self, given: list[str], among: list[str], grown: bool) -> list[str]:
+        """The fewest of `among` that fail together with `given` (QuickXplain's halving)."""
+        if grown and given and self.fails(given):
+            return []
+        if len(among) == 1:
+            return among
+        middle = len(among) // 2
+        left, right = among[:middle], among[middle:]
+        if not given:
+            # Where one half fails alone the other is cleared at once.
+            for half in (left, right):
+                if self.fails(half):
+                    self.suspects = set(half)
+                    return self.minimal([], half, False)
+        from_right = self.minimal(given + left, right, True)
+        from_left = self.minimal(given + from_right, left, bool(from_right))
+        return from_left + from_right
+
+    def one_of_two(self, pair: list[str], among: list[str]) -> list[str]:
+        """A node whose links are down passes alone and fails with everybody: no pair, but one."""
+        first, second = pair
+        others = [name for name in among if name not in pair]
+        # Take a witness that is sound: one that passes with at least one of the two.
+        for other in others[:3]:
+            with_first = self.fails([first, other])
+            with_second = self.fails([second, other])
+            if with_first != with_second:
+                return [first] if with_first else [second]
+            if not with_first:
+                break
+        return pair

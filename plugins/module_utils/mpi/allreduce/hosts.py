@@ -1,0 +1,288 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Asking every node over ssh, as the MPI user and many at once: before a run, and after it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import field
+from typing import Optional
+
+from ...core.commands import CommandError, NoAnswerError, Result, Runner
+from ...core.dataclass import dataclass
+from .plan import Node
+
+SSH = (
+    *("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"),
+    *("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
+)
+AT_ONCE = 64
+"""Connections open at a time: sshd turns more away on a small launcher."""
+
+TERMINAL = "-tt"
+"""The remote side is hung up on when its ssh ends: also a login file that waits for ever."""
+
+MARK = "mpi-ready "
+"""Starts every line of the script's answer; login files may print others."""
+
+READY = r"""
+program=$1 management=$2
+shift 2
+tell() { echo "mpi-ready $*"; }
+sum() { if [ -r "$1" ]; then sha256sum < "$1" | cut -d' ' -f1; else echo missing; fi; }
+tell program "$(sum "$program")"
+profile=/etc/profile.d/baremetal-mpi-roce.sh
+if [ -r "$profile" ]; then . "$profile"; fi
+if command -v orted >/dev/null; then tell orted yes; else tell orted no; fi
+for rail in "$@"; do
+  state=$(cat "/sys/class/net/$rail/operstate" 2>/dev/null || echo missing)
+  case $state in up | unknown) ;; *) tell rail "$rail" "$state" ;; esac
+done
+PATH=$PATH:/usr/sbin:/sbin
+if [ -n "$management" ]; then
+  ip -o addr show to "$management" 2>/dev/null | while read -r _number name _rest; do
+    tell management "${name%%@*}"
+  done
+fi
+tell memlock "$(ulimit -l)" "$(sed -n 's/^MemTotal: *\([0-9]*\) kB$/\1/p' /proc/meminfo)"
+if cd /sys/class/infiniband 2>/dev/null; then
+  grep -sH . */ports/*/gid_attrs/ndevs/* |
+    sed -n 's|^\([^/]*\)/ports/\([^/]*\)/[^:]*:\(.*\)$|mpi-ready device \1:\2 \3|p' | sort -u
+  grep -sH . */ports/*/state |
+    sed -n 's|^\([^/]*\)/ports/\([^/]*\)/state:[0-9]*: *\(.*\)$|mpi-ready port \1:\2 \3|p'
+  for device in *; do
+    if [ -d "$device/ports" ] && [ ! -e "$device/device" ]; then tell software "$device"; fi
+  done
+fi
+tell end
+"""
+
+# The run id arrives on standard input, so that this script does not find itself. Processes of the
+# MPI user that are already ending get a moment; the rest is killed, and again until none is left.
+SWEEP = """
+read -r id
+# An empty id would be found in every process of the user: less than 12 digits kill nothing.
+if [ "$(printf '%s' "$id" | tr -cd '0-9a-f' | wc -c)" -lt 12 ]; then
+  echo "no run id: nothing was looked for" >&2
+  exit 2
+fi
+found() {
+  printf '%s\\n' "$id" | grep -lsaF -f - /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null |
+    cut -d/ -f3 | sort -u | while read -r pid; do
+      if [ -O "/proc/$pid" ]; then echo "$pid"; fi
+    done
+}
+tries=0
+while [ -n "$(found)" ] && [ "$tries" -lt 5 ]; do sleep 0.2; tries=$((tries + 1)); done
+killed=$(found | wc -l)
+tries=0
+while [ -n "$(found)" ] && [ "$tries" -lt 10 ]; do
+  kill -KILL $(found) 2>/dev/null
+  sleep 0.1
+  tries=$((tries + 1))
+done
+echo "killed $killed left $(found | wc -l)"
+"""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a node said of itself before a run."""
+
+    program: str = ""
+    orted: bool = False
+    down: tuple[str, ...] = ()
+    """Rails that cannot carry anything, with their state: `rail1 is down`."""
+    interface: str = ""
+    """The one with the management address; empty when it could not be told."""
+    devices: tuple[tuple[str, str], ...] = ()
+    """RDMA device and port, and a network interface that is behind it."""
+    ports: Mapping[str, str] = field(default_factory=dict)
+    """State of each RDMA device and port: `ACTIVE`."""
+    software: bool = False
+    """Whether RDMA devices are made of software."""
+    memlock: str = ""
+    """KiB of memory that a session of the MPI user may lock, or `unlimited`."""
+    memory: str = ""
+    """KiB of memory there are."""
+    whole: bool = False
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What the sweep after a run found: processes killed by node, still there by node, and nodes
+    that could not be asked with the reason."""
+
+    killed: Mapping[str, int]
+    left: Mapping[str, int]
+    unknown: Mapping[str, str]
+
+
+def as_user(user: str, argv: Sequence[str]) -> list[str]:
+    """Run `argv` as `user` without a login, so that no session of theirs is opened."""
+    return ["runuser", "-u", user, "--", *argv]
+
+
+def ask_all(
+    run: Runner,
+    user: str,
+    commands: Mapping[str, Sequence[str]],
+    stdin: Optional[str] = None,
+    options: Sequence[str] = (),
+) -> dict[str, tuple[Optional[Result], str]]:
+    """A command on every host: its result, or None with the reason."""
+
+    def ask(host: str) -> tuple[Optional[Result], str]:
+        try:
+            argv = as_user(user, [*SSH, *options, host, *commands[host]])
+            result = run(argv, check=False, stdin=stdin)
+        except NoAnswerError as error:
+            return None, f"no answer within {error.timeout_s:g} s"
+        except CommandError as error:
+            return None, str(error)
+        if result.rc != 0:
+            # Not the farewell of an ssh that had a terminal.
+            told = re.sub(r"(?m)^(Shared c|C)onnection to \S+ closed.*$", "", result.stderr)
+            lines = told.split("\n") if told.strip() else [f"exit status {result.rc}"]
+            return None, [line for line in lines if line.strip()][-1].strip()
+        return result, ""
+
+    if not commands:
+        return {}
+    with ThreadPoolExecutor(max_workers=min(AT_ONCE, len(commands))) as pool:
+        return dict(zip(commands, pool.map(ask, commands)))
+
+
+def preflight(
+    run: Runner,
+    user: str,
+    nodes: Sequence[Node],
+    program: str,
+    sha256: str,
+    transport: str,
+) -> tuple[dict[str, str], dict[str, Answer]]:
+    """What keeps hosts from taking part in a run over `transport`, and what those that answered
+    said of themselves."""
+    problems: dict[str, str] = {}
+    answers: dict[str, Answer] = {}
+    commands = {}
+    for node in nodes:
+        arguments = shlex.join([program, node.management, *node.rails])
+        commands[node.host] = [f"sh -c {shlex.quote(READY)} sh {arguments}"]
+    asked = {node.host: node for node in nodes}
+    for host, (result, reason) in ask_all(run, user, commands, options=[TERMINAL]).items():
+        if result is None:
+            problems[host] = unreached(user, host, reason)
+            continue
+        answers[host] = answer(result.stdout)
+        problem = keeps_back(answers[host], asked[host], program, sha256, transport)
+        if problem:
+            problems[host] = problem
+    return problems, answers
+
+
+def answer(text: str) -> Answer:
+    """The script's own lines; whatever else was printed is a login file's."""
+    said: dict[str, list[list[str]]] = {}
+    for line in text.splitlines():
+        if line.startswith(MARK):
+            word, *rest = line[len(MARK) :].split()
+            said.setdefault(word, []).append(rest)
+
+    def one(word: str) -> str:
+        return next((rest[0] for rest in said.get(word, []) if rest), "")
+
+    return Answer(
+        program=one("program"),
+        orted=one("orted") == "yes",
+        down=tuple(" is ".join(rest) for rest in said.get("rail", [])),
+        interface=one("management"),
+        devices=tuple((rest[0], rest[1]) for rest in said.get("device", []) if len(rest) == 2),
+        ports={rest[0]: rest[1] for rest in said.get("port", []) if len(rest) == 2},
+        software="software" in said,
+        memlock=one("memlock"),
+        memory=next((rest[1] for rest in said.get("memlock", []) if len(rest) == 2), ""),
+        whole="end" in said,
+    )
+
+
+def keeps_back(said: Answer, node: Node, program: str, sha256: str, transport: str) -> str:
+    """Why a node that answered cannot take part, with the way out; empty when it can."""
+    if not said.whole:
+        return "the answer was cut short; look at the login files of the MPI user on it"
+    if said.down:
+        return f"{', '.join(said.down)}; run --tags rails --limit {node.host}"
+    wrong = ""
+    if said.program == "missing":
+        wrong = f"{program} is not there"
+    elif sha256 and said.program != sha256:
+        wrong = f"{program} is of another version"
+    elif not said.orted:
+        wrong = "Open MPI's orted is not there"
+    if wrong:
+        return f"{wrong}; run --tags mpi --limit {node.host}"
+    return _keeps_back_rdma(said, node) if transport == "rc" else ""
+
+
+def _keeps_back_rdma(said: Answer, node: Node) -> str:
+    behind = {interface: device for device, interface in said.devices}
+    wrong = []
+    for rail in node.given:
+        device = behind.get(rail)
+        if device is None:
+            wrong.append(f"{rail} has no RDMA device")
+        elif said.ports.get(device) != "ACTIVE":
+            wrong.append(f"{device} of {rail} is {said.ports.get(device) or 'in no state'}")
+    if wrong:
+        return f"{', '.join(wrong)}; run --tags rails,mpi --limit {node.name}"
+    locked, memory = said.memlock, said.memory
+    if locked == "unlimited":
+        return ""
+    if locked.isdigit() and memory.isdigit() and int(locked) >= int(memory):
+        return ""
+    return (
+        f"a session may lock {locked or 'no known amount of'} KiB of memory, and rc needs all "
+        f"there is; run --tags os --limit {node.name}, and log in anew"
+    )
+
+
+def unreached(user: str, host: str, reason: str) -> str:
+    """Why a node did not answer, with the way out: only some of the reasons are a matter of SSH."""
+    if reason.startswith("no answer within"):
+        return f"{reason}; does a login file of {user} wait on it, or its disk?"
+    if re.search(r"could not resolve|name or service not known", reason, re.IGNORECASE):
+        return f"{reason}; run --tags names"
+    if re.search(
+        r"connection (refused|timed out)|no route to host|(network|host) is (unreachable|down)"
+        r"|connect to host .*timed out|not responding",
+        reason,
+        re.IGNORECASE,
+    ):
+        return f"unreachable: {reason}; is {host} up, and its sshd?"
+    return f"no ssh as {user}: {reason}; run --tags ssh"
+
+
+def sweep(run: Runner, user: str, hosts: Sequence[str], run_id: str) -> Swept:
+    """Kill what a run left behind on the nodes and here, and say how much that was."""
+    killed: dict[str, int] = {}
+    left: dict[str, int] = {}
+    unknown: dict[str, str] = {}
+    script = [f"sh -c {shlex.quote(SWEEP)}"]
+    answers = ask_all(run, user, dict.fromkeys(hosts, script), run_id + "\n")
+    try:
+        local = run(as_user(user, ["sh", "-c", SWEEP]), check=False, stdin=run_id + "\n")
+        answers["the launcher"] = (local, local.stderr.strip())
+    except CommandError as error:
+        answers["the launcher"] = (None, str(error))
+    for host, (result, reason) in answers.items():
+        words = result.stdout.split() if result is not None else []
+        if len(words) != 4:
+            unknown[host] = reason or "unexpected answer"
+            continue
+        if int(words[1]):
+            killed[host] = int(words[1])
+        if int(words[3]):
+            left[host] = int(words[3])
+    return Swept(killed, left, unknown)

@@ -1,0 +1,232 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What is to be run: the nodes, the sizes, the launcher's command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Optional
+
+from ...core.dataclass import dataclass
+from .. import hostfile
+from ..environment import PROGRAM_DIRECTORY
+
+PROGRAM = f"{PROGRAM_DIRECTORY}/allreduce.py"
+RAIL_BIND = f"{PROGRAM_DIRECTORY}/rail-bind"
+
+
+class PlanError(Exception):
+    """The test cannot be planned; the text says which value is wrong and what to do."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node that takes part, as the model has it."""
+
+    name: str
+    slots: int
+    rails: tuple[str, ...] = ()
+    speeds: tuple[float, ...] = ()
+    """Gb/s of each rail, as the model has it."""
+    address: str = ""
+    """The name mpirun and ssh call it by."""
+    networks: tuple[str, ...] = ()
+    """The network of each rail, as the model has it."""
+    by_rank: tuple[tuple[str, ...], ...] = ()
+    """The rails that each of its ranks is given."""
+    management: str = ""
+    """Its management address."""
+    interface: str = ""
+    """The management interface, as the node says; empty when it could not be told."""
+    devices: tuple[tuple[str, str], ...] = ()
+    """RDMA device and port with an interface behind it, as the node says."""
+    software: bool = False
+    """Whether its RDMA devices are made of software, and so their speed is nominal."""
+
+    @property
+    def line_rate_gbytes_s(self) -> float:
+        """What its rails carry in each direction, in 10^9 bytes per second."""
+        return sum(self.speeds) / 8
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The rails that any rank is given; all of them where nobody says."""
+        return tuple(dict.fromkeys(rail for own in self.by_rank for rail in own)) or self.rails
+
+    @property
+    def host(self) -> str:
+        return self.address or self.name
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run. Subsets of the same run, as the search for a fault makes them, share the rest."""
+
+    nodes: tuple[Node, ...]
+    transport: str
+    max_bytes: int = 1 << 20
+    size_step: int = 4
+    combinations: int = 0
+    iterations: int = 200
+    iterations_large: int = 50
+    large_bytes: int = 65536
+    warmup: int = 2
+    bind_rails: bool = True
+    python: str = "/usr/bin/python3"
+    parameters: tuple[tuple[str, str], ...] = ()
+    rankfile: str = ""
+    rail_bytes: int = 1 << 18
+    """Buffer of the allreduce that each rail has to itself."""
+    only: Optional[int] = None
+    """Each rank gets this one of its rails, and nothing is done but the allreduce of each rail."""
+
+    def __post_init__(self) -> None:
+        if not self.nodes:
+            raise PlanError("no node takes part: every compute node is drained, or there is none")
+        if self.max_bytes < 4:
+            raise PlanError(f"largest size {self.max_bytes} bytes: at least 4 are needed")
+        if self.size_step < 2:
+            raise PlanError(
+                f"size step {self.size_step}: each size has to be at least twice the last"
+            )
+        if min(self.iterations, self.iterations_large) < 1:
+            raise PlanError("iterations: at least one of each size has to be measured")
+
+    @property
+    def ranks(self) -> int:
+        return sum(node.slots for node in self.nodes)
+
+    @property
+    def sizes(self) -> list[int]:
+        return sizes(self.max_bytes, self.size_step) if self.only is None else []
+
+    @cached_property
+    def with_peer(self) -> int:
+        """So many ranks of a node have a peer: a rank with the same number on another node."""
+        return sorted(node.slots for node in self.nodes)[-2] if len(self.nodes) > 1 else 0
+
+    def provable(self, node: Node) -> tuple[str, ...]:
+        """The rails by which `node` cannot but send: those of its ranks that have a peer."""
+        found = (rail for own in node.by_rank[: self.with_peer] for rail in own)
+        return tuple(dict.fromkeys(found)) if self.bind_rails else ()
+
+    @cached_property
+    def unbound(self) -> bool:
+        """Whether routes choose the rail, and not who sends: UCX before 1.18 does not bind what it
+        connects by TCP to the rail's address, and its peers are in other networks than the rail."""
+        first: dict[str, str] = {}
+        return self.transport == "tcp" and any(
+            first.setdefault(rail, network) != network
+            for node in self.nodes
+            for rail, network in zip(node.rails, node.networks)
+        )
+
+    @cached_property
+    def rail_runs(self) -> Sequence[Plan]:
+        """Where a rank does not have to send by one rail, as it has several (planes) or does not
+        bind: a short run for each of its rails. Elsewhere none: the run itself proves them."""
+        most = max((len(own) for node in self.nodes for own in node.by_rank), default=0)
+        if not self.bind_rails or len(self.nodes) < 2 or (most < 2 and not self.unbound):
+            return []
+        return [replace(self, only=number) for number in range(most)]
+
+    def subset(self, names: Sequence[str]) -> Plan:
+        """The same run on some of the nodes, short: enough to see whether it fails."""
+        wanted = set(names)
+        return replace(
+            self,
+            nodes=tuple(node for node in self.nodes if node.name in wanted),
+            size_step=max(self.size_step, 64),
+            combinations=self.combinations and min(self.combinations, 8),
+            iterations=2,
+            iterations_large=1,
+            warmup=0,
+            rankfile="",
+        )
+
+    def hostfile(self) -> str:
+        return "".join(f"{node.host} slots={node.slots}\n" for node in self.nodes)
+
+
+def sizes(largest: int, step: int) -> list[int]:
+    """4 bytes, then `step` times as much each, and the largest whether or not it is reached."""
+    found = [4]
+    while found[-1] * step <= largest:
+        found.append(found[-1] * step)
+    whole = largest - largest % 4
+    return found if found[-1] == whole else [*found, whole]
+
+
+def specification(plan: Plan, time_limit_s: float) -> str:
+    """What the program of every rank is told."""
+    return json.dumps(
+        {
+            "sizes": plan.sizes,
+            "combinations": plan.combinations,
+            "iterations": plan.iterations,
+            "iterations_large": plan.iterations_large,
+            "large": plan.large_bytes,
+            "warmup": plan.warmup,
+            "rail_bytes": 0 if plan.only is None and plan.rail_runs else plan.rail_bytes,
+            "time_limit_s": max(1, round(time_limit_s)),
+        },
+        separators=(",", ":"),
+    )
+
+
+def command(plan: Plan, hosts: str, run_id: str, time_limit_s: float) -> list[str]:
+    """mpirun's command line. Devices come from each node's own environment file, by name.
+
+    The run id stands in the command line of every process of the run, orted included: by it the
+    sweep afterwards finds what was left behind.
+    """
+    argv = ["mpirun", "--mca", "baremetal_run_id", run_id]
+    parameters = plan.parameters
+    if plan.only is not None and plan.unbound:
+        # Open MPI's own TCP binds to the rail's address.
+        parameters += (("pml", "ob1"), ("btl", "tcp,self,vader"))
+    for name, value in parameters:
+        argv += ["--mca", name, value]
+    argv += ["--hostfile", hosts, "-np", str(plan.ranks)]
+    argv += ["--rankfile", plan.rankfile] if plan.rankfile else ["--map-by", "slot"]
+    argv += [RAIL_BIND] if plan.bind_rails else []
+    argv += ["--only", str(plan.only)] if plan.only is not None else []
+    return [
+        *argv,
+        plan.python,
+        PROGRAM,
+        "--run-id",
+        run_id,
+        "--spec",
+        specification(plan, time_limit_s),
+    ]
+
+
+def as_listed(nodes: Sequence[Node], text: str) -> tuple[tuple[Node, ...], list[str]]:
+    """The nodes in the order and by the names of the hostfile, and where it and the model disagree.
+
+    mpirun gives ranks out in the hostfile's order. A hostfile may name a node by one of its rails.
+    """
+    try:
+        entries = hostfile.parse(text, "openmpi").entries
+    except hostfile.HostfileError as error:
+        return tuple(nodes), list(error.findings)
+    by_name = {node.name: node for node in nodes}
+    for node in nodes:
+        by_name.update({hostfile.rail_name(node.name, rail): node for rail in node.rails})
+    listed: list[Node] = []
+    differences: list[str] = []
+    for entry in entries:
+        found = by_name.get(entry.host)
+        if found is None:
+            differences.append(f"{entry.host}: in the hostfile, and not in the model, or drained")
+            continue
+        if entry.slots != found.slots:
+            differences.append(f"{found.name}: {found.slots} slots, {entry.slots} in the hostfile")
+        listed.append(replace(found, address=entry.host))
+    names = {node.name for node in listed}
+    missing = [node for node in nodes if node.name not in names]
+    differences += [f"{node.name}: in the model, and not in the hostfile" for node in missing]
+    return (*listed, *missing), differences

@@ -1,0 +1,321 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The smoke test from end to end: ready? run, clean up, judge, and on failure find the culprit."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Optional, Protocol
+
+from ...core.checks import FAILED, OK, Check, failures
+from ...core.commands import CommandError, Runner
+from ...core.dataclass import dataclass
+from . import bisect, figures, hosts, parse, traffic, verdict
+from .launch import GRACE_S, Outcome, Progress, bounded, launch, login_shell
+from .plan import PROGRAM, Plan, as_listed, command
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the operator asked for."""
+
+    plan: Plan
+    user: str
+    hostfile: Path
+    run_id: str
+    program_sha256: str = ""
+    time_limit_s: float = 300.0
+    bisect_runs: int = 24
+    bisect_limit_s: float = 30.0
+    tolerances: traffic.Tolerances = field(default_factory=traffic.Tolerances)
+    virtual: bool = False
+
+
+class Launcher(Protocol):
+    """Runs a plan over a hostfile for at most so many seconds."""
+
+    def __call__(
+        self, plan: Plan, hostfile: Path, run_id: str, limit_s: float, progress: Progress
+    ) -> Outcome: ...
+
+
+Say = Callable[[str], None]
+
+
+def mpirun(user: str, run: Runner) -> Launcher:
+    """The launcher of production: mpirun as `user`, under systemd's guard."""
+
+    def start(
+        plan: Plan, hostfile: Path, run_id: str, limit_s: float, progress: Progress
+    ) -> Outcome:
+        unit = f"baremetal-mpi-smoke-{run_id}"
+        # The one who waits is first to lose patience, then the ranks, then systemd: so a hang is
+        # reported as one, and not as the rank whose clock happened to ring first.
+        argv = login_shell(user, command(plan, str(hostfile), run_id, limit_s + GRACE_S))
+        end = partial(run, ["systemctl", "stop", "--no-block", unit], check=False)
+        guarded = bounded(argv, unit, limit_s + 2 * GRACE_S)
+        return launch(guarded, limit_s, stop=end, progress=progress)
+
+    return start
+
+
+class Session:
+    """One smoke test. `say` gets a line whenever there is something new to tell."""
+
+    def __init__(
+        self,
+        request: Request,
+        run: Runner,
+        start: Launcher,
+        say: Say,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.request = request
+        self.run_program = run
+        self.start = start
+        self.say = say
+        self.clock = clock
+        self.deadline = clock() + request.time_limit_s
+        self.begin = clock()
+        self.lines: list[str] = []
+        self.culprit: Optional[bisect.Finding] = None
+        self.outcome: Optional[Outcome] = None
+
+    def run(self) -> dict[str, Any]:
+        """The result, as the module returns it: `checks`, `figures`, `message` when it failed."""
+        request = self.request
+        nodes, differences = as_listed(request.plan.nodes, _read(request.hostfile))
+        plan = replace(request.plan, nodes=nodes)
+        if differences:
+            why = f"{parse.listed(differences)}; run --tags hostfile"
+            return self.result(plan, [Check("hostfile", "as the model", "not", FAILED, "", why)])
+        plan, checks = self.ready(plan)
+        if failures(checks):
+            return self.result(plan, checks)
+
+        total = len(plan.sizes)
+        done = 0
+
+        def progress(record: dict[str, Any]) -> None:
+            nonlocal done
+            if record["kind"] == "size":
+                done += 1
+                self.tell(f"allreduce: {done} of {total} sizes")
+
+        self.tell(f"allreduce: starting {plan.ranks} ranks on {len(plan.nodes)} nodes")
+        limit = max(5.0, self.left())
+        outcome = self.start(plan, request.hostfile, request.run_id, limit, progress)
+        self.outcome = outcome
+        checks.append(self.finished(outcome, done, total))
+        unproved = self.prove_rails(plan, outcome) if outcome.complete else []
+        ended = not failures([*checks, *unproved])
+        swept = self.sweep(plan)
+        if outcome.complete:
+            judged = verdict.judge(plan, outcome.records, request.tolerances)
+            # One reason for all rails, and not every rail that nothing was told of.
+            checks += [one for one in judged if not unproved or one.name != unproved[0].name]
+            checks += unproved
+        checks.append(verdict.no_orphans(swept))
+        wrong = any(check.name == "exactness" for check in failures(checks))
+        # All nodes were ready: what keeps one back now names it, and spares the search.
+        unready = [] if ended else failures(self.ready(plan)[1])
+        checks += unready
+        if (not outcome.complete or wrong) and not unready and request.bisect_runs > 0:
+            self.search(plan)
+        return self.result(plan, checks)
+
+    def end(self) -> Check:
+        """End a run that whoever watched it has given up: its launcher, then what is left."""
+        units = f"baremetal-mpi-smoke-{self.request.run_id}*"
+        with contextlib.suppress(CommandError):  # without systemd it is found by its id
+            self.run_program(["systemctl", "stop", units], check=False)
+        nodes, _differences = as_listed(self.request.plan.nodes, _read(self.request.hostfile))
+        return verdict.no_orphans(self.sweep(replace(self.request.plan, nodes=nodes)))
+
+    def ready(self, plan: Plan) -> tuple[Plan, list[Check]]:
+        """Whether every node can take part; and the plan with what they said of themselves."""
+        count = len(plan.nodes)
+        self.tell(f"allreduce: asking {count} nodes whether they are ready")
+        request = self.request
+        problems, said = hosts.preflight(
+            self.run_program,
+            request.user,
+            plan.nodes,
+            PROGRAM,
+            request.program_sha256,
+            plan.transport,
+        )
+        if problems:
+            return plan, [
+                Check("ready", "ready", "not", FAILED, name, reason)
+                for name, reason in problems.items()
+            ]
+        nodes = [
+            replace(
+                node,
+                interface=said[node.host].interface,
+                devices=said[node.host].devices,
+                software=said[node.host].software,
+            )
+            for node in plan.nodes
+        ]
+        return replace(plan, nodes=tuple(nodes)), [Check("ready", count, count, OK)]
+
+    def finished(self, outcome: Outcome, done: int, total: int) -> Check:
+        """Whether the run came to its end by itself, and measured what it was told to."""
+        if outcome.complete and outcome.rc == 0 and done == total:
+            return Check("finished", "all sizes", "all sizes", OK)
+        self.lines = parse.relevant_lines(outcome.complaints)
+        if outcome.timed_out:
+            why = f"stopped after {self.request.time_limit_s:g} s (mpi_smoke_time_limit_s)"
+        elif outcome.rc == 0:
+            why = "mpirun ended as if all were done; sizes are missing from what it reported"
+        else:
+            why = f"mpirun ended with status {outcome.rc}"
+        named = parse.hosts_named(self.lines, [node.name for node in self.request.plan.nodes])
+        ranks = parse.first_ranks_named(self.lines)
+        why += f"; it names {', '.join(named)}" if named else ""
+        why += f"; rank(s) {', '.join(map(str, ranks[:8]))}" if ranks else ""
+        return Check("finished", "all sizes", f"{done} of {total} sizes", FAILED, "", why)
+
+    def prove_rails(self, plan: Plan, outcome: Outcome) -> list[Check]:
+        """The short runs in which each rank has one of its rails. What they tell of rails joins
+        what the run told; a check comes of one that fails."""
+        for part in plan.rail_runs:
+            subject = f"rail {part.only} of each rank"
+            self.tell(f"allreduce: {subject} by itself")
+            run_id = f"{self.request.run_id}-rail{part.only}"
+            limit = max(5.0, self.left())
+            found = self.start(part, self.request.hostfile, run_id, limit, _ignore)
+            if not found.complete or found.rc != 0:
+                why = self.finished(found, 0, 0).reason
+                return [Check("rails_traffic", "its end", "none", FAILED, subject, why)]
+            kinds = ("rails", "wrong")
+            outcome.records += [one for one in found.records if one["kind"] in kinds]
+        return []
+
+    def sweep(self, plan: Plan) -> hosts.Swept:
+        names = [node.host for node in plan.nodes]
+        return hosts.sweep(self.run_program, self.request.user, names, self.request.run_id)
+
+    def search(self, plan: Plan) -> None:
+        """Short runs on fewer and fewer nodes."""
+        if len(plan.nodes) < 2:
+            return
+        request = self.request
+        number = 0
+
+        def fails(names: Sequence[str]) -> bool:
+            nonlocal number
+            if self.left() < 1:
+                raise bisect.NoMoreRuns
+            number += 1
+            self.tell(f"allreduce: looking for the fault, run {number}, {len(names)} nodes")
+            part = plan.subset(names)
+            limit = min(request.bisect_limit_s, self.left())
+            with _hostfile(part) as path:
+                outcome = self.start(part, path, f"{request.run_id}-{number}", limit, _ignore)
+            ends = [one for one in outcome.records if one["kind"] == "end"]
+            failed = outcome.rc != 0 or not ends or bool(ends[0]["wrong_results"])
+            if failed:
+                self.sweep(part)
+                # A hang says nothing; a smaller one of the same kind may.
+                self.lines = self.lines or parse.relevant_lines(outcome.complaints)
+            return failed
+
+        # The search has time of its own: the run may have used up its limit by hanging.
+        self.deadline = self.clock() + request.bisect_runs * request.bisect_limit_s
+        self.culprit = bisect.find([node.name for node in plan.nodes], fails, request.bisect_runs)
+
+    def left(self) -> float:
+        return self.deadline - self.clock()
+
+    def tell(self, text: str) -> None:
+        self.say(f"{text}, {self.clock() - self.begin:.0f} s")
+
+    def result(self, plan: Plan, checks: list[Check]) -> dict[str, Any]:
+        request = self.request
+        said = self.outcome.records if self.outcome is not None else []
+        start = next(iter(parse.of_kind(said, "start")), {})
+        failed = failures(checks)
+        return {
+            "checks": [asdict(check) for check in checks],
+            "figures": self.figures(plan, said),
+            "nodes": [node.name for node in plan.nodes],
+            "lanes": [
+                {"text": one["text"], "ranks": len(one["ranks"])}
+                for one in parse.of_kind(said, "lane")
+            ],
+            "traffic": traffic.traffic(plan, said),
+            "versions": {key: start[key] for key in ("library", "mpi4py", "numpy") if key in start},
+            "run_id": request.run_id,
+            "seconds": round(self.clock() - self.begin, 1),
+            "command": shlex.join(
+                command(plan, str(request.hostfile), request.run_id, request.time_limit_s)
+            ),
+            "lines": self.lines,
+            "culprit": asdict(self.culprit) if self.culprit is not None else None,
+            "message": self.message(plan, failed) if failed else "",
+        }
+
+    def figures(self, plan: Plan, said: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """What was measured, beside what it is to be compared with."""
+        by_size = figures.figures(said, plan.ranks)
+        soft = plan.transport == "rc" and any(node.software for node in plan.nodes)
+        best = figures.best_busbw(by_size)
+        return {
+            "ranks": plan.ranks,
+            "nodes": len(plan.nodes),
+            "transport": plan.transport,
+            "by_size": by_size,
+            "best_busbw_gbytes_s": best["busbw_gbytes_s"] if best is not None else None,
+            "line_rate_gbytes_s": min(node.line_rate_gbytes_s for node in plan.nodes),
+            "threshold_gbytes_s": self.request.tolerances.min_busbw_gbytes_s,
+            "virtual": self.request.virtual or soft,
+            "rails": traffic.by_rail(plan, said),
+            "sent_bytes_per_node": traffic.least_sent(plan, said),
+            "least_bytes_per_node": parse.least_bytes_per_node(plan, said),
+        }
+
+    def message(self, plan: Plan, failed: Sequence[Check]) -> str:
+        shown = [
+            f"smoke: allreduce over {plan.ranks} ranks on {len(plan.nodes)} nodes "
+            f"({plan.transport}) failed:"
+        ]
+        shown += [f"  {check.line()}" for check in failed[:20]]
+        if len(failed) > 20:
+            shown.append(f"  and {len(failed) - 20} more")
+        if self.culprit is not None:
+            shown.append(f"  search: {self.culprit.sentence()}")
+        if self.lines:
+            shown.append("  the launcher said:")
+            shown += [f"    {line}" for line in self.lines]
+        return "\n".join(shown)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+
+
+def _ignore(record: dict[str, Any]) -> None:
+    del record
+
+
+@contextlib.contextmanager
+def _hostfile(plan: Plan) -> Iterator[Path]:
+    """A hostfile for some of the nodes, readable by the MPI user, gone afterwards."""
+    with tempfile.NamedTemporaryFile("w", prefix="mpi-smoke-hosts-", suffix=".txt") as stream:
+        path = Path(stream.name)
+        path.chmod(0o644)
+        stream.write(plan.hostfile())
+        stream.flush()
+        yield path

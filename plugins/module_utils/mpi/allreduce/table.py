@@ -1,0 +1,131 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A result as a person reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...core.checks import OK
+
+
+def size_text(count: int) -> str:
+    """4 B, 64 KiB, 1 MiB; sizes that are no round number in bytes."""
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= scale and count % scale == 0:
+            return f"{count // scale} {unit}"
+    return f"{count} B"
+
+
+def time_text(microseconds: float) -> str:
+    if microseconds < 1000:
+        return f"{microseconds:.1f} us"
+    if microseconds < 1e6:
+        return f"{microseconds / 1000:.1f} ms"
+    return f"{microseconds / 1e6:.2f} s"
+
+
+def rate_text(gbytes_s: float) -> str:
+    """Decimal units, as the field gives bandwidth."""
+    for unit, scale in (("GB/s", 1.0), ("MB/s", 1e3)):
+        if gbytes_s * scale >= 1:
+            return f"{gbytes_s * scale:.2f} {unit}"
+    return f"{gbytes_s * 1e6:.2f} kB/s"
+
+
+def lines(result: Mapping[str, Any]) -> list[str]:
+    """The figures as a table, with what they are measured against, and the verdict."""
+    figures = result["figures"]
+    rows = [("size", "runs", "min", "median", "p99", "algbw", "busbw")]
+    for one in figures["by_size"]:
+        rows.append(
+            (
+                size_text(one["bytes"]),
+                str(one["iterations"]),
+                time_text(one["min_us"]),
+                time_text(one["median_us"]),
+                time_text(one["p99_us"]),
+                rate_text(one["algbw_gbytes_s"]),
+                rate_text(one["busbw_gbytes_s"]),
+            )
+        )
+    shown = [
+        f"allreduce of {figures['ranks']} ranks on {figures['nodes']} nodes over "
+        f"{figures['transport']}"
+    ]
+    if figures["by_size"]:
+        shown += [f"  {line}" for line in columns(rows)]
+        shown.append("  " + against(figures))
+        shown += [f"  {line}" for line in rail_lines(figures)]
+    checks = result.get("checks", [])
+    held = sum(check["status"] == OK for check in checks)
+    failed = [check["name"] for check in checks if check["status"] == "failed"]
+    verdict = f"FAILED: {', '.join(dict.fromkeys(failed))}" if failed else "none failed"
+    shown.append(f"  {held} of {len(checks)} checks hold, {verdict} ({result['seconds']:.1f} s)")
+    return shown
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells as lines, every column as wide as its widest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows]
+
+
+def rail_lines(figures: Mapping[str, Any]) -> list[str]:
+    """Each rail: what the node that sent least sent over it, beside what it could have carried.
+
+    The mean is over the whole run, pauses and checks included: it says that a rail was used, and
+    the bandwidths above how well.
+    """
+    rails = figures.get("rails") or []
+    if not rails:
+        return []
+    rdma = figures["transport"] == "rc"
+    head = ["rail", "sent by RDMA" if rdma else "sent", "mean", "line rate", "own allreduce"]
+    rows = [[*head, "beside RDMA"] if rdma else head]
+    for one in rails:
+        row = [
+            one["rail"],
+            bytes_text(one["sent_bytes"]),
+            "-" if one["gbps"] is None else bits_text(one["gbps"]),
+            bits_text(one["speed_gbps"]) if one["speed_gbps"] else "not known",
+            own_text(one, figures["nodes"]),
+        ]
+        beside = "not counted" if one["tcp_bytes"] is None else bytes_text(one["tcp_bytes"])
+        rows.append([*row, beside] if rdma else row)
+    total = bytes_text(figures["sent_bytes_per_node"])
+    least = bytes_text(figures["least_bytes_per_node"])
+    told = f"each of {rails[0]['nodes']} nodes sent {total} or more; at least {least} are expected"
+    return [*columns(rows), told]
+
+
+def own_text(rail: Mapping[str, Any], nodes: int) -> str:
+    """The least that a node sent in the rail's own allreduce, and how many of them it has."""
+    if not rail["own_nodes"]:
+        return "none"
+    of = "" if rail["own_nodes"] == nodes else f" ({rail['own_nodes']} of {nodes} nodes)"
+    return bytes_text(rail["own_bytes"]) + of
+
+
+def bytes_text(count: int) -> str:
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= scale:
+            return f"{count / scale:.2f} {unit}"
+    return f"{count} B"
+
+
+def bits_text(gbps: float) -> str:
+    return f"{gbps:g} Gb/s" if gbps >= 1 else f"{gbps * 1000:.3g} Mb/s"
+
+
+def against(figures: Mapping[str, Any]) -> str:
+    """The best figure beside the line rate and the threshold."""
+    best = figures["best_busbw_gbytes_s"]
+    rate = figures["line_rate_gbytes_s"]
+    wanted = figures["threshold_gbytes_s"]
+    text = f"best busbw {rate_text(best)}; line rate {rate:g} GB/s a node"
+    if figures["virtual"]:
+        text += " is nominal: these nodes are virtual, only correctness counts"
+    elif rate:
+        text += f" ({100 * best / rate:.1f} %)"
+    return text + ("; no threshold set" if wanted is None else f"; threshold {wanted:g} GB/s")

@@ -1,0 +1,189 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Judging a run: each promise of the smoke test against what the ranks reported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...core.checks import FAILED, NOT_APPLICABLE, OK, Check, compare
+from . import figures
+from .hosts import Swept
+from .parse import (
+    Records,
+    between_nodes,
+    is_transport,
+    listed,
+    node_of,
+    node_of_rank,
+    of_kind,
+    of_the_end,
+)
+from .plan import Node, Plan
+from .traffic import Tolerances, management_traffic, rails_tcp, rails_traffic
+
+
+def judge(plan: Plan, records: Records, tolerances: Tolerances) -> list[Check]:
+    """Every check of a run that came to its end."""
+    return [
+        world_size(plan, records),
+        placement(plan, records),
+        *exactness(records),
+        transport(plan, records),
+        *rails_traffic(plan, records),
+        *rails_tcp(plan, records, tolerances),
+        management_traffic(plan, records, tolerances),
+        threshold(plan, records, tolerances),
+    ]
+
+
+def world_size(plan: Plan, records: Records) -> Check:
+    found = next((one["ranks"] for one in of_kind(records, "start")), None)
+    return compare("world_size", plan.ranks, found, reason="ranks are missing, or too many started")
+
+
+def placement(plan: Plan, records: Records) -> Check:
+    """Ranks are given out node by node in the hostfile's order, as many as each has slots."""
+    wanted: dict[str, tuple[int, int]] = {}
+    first = 0
+    for planned in plan.nodes:
+        wanted[planned.name] = (first, first + planned.slots)
+        first += planned.slots
+    nodes = {node.name: node for node in plan.nodes}
+    wrong = []
+    seen = set()
+    for host in of_kind(records, "host"):
+        node = node_of(host["name"], nodes)
+        if node is None:
+            wrong.append(f"ranks {host['ranks'][:8]} ran on {host['name']}, which is no node of it")
+            continue
+        seen.add(node.name)
+        begin, end = wanted[node.name]
+        exact = host["ranks"] == list(range(begin, end))
+        if len(host["ranks"]) != node.slots or not (exact or plan.rankfile):
+            wrong.append(f"{node.name} has ranks {host['ranks'][:8]}, not {begin} to {end - 1}")
+    wrong += [f"{name} has none" for name in wanted if name not in seen]
+    return _all_or("placement", f"{len(plan.nodes)} nodes as in the hostfile", wrong)
+
+
+def _all_or(name: str, wanted: Any, wrong: Sequence[str], subject: str = "") -> Check:
+    if not wrong:
+        return Check(name, wanted, wanted, OK, subject)
+    return Check(name, wanted, f"{len(wrong)} not", FAILED, subject, listed(wrong))
+
+
+def exactness(records: Records) -> list[Check]:
+    """One check per type and operation, over every size and both placements, on every rank."""
+    tested: dict[tuple[str, str], int] = {}
+    for one in of_kind(records, "size"):
+        for kind, operation, _placement in one["tested"]:
+            tested[kind, operation] = tested.get((kind, operation), 0) + 1
+    if any(of_kind(records, "size")):
+        timed = tested.get(("float32", "SUM"), 0)
+        tested["float32", "SUM"] = timed + len(of_kind(records, "size"))
+    wrong: dict[tuple[str, str], list[str]] = {}
+    for one in of_kind(records, "wrong"):
+        wrong.setdefault((one["type"], one["operation"]), []).append(
+            f"rank {one['rank']} on {one['host']}: {one['elements']} element(s) of "
+            f"{one['bytes']} bytes {one['placement']}, first at {one['first']}: "
+            f"wanted {one['wanted']}, found {one['found']}"
+        )
+    checks = [
+        _all_or(
+            "exactness",
+            f"{tested.get(key, 0)} allreduces to the bit",
+            wrong.get(key, []),
+            f"{key[0]} {key[1]}",
+        )
+        for key in sorted({*tested, *wrong})
+    ]
+    total = of_the_end(records, "wrong_results", None)
+    shown = len(of_kind(records, "wrong"))
+    if total is None or (total and not shown):
+        checks.append(
+            Check("exactness", 0, total, FAILED, "", "ranks did not report what was wrong")
+        )
+    return checks
+
+
+def transport(plan: Plan, records: Records) -> Check:
+    """What UCX says its endpoints between nodes run over; that and nothing else."""
+    name, asked = "transport", plan.transport
+    if len(plan.nodes) < 2:
+        return Check(name, asked, None, NOT_APPLICABLE, "", "one node alone: nothing leaves it")
+    silent: Sequence[int] = of_the_end(records, "silent_ranks", [])
+    if silent:
+        why = f"UCX reported nothing on ranks {silent[:8]}: they did not use UCX (pml is not ucx?)"
+        return Check(name, asked, "no report", FAILED, "", why)
+    by_rank = node_of_rank(plan, records)
+    used: set[str] = set()
+    wrong = []
+    connected: set[int] = set()
+    for one in of_kind(records, "lane"):
+        found = between_nodes(one["text"])
+        if not found:
+            continue
+        connected.update(one["ranks"])
+        used.update(lane.transport for lane in found)
+        for lane in found:
+            if not is_transport(lane, asked):
+                wrong.append(f"{lane.transport}/{lane.device} on ranks {one['ranks'][:8]}")
+                continue
+            for why, ranks in _strays(lane.device, asked, one["ranks"], by_rank).items():
+                wrong.append(f"{lane.device} {why} ranks {ranks[:8]}")
+    reached = {by_rank[rank].name for rank in connected if rank in by_rank}
+    wrong += [
+        f"{node.name} reported no endpoint between nodes"
+        for node in plan.nodes
+        if node.name not in reached
+    ]
+    if wrong:
+        found_text = ", ".join(sorted(used)) or "nothing"
+        return Check(name, asked, found_text, FAILED, "", listed(wrong))
+    return Check(name, asked, asked, OK, "", ", ".join(sorted(used)))
+
+
+def _strays(
+    device: str, asked: str, ranks: Sequence[int], by_rank: Mapping[int, Node]
+) -> dict[str, list[int]]:
+    """The ranks for which `device` is no rail of their node, by what it is to them."""
+    found: dict[str, list[int]] = {}
+    for rank in ranks:
+        node = by_rank.get(rank)
+        rails = node.rails if node is not None else ()
+        behind = {device}
+        if asked != "tcp":
+            devices = node.devices if node is not None else ()
+            behind = {interface for name, interface in devices if name == device}
+        if not behind:
+            why = "is behind no interface that the node knows, so it is no rail of"
+        elif behind.isdisjoint(rails):
+            shown = "" if behind == {device} else f"({', '.join(sorted(behind))}) "
+            why = f"{shown}is no rail of"
+        else:
+            continue
+        found.setdefault(why, []).append(rank)
+    return found
+
+
+def threshold(plan: Plan, records: Records, tolerances: Tolerances) -> Check:
+    wanted = tolerances.min_busbw_gbytes_s
+    best = figures.best_busbw(figures.figures(records, plan.ranks))
+    found = None if best is None else best["busbw_gbytes_s"]
+    if wanted is None:
+        return Check("threshold", None, found, NOT_APPLICABLE, "", "no threshold set")
+    if found is not None and found >= wanted:
+        return Check("threshold", f"at least {wanted:g} GB/s", found, OK)
+    why = "best bus bandwidth of any size, in GB/s; compare rails and cores of the slow node"
+    return Check("threshold", f"at least {wanted:g} GB/s", found, FAILED, "", why)
+
+
+def no_orphans(swept: Swept) -> Check:
+    """After the run and its clean-up, no process of it is left on any node."""
+    killed = sum(swept.killed.values())
+    wrong = [f"{host}: {count} left" for host, count in swept.left.items()]
+    wrong += [f"{host}: could not be asked ({why})" for host, why in swept.unknown.items()]
+    if wrong:
+        return Check("no_orphans", 0, sum(swept.left.values()), FAILED, "", listed(wrong))
+    hosts = ", ".join(f"{host} {count}" for host, count in swept.killed.items())
+    return Check("no_orphans", 0, 0, OK, "", f"{killed} killed: {hosts}" if killed else "")

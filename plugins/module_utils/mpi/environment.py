@@ -1,0 +1,261 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What MPI needs to be told on one host: devices, transport, and the network to launch on.
+
+Two files carry it. Open MPI's own parameter file holds what every process of Open MPI reads by
+itself. The environment file holds what UCX and the loader read; login shells source it, and so
+does the `orted` that the launcher starts on each node, whose children are the ranks. That way a
+rank sees the devices of its own node, whoever launches it and from whichever shell.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import Any, Optional
+
+from ..core.dataclass import dataclass
+from ..qos import Contract, RdmaPort, mpi_environment
+
+ENVIRONMENT_FILE = "/etc/baremetal-mpi-roce/mpi.env"
+PROFILE_FILE = "/etc/profile.d/baremetal-mpi-roce.sh"
+PROGRAM_DIRECTORY = "/usr/local/libexec/baremetal-mpi-roce"
+LAUNCH_AGENT = f"{PROGRAM_DIRECTORY}/orted"
+
+TRANSPORTS: Mapping[str, str] = {"tcp": "tcp,sm,self", "rc": "rc,ud,sm,self"}
+"""The transport asked for, and UCX_TLS for it: never `all`, or UCX could fall back in silence.
+
+`ud` is there because `rc` connects its queue pairs over it; `sm` and `self` are inside a node."""
+
+CUDA_TRANSPORTS = ("cuda_copy", "cuda_ipc", "gdr_copy")
+"""How UCX reaches GPU memory: not between nodes, so they are no way around `rc`."""
+
+REACHABILITY = "UCX_IB_ROCE_REACHABILITY_MODE"
+"""From 1.19 on UCX looks for a route to the other end in the tables of the kernel, and does not see
+the rules that choose a table by source address: a rail of another number would be out of reach."""
+
+
+class SettingsError(Exception):
+    """A setting that cannot work; the text says which and what to do."""
+
+
+@dataclass(frozen=True)
+class Rail:
+    """One rail as the model has it, with the name UCX knows it by."""
+
+    interface: str
+    gpu: Optional[int] = None
+    address: str = ""
+    number: Optional[int] = None
+    """Of its rail in the model, which its planes share."""
+    rdma: Optional[RdmaPort] = None
+    """The RDMA device behind it and the place of its GID; None where the transport is not `rc`."""
+
+    @property
+    def ucx_device(self) -> str:
+        if self.rdma is None:
+            return self.interface
+        return f"{self.rdma.device}:{self.rdma.port}"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the distribution keeps Open MPI. Empty means: on the default path."""
+
+    mca_file: str
+    bin_directory: str = ""
+    library_directory: str = ""
+    python_directory: str = ""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that decides the files of one host."""
+
+    layout: Layout
+    management_network: str
+    transport: str = "tcp"
+    rails: tuple[Rail, ...] = ()
+    slots: int = 0
+    management_interface: str = ""
+    contract: Optional[Contract] = None
+    """What RoCE traffic is marked with; with `rc` only."""
+    cuda: tuple[str, ...] = ()
+    """Of CUDA_TRANSPORTS those that this host's UCX has; none on a host without GPUs."""
+    reachability_mode: bool = False
+    """Whether this host's UCX knows REACHABILITY."""
+    directories: Mapping[str, str] = field(default_factory=dict)
+    """Where this host has the shared file systems, by variable: `CLUSTER_CHECKPOINT_DIR`."""
+    oversubscribe: bool = False
+    tree_spawn: bool = False
+    concurrent_launches: int = 128
+    extra_environment: Mapping[str, str] = field(default_factory=dict)
+    extra_parameters: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.transport not in TRANSPORTS:
+            known = ", ".join(TRANSPORTS)
+            raise SettingsError(
+                f"transport {self.transport!r} is not known; choose one of: {known}"
+            )
+        names = [rail.interface for rail in self.rails]
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            raise SettingsError(f"rail {name} is listed twice; every rail has its own interface")
+
+
+def management_network(address: str, prefix: int) -> str:
+    """The management network as Open MPI's interface lists take it: `10.0.0.0/24`."""
+    return str(ipaddress.ip_interface(f"{address}/{prefix}").network)
+
+
+def rails_by_rank(rails: Sequence[Rail], slots: int) -> list[list[Rail]]:
+    """The rails of each local rank: rank k takes those of GPU k, all planes of them.
+
+    Where there is no GPU k, ranks and rails are dealt round: with more rails than ranks a rank has
+    several, with more ranks than rails they share. Planes of one rail stay together.
+    """
+    if not rails or slots < 1:
+        return []
+    groups: dict[object, list[Rail]] = {}
+    for rail in rails:
+        own = ("rail", rail.interface if rail.number is None else rail.number)
+        groups.setdefault(own if rail.gpu is None else rail.gpu, []).append(rail)
+    if all(rank in groups for rank in range(slots)):
+        return [groups[rank] for rank in range(slots)]
+    dealt = list(groups.values())
+    if len(dealt) >= slots:
+        return [[rail for group in dealt[rank::slots] for rail in group] for rank in range(slots)]
+    return [dealt[rank % len(dealt)] for rank in range(slots)]
+
+
+def gid_indexes_by_rank(ranks: Sequence[Sequence[Rail]]) -> list[int]:
+    """The GID index of each local rank's rails: UCX takes one for all devices of a process."""
+    found = []
+    for rank, rails in enumerate(ranks):
+        indexes = {rail.rdma.gid_index: rail.interface for rail in rails if rail.rdma is not None}
+        if len(indexes) > 1:
+            told = ", ".join(f"{index} on {name}" for index, name in sorted(indexes.items()))
+            raise SettingsError(
+                f"the rails of local rank {rank} have their addresses at different GID indexes "
+                f"({told}), and UCX takes one index for all devices of a process; remove what "
+                "other addresses these rails have (--tags rails), so that their tables are alike"
+            )
+        found += list(indexes)
+    return found
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """The variables of the environment file, in the order they are written."""
+    values = {"UCX_TLS": TRANSPORTS[settings.transport]}
+    ranks = rails_by_rank(settings.rails, settings.slots)
+    if settings.rails:
+        values["UCX_NET_DEVICES"] = ",".join(rail.ucx_device for rail in settings.rails)
+        values["MPI_ROCE_RAILS_BY_RANK"] = " ".join(
+            ",".join(rail.ucx_device for rail in rails) for rails in ranks
+        )
+    if settings.transport == "rc":
+        values.update(_rdma_environment(settings, ranks))
+    layout = settings.layout
+    for key, directory in (
+        ("MPI_ROCE_BIN", layout.bin_directory),
+        ("MPI_ROCE_LIB", layout.library_directory),
+        ("MPI_ROCE_PYTHON", layout.python_directory),
+    ):
+        if directory:
+            values[key] = directory
+    values.update(settings.directories)
+    return {**values, **settings.extra_environment}
+
+
+def _rdma_environment(settings: Settings, ranks: Sequence[Sequence[Rail]]) -> dict[str, str]:
+    values = {
+        "UCX_TLS": ",".join([TRANSPORTS["rc"], *settings.cuda]),
+        # Left alone, UCX leaves rc for ud, in silence, in a job of more than 256 ranks.
+        "UCX_RC_MAX_NUM_EPS": "inf",
+    }
+    planes = max((len(rails) for rails in ranks), default=1)
+    if planes > 2:
+        # Left alone, UCX spreads a large message over two devices of a process.
+        values["UCX_MAX_RNDV_RAILS"] = str(planes)
+    if settings.reachability_mode:
+        values[REACHABILITY] = "all"
+    indexes = gid_indexes_by_rank(ranks)
+    ports = [rail.rdma for rail in settings.rails if rail.rdma is not None]
+    if ports and settings.management_interface:
+        # NCCL's ranks meet over TCP before they use RDMA: on management, and nothing is guessed.
+        values["NCCL_SOCKET_IFNAME"] = f"={settings.management_interface}"
+    if len({port.gid_index for port in ports}) > 1:
+        # No index is right for all rails: rail-bind gives each rank that of its own rail, and a
+        # program that is not bound leaves the choice to UCX.
+        values["MPI_ROCE_GID_INDEXES_BY_RANK"] = " ".join(map(str, indexes))
+    if settings.contract is not None:
+        values.update(mpi_environment(settings.contract, ports))
+    return values
+
+
+def parameters(settings: Settings) -> dict[str, str]:
+    """Open MPI's parameters for this host."""
+    interfaces = [rail.interface for rail in settings.rails]
+    values = {
+        # UCX or nothing: Debian excludes it by default, and MPI is then slow and says nothing.
+        "pml": "ucx",
+        "pml_ucx_tls": "any",
+        "pml_ucx_devices": "any",
+        "osc": "^pt2pt",
+        "btl": "^openib,uct,ofi",
+        # Launching talks over management only; whatever else speaks TCP stays on the rails.
+        "oob_tcp_if_include": settings.management_network,
+        "btl_tcp_if_include": ",".join(interfaces) or settings.management_network,
+        "orte_launch_agent": LAUNCH_AGENT,
+        "plm_rsh_no_tree_spawn": "0" if settings.tree_spawn else "1",
+        "plm_rsh_num_concurrent": str(settings.concurrent_launches),
+    }
+    if settings.oversubscribe:
+        # More ranks than cores: give the core away while waiting, and pin nothing.
+        values["mpi_yield_when_idle"] = "1"
+        values["hwloc_base_binding_policy"] = "none"
+    return {**values, **settings.extra_parameters}
+
+
+def environment_text(values: Mapping[str, str]) -> str:
+    """The body of the environment file: `KEY=value` lines that a POSIX shell can source."""
+    return "".join(f"{key}={shlex.quote(value)}\n" for key, value in values.items())
+
+
+def parse_environment(text: str) -> dict[str, str]:
+    """What a shell sets when it sources `text`, for files written by `environment_text`."""
+    values: dict[str, str] = {}
+    for line in text.splitlines():
+        if line.strip() and not line.lstrip().startswith("#"):
+            key, _separator, value = line.partition("=")
+            words = shlex.split(value)
+            values[key.strip()] = words[0] if words else ""
+    return values
+
+
+def parameter_lines(values: Mapping[str, str]) -> list[str]:
+    return [f"{key} = {value}" for key, value in values.items()]
+
+
+def effective_parameters(text: str) -> dict[str, str]:
+    """What Open MPI takes from a parameter file: the last of several lines wins."""
+    values: dict[str, str] = {}
+    for raw in text.splitlines():
+        line = raw.split("#", 1)[0]
+        key, separator, value = line.partition("=")
+        if separator:
+            values[key.strip()] = value.strip()
+    return values
+
+
+def rails_from_model(entries: Sequence[Mapping[str, Any]]) -> list[Rail]:
+    """`cluster_rails` as the model compiles it, as rails."""
+    rails = []
+    for number, entry in enumerate(entries):
+        name = entry.get("interface")
+        if not isinstance(name, str) or not name:
+            raise SettingsError(f"cluster_rails[{number}] has no interface; see the cluster model")
+        address = str(entry.get("address") or "")
+        rails.append(Rail(name, entry.get("gpu"), address, entry.get("rail")))
+    return rails

@@ -1,0 +1,249 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The RDMA device of each rail: found, told to UCX, and looked at again as UCX will use it."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Optional
+
+from ..core.checks import FAILED, OK, PENDING, Check, compare, not_applicable
+from ..hardware import Gid, Machine, RdmaDevice
+from ..qos import Contract, RdmaPort, mpi_environment
+from .environment import CUDA_TRANSPORTS, Rail, rails_by_rank
+
+ROCE_V2 = "RoCE v2"
+ACTIVE = "ACTIVE"
+
+PER_RANK = "MPI_ROCE_GID_INDEXES_BY_RANK"
+
+
+def gid_text(gid: Gid) -> str:
+    """`RoCE v2 10.100.3.11`: IPv4 addresses as people write them."""
+    address = ipaddress.IPv6Address(gid.address)
+    return f"{gid.type} {address.ipv4_mapped or address}"
+
+
+def wanted_gid(rail: Rail) -> str:
+    return f"{ROCE_V2} {rail.address}"
+
+
+def gid_of(rail: Rail, device: RdmaDevice) -> Optional[Gid]:
+    """The entry of the GID table that makes packets leave with the rail's own address."""
+    wanted = wanted_gid(rail)
+    return next((gid for gid in device.gids if gid_text(gid) == wanted), None)
+
+
+def automatic_gid(device: RdmaDevice) -> Optional[Gid]:
+    """The entry that UCX takes when it is told no index: RoCE v2 with IPv4, the first of them."""
+    for gid in device.gids:
+        if gid.type == ROCE_V2 and ipaddress.IPv6Address(gid.address).ipv4_mapped is not None:
+            return gid
+    return None
+
+
+def with_ports(
+    rails: Sequence[Rail], machine: Machine, *, check_mode: bool = False
+) -> tuple[list[Rail], list[Check]]:
+    """The rails with their RDMA ports, and a check for each that cannot be used for RDMA.
+
+    In check mode a rail that is not there yet is `pending`: earlier layers may be about to make it.
+    """
+    found = []
+    lacking = []
+    status = PENDING if check_mode else FAILED
+    for rail in rails:
+        device = machine.device_of(rail.interface)
+        if device is None or not device.name:
+            reason = (
+                f"no RDMA device stands behind {rail.interface}: is its driver loaded (rdma link "
+                "shows those there are), and does the interface have its name (--tags rails)? "
+                "A cluster without RDMA sets mpi_stack_transport to tcp"
+            )
+            lacking.append(
+                Check("rdma_device", "RDMA device", None, status, rail.interface, reason)
+            )
+            continue
+        gid = gid_of(rail, device)
+        if gid is None:
+            there = ", ".join(f"{one.index}: {gid_text(one)}" for one in device.gids) or "no GID"
+            reason = (
+                f"{device.name} has {there}; is the address on the interface, and its link up "
+                "(--tags rails)?"
+            )
+            lacking.append(Check("rdma_gid", wanted_gid(rail), None, status, device.name, reason))
+            continue
+        port = RdmaPort(device.name, device.port, gid.index, rail.interface)
+        found.append(replace(rail, rdma=port))
+    return found, lacking
+
+
+def readback(
+    rails: Sequence[Rail],
+    machine: Machine,
+    slots: int,
+    environment: Mapping[str, str],
+    *,
+    check_mode: bool = False,
+) -> list[Check]:
+    """Each rail's device, port and GID, under the indexes that stand in the environment file."""
+    checks = []
+    for rail in rails:
+        device = machine.device_of(rail.interface)
+        if device is None or rail.rdma is None:
+            continue  # told by with_ports
+        checks.append(Check("rdma_device", "RDMA device", device.name, OK, rail.interface))
+        checks.append(
+            compare(
+                "rdma_port",
+                ACTIVE,
+                device.port_state or None,
+                subject=rail.ucx_device,
+                check_mode=check_mode,
+                reason="is the cable in, and the interface up (--tags rails)?",
+            )
+        )
+        checks.append(_gid_check(rail, device, rails, slots, environment, check_mode))
+    return checks
+
+
+def _gid_check(
+    rail: Rail,
+    device: RdmaDevice,
+    rails: Sequence[Rail],
+    slots: int,
+    environment: Mapping[str, str],
+    check_mode: bool,
+) -> Check:
+    """The entry at the index that a rank of this rail takes, and one that was never bound."""
+    table = {gid.index: gid for gid in device.gids}
+    used: dict[str, Optional[Gid]] = {}
+    index = environment.get("UCX_IB_GID_INDEX", "auto")
+    if index.isdigit():
+        used[f"index {index}"] = table.get(int(index))
+    else:
+        used["UCX's own choice"] = automatic_gid(device)
+    for rank, of_rank in enumerate(rails_by_rank(rails, slots)):
+        words = environment.get(PER_RANK, "").split()
+        if rail in of_rank and rank < len(words) and words[rank].isdigit():
+            used[f"index {words[rank]} of rail-bind"] = table.get(int(words[rank]))
+    wanted = wanted_gid(rail)
+    wrong = {
+        how: gid_text(gid) if gid else "no entry"
+        for how, gid in used.items()
+        if gid is None or gid_text(gid) != wanted
+    }
+    if not wrong:
+        return Check("rdma_gid", wanted, wanted, OK, rail.ucx_device, ", ".join(used))
+    return Check(
+        "rdma_gid",
+        wanted,
+        "; ".join(wrong.values()),
+        PENDING if check_mode else FAILED,
+        rail.ucx_device,
+        f"by {', '.join(wrong)}; another address of {rail.interface}, or UCX_IB_GID_INDEX in "
+        "mpi_stack_environment, stands in its way",
+    )
+
+
+def cuda_check(
+    gpus: int, offered: Optional[Sequence[str]], *, check_mode: bool = False
+) -> list[Check]:
+    """Which ways to GPU memory this UCX has. `offered` is None when UCX did not answer."""
+    if gpus < 1:
+        return []
+    name, wanted = "ucx_cuda", ", ".join(CUDA_TRANSPORTS)
+    if offered is None:
+        reason = "UCX did not answer"
+        return [Check(name, wanted, None, PENDING if check_mode else FAILED, "", reason)]
+    if not offered:
+        reason = (
+            "this UCX is built without CUDA, or finds no driver: MPI moves host memory, and a "
+            "buffer on a GPU has to be copied by the program"
+        )
+        return [not_applicable(name, wanted, reason)]
+    missing = [one for one in CUDA_TRANSPORTS if one not in offered]
+    reason = f"this UCX does not offer {', '.join(missing)}" if missing else ""
+    return [Check(name, wanted, ", ".join(offered), OK, "", reason)]
+
+
+def contract_checks(
+    contract: Contract,
+    rails: Sequence[Rail],
+    environment: Mapping[str, str],
+    settings: Mapping[str, str],
+    *,
+    check_mode: bool = False,
+) -> list[Check]:
+    """Each variable of the contract: UCX's as it reads them itself, NCCL's as the file has them."""
+    ports = [rail.rdma for rail in rails if rail.rdma is not None]
+    return [
+        compare(
+            "contract",
+            value,
+            effective(settings, name) if name.startswith("UCX_") else environment.get(name),
+            subject=name,
+            check_mode=check_mode,
+            reason="roce_qos says otherwise: change it there, and not in mpi_stack_environment",
+        )
+        for name, value in mpi_environment(contract, ports).items()
+    ]
+
+
+def effective(settings: Mapping[str, str], name: str) -> Any:
+    """What `ucx_info -c` says of a UCX_IB_ setting: it has one for each transport that obeys it.
+
+    All of them have to agree; where they do not, each is told.
+    """
+    if name in settings:
+        return settings[name]
+    tail = name[len("UCX_IB") :]
+    found = {
+        key: value
+        for key, value in settings.items()
+        if key.startswith(("UCX_RC_", "UCX_UD_")) and key.endswith(tail)
+    }
+    values = set(found.values())
+    if len(values) > 1:
+        return ", ".join(f"{key}={value}" for key, value in sorted(found.items()))
+    return values.pop() if values else None
+
+
+def nccl_file_checks(text: str, environment: Mapping[str, str]) -> list[Check]:
+    """/etc/nccl.conf is the site's. A process that has no environment of ours reads it alone."""
+    there: dict[str, str] = {}
+    for raw in text.splitlines():
+        key, separator, value = raw.split("#", 1)[0].partition("=")
+        if separator:
+            there[key.strip()] = value.strip()
+    return [
+        compare(
+            "nccl_file",
+            value,
+            there[name],
+            subject=name,
+            reason="/etc/nccl.conf says otherwise than the contract; take the line out of it",
+        )
+        for name, value in environment.items()
+        if name.startswith("NCCL_") and name in there
+    ]
+
+
+def memlock_check(
+    limit: Optional[tuple[str, str]], memory_bytes: int, user: str, *, check_mode: bool = False
+) -> Check:
+    """RDMA pins memory: what a session may lock, soft limit and hard one, as /proc has it."""
+    soft = limit[0] if limit else None
+    enough = soft == "unlimited" or (soft is not None and int(soft) >= memory_bytes)
+    wanted = "unlimited, or all of the memory"
+    if enough:
+        return Check("memlock", wanted, soft, OK, user)
+    return Check(
+        "memlock",
+        wanted,
+        soft,
+        PENDING if check_mode else FAILED,
+        user,
+        "bytes that a session may lock; rc registers every buffer it sends from: --tags os",
+    )

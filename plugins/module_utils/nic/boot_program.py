@@ -1,0 +1,188 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""`rails --apply` sets at boot what a reboot forgets; `rails --check` shows how things are.
+
+Exit status: 0 everything holds (or waits for a reset that is on record), 1 something does not,
+2 it could not be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Optional
+
+from ..core import commands
+from ..core.checks import FAILED, PENDING, Check
+from ..core.dataclass import dataclass
+from ..core.files import HEADER, write_atomically
+from ..hardware.survey import SurveyError
+from ..rails import lock
+from . import engine
+from .finding import find_rails, machine_of
+from .request import QUICK_S, Host, Request
+
+STATE = "etc/baremetal-mpi-roce/rails.json"
+"""What is wanted of the rails, as the last run of the role left it."""
+PROGRAM = "usr/local/libexec/baremetal-mpi-roce/rails"
+RESULT = "run/baremetal-mpi-roce/rails-boot.json"
+"""What the last `--apply` in this boot found, and of which files it was."""
+LOCK_S = 120
+"""How long the program waits for a run of Ansible on the same host."""
+HOLDS, DRIFT, UNKNOWN = 0, 1, 2
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 8.0
+_ERROR = "<3>"
+"""Marks a line as an error for the journal."""
+
+
+class StateError(Exception):
+    """The file of what is wanted cannot be used."""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What every boot has to bring about on this node."""
+
+    interfaces: tuple[str, ...]
+    """Rails, by the names that udev gives them."""
+    with_rdma: tuple[str, ...]
+    """Those that had an RDMA device when this was written: they are waited for."""
+    request: Request
+
+    def text(self) -> str:
+        content = {
+            "": HEADER,
+            "rails": list(self.interfaces),
+            "with_rdma": list(self.with_rdma),
+            **self.request.as_variable(),
+        }
+        return json.dumps(content, indent=2, sort_keys=True) + "\n"
+
+    @classmethod
+    def read(cls, text: str) -> Wishes:
+        try:
+            content = json.loads(text)
+            names = (tuple(content["rails"]), tuple(content["with_rdma"]))
+            request = Request.read(content)
+        except Exception as error:  # any fault of the file is reported the same way
+            raise StateError(f"/{STATE}: {type(error).__name__}: {error}") from error
+        # A boot takes nothing away from what uses it: that is reported, and stays.
+        return cls(*names, replace(request, remove_vfs_in_use=False))
+
+
+def main(
+    arguments: Sequence[str],
+    host: Optional[Host] = None,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> int:
+    given = _arguments(arguments)
+    quick = partial(commands.run, timeout_s=QUICK_S)
+    host = host or Host(
+        commands.run, Path(given.root), uid=os.getuid(), gid=os.getgid(), quick=quick
+    )
+    try:
+        with lock.alone(host.root, LOCK_S if given.apply else 2.0):
+            ran = installed(host.root)
+            wishes = Wishes.read((host.root / STATE).read_text(encoding="utf-8"))
+            end = clock() + given.wait
+            pause = _FIRST_PAUSE_S
+            outcome, wrong = _once(wishes, host, given.apply)
+            while wrong and clock() < end:
+                _say(f"not yet: {wrong[0].line()}")
+                sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+                outcome, wrong = _once(wishes, host, given.apply)
+            if given.apply:
+                _record(host, wrong, ran)
+    except (OSError, StateError, SurveyError, lock.BusyError) as error:
+        remedy = f"Run this as root; where /{STATE} is at fault, run the role roce_rails"
+        sys.stderr.write(f"rails: {error}. {remedy}\n")
+        return UNKNOWN
+    if given.json:
+        _say(json.dumps({"settings": outcome.settings, "wrong": [each.line() for each in wrong]}))
+    else:
+        _show(outcome, wrong, settings=not given.apply)
+    return DRIFT if wrong else HOLDS
+
+
+def _arguments(words: Sequence[str]) -> Any:
+    parser = argparse.ArgumentParser(
+        prog="rails", description="RoCE settings of this host's rails, as the role last left them."
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--check", action="store_true", help="show, change nothing (the default)")
+    what.add_argument("--apply", action="store_true", help="set what differs, and read it back")
+    parser.add_argument("--wait", type=float, default=0.0, metavar="SECONDS")
+    parser.add_argument("--json", action="store_true", help="all settings, as the module has them")
+    parser.add_argument("--root", default="/", help="directory to take for the root of the host")
+    return parser.parse_args(words)
+
+
+def _once(wishes: Wishes, host: Host, apply: bool) -> tuple[engine.Outcome, list[Check]]:
+    """Set what differs, or only look; and what does not hold then."""
+    net = host.root / "sys/class/net"
+    there = {name: name for name in wishes.interfaces if (net / name).exists()}
+    rails = find_rails(there, machine_of(host.root), host.ethtool)
+    bare = {rail.name for rail in rails if rail.device is None}
+    # A reboot forgets nothing of the firmware, and its tools are slow and may hang.
+    request = replace(wishes.request, firmware=wishes.request.firmware and not apply)
+    outcome = engine.converge(rails, request.providers(host), check_mode=not apply)
+    kept = [name for name in outcome.written if name not in outcome.rolled_back]
+    if kept:
+        _say(f"set on {', '.join(kept)}")
+    wrong = [
+        Check("rail_interface", name, None, FAILED, name, "there is no such interface")
+        for name in wishes.interfaces
+        if name not in there
+    ]
+    wrong += [
+        Check("rail_rdma", name, None, FAILED, name, "it had an RDMA device, and has none now")
+        for name in wishes.with_rdma
+        if name in bare
+    ]
+    wrong += [check for check in outcome.checks if check.status in (FAILED, PENDING)]
+    return outcome, wrong
+
+
+def installed(root: Path) -> dict[str, str]:
+    """Digests of the program and of what is wanted: a run proves nothing of others."""
+    found = {}
+    for path in (PROGRAM, STATE):
+        content = (root / path).read_bytes() if (root / path).is_file() else b""
+        found[f"/{path}"] = hashlib.sha256(content).hexdigest()
+    return found
+
+
+def _record(host: Host, wrong: Sequence[Check], ran: dict[str, str]) -> None:
+    """What was found, for the next run of Ansible."""
+    content = {"failed": [check.line() for check in wrong], "installed": ran}
+    text = json.dumps(content, indent=2) + "\n"
+    write_atomically(host.root / RESULT, text, 0o644, host.uid, host.gid)
+
+
+def _show(outcome: engine.Outcome, wrong: Sequence[Check], *, settings: bool) -> None:
+    """What does not hold, or one line that all does; for an operator also every setting."""
+    count = 0
+    for rail, states in outcome.settings.items():
+        count += len(states)
+        for name, state in states.items() if settings else ():
+            line = f"{rail:<10} {name:<26} {state['status']:<13} {engine.shown(state['found'])}"
+            _say(line[:160].rstrip())
+    mark = "" if settings or sys.stdout.isatty() else _ERROR
+    for check in wrong:
+        _say(f"{mark}{check.line()}")
+    _say(f"{len(outcome.settings)} rails, {count} settings: {len(wrong) or 'nothing'} wrong")
+
+
+def _say(line: str) -> None:
+    """A line of this program's own output, at once: a journal shows what it waits for."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

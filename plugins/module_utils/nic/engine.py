@@ -1,0 +1,361 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""From the settings as they are to the settings as wanted, rail by rail.
+
+Read everything; refuse a rail on which something cannot be; write what differs; read it back. A
+rail on which anything fails gets back what was read before, and the others go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
+from typing import Any, Optional
+
+from ..core import checks
+from ..core.checks import Check
+from ..core.commands import CommandError
+from ..core.dataclass import dataclass
+from ..core.reboots import Reason
+from .setting import (
+    FAILED,
+    FIRMWARE,
+    NEEDS_RESET,
+    NOT_SUPPORTED,
+    OK,
+    PENDING,
+    SET,
+    Provider,
+    Rail,
+    Reading,
+    Setting,
+    State,
+)
+
+WHOLE = "rail_settings"
+"""The one check of a rail whose settings are not looked at one by one: it is no RoCE NIC."""
+PROMISE = "the NIC settings of the QoS contract"
+ROCE_MODULES = {"mlx5_core": "mlx5_ib", "bnxt_en": "bnxt_re"}
+"""Drivers of RoCE NICs, and the module that makes RDMA devices of them."""
+RESET = "the device keeps it and takes it up at its next reset: reboot the host"
+
+_FAULTS = (CommandError, OSError, ValueError, LookupError, TypeError)
+"""What a device or a program may answer one rail with; the others go on."""
+_STATUS = {
+    OK: checks.OK,
+    SET: checks.OK,
+    PENDING: checks.PENDING,
+    NEEDS_RESET: checks.REBOOT,
+    NOT_SUPPORTED: checks.NOT_APPLICABLE,
+    FAILED: checks.FAILED,
+}
+
+
+@dataclass
+class _Item:
+    """One setting, and what is known of it."""
+
+    setting: Setting
+    physical: bool
+    reading: Reading = field(default_factory=lambda: Reading(None))
+    error: str = ""
+    """Why it could not be read."""
+    written: bool = False
+    complaint: str = ""
+    """What went wrong when it was written, and what was done about it."""
+
+    def read(self) -> None:
+        self.error = ""
+        try:
+            self.reading = self.setting.read()
+        except _FAULTS as error:
+            self.reading, self.error = Reading(None), _told(error)
+
+    @property
+    def fault(self) -> str:
+        """Why nothing may be written on its rail, or nothing has stayed there."""
+        if self.complaint or self.error:
+            return self.complaint or self.error
+        if self.reading.refused:
+            return self.reading.refused
+        if not self.reading.supported and self.physical and not self.reading.excused:
+            return self.reading.reason
+        return ""
+
+    @property
+    def settable(self) -> bool:
+        return self.reading.supported and not self.error
+
+    @property
+    def holds(self) -> bool:
+        return self.reading.found == self.setting.wanted and self.reading.pending in (
+            None,
+            self.setting.wanted,
+        )
+
+    @property
+    def waits(self) -> bool:
+        """The device keeps the wanted value until its next reset."""
+        return self.reading.pending is not None and self.reading.pending == self.setting.wanted
+
+    @property
+    def differs(self) -> bool:
+        return self.settable and not self.holds and not self.waits
+
+    @property
+    def told(self) -> str:
+        return self.error or shown(self.reading.found)
+
+    def state(self, check_mode: bool, rail_fault: str) -> State:
+        status, reason = self._status(check_mode, rail_fault)
+        wanted, found = self.setting.wanted, self.reading.found
+        return State(wanted, found, status, self.setting.tool, self.setting.persistence, reason)
+
+    def _status(self, check_mode: bool, rail_fault: str) -> tuple[str, str]:
+        if self.fault:
+            return FAILED, self.fault
+        if not self.reading.supported:
+            return NOT_SUPPORTED, self.reading.reason
+        if self.holds:
+            return (SET if self.written else OK), ""
+        if self.waits:
+            return NEEDS_RESET, RESET
+        if rail_fault:
+            return FAILED, rail_fault
+        return (PENDING, "") if check_mode else (FAILED, "read back differently")
+
+
+@dataclass
+class _RailRun:
+    """One rail on its way."""
+
+    rail: Rail
+    items: list[_Item]
+    rolled_back: bool = False
+
+    @property
+    def fault(self) -> str:
+        """Why its other settings were not written, or did not stay."""
+        names = [item.setting.name for item in self.items if item.fault]
+        return f"as it was, all or nothing on a rail: see {', '.join(names)}" if names else ""
+
+    @property
+    def to_write(self) -> list[_Item]:
+        return [] if self.fault else [item for item in self.items if item.differs]
+
+    @property
+    def lacks_rdma(self) -> bool:
+        return self.rail.device is None
+
+    def write(self) -> None:
+        """All that differs, or nothing."""
+        before = [(item, item.reading) for item in self.to_write]
+        begun: list[tuple[_Item, Reading]] = []
+        failures: dict[str, str] = {}
+        for item, reading in before:
+            begun.append((item, reading))
+            try:
+                item.setting.write()
+            except _FAULTS as error:
+                failures[item.setting.name] = f"could not be set: {_told(error)}"
+                break
+        self.look()
+        if not failures:
+            failures = {
+                item.setting.name: f"was set and read back as {item.told}"
+                for item, _reading in begun
+                if not item.holds and not item.waits
+            }
+        if failures:
+            self._roll_back(begun, failures)
+        else:
+            for item, _reading in begun:
+                item.written = True
+
+    def _roll_back(
+        self, begun: Sequence[tuple[_Item, Reading]], failures: Mapping[str, str]
+    ) -> None:
+        troubles = []
+        for item, reading in reversed(begun):
+            try:
+                item.setting.restore(reading)
+            except _FAULTS as error:
+                troubles.append(f"{item.setting.name} could not be put back: {_told(error)}")
+        self.look()
+        self.rolled_back = True
+        done = "; ".join(troubles) or "all settings of this rail were put back to what they were"
+        for item, _reading in begun:
+            if item.setting.name in failures:
+                item.complaint = f"{failures[item.setting.name]}; {done}"
+
+    def look(self) -> None:
+        """Read all of this rail again."""
+        for item in self.items:
+            forget = getattr(item.setting, "forget", None)
+            if forget is not None:
+                forget()
+        for item in self.items:
+            item.read()
+
+    def states(self, check_mode: bool) -> dict[str, State]:
+        fault = self.fault
+        return {item.setting.name: item.state(check_mode, fault) for item in self.items}
+
+    def checks(self, check_mode: bool) -> list[Check]:
+        """One for each setting; what failed for one and the same reason is said once."""
+        found = [self._no_roce()] if self.lacks_rdma else []
+        alike: dict[str, dict[str, State]] = {}
+        for name, state in self.states(check_mode).items():
+            if state.status == FAILED:
+                alike.setdefault(state.reason, {})[name] = state
+            else:
+                found.append(self._check(name, state.wanted, state.found, state))
+        # the causes first, then what was left as it was because of them
+        for states in sorted(alike.values(), key=self._collateral):
+            name, state = next(iter(states.items()))
+            wanted, seen = state.wanted, state.found
+            if len(states) > 1:
+                wanted = {each: other.wanted for each, other in states.items()}
+                seen = {each: other.found for each, other in states.items()}
+            found.append(self._check(name, wanted, seen, state))
+        return found
+
+    def _collateral(self, states: Mapping[str, State]) -> bool:
+        return next(iter(states.values())).reason == self.fault
+
+    def _check(self, name: str, wanted: Any, found: Any, state: State) -> Check:
+        status = _STATUS[state.status]
+        return Check(f"rail_{name}", wanted, found, status, self.rail.name, state.reason)
+
+    def _no_roce(self) -> Check:
+        name, driver = self.rail.name, self.rail.driver or "none"
+        module = ROCE_MODULES.get(driver)
+        if module is None:
+            why = f"not applicable on what is no RoCE NIC (driver {driver})"
+            return checks.not_applicable(WHOLE, PROMISE, why, subject=name)
+        why = (
+            f"{self.rail.interface} has no RDMA device: is {module} loaded? (modprobe {module}; "
+            "dmesg says why it cannot)"
+        )
+        return Check(WHOLE, PROMISE, "no RDMA device", checks.FAILED, name, why)
+
+
+@dataclass
+class Outcome:
+    """What was found and done, as the module returns it."""
+
+    changed: bool
+    diff: list[dict[str, Any]]
+    checks: list[Check]
+    settings: dict[str, dict[str, dict[str, Any]]]
+    """Rail, setting, and its State."""
+    rolled_back: list[str]
+    written: list[str]
+    """Rails on which something was written; a NIC may take its link down for a moment."""
+    resets: list[Reason]
+    """What waits for a reset of the device."""
+
+
+class Settings:
+    """The settings of one host's rails: read when this is made, written by `act`."""
+
+    def __init__(self, rails: Iterable[Rail], providers: Sequence[Provider]) -> None:
+        self._runs = [_RailRun(rail, _items(rail, providers)) for rail in rails]
+        for run in self._runs:
+            for item in run.items:
+                item.read()
+        self.diff = [shown for shown in map(_diff, self._runs) if shown is not None]
+        """Per rail, exactly the settings that would be written."""
+        self._written: list[str] = []
+
+    def act(self) -> list[str]:
+        """Write what differs, rail after rail. Returns the rails on which anything was written."""
+        for run in self._runs:
+            if run.to_write:
+                self._written.append(run.rail.name)
+                run.write()
+        return self._written
+
+    def outcome(self, *, check_mode: bool) -> Outcome:
+        settings = {
+            run.rail.name: {name: state.as_dict() for name, state in run.states(check_mode).items()}
+            for run in self._runs
+        }
+        return Outcome(
+            changed=bool(self.diff),
+            diff=self.diff,
+            checks=[check for run in self._runs for check in run.checks(check_mode)],
+            settings=settings,
+            rolled_back=[run.rail.name for run in self._runs if run.rolled_back],
+            written=self._written,
+            resets=self.resets(check_mode=check_mode),
+        )
+
+    def resets(self, *, check_mode: bool) -> list[Reason]:
+        """What waits for a reset; in check mode also what would after a run."""
+        return [
+            Reason(
+                subject=f"{run.rail.name} {item.setting.name}",
+                wanted=str(item.setting.wanted),
+                running=str(item.reading.found),
+                reason=f"firmware of {run.rail.name} takes {item.setting.name} up at its reset",
+            )
+            for run in self._runs
+            for item in run.items
+            if item.setting.persistence == FIRMWARE
+            and (item.waits or (check_mode and item in run.to_write))
+            and item.reading.found != item.setting.wanted
+        ]
+
+
+def converge(
+    rails: Iterable[Rail], providers: Sequence[Provider], *, check_mode: bool = False
+) -> Outcome:
+    """All of it in one go."""
+    settings = Settings(rails, providers)
+    if not check_mode:
+        settings.act()
+    return settings.outcome(check_mode=check_mode)
+
+
+def _items(rail: Rail, providers: Sequence[Provider]) -> list[_Item]:
+    asked = [
+        provider
+        for provider in providers
+        if rail.device is not None or getattr(provider, "any_nic", False)
+    ]
+    return [_Item(setting, rail.physical) for provider in asked for setting in provider(rail)]
+
+
+def _diff(run: _RailRun) -> Optional[dict[str, str]]:
+    differing = run.to_write
+    if not differing:
+        return None
+    header = f"{run.rail.name} (settings)"
+    before = [f"{item.setting.name}: {shown(_next(item.reading))}\n" for item in differing]
+    after = [f"{item.setting.name}: {shown(item.setting.wanted)}\n" for item in differing]
+    return {
+        "before_header": header,
+        "after_header": header,
+        "before": "".join(before),
+        "after": "".join(after),
+    }
+
+
+def _next(reading: Reading) -> Any:
+    return reading.found if reading.pending is None else reading.pending
+
+
+def shown(value: Any) -> str:
+    """A value for people: text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, OSError):
+        with contextlib.suppress(AttributeError):
+            return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    if isinstance(error, (LookupError, TypeError)):
+        return f"an answer that is not understood: {error!r}"
+    return str(error)

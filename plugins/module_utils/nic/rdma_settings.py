@@ -1,0 +1,274 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""RoCE itself: version, traffic class, ECN and congestion notifications, through files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from pathlib import Path
+from typing import Union
+
+from ..core.dataclass import dataclass
+from ..qos import HostSettings
+from .dcb_state import EIGHT
+from .rdma_cm import MODE, TOS, RdmaCm
+from .setting import RUNTIME, Rail, Reading, Setting
+
+ROCE_V2 = "RoCE v2"
+SOFTWARE_REASON = "Soft-RoCE has no such setting"
+MLX5 = "mlx5_core"
+
+IN_TREE_NAMES = {
+    "roce_np/cnp_dscp": "np_cnp_dscp",
+    "roce_np/cnp_802p_prio": "np_cnp_prio",
+    "roce_np/min_time_between_cnps": "np_min_time_between_cnps",
+    "roce_rp/clamp_tgt_rate": "rp_clamp_tgt_rate",
+    "roce_rp/clamp_tgt_rate_after_time_inc": "rp_clamp_tgt_rate_ati",
+    "roce_rp/rpg_time_reset": "rp_time_reset",
+    "roce_rp/rpg_byte_reset": "rp_byte_reset",
+    "roce_rp/rpg_threshold": "rp_threshold",
+    "roce_rp/rpg_ai_rate": "rp_ai_rate",
+    "roce_rp/rpg_max_rate": "rp_max_rate",
+    "roce_rp/rpg_hai_rate": "rp_hai_rate",
+    "roce_rp/rpg_min_dec_fac": "rp_min_dec_fac",
+    "roce_rp/rpg_min_rate": "rp_min_rate",
+    "roce_rp/rate_to_set_on_first_cnp": "rp_rate_to_set_on_first_cnp",
+    "roce_rp/dce_tcp_g": "rp_dce_tcp_g",
+    "roce_rp/dce_tcp_rtt": "rp_dce_tcp_rtt",
+    "roce_rp/rate_reduce_monitor_period": "rp_rate_reduce_monitor_period",
+    "roce_rp/initial_alpha_value": "rp_initial_alpha_value",
+    "roce_rp/rpg_gd": "rp_gd",
+}
+"""A parameter of congestion control as DOCA-OFED calls it, and as the in-tree driver does."""
+
+
+@dataclass(frozen=True)
+class RdmaSettings:
+    """Provider of what RDMA-CM, the RDMA device and congestion control are set to."""
+
+    contract: HostSettings
+    rdma_cm: RdmaCm
+    root: Path = Path("/")
+    congestion_control: Mapping[str, int] = field(default_factory=dict)
+    """Further parameters, by their names in DOCA-OFED."""
+
+    def __call__(self, rail: Rail) -> Sequence[Setting]:
+        contract = self.contract
+        settings: list[Setting] = [
+            RdmaCmDefault(rail, self.rdma_cm, "roce_mode", MODE, ROCE_V2),
+            RdmaCmDefault(rail, self.rdma_cm, "cma_roce_tos", TOS, contract.traffic_class),
+            TrafficClass(rail, contract.traffic_class, self.root),
+            EcnPoint(rail, "ecn_np", "roce_np", contract.ecn_priorities, self.root),
+            EcnPoint(rail, "ecn_rp", "roce_rp", contract.ecn_priorities, self.root),
+            Parameter(rail, "cnp_dscp", "roce_np/cnp_dscp", contract.cnp_dscp, self.root),
+            Parameter(
+                rail, "cnp_priority", "roce_np/cnp_802p_prio", contract.cnp_priority, self.root
+            ),
+        ]
+        for name, value in self.congestion_control.items():
+            settings.append(Parameter(rail, name.replace("/", "_"), name, value, self.root))
+        return settings
+
+
+def of_device(rail: Rail) -> tuple[str, int]:
+    """RDMA device and port; providers are asked for rails that have one."""
+    if rail.device is None:
+        raise ValueError(f"{rail.name} has no RDMA device")
+    return rail.device.name, rail.device.port
+
+
+def doca_ofed(root: Path) -> bool:
+    """Whether mlx5_core is DOCA-OFED's: the in-tree module has no version of its own."""
+    return (root / "sys/module/mlx5_core/version").exists()
+
+
+def no_congestion_control(rail: Rail) -> str:
+    """Why nothing is known of this device's congestion control; empty for a ConnectX."""
+    if not rail.physical:
+        return SOFTWARE_REASON
+    if rail.driver != MLX5:
+        return f"its driver is {rail.driver}; congestion control is known of {MLX5} only"
+    return ""
+
+
+class RdmaCmDefault:
+    """One default of RDMA-CM for connections over this device."""
+
+    persistence = RUNTIME
+
+    def __init__(
+        self, rail: Rail, rdma_cm: RdmaCm, name: str, file: str, wanted: Union[str, int]
+    ) -> None:
+        self.rail = rail.name
+        self.name = name
+        self.wanted = wanted
+        self._rdma_cm = rdma_cm
+        self._place = (*of_device(rail), file)
+
+    @property
+    def tool(self) -> str:
+        return str(self._rdma_cm.path(*self._place))
+
+    def read(self) -> Reading:
+        # Not loaded is not unsupported: writing loads it.
+        if not self._rdma_cm.loaded:
+            return Reading(None)
+        text = self._rdma_cm.read(*self._place)
+        return Reading(int(text) if isinstance(self.wanted, int) else text)
+
+    def write(self) -> None:
+        if not self._rdma_cm.loaded:
+            self._rdma_cm.load()
+        self._rdma_cm.write(*self._place, str(self.wanted))
+
+    def restore(self, reading: Reading) -> None:
+        if reading.found is not None:
+            self._rdma_cm.write(*self._place, str(reading.found))
+
+
+class _FileSetting:
+    """A setting that is one file of the kernel's."""
+
+    persistence = RUNTIME
+    name = ""
+    path: Path
+
+    @property
+    def tool(self) -> str:
+        return str(self.path)
+
+    def write_text(self, text: str) -> None:
+        self.path.write_text(f"{text}\n", encoding="ascii")
+
+
+class TrafficClass(_FileSetting):
+    """The traffic class of every connection, whatever its application asks for."""
+
+    name = "traffic_class"
+    _GLOBAL = re.compile(r"^Global tclass=(\d+)", re.M)
+
+    def __init__(self, rail: Rail, wanted: int, root: Path) -> None:
+        self.rail = rail.name
+        self.wanted = wanted
+        device, port = of_device(rail)
+        self.path = root / "sys/class/infiniband" / device / "tc" / str(port) / "traffic_class"
+        self._physical = rail.physical
+        self._doca = doca_ofed(root)
+
+    def read(self) -> Reading:
+        if not self._physical:
+            return Reading.unsupported(SOFTWARE_REASON)
+        if not self.path.exists():
+            if self._doca:
+                return Reading.unsupported(f"{self.path} is missing although DOCA-OFED is there")
+            return Reading.kept_otherwise(
+                "the in-tree driver forces no traffic class: RDMA-CM has its default "
+                "(cma_roce_tos), UCX and NCCL their environment"
+            )
+        match = self._GLOBAL.search(self.path.read_text(encoding="ascii"))
+        return Reading(int(match[1]) if match else None)
+
+    def write(self) -> None:
+        self.write_text(str(self.wanted))
+
+    def restore(self, reading: Reading) -> None:
+        self.write_text("tclass=-1" if reading.found is None else str(reading.found))
+
+
+class EcnPoint(_FileSetting):
+    """Whether the NIC notifies of marks (notification point) and slows down (reaction point)."""
+
+    def __init__(
+        self, rail: Rail, name: str, point: str, priorities: Sequence[int], root: Path
+    ) -> None:
+        self.rail = rail.name
+        self.name = name
+        self.wanted = sorted(priorities)
+        self.path = root / "sys/class/net" / rail.interface / "ecn" / point / "enable"
+        self._unknown = no_congestion_control(rail)
+        self._doca = doca_ofed(root)
+
+    def read(self) -> Reading:
+        if self._unknown:
+            return Reading.unsupported(self._unknown)
+        if not self.path.is_dir():
+            if self._doca:
+                return Reading.unsupported(f"{self.path} is missing although DOCA-OFED is there")
+            return Reading.kept_otherwise(
+                "the in-tree driver has no switch for ECN: firmware has it (ROCE_CC_PRIO_MASK_P1)"
+            )
+        enabled = [
+            priority
+            for priority in range(EIGHT)
+            if (self.path / str(priority)).read_text(encoding="ascii").strip() == "1"
+        ]
+        # Enabled on more than the contract's harms nothing: nothing else there is marked. The
+        # notification point is one switch for the whole port, seen as eight files.
+        return Reading([each for each in enabled if each in self.wanted or not self.wanted])
+
+    def write(self) -> None:
+        self._set({priority: priority in self.wanted for priority in self._concerned})
+
+    def restore(self, reading: Reading) -> None:
+        self._set({priority: priority in reading.found for priority in self._concerned})
+
+    @property
+    def _concerned(self) -> Sequence[int]:
+        return self.wanted or range(EIGHT)
+
+    def _set(self, enabled: dict[int, bool]) -> None:
+        for priority, on in enabled.items():
+            (self.path / str(priority)).write_text("1\n" if on else "0\n", encoding="ascii")
+
+
+class Parameter(_FileSetting):
+    """One number of congestion control: DOCA-OFED's sysfs, or the in-tree driver's debugfs."""
+
+    def __init__(self, rail: Rail, name: str, parameter: str, wanted: int, root: Path) -> None:
+        self.rail = rail.name
+        self.name = name
+        self.wanted = wanted
+        self._unknown = no_congestion_control(rail)
+        self._doca = doca_ofed(root)
+        places = [root / "sys/class/net" / rail.interface / "ecn" / parameter]
+        if rail.pci and parameter in IN_TREE_NAMES:
+            folder = root / "sys/kernel/debug/mlx5" / rail.pci / "cc_params"
+            places.append(folder / IN_TREE_NAMES[parameter])
+        self.path = next((place for place in places if place.exists()), places[0])
+        self._debugfs = self.path in places[1:]
+        self._firmware = {"cnp_dscp": "CNP_DSCP_P1", "cnp_priority": "CNP_802P_PRIO_P1"}.get(name)
+
+    def read(self) -> Reading:
+        if self._unknown:
+            return Reading.unsupported(self._unknown)
+        if not self.path.exists():
+            if self._doca or self._firmware is None:
+                return Reading.unsupported(f"{self.path} is missing")
+            return Reading.kept_otherwise(
+                f"the in-tree driver shows it nowhere: firmware's {self._firmware} holds"
+            )
+        try:
+            text = self.path.read_text(encoding="ascii").strip()
+        except PermissionError:
+            if not self._debugfs:
+                raise
+            return self._locked()
+        if not text:
+            raise ValueError(f"{self.path} is empty")
+        return Reading(int(text.split()[0], 0))
+
+    def _locked(self) -> Reading:
+        """Root may not read debugfs where the kernel is locked down, as Secure Boot has it."""
+        why = f"{self.path} cannot be read: kernel lockdown (Secure Boot) closes debugfs"
+        if self._firmware is not None:
+            return Reading.kept_otherwise(f"{why}; firmware's {self._firmware} holds")
+        return Reading.unsupported(
+            f"{why}. Leave it out of roce_rails_nic.congestion_control, or switch Secure Boot off"
+        )
+
+    def write(self) -> None:
+        self.write_text(str(self.wanted))
+
+    def restore(self, reading: Reading) -> None:
+        self.write_text(str(reading.found))

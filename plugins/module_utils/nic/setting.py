@@ -1,0 +1,143 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What one setting of one rail is, and what is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, Optional, Protocol
+
+from ..core.dataclass import dataclass
+from ..hardware import RdmaDevice
+from ..hardware.inventory import SOFTWARE
+
+RUNTIME = "runtime"
+"""Holds at once, and is forgotten by a reboot: the boot unit sets it again."""
+FIRMWARE = "firmware"
+"""Kept by the device; holds after its next reset, which nothing here performs."""
+
+OK = "ok"
+SET = "set"
+"""Differed, was written, and was read back as wanted."""
+PENDING = "pending"
+"""Check mode only: differs, and a run without check mode would write it."""
+NEEDS_RESET = "needs_reset"
+"""The device keeps the wanted value and takes it up at its next reset."""
+NOT_SUPPORTED = "not_supported"
+"""Cannot be set on this device; the reason says why."""
+FAILED = "failed"
+"""Could not be read or written, was read back differently, or cannot be on a RoCE NIC."""
+
+STATUSES = (OK, SET, PENDING, NEEDS_RESET, NOT_SUPPORTED, FAILED)
+
+
+@dataclass(frozen=True)
+class Rail:
+    """One rail as it is on this host now."""
+
+    name: str
+    """What the model calls it: `rail3`."""
+    interface: str
+    """What it is called at this moment: the same, or another name until it is renamed."""
+    driver: str
+    """Kernel driver of the interface: `mlx5_core`, `virtio_net`, `veth`."""
+    pci: Optional[str] = None
+    device: Optional[RdmaDevice] = None
+    """Its RDMA device; None where there is none."""
+
+    @property
+    def physical(self) -> bool:
+        """A RoCE NIC of its own, not Soft-RoCE: here every setting has to be possible."""
+        return self.device is not None and self.device.kind != SOFTWARE
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What was read of one setting. Values are JSON, and equal exactly when they mean the same."""
+
+    found: Any
+    supported: bool = True
+    reason: str = ""
+    """Why it is not supported."""
+    pending: Any = None
+    """A value that the device keeps until its next reset; None where nothing waits."""
+    excused: bool = False
+    """Not supported, and no fault on a RoCE NIC either: `reason` says what keeps the promise."""
+    refused: str = ""
+    """Why nothing of this rail may be written, whatever kind of NIC it is: a failure on all."""
+
+    @classmethod
+    def unsupported(cls, reason: str) -> Reading:
+        """Not applicable on what is no RoCE NIC of its own; a failure on one that is."""
+        return cls(None, supported=False, reason=reason)
+
+    @classmethod
+    def kept_otherwise(cls, reason: str) -> Reading:
+        """Nothing here can be set, and something else keeps the promise."""
+        return cls(None, supported=False, reason=reason, excused=True)
+
+
+class Setting(Protocol):
+    """One thing that one rail is set to.
+
+    `read` may be called any time and changes nothing. `write` and `restore` raise CommandError or
+    OSError; the engine then puts the whole rail back to what was read before it wrote anything.
+    """
+
+    @property
+    def name(self) -> str:
+        """Stable and lower case: `pfc`. Its check is `rail_pfc`."""
+
+    @property
+    def rail(self) -> str:
+        """The rail it belongs to: `rail3`."""
+
+    @property
+    def wanted(self) -> Any:
+        """A JSON value, in the form in which `read` gives what it found."""
+
+    @property
+    def persistence(self) -> str:
+        """RUNTIME or FIRMWARE."""
+
+    @property
+    def tool(self) -> str:
+        """What reads and writes it, for the operator: `dcb pfc`, or the path of a file."""
+
+    def read(self) -> Reading: ...
+
+    def write(self) -> None:
+        """Set `wanted`."""
+
+    def restore(self, reading: Reading) -> None:
+        """Set what `reading` found (and its `pending`, in firmware) again."""
+
+
+class Provider(Protocol):
+    """Gives the settings of one rail, in the order in which they are to be written.
+
+    Asked once per rail that has an RDMA device; one with an attribute `any_nic = True` for every
+    rail that is there. It must not raise: what cannot be read becomes a Reading that says so.
+    A setting that keeps what it read has a method `forget`, called before it is read back.
+    """
+
+    def __call__(self, rail: Rail) -> Sequence[Setting]: ...
+
+
+@dataclass(frozen=True)
+class State:
+    """What the module returns of one setting of one rail."""
+
+    wanted: Any
+    found: Any
+    status: str
+    tool: str
+    persistence: str = RUNTIME
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if self.status not in STATUSES:
+            raise ValueError(f"unknown status {self.status!r}")
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)

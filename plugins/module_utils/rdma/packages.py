@@ -1,0 +1,134 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The packages of the RDMA stack, and a change from one source of drivers to another."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import field, replace
+from functools import partial
+
+from ..core.checks import Check, compare, not_applicable
+from ..core.dataclass import dataclass
+from ..core.part import Node, Plan, PlanError, Step, Verdict
+from ..packages import engine
+from ..packages.manager import Manager, PackageError
+from ..packages.package import INSTALL, PackageSet, Wanted
+from ..packages.step import change
+from ..schema.findings import some
+from ..software.software_set import DOCA, INBOX, NO_RDMA, Rdma
+from .drivers import SHOWN, users
+
+SOURCE = "rdma_source"
+_OF_DOCA = ("doca-ofed", "doca-roce", "doca-all", "mlnx-ofa_kernel", "mlnx-ofed-kernel-dkms")
+_OF_DISTRIBUTION = re.compile(
+    r"linux-.*|kernel(-core|-modules.*|-devel.*|-headers)?|dkms|python3-dnf-plugin-.*"
+)
+"""Part of DOCA's set, and of others: they stay when it goes."""
+_OF_ANY = ("rdma-core", "libibverbs1", "libibverbs")
+
+
+def source_of(installed: Mapping[str, str]) -> str:
+    """Whose RDMA stack a node has, by its packages."""
+    if any(name in installed for name in _OF_DOCA):
+        return DOCA
+    return INBOX if any(name in installed for name in _OF_ANY) else NO_RDMA
+
+
+@dataclass
+class Packages:
+    """`change_in_use`: change drivers although something has RDMA devices open."""
+
+    rdma: Rdma
+    wanted: PackageSet
+    manager: Manager
+    allow_downgrade: bool = False
+    change_in_use: bool = False
+    changing: bool = field(default=False, init=False)
+    """Whether the plan changes packages; known once it is made."""
+
+    def plan(self, node: Node) -> Plan:
+        if self.rdma.source == NO_RDMA:
+            return Plan()
+        try:
+            return self._plan(node)
+        except PackageError as error:
+            raise PlanError(str(error)) from error
+
+    def verify(self, node: Node) -> Verdict:
+        if self.rdma.source == NO_RDMA:
+            why = "software.rdma.source is none: this layer installs nothing"
+            return Verdict([not_applicable(SOURCE, NO_RDMA, why)])
+        try:
+            found = source_of(self.manager.installed())
+            of_packages = engine.verify(self.wanted, self.manager, node.layer, node.check_mode)
+        except PackageError as error:
+            return Verdict([Check(SOURCE, self.rdma.source, "unknown", "failed", "", str(error))])
+        source = compare(SOURCE, self.rdma.source, found, check_mode=node.check_mode)
+        return Verdict([source, *of_packages])
+
+    def _plan(self, node: Node) -> Plan:
+        before = source_of(self.manager.installed())
+        wanted, downgrade = self.wanted, self.allow_downgrade
+        if (before, self.rdma.source) == (DOCA, INBOX):
+            wanted, downgrade = self._back_to_inbox(node.layer), True
+        plan = engine.plan(wanted, self.manager, node.layer, allow_downgrade=downgrade)
+        if plan.refused:
+            raise PlanError("\n".join(plan.refused))
+        self.changing = bool(plan.changes)
+        if not plan.changed:
+            return Plan()
+        disturbing = [each for each in plan.changes if each.kind != INSTALL]
+        if before == NO_RDMA or (before == self.rdma.source and not disturbing):
+            using = []
+        else:
+            using = users(node.root)
+        if using and not self.change_in_use:
+            what = f"from {before} to {self.rdma.source}"
+            if before == self.rdma.source:
+                what = f"of {len(disturbing)} packages ({disturbing[0].name}, ...)"
+            raise PlanError(
+                f"RDMA drivers: a change {what} was not started, as RDMA is in use by "
+                f"{some(using, SHOWN)}. End that first, or set rdma_stack_change_in_use: true"
+            )
+        step = Step(
+            f"packages of RDMA ({self.rdma.source})",
+            before,
+            self.rdma.source,
+            partial(change, plan, wanted, self.manager, node.layer),
+            essential=True,
+            shown=plan.diffs(),
+        )
+        return Plan([], [step])
+
+    def _back_to_inbox(self, layer: str) -> PackageSet:
+        """The distribution's versions of what DOCA replaced, and nothing of what it added.
+
+        Its libraries are newer than the distribution's, so no solver would exchange them by itself.
+        """
+        pinned = self.manager.pinned(layer)
+        available = self.manager.available(sorted(pinned))
+        versions, absent = {}, {}
+        for name, version in pinned.items():
+            others = [each for each in available.get(name, ()) if each != version]
+            if others:
+                versions[name] = self.manager.upstream(others[0])
+            elif not _OF_DISTRIBUTION.fullmatch(name):
+                absent[name] = "part of DOCA-OFED, and the set has inbox"
+        mine = {wanted.name for stage in self.wanted.stages for wanted in stage.packages}
+
+        def pinned_to(each: Wanted) -> Wanted:
+            return replace(each, version=versions.get(each.name, each.version))
+
+        stages = [
+            replace(stage, packages=tuple(map(pinned_to, stage.packages)))
+            for stage in self.wanted.stages
+        ]
+        further = [
+            Wanted(name, version, "rdma")
+            for name, version in sorted(versions.items())
+            if name not in mine
+        ]
+        if further and stages:
+            stages[-1] = replace(stages[-1], packages=(*stages[-1].packages, *further))
+        return replace(self.wanted, stages=tuple(stages), absent={**self.wanted.absent, **absent})

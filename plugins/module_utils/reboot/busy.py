@@ -1,0 +1,138 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""MPI processes of any user, found in /proc: as long as there is one, the host is not rebooted.
+
+A launcher or a launcher's daemon is known by its name. A rank has any name; what it inherits from
+the daemon that started it tells: its rank, or the job of Slurm that it belongs to. What profiles
+set for every login (UCX_*, OMPI_MCA_*) says nothing.
+"""
+
+from __future__ import annotations
+
+import pwd
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Optional
+
+from ..core.dataclass import dataclass
+
+NAMES = frozenset(
+    [
+        *("mpirun", "mpiexec", "orterun", "prterun", "prun", "srun", "salloc"),
+        *("orted", "prted", "prte", "hydra_pmi_proxy", "hydra_bstrap_proxy", "pmi_proxy"),
+        *("mpirun_rsh", "mpispawn"),  # MVAPICH
+        *("slurmstepd",),
+    ]
+)
+"""Also with an implementation's suffix: mpirun.openmpi, mpiexec.hydra, mpirun.mpich, ..."""
+RANK = (
+    *("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMIX_NAMESPACE", "PMI_RANK", "MPI_LOCALRANKID"),
+    *("MV2_COMM_WORLD_RANK", "MVP_COMM_WORLD_RANK", "MPIRUN_RANK"),
+    *("SLURM_JOB_ID", "SLURM_JOBID"),
+)
+"""Variables that only a process of a job has."""
+INTERPRETERS = ("python", "bash", "dash", "sh", "perl")
+VALUED = frozenset(["-W", "-X", "-o", "-O"])
+"""Options of an interpreter that the next word belongs to."""
+INSTEAD = ("-c", "-m", "-e", "-E")
+"""And those that are in the place of a script."""
+COMM_LENGTH = 15
+"""The kernel keeps so many characters of a name."""
+COMMAND_SHOWN = 80
+SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Process:
+    pid: int
+    user: str
+    command: str
+    why: str
+
+    def text(self) -> str:
+        return f"{self.command} (pid {self.pid}, user {self.user})"
+
+
+def processes(root: Path = Path("/"), more: Sequence[str] = ()) -> list[Process]:
+    """Every one of them, by pid. `more` are further names that keep a host from its reboot."""
+    names = NAMES | set(more)
+    found = []
+    for folder in (root / "proc").iterdir():
+        if folder.name.isdigit():
+            process = _look(folder, names)
+            if process is not None:
+                found.append(process)
+    return sorted(found, key=lambda each: each.pid)
+
+
+def told(found: Sequence[Process]) -> str:
+    shown = ", ".join(each.text() for each in found[:SHOWN])
+    rest = len(found) - SHOWN
+    return shown + (f" and {rest} more" if rest > 0 else "")
+
+
+def _look(folder: Path, names: frozenset[str]) -> Optional[Process]:
+    """None for one that is no MPI process, or that has ended meanwhile."""
+    try:
+        if _ended(folder):
+            return None
+        comm = (folder / "comm").read_text(encoding="utf-8", errors="replace").strip()
+        argv = _words(folder / "cmdline")
+        why = next(_reasons(folder, comm, argv, names), None)
+        if why is None:
+            return None
+        user = _user(folder.stat().st_uid)
+    except (FileNotFoundError, ProcessLookupError, NotADirectoryError):
+        return None
+    command = " ".join(argv) or comm
+    if len(command) > COMMAND_SHOWN:
+        command = f"{command[: COMMAND_SHOWN - 3]}..."
+    return Process(int(folder.name), user, command, why)
+
+
+def _ended(folder: Path) -> bool:
+    """A zombie keeps its name until it is waited for, and runs nothing."""
+    text = (folder / "stat").read_text(encoding="utf-8", errors="replace")
+    return text.rpartition(")")[2].split()[:1] == ["Z"]
+
+
+def _reasons(folder: Path, comm: str, argv: Sequence[str], names: frozenset[str]) -> Iterator[str]:
+    cut = {name[:COMM_LENGTH]: name for name in names}
+    for name in (comm, comm.partition(".")[0]):
+        if name in cut:
+            yield f"called {cut[name]}"
+    called = Path(argv[0]).name if argv else ""
+    # A launcher may be a script: then the first word is its interpreter.
+    if comm.startswith(INTERPRETERS) or called.startswith(INTERPRETERS):
+        called = Path(_script(argv)).name
+    for name in (called, called.partition(".")[0]):
+        if name in names:
+            yield f"called {name}"
+    variables = {word.partition("=")[0] for word in _words(folder / "environ")}
+    for name in RANK:
+        if name in variables:
+            yield f"has {name} in its environment"
+
+
+def _script(argv: Sequence[str]) -> str:
+    """What an interpreter runs: its first word that is no option, nor the value of one."""
+    words = iter(argv[1:])
+    for word in words:
+        if word in VALUED:
+            next(words, None)
+        elif word in INSTEAD:
+            return ""
+        elif not word.startswith("-"):
+            return word
+    return ""
+
+
+def _words(path: Path) -> list[str]:
+    text = path.read_bytes().decode("utf-8", errors="replace")
+    return [word for word in text.split("\0") if word]
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

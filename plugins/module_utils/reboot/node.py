@@ -1,0 +1,250 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What happens on the node: it is read, it leaves for its reboot, and it is told off afterwards.
+
+    read     says everything that the plan needs, and changes nothing
+    leave    drains, looks for jobs once more, notes the boot that ends, and lets systemd reboot
+    arrive   waits until the system is up
+    finish   gives the node back to Slurm and strikes off the reasons that a verification disproved
+
+Each may be killed at any point and done again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Optional
+
+from ..core import machine, reboots
+from ..core.commands import CommandError, Runner, find_program
+from ..core.dataclass import dataclass
+from . import busy, history, slurm
+
+POLL_S = 2.0
+LOCK = Path("run/baremetal-mpi-roce/reboot.lock")
+"""Under the root: `leave` of a run that was killed may still wait for jobs to end."""
+DELAY_S = 1
+"""Between the answer of `leave` and the reboot: the answer has to get through."""
+
+
+class LeaveError(Exception):
+    """The node stays as it is; the text says why."""
+
+
+@dataclass(frozen=True)
+class Here:
+    """The node, a way to run programs on it, and the time."""
+
+    run: Runner
+    root: Path = Path("/")
+    uid: int = 0
+    gid: int = 0
+    find: Callable[[str], Optional[str]] = find_program
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.time
+    name: str = ""
+
+    @property
+    def host_name(self) -> str:
+        return self.name or socket.gethostname()
+
+    @property
+    def node_name(self) -> str:
+        """What Slurm calls a node unless it is told otherwise."""
+        return self.host_name.partition(".")[0]
+
+
+def read(here: Here, more: Sequence[str] = ()) -> dict[str, Any]:
+    """Everything that the plan needs. What cannot be read is said in `problems`."""
+    problems: list[str] = []
+    boot_id = machine.boot_id(here.root)
+    container = machine.container(here.root)
+    reasons: dict[str, list[dict[str, str]]] = {}
+    boots: list[float] = []
+    node: Optional[slurm.Node] = None
+    try:
+        reasons = {
+            record: [asdict(each) for each in found]
+            for record, found in reboots.required(here.root).items()
+        }
+    except (reboots.RecordError, OSError) as error:
+        problems.append(str(error))
+    try:
+        boots = history.read(here.run, boot_id, container, here.root)
+    except history.HistoryError as error:
+        problems.append(str(error))
+    try:
+        node = _slurm(here)
+    except slurm.SlurmError as error:
+        problems.append(str(error))
+    return {
+        "boot_id": boot_id,
+        "machine_id": machine_id(here.root),
+        "host_name": here.host_name,
+        "container": container,
+        "reasons": reasons,
+        "boots": [round(when, 1) for when in boots],
+        "now": round(here.clock(), 1),
+        "processes": [asdict(each) for each in busy.processes(here.root, more)],
+        "slurm": node.as_dict() if node else None,
+        "problems": problems,
+    }
+
+
+def leave(
+    here: Here, boot_id: str, reasons: Sequence[str], wait_s: float, more: Sequence[str] = ()
+) -> str:
+    """Drain, look again, and reboot in a moment. Returns the boot that ends.
+
+    Raises LeaveError with everything as it was: what was drained here is resumed.
+    """
+    with _alone(here):
+        return _leave(here, boot_id, reasons, wait_s, more)
+
+
+def _leave(
+    here: Here, boot_id: str, reasons: Sequence[str], wait_s: float, more: Sequence[str]
+) -> str:
+    if machine.boot_id(here.root) != boot_id:
+        raise LeaveError("it rebooted since the plan was made; run again")
+    if not reboots.required(here.root):
+        raise LeaveError("the reasons that it had are gone since the plan was made")
+    why = ", ".join(reasons)
+    drained, node = False, None
+    try:
+        node = _slurm(here)
+        if node is not None and not node.drained:
+            slurm.drain(here.run, node.name, why, here.find("scontrol") or "scontrol")
+        drained = node is not None and (node.ours or not node.drained)
+        still = _wait(here, wait_s, more)
+        if still:
+            raise LeaveError(still)
+        _note(here, boot_id)
+        _reboot(here, why)
+    except (slurm.SlurmError, CommandError, OSError, LeaveError) as error:
+        said = str(error)
+        if drained and node is not None:
+            said += _undrained(here, node.name)
+        raise LeaveError(said) from error
+    return boot_id
+
+
+def arrive(here: Here, wait_s: float) -> dict[str, Any]:
+    """Wait until systemd has started what it starts at boot. Says how it went; judges nothing."""
+    until = here.clock() + wait_s
+    while True:
+        done = here.run(["systemctl", "is-system-running"], check=False)
+        state = done.stdout.strip()
+        if state not in ("initializing", "starting") or here.clock() >= until:
+            break
+        here.sleep(POLL_S)
+    return {"boot_id": machine.boot_id(here.root), "system": state}
+
+
+def finish(here: Here, records: Iterable[str], boot_id: str) -> dict[str, Any]:
+    """Resume in Slurm what we drained, then strike off the reasons of `records` that are older.
+
+    In this order: a run that is killed in between finds the reasons, and does it again.
+    """
+    if machine.boot_id(here.root) != boot_id:
+        raise LeaveError("it rebooted again while it was verified")
+    resumed = False
+    try:
+        node = _slurm(here)
+        if node is not None and node.ours:
+            slurm.resume(here.run, node.name, here.find("scontrol") or "scontrol")
+            resumed = True
+    except slurm.SlurmError as error:
+        raise LeaveError(f"it is verified, and Slurm does not take it back: {error}") from error
+    struck = []
+    for record in sorted(set(records)):
+        known = reboots.recorded(record, here.root)
+        left = [each for each in known if each.boot_id == boot_id]
+        plan = reboots.plan(record, left, boot_id, root=here.root, uid=here.uid, gid=here.gid)
+        if plan.changed:
+            plan.apply()
+            struck.append(record)
+    rest = reboots.required(here.root)
+    return {
+        "resumed": resumed,
+        "struck": struck,
+        "left": {
+            record: [each.reason or each.subject for each in found]
+            for record, found in rest.items()
+        },
+    }
+
+
+def machine_id(root: Path = Path("/")) -> str:
+    try:
+        return (root / "etc/machine-id").read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _slurm(here: Here) -> Optional[slurm.Node]:
+    program = here.find("scontrol")
+    return slurm.read(here.run, here.node_name, program) if program else None
+
+
+@contextlib.contextmanager
+def _alone(here: Here) -> Iterator[None]:
+    path = here.root / LOCK
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LeaveError(
+                f"another run is about to reboot it (it holds {path}): let it end, and run again"
+            ) from None
+        yield
+
+
+def _wait(here: Here, wait_s: float, more: Sequence[str]) -> str:
+    """What still runs after `wait_s`, or nothing."""
+    until = here.clock() + wait_s
+    while True:
+        still = _occupied(here, more)
+        if not still or here.clock() >= until:
+            return still
+        here.sleep(POLL_S)
+
+
+def _occupied(here: Here, more: Sequence[str]) -> str:
+    found = busy.processes(here.root, more)
+    if found:
+        return f"MPI runs on it: {busy.told(found)}"
+    node = _slurm(here)
+    return slurm.told(node.as_dict()) if node is not None and node.busy else ""
+
+
+def _note(here: Here, boot_id: str) -> None:
+    known, _lines = history.dates(here.run, boot_id, machine.container(here.root), here.root)
+    dates = list(dict.fromkeys(known[boot_id]))
+    history.record(boot_id, dates, here.clock(), here.root, here.uid, here.gid).apply()
+
+
+def _reboot(here: Here, why: str) -> None:
+    """systemd does it, so that it neither waits for this session nor ends with it."""
+    here.run(
+        [
+            *("systemd-run", "--quiet", "--collect", f"--on-active={DELAY_S}"),
+            *("--timer-property=AccuracySec=100ms", f"--description=reboot: {why}"[:200]),
+            *("systemctl", "reboot"),
+        ]
+    )
+
+
+def _undrained(here: Here, name: str) -> str:
+    try:
+        slurm.resume(here.run, name, here.find("scontrol") or "scontrol")
+    except slurm.SlurmError as error:
+        return f"; and it is still drained in Slurm: {error}"
+    return ""

@@ -1,0 +1,124 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The host as a node of Slurm: drained before its reboot, resumed after it where we drained it.
+
+That we did is told by the reason that Slurm keeps, so a run that was killed is gone on with by the
+next one, on whichever machine that runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Optional
+
+from ..core.commands import CommandError, Runner, find_program
+from ..core.dataclass import dataclass
+
+REASON = "baremetal.mpi_roce reboot"
+"""How the reason of every drain of ours begins."""
+NOBODY = "no nodes in the system"
+QUIET = frozenset(["IDLE", "DOWN"])
+MARKS = "*~#!%$@^-"
+"""What Slurm appends to a state: silent, powered down, ..."""
+BUSY_FLAGS = frozenset(["COMPLETING", "ALLOCATED", "MIXED"])
+
+_UNKNOWN = re.compile(r"^\s*node \S+ not found\s*$", re.IGNORECASE | re.MULTILINE)
+"""What scontrol says of a host that is no node of its cluster; alone, not of a file, say."""
+_STATE = re.compile(r"(?:^|\s)State=(\S+)")
+_REASON = re.compile(r"(?:^|\s)Reason=(.*?)(?:\s+\[[^\]]*\])?(?:\s+(?:Comment|Extra)=.*)?$")
+
+
+class SlurmError(Exception):
+    """Slurm is here and could not be asked, or did not do it; the text says what it said."""
+
+
+@dataclass(frozen=True)
+class Node:
+    name: str
+    state: str
+    """`IDLE`, `ALLOCATED+DRAIN`, ... as Slurm writes it, without its marks."""
+    reason: str = ""
+
+    @property
+    def drained(self) -> bool:
+        return "DRAIN" in self.state.split("+")
+
+    @property
+    def ours(self) -> bool:
+        """Whether it was us who drained it."""
+        return self.drained and self.reason.startswith(REASON)
+
+    @property
+    def busy(self) -> bool:
+        words = self.state.split("+")
+        return words[0] not in QUIET or bool(BUSY_FLAGS & set(words))
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "drained": self.drained, "ours": self.ours, "busy": self.busy}
+
+
+def parse(name: str, text: str) -> Node:
+    """What `scontrol --oneliner show node` says of one node."""
+    line = text.strip().splitlines()[0] if text.strip() else ""
+    state = _STATE.search(line)
+    if state is None:
+        raise SlurmError(f"scontrol show node {name}: no State= in what it said: {line[:200]!r}")
+    reason = _REASON.search(line)
+    words = [word.rstrip(MARKS) for word in state[1].split("+")]
+    return Node(name, "+".join(words), reason[1].strip() if reason else "")
+
+
+def read(run: Runner, name: str, program: Optional[str] = None) -> Optional[Node]:
+    """This host in Slurm; None where there is no Slurm, or the host is no node of it."""
+    program = program or find_program("scontrol")
+    if program is None:
+        return None
+    done = _scontrol(run, program, "--oneliner", "show", "node", name)
+    said = f"{done[1]}\n{done[2]}".strip()
+    if done[0] != 0 or "State=" not in done[1]:
+        if _UNKNOWN.search(said):
+            return _by_host_name(run, program, name)
+        raise SlurmError(f"scontrol show node {name}: exit status {done[0]}: {said[-500:]}")
+    return parse(name, done[1])
+
+
+def _by_host_name(run: Runner, program: str, host: str) -> Optional[Node]:
+    """A node may have another name in Slurm than its host has."""
+    rc, stdout, stderr = _scontrol(run, program, "--oneliner", "show", "node")
+    said = f"{stdout}\n{stderr}".strip()
+    if rc != 0 or ("NodeName=" not in stdout and NOBODY not in said.lower()):
+        raise SlurmError(f"scontrol show node: exit status {rc}: {said[-500:]}")
+    for line in stdout.splitlines():
+        words = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        if words.get("NodeHostName", "").partition(".")[0] == host:
+            return parse(words.get("NodeName", host), line)
+    return None
+
+
+def drain(run: Runner, name: str, why: str, program: str = "scontrol") -> None:
+    """Jobs that run go on, and none begins."""
+    _update(run, program, name, "state=drain", f"reason={REASON}: {why}"[:200])
+
+
+def resume(run: Runner, name: str, program: str = "scontrol") -> None:
+    _update(run, program, name, "state=resume")
+
+
+def _update(run: Runner, program: str, name: str, *what: str) -> None:
+    rc, stdout, stderr = _scontrol(run, program, "update", f"nodename={name}", *what)
+    if rc != 0:
+        said = (stderr or stdout).strip()[-500:]
+        raise SlurmError(f"scontrol update nodename={name} {what[0]}: exit status {rc}: {said}")
+
+
+def _scontrol(run: Runner, *argv: str) -> tuple[int, str, str]:
+    try:
+        done = run(list(argv), check=False)
+    except CommandError as error:
+        raise SlurmError(str(error)) from error
+    return done.rc, done.stdout, done.stderr
+
+
+def told(node: Mapping[str, Any]) -> str:
+    return f"Slurm has it as {node['state']}" + (f" ({node['reason']})" if node["reason"] else "")
