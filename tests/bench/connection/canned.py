@@ -1,0 +1,76 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A connection that runs nothing: each module gets a canned answer. For tests/bench/controller.py.
+
+What is left of a run is what the controller does. The bytes that would have been sent are appended
+to the file that CANNED_SENT names, one line for each execution: host, module, bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import Any
+
+from ansible.plugins.connection import ConnectionBase
+
+DOCUMENTATION = r"""
+name: canned
+short_description: Answers each module from canned results
+description: Runs nothing; only for measuring the controller.
+author: Baremetal MPI RoCE founders (@baremetal)
+extends_documentation_fragment: [connection_pipelining]
+"""
+FACTS = {
+    "ansible_facts": {
+        "ansible_distribution": "Debian",
+        "ansible_distribution_major_version": "12",
+        "ansible_distribution_release": "bookworm",
+        "ansible_distribution_version": "12.8",
+        "ansible_os_family": "Debian",
+        "ansible_pkg_mgr": "apt",
+    }
+}
+CHECKS = 40
+"""Checks in the answer of a layer's module: about what a converged node returns."""
+PACKAGES = ("apt", "package", "dnf")
+MODULE = re.compile(rb"module_fqn='[\w.]*?\.modules\.(\w+)'")
+
+
+def answer(module: str) -> dict[str, Any]:
+    """What a module returns on a node where nothing is to be done."""
+    if module == "setup":
+        return FACTS
+    if module in PACKAGES:
+        return {"changed": False, "cache_updated": False}
+    if module == "command":
+        return {"changed": False, "rc": 0, "stdout": "", "stderr": ""}
+    check = {"wanted": "1", "found": "1", "status": "ok", "reason": ""}
+    checks = [{"name": f"check_{n}", "subject": f"rail{n % 8}", **check} for n in range(CHECKS)]
+    return {"changed": False, "layer": module, "checks": checks, "diff": []}
+
+
+class Connection(ConnectionBase):
+    transport = "canned"
+    has_pipelining = True
+
+    def _connect(self) -> Connection:
+        self._connected = True
+        return self
+
+    def exec_command(self, cmd: str, in_data: Any = None, sudoable: bool = True) -> Any:
+        sent = in_data or b""
+        found = MODULE.search(sent)
+        module = found.group(1).decode() if found else "unknown"
+        with open(os.environ["CANNED_SENT"], "a", encoding="ascii") as stream:
+            stream.write(f"{self._play_context.remote_addr} {module} {len(sent)}\n")
+        return 0, json.dumps(answer(module)).encode() if found else b"", b""
+
+    def put_file(self, in_path: str, out_path: str) -> None:
+        raise NotImplementedError("with pipelining no file is copied")
+
+    def fetch_file(self, in_path: str, out_path: str) -> None:
+        raise NotImplementedError("no file is fetched")
+
+    def close(self) -> None:
+        self._connected = False

@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What site.yml costs the controller for 50, 200 and 500 nodes, with canned answers from each host.
+
+    ./test --bench controller [TAG...]
+
+The connection plugin beside this file answers every module at once, so processor time, memory and
+bytes are the controller's own. Switches are left out: their systems are spoken to in sessions, and
+`--bench fabric` times these. Layers whose result depends on figures of others (smoke, verbs, use of
+storage, SSH probe) are left out as well. Exits with 1 when a limit is broken.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tests.bench.inventory import model  # noqa: E402
+
+SIZES = (50, 200, 500)
+TAGS = ("names", "os", "rdma", "gpu", "rails", "storage", "mpi", "hostfile", "ssh")
+LIMIT_CPU_S = 1.0
+"""Processor seconds of the controller for each host, for the whole site."""
+LIMIT_LINEARITY = 1.15
+"""Processor time a host at 500, to that at 50."""
+LIMIT_MIB = 300.0
+VARIABLES = """\
+ansible_connection: canned
+ansible_python_interpreter: /usr/bin/python3
+shared_storage_use: false
+ssh_trust_probe: false
+ssh_trust_state_dir: {folder}/trust
+"""
+
+
+class Took(NamedTuple):
+    cpu_s: float
+    mib: float
+    """Most that one process held."""
+    sent: dict[str, tuple[int, int]]
+    """Executions and bytes by module."""
+
+
+def measure(nodes: int, tags: tuple[str, ...], folder: Path) -> Took:
+    inventory = folder / f"bench{nodes}"
+    (inventory / "group_vars").mkdir(parents=True)
+    (inventory / "cluster.yml").write_text(model(nodes), encoding="utf-8")
+    variables = VARIABLES.format(folder=folder)
+    (inventory / "group_vars/all.yml").write_text(variables, encoding="utf-8")
+    log = folder / f"sent{nodes}"
+    log.touch()
+    argv = [Path(sys.executable).parent / "ansible-playbook", "-i", inventory, "site.yml"]
+    limit = "compute:launcher:storage:localhost"
+    argv += ["--limit", limit, "--tags", ",".join(tags)]
+    output = folder / f"output{nodes}"
+    environment = {
+        **os.environ,
+        "ANSIBLE_CONNECTION_PLUGINS": str(Path(__file__).parent / "connection"),
+        "BAREMETAL_MPI_ROCE_REPORTS": str(folder / "reports"),
+        "ANSIBLE_PIPELINING": "1",
+        "CANNED_SENT": str(log),
+    }
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with output.open("w", encoding="utf-8") as stream:
+        done = subprocess.run(
+            list(map(str, argv)),
+            cwd=ROOT,
+            env=environment,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        raise SystemExit(
+            f"controller: {nodes} nodes:\n{output.read_text(encoding='utf-8')[-4000:]}"
+        )
+    sent: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for line in log.read_text(encoding="ascii").splitlines():
+        _host, module, size = line.split()
+        count, total = sent[module]
+        sent[module] = count + 1, total + int(size)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Took(used, after.ru_maxrss / 1024, dict(sent))
+
+
+def main(tags: tuple[str, ...]) -> int:
+    first = last = 0.0
+    over = False
+    took = Took(0.0, 0.0, {})
+    for nodes in SIZES:
+        with tempfile.TemporaryDirectory(prefix="bench-controller-") as folder:
+            took = measure(nodes, tags, Path(folder))
+        last = took.cpu_s / nodes
+        first = first or last
+        over |= last > LIMIT_CPU_S or took.mib > LIMIT_MIB
+        sent = sum(size for _count, size in took.sent.values()) / nodes / 1000
+        executions = sum(count for count, _size in took.sent.values()) / nodes
+        print(
+            f"controller_{nodes}: {last:.2f} s of processor a host (limit {LIMIT_CPU_S:g} s), "
+            f"{took.mib:.0f} MiB (limit {LIMIT_MIB:g}), {executions:.1f} executions and "
+            f"{sent:.0f} kB sent a host",
+            flush=True,
+        )
+    print(f"controller_linearity: {last / first:.2f} (limit {LIMIT_LINEARITY:g})")
+    for module, (count, size) in sorted(took.sent.items(), key=lambda each: -each[1][1]):
+        print(f"  {module:<20} {count:>6} executions, {size / count / 1000:.0f} kB each")
+    return int(over or last / first > LIMIT_LINEARITY)
+
+
+if __name__ == "__main__":
+    sys.exit(main(tuple(sys.argv[1:]) or TAGS))
