@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from ..schema.findings import Findings, Path, dotted, some
+from ..core.text import some
+from ..schema.findings import Findings, Path, dotted
 from .contract import Contract, Mtu
 from .keys import IP, RESERVED_NAMES, VARIABLE
 from .path_mtu import FRAME_OVERHEAD, PATH_MTUS, largest_path_mtu, needed_ip_mtu

@@ -17,8 +17,8 @@ from ..core.checks import FAILED, OK, PENDING, REBOOT, Check, not_applicable
 from ..core.dataclass import dataclass
 from ..core.part import Node, Plan, Step, StepError, Verdict
 from ..core.reboots import Reason, outlived
+from ..core.text import some
 from ..hardware import tree as sysfs
-from ..schema.findings import some
 from ..software.software_set import DOCA, INBOX
 from .hardware import Hardware
 

@@ -11,11 +11,11 @@ from functools import partial
 from ..core.checks import Check, compare, not_applicable
 from ..core.dataclass import dataclass
 from ..core.part import Node, Plan, PlanError, Step, Verdict
+from ..core.text import some
 from ..packages import engine
 from ..packages.manager import Manager, PackageError
 from ..packages.package import INSTALL, PackageSet, Wanted
 from ..packages.step import change
-from ..schema.findings import some
 from ..software.software_set import DOCA, INBOX, NO_RDMA, Rdma
 from .drivers import SHOWN, users
 

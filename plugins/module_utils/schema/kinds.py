@@ -13,7 +13,8 @@ from dataclasses import field
 from typing import Any, Optional
 
 from ..core.dataclass import dataclass
-from .findings import Findings, Path, nearest
+from ..core.text import nearest
+from .findings import Findings, Path
 
 
 class Wrong(Exception):

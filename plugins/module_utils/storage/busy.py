@@ -13,7 +13,7 @@ from typing import Optional
 
 from ..core.commands import CommandError, Runner
 from ..core.dataclass import dataclass
-from ..schema.findings import some
+from ..core.text import some
 from .paths import within
 
 SHOWN = 8

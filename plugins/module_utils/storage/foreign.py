@@ -10,7 +10,7 @@ from typing import Optional
 from ..core.commands import CommandError, NoAnswerError, Runner
 from ..core.files import HEADER, FilePlan
 from ..core.part import Node, PlanError
-from ..schema.findings import some
+from ..core.text import some
 from . import mounted, units
 from .mounted import Mount
 from .wanted_mounts import WantedMount

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from ..core.dataclass import dataclass
-from ..schema.findings import nearest
+from ..core.text import nearest
 from ..schema.kinds import (
     Boolean,
     Integer,

@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, Optional
 
 from ..core.dataclass import dataclass
-from ..schema.findings import Findings, Path, dotted, nearest, some
+from ..core.text import nearest, some
+from ..schema.findings import Findings, Path, dotted
 from ..schema.kinds import Wrong
 from .file_system import CHECKPOINTS, HOME, LUSTRE, NFS, RDMA, SCRATCH, TCP
 from .keys import PORTS

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple, Optional, Union
 
 from ...module_utils.core.dataclass import dataclass
-from ...module_utils.schema.findings import counted
+from ...module_utils.core.text import counted
 from .addresses import Network
 
 

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Optional
 
 from ...module_utils.core.dataclass import dataclass
+from ...module_utils.core.text import nearest, some
 from ...module_utils.rails.plan import INTERFACE
-from ...module_utils.schema.findings import Findings, Path, nearest, some
+from ...module_utils.schema.findings import Findings, Path
 from .addresses import Network, number
 from .kinds import is_system_account
 

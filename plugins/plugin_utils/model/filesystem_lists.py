@@ -13,8 +13,9 @@ from dataclasses import field
 from typing import Any, Optional
 
 from ...module_utils.core.dataclass import dataclass
+from ...module_utils.core.text import some
 from ...module_utils.mpi.hostfile import rail_name
-from ...module_utils.schema.findings import Findings, some
+from ...module_utils.schema.findings import Findings
 from ...module_utils.schema.kinds import check
 from ...module_utils.storage.file_system import FileSystem
 from ...module_utils.storage.keys import FILE_SYSTEMS, VARIABLE

@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Optional
 
-from ...module_utils.schema.findings import Findings, counted
+from ...module_utils.core.text import counted
+from ...module_utils.schema.findings import Findings
 from .address_plan import AddressPlan, Exhausted, PointToPoint, SubnetPerRail
 from .addresses import Network
 from .nodes import NodeSpec

@@ -7,7 +7,8 @@ from dataclasses import field
 from typing import Any, Optional
 
 from ...module_utils.core.dataclass import dataclass
-from ...module_utils.schema.findings import Findings, Path, nearest
+from ...module_utils.core.text import nearest
+from ...module_utils.schema.findings import Findings, Path
 
 
 @dataclass

@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterable
 from typing import Any, Optional
 
+from ...module_utils.core.text import counted, nearest, some
 from ...module_utils.qos import Contract
 from ...module_utils.qos.reading import finish
 from ...module_utils.qos.rules import check_rail
-from ...module_utils.schema.findings import Findings, Path, counted, nearest, some
+from ...module_utils.schema.findings import Findings, Path
 from ...module_utils.software.keys import KEY as SOFTWARE
 from ...module_utils.software.reading import finish as finish_software
 from ...module_utils.software.reading import refuse

@@ -14,7 +14,8 @@ from dataclasses import field
 from typing import Any, Optional
 
 from ...module_utils.core.dataclass import dataclass
-from ...module_utils.schema.findings import Findings, some
+from ...module_utils.core.text import some
+from ...module_utils.schema.findings import Findings
 from ...module_utils.schema.kinds import check
 from ...module_utils.software.compatibility import REFUSED, judge
 from ...module_utils.software.keys import SOFTWARE, VARIABLE

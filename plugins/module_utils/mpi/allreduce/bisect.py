@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from ...core.dataclass import dataclass
-from ...schema.findings import some
+from ...core.text import some
 
 NODE, PAIR, GROUP, COMMON = "node", "pair", "group", "common"
 NOT_REPRODUCED, UNFINISHED = "not_reproduced", "unfinished"

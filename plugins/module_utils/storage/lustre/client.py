@@ -19,12 +19,12 @@ from ...core.checks import FAILED, OK, PENDING, Check, compare, not_applicable
 from ...core.commands import CommandError, NoAnswerError, Runner
 from ...core.dataclass import dataclass
 from ...core.part import Node, Part, Plan, PlanError, Step, Verdict
+from ...core.text import some
 from ...nic import BOOT_UNIT
 from ...packages import engine
 from ...packages.manager import Manager, PackageError
 from ...packages.package import INSTALL, PackageSet, Repository, Stage, Wanted
 from ...packages.step import change
-from ...schema.findings import some
 from ...software import kernel_catalog
 from ...software.catalog import VERSION_LOCK
 from ...software.distribution import REDHAT, Distribution

@@ -15,7 +15,7 @@ from ...core.checks import FAILED, OK, PENDING, Check
 from ...core.dataclass import dataclass
 from ...core.files import HEADER
 from ...core.part import Node, Plan, PlanError, Step, Verdict
-from ...schema.findings import some
+from ...core.text import some
 from .. import foreign
 from .lnet import CONF, DROP_IN, MODPROBE, SERVICE, Kernel, unload
 

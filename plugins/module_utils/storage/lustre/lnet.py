@@ -20,7 +20,7 @@ from ...core.commands import CommandError, Runner
 from ...core.dataclass import dataclass
 from ...core.files import HEADER
 from ...core.part import Node, Plan, PlanError, Step, StepError, Verdict
-from ...schema.findings import some
+from ...core.text import some
 from .. import mounted
 from .settings import LustreSettings
 from .source import O2IB, TCP, kind, read_net

@@ -12,7 +12,8 @@ from dataclasses import field
 from typing import Any, Optional
 
 from ...core.dataclass import dataclass
-from ...schema.findings import Findings, Path, RefusedError, some
+from ...core.text import some
+from ...schema.findings import Findings, Path, RefusedError
 from ...schema.kinds import check
 from ..file_system import LUSTRE, FileSystem
 from ..paths import within

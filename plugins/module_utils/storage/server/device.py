@@ -16,7 +16,7 @@ from ...core import systemd
 from ...core.checks import FAILED, OK, PENDING, Check, not_applicable
 from ...core.dataclass import dataclass
 from ...core.part import Node, Plan, PlanError, Step, StepError, Verdict
-from ...schema.findings import some
+from ...core.text import some
 from .. import foreign, mounted
 from ..units import DIRECTORY, ENABLED, MOUNT, path_of, unit_name
 from . import blank

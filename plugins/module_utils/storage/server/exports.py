@@ -14,7 +14,7 @@ from ...core.checks import FAILED, OK, PENDING, Check, compare, not_applicable
 from ...core.commands import CommandError
 from ...core.dataclass import dataclass
 from ...core.part import Node, Plan, PlanError, Step, Verdict
-from ...schema.findings import some
+from ...core.text import some
 from . import exports_file
 from .exports_file import (
     EXPORTS,

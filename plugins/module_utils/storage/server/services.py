@@ -19,7 +19,7 @@ from ...core.checks import Check, compare, not_applicable
 from ...core.commands import CommandError
 from ...core.dataclass import dataclass
 from ...core.part import NAME, Node, Plan, PlanError, Step, Verdict
-from ...schema.findings import some
+from ...core.text import some
 from .. import rdma_module
 from . import exports_file
 from .nfs_conf import THREADS, overruled
