@@ -84,7 +84,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core import resolve
 from ..module_utils.core.checks import Check, compare, end
-from ..module_utils.core.files import FilePlan, diffs, plan_file
+from ..module_utils.core.files import FilePlan, diff, diffs, plan_file
 from ..module_utils.names import host_name, hosts_table
 
 LAYER = "names"
@@ -205,15 +205,7 @@ def read_back(
 def name_diff(running: str, name: str) -> list[dict[str, str]]:
     if running == name:
         return []
-    header = "running host name"
-    return [
-        {
-            "before_header": header,
-            "after_header": header,
-            "before": f"{running}\n",
-            "after": f"{name}\n",
-        }
-    ]
+    return [diff("running host name", f"{running}\n", f"{name}\n")]
 
 
 if __name__ == "__main__":

@@ -173,6 +173,7 @@ class RdmaNode:
         self.secure_boot = self.enrolled = False
         roots = ROOTS if machine.startswith("b300") else ()
         build(recording(machine, *roots), self.hw / "sys")
+        self.write("proc/self/mountinfo", "")
         self.write("proc/cpuinfo", "vendor_id\t: GenuineIntel\n")
         for name in ("mlx5_core", "mlx5_ib", "ib_core", "ib_uverbs"):
             if machine == MACHINE:

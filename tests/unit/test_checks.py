@@ -42,9 +42,9 @@ def test_the_failure_message_names_each_failed_promise_and_the_way_out():
         checks.compare("rail_mtu", 9000, 1500, subject="rail3", reason="the driver refused it"),
         checks.compare("rail_mtu", 9000, 9000, subject="rail4"),
     ]
-    message = checks.failure_message("rails", found, "Look at dmesg.")
+    message = checks.failure_message("rails", found, "Look at dmesg.", applied=True)
     assert message == (
-        "rails: 1 promise(s) do not hold after the change:\n"
+        "rails: 1 check failed after apply:\n"
         "  rail_mtu rail3: wanted 9000, found 1500 (the driver refused it)\n"
         "Look at dmesg."
     )

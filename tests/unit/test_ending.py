@@ -42,7 +42,7 @@ def test_one_broken_promise_fails_the_module_and_is_named() -> None:
 def test_what_could_not_be_tried_fails_as_well() -> None:
     done = ended(HOLDS, errors=["disk full"])
     assert done.failed
-    assert done.result["msg"] == "rails: could not do everything:\n  disk full"
+    assert done.result["msg"] == "rails: not everything was applied:\n  disk full"
     assert "disk full" in ended(BROKEN, errors=["disk full"]).result["msg"]
 
 

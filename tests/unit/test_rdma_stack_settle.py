@@ -192,14 +192,18 @@ def test_secure_boot_says_nothing_against_drivers_that_load(ubuntu: RdmaNode) ->
     assert ubuntu.settle(DOCA_SET).errors == []
 
 
+def mounted(node: RdmaNode, line: str) -> None:
+    node.write("proc/self/mountinfo", f"51 22 0:44 / {line}\n")
+
+
 USES = {
     "a process": (lambda node: node.open_device(4711, "xhpl"), r"xhpl \(4711\)"),
     "NFS": (
-        lambda node: node.write("proc/mounts", "a:/x /home nfs4 rw,proto=rdma,port=20049 0 0\n"),
+        lambda node: mounted(node, "/home rw - nfs4 a:/x rw,proto=rdma,port=20049"),
         "/home",
     ),
     "Lustre": (
-        lambda node: node.write("proc/mounts", "10.0.0.1@o2ib:/fs /scratch lustre rw 0 0\n"),
+        lambda node: mounted(node, "/scratch rw - lustre 10.0.0.1@o2ib:/fs rw"),
         "/scratch",
     ),
     "NVMe": (lambda node: node.write("sys/class/nvme/nvme3/transport", "rdma\n"), "nvme3"),

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from typing import Any, NoReturn, Optional, Protocol
 
 from .dataclass import dataclass
+from .text import counted
 
 OK = "ok"
 """Read back as wanted."""
@@ -77,7 +78,12 @@ def compare(
     """A check that is ok when both sides are equal, else failed (or pending in check mode)."""
     if wanted == found:
         return Check(name, wanted, found, OK, subject)
-    return Check(name, wanted, found, PENDING if check_mode else FAILED, subject, reason)
+    return Check(name, wanted, found, differs(check_mode), subject, reason)
+
+
+def differs(check_mode: bool) -> str:
+    """The status of what is not as wanted, and what this module would change."""
+    return PENDING if check_mode else FAILED
 
 
 def not_applicable(name: str, wanted: Any, reason: str, *, subject: str = "") -> Check:
@@ -88,13 +94,19 @@ def failures(checks: Iterable[Check]) -> list[Check]:
     return [check for check in checks if check.status == FAILED]
 
 
-def failure_message(layer: str, checks: Iterable[Check], remedy: str) -> Optional[str]:
-    """The message of a module whose read-back failed, or None when nothing failed."""
+def failure_message(
+    layer: str, checks: Iterable[Check], remedy: str, *, applied: bool = False
+) -> Optional[str]:
+    """The message of a module whose read-back failed, or None when nothing failed.
+
+    `applied`: something was changed before.
+    """
     failed = failures(checks)
     if not failed:
         return None
     lines = "\n  ".join(check.line() for check in failed)
-    return f"{layer}: {len(failed)} promise(s) do not hold after the change:\n  {lines}\n{remedy}"
+    count = counted(len(failed), "check")
+    return f"{layer}: {count} failed{' after apply' if applied else ''}:\n  {lines}\n{remedy}"
 
 
 def as_dicts(checks: Iterable[Check]) -> list[dict[str, Any]]:
@@ -107,6 +119,8 @@ def as_dicts(checks: Iterable[Check]) -> list[dict[str, Any]]:
 
 class Module(Protocol):
     """What of AnsibleModule is needed here."""
+
+    check_mode: bool
 
     def exit_json(self, **kwargs: Any) -> NoReturn: ...
 
@@ -122,10 +136,11 @@ def end(
     errors: Sequence[str] = (),
     **result: Any,
 ) -> NoReturn:
-    """Return `result` with the read-back in it. `errors` are what could not even be tried."""
-    message = failure_message(layer, checks, remedy)
+    """Return `result` with the read-back in it. `errors` are steps that failed."""
+    applied = bool(result.get("changed")) and not module.check_mode
+    message = failure_message(layer, checks, remedy, applied=applied)
     if errors:
-        message = "\n  ".join([message or f"{layer}: could not do everything:", *errors])
+        message = "\n  ".join([message or f"{layer}: not everything was applied:", *errors])
     result = {"changed": False, **result, "layer": layer, "checks": as_dicts(checks)}
     if message is not None:
         module.fail_json(msg=message, **result)

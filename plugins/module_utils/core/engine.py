@@ -169,8 +169,6 @@ REMEDY = "Correct what the lines name, then run again with --tags {}; nothing el
 class Module(checks.Module, Protocol):
     """What of AnsibleModule is needed here."""
 
-    check_mode: bool
-
     def warn(self, warning: str) -> None: ...
 
 

@@ -48,12 +48,7 @@ class FilePlan:
         if self.before == self.after and self.after is not None:
             before = f"mode {_octal(self.mode_before)} owner {self.owner_before}\n"
             after = f"mode {_octal(self.mode)} owner {(self.uid, self.gid)}\n"
-        return {
-            "before_header": str(self.path),
-            "after_header": str(self.path),
-            "before": before,
-            "after": after,
-        }
+        return diff(str(self.path), before, after)
 
     def apply(self) -> None:
         """Make it so. Interrupted at any point, the file is either the old one or the new one."""
@@ -64,6 +59,11 @@ class FilePlan:
                 self.path.unlink()
             return
         write_atomically(self.path, self.after, self.mode, self.uid, self.gid)
+
+
+def diff(header: str, before: str, after: str) -> dict[str, str]:
+    """One entry of Ansible's diff: `header` is the path of a file, or what else changes."""
+    return {"before_header": header, "after_header": header, "before": before, "after": after}
 
 
 def _octal(mode: Optional[int]) -> str:

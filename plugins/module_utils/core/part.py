@@ -15,7 +15,7 @@ from typing import Optional, Protocol
 from .checks import Check
 from .commands import Runner
 from .dataclass import dataclass
-from .files import FilePlan, plan_file, with_header
+from .files import FilePlan, diff, plan_file, with_header
 from .machine import IN_CONTAINER
 from .reboots import Reason
 
@@ -109,13 +109,7 @@ class Step:
         return [dict(each) for each in self.shown] or [self.diff()]
 
     def diff(self) -> dict[str, str]:
-        header = f"{self.what} (running)"
-        return {
-            "before_header": header,
-            "after_header": header,
-            "before": f"{self.before}\n",
-            "after": f"{self.after}\n",
-        }
+        return diff(f"{self.what} (running)", f"{self.before}\n", f"{self.after}\n")
 
 
 @dataclass(frozen=True)

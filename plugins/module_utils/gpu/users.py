@@ -11,6 +11,8 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ..core import processes
+from ..core.text import some
 from ..hardware import tree
 from ..reboot import busy
 from ..reboot.busy import Process
@@ -25,21 +27,17 @@ SHOWN = 5
 def users(root: Path) -> list[Process]:
     """Every process of a job, by PID; not the set's own services, and not this run."""
     found = {each.pid: each for each in busy.processes(root)}
-    for pid in (int(name) for name in tree.names(root / "proc") if name.isdigit()):
-        where = root / "proc" / str(pid)
-        name = tree.text(where / "comm")
-        device = next(_devices(where), "")
-        if device and name not in {own[: busy.COMM_LENGTH] for own in OWN}:
-            found[pid] = Process(pid, "", name, f"has {device} open")
+    own = {name[: processes.COMM_LENGTH] for name in OWN}
+    for each in processes.openers(root, lambda path: path.startswith(DEVICES)):
+        if each.name not in own:
+            found[each.pid] = Process(each.pid, "", each.name, f"has {each.file} open")
     for pid in _ourselves(root):
         found.pop(pid, None)
     return [found[pid] for pid in sorted(found)]
 
 
 def listed(who: Sequence[Process]) -> str:
-    shown = ", ".join(f"{each.command} (PID {each.pid}: {each.why})" for each in who[:SHOWN])
-    rest = len(who) - SHOWN
-    return shown + (f" and {rest} more" if rest > 0 else "")
+    return some([f"{each.command} (PID {each.pid}: {each.why})" for each in who], SHOWN)
 
 
 def _ourselves(root: Path) -> Iterator[int]:
@@ -49,14 +47,3 @@ def _ourselves(root: Path) -> Iterator[int]:
         yield pid
         fields = tree.text(root / "proc" / str(pid) / "stat").rpartition(")")[2].split()
         pid = int(fields[1]) if len(fields) > 1 else 0
-
-
-def _devices(where: Path) -> Iterator[str]:
-    """What a process has open of the driver; processes come and go while this reads."""
-    for name in tree.names(where / "fd"):
-        try:
-            target = str((where / "fd" / name).readlink())
-        except OSError:
-            continue
-        if target.startswith(DEVICES):
-            yield target

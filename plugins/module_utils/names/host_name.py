@@ -8,6 +8,7 @@ import socket
 from collections.abc import Iterable
 from pathlib import Path
 
+from ..core import mounts
 from ..core.files import FilePlan, plan_file, with_header
 
 CLOUD_INIT = "preserve_hostname: true\nmanage_etc_hosts: false\n"
@@ -51,8 +52,7 @@ def mounted_over(paths: Iterable[Path], root: Path = Path("/")) -> list[Path]:
     Container engines bind their own /etc/hosts and /etc/hostname over the image's.
     """
     try:
-        text = (root / "proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
+        points = {each.point for each in mounts.read(root)}
     except OSError:
         return []
-    points = {fields[4] for fields in map(str.split, text.splitlines()) if len(fields) > 4}
     return [path for path in paths if f"/{path.relative_to(root)}" in points]

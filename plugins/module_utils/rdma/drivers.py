@@ -13,6 +13,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Optional
 
+from ..core import mounts, processes
 from ..core.checks import FAILED, OK, PENDING, REBOOT, Check, not_applicable
 from ..core.dataclass import dataclass
 from ..core.part import Node, Plan, Step, StepError, Verdict
@@ -225,29 +226,15 @@ SHOWN = 8
 
 def users(root: Path = Path("/")) -> list[str]:
     """One line each, processes by name and number first; empty when nothing uses RDMA."""
-    return [*_processes(root / "proc"), *_mounts(root), *_nvme(root)]
-
-
-def _processes(proc: Path) -> Iterator[str]:
-    for pid in sorted((name for name in sysfs.names(proc) if name.isdigit()), key=int):
-        files = proc / pid / "fd"
-        for name in sysfs.names(files):
-            try:
-                target = str((files / name).readlink())
-            except OSError:  # closed, or ended, meanwhile
-                continue
-            if target.startswith(DEVICES):
-                yield f"{sysfs.text(proc / pid / 'comm') or 'process'} ({pid})"
-                break
+    found = processes.openers(root, lambda path: path.startswith(DEVICES))
+    return [*(f"{each.name} ({each.pid})" for each in found), *_mounts(root), *_nvme(root)]
 
 
 def _mounts(root: Path) -> Iterator[str]:
-    for line in sysfs.text(root / "proc/mounts").splitlines():
-        source, where, kind, options = [*line.split(), "", "", "", ""][:4]
-        nfs = kind.startswith("nfs") and "proto=rdma" in options.split(",")
-        lustre = kind == "lustre" and "@o2ib" in source
-        if nfs or lustre:
-            yield f"{where} ({kind} over RDMA)"
+    for each in mounts.read(root):
+        nfs = each.kind.startswith("nfs") and "proto=rdma" in each.options
+        if nfs or (each.kind == "lustre" and "@o2ib" in each.source):
+            yield f"{each.point} ({each.kind} over RDMA)"
 
 
 def _nvme(root: Path) -> Iterator[str]:

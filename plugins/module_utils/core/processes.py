@@ -1,0 +1,68 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Running processes and the files that they hold, by the links of /proc alone.
+
+The kernel answers these from memory: no file system is asked, as fuser and lsof would. Processes of
+containers are among them. A process that ends meanwhile holds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from .dataclass import dataclass
+
+COMM_LENGTH = 15
+"""The kernel keeps so many characters of a name."""
+OPEN = "file"
+"""How a process holds what it has opened."""
+
+
+@dataclass(frozen=True)
+class Opener:
+    pid: int
+    name: str
+    file: str
+
+
+def pids(root: Path = Path("/")) -> list[int]:
+    """In order. OSError where /proc cannot be read."""
+    return sorted(int(each.name) for each in (root / "proc").iterdir() if each.name.isdigit())
+
+
+def name(root: Path, pid: int) -> str:
+    try:
+        text = (root / f"proc/{pid}/comm").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return "?"
+    return text.strip() or "?"
+
+
+def held(root: Path, pid: int) -> Iterator[tuple[str, str]]:
+    """What a process holds, as how (`cwd`, `root`, `exe` or `file`) and the path."""
+    folder = root / f"proc/{pid}"
+    for how in ("cwd", "root", "exe"):
+        yield from ((how, path) for path in _link(folder / how))
+    try:
+        for each in (folder / "fd").iterdir():
+            yield from ((OPEN, path) for path in _link(each))
+    except OSError:
+        return
+
+
+def openers(root: Path, wanted: Callable[[str], bool]) -> list[Opener]:
+    """Processes that have a file open whose path is `wanted`, each once, by number."""
+    found = []
+    for pid in pids(root):
+        files = (path for how, path in held(root, pid) if how == OPEN and wanted(path))
+        file = next(files, None)
+        if file is not None:
+            found.append(Opener(pid, name(root, pid), file))
+    return found
+
+
+def _link(path: Path) -> Iterator[str]:
+    try:
+        yield str(path.readlink())
+    except OSError:  # ended meanwhile, or a thread of the kernel
+        return
