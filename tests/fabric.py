@@ -19,7 +19,7 @@ from typing import Any, Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import run
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import (
-    VirtualNetworkError,
+    VirtualError,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.routing import Routing
 
@@ -75,7 +75,7 @@ def routed() -> bool:
     """Whether leaves and spines can be routers here."""
     try:
         Routing(run).require()
-    except VirtualNetworkError:
+    except VirtualError:
         return False
     return True
 

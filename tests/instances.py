@@ -13,7 +13,7 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.names import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import (
     controller_interface,
 )
 

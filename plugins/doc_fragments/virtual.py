@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """What virtual nodes of both kinds are given alike, and what their images are built with.
 
-Their arguments: plugins/module_utils/virtual/arguments.py.
+Their arguments: plugins/module_utils/virtual/{nodes,image}.py.
 """
 
 from __future__ import annotations

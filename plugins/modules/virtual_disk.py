@@ -84,18 +84,23 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.virtual.arguments import BUILD, WORDS
-from ..module_utils.virtual.building import build
-from ..module_utils.virtual.disk import Disk, DiskBuilder, DiskRecipe
-from ..module_utils.virtual.image import Bootstrap
+from ..module_utils.virtual.image import (
+    ARGUMENTS,
+    WORDS,
+    Bootstrap,
+    Disk,
+    DiskBuilder,
+    DiskRecipe,
+    Step,
+    build,
+)
 from ..module_utils.virtual.qemu import STATE
-from ..module_utils.virtual.steps import Step, VirtualImageError
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            **BUILD,
+            **ARGUMENTS,
             "common": {"type": "path", "required": True},
             "packages": WORDS,
             "build_packages": WORDS,
@@ -112,22 +117,22 @@ def main() -> None:
         common=Path(wanted["common"]),
     )
     disk = Disk.of(recipe)
-    builder = DiskBuilder(Path(wanted["log"]))
 
     def make() -> list[Step]:
-        if not disk.exists:
-            builder.build(recipe)
-            builder.forget_old(STATE)
-        return builder.steps
+        if disk.exists:
+            return []
+        builder = DiskBuilder(Path(wanted["log"]))
+        steps = builder.build(recipe)
+        builder.forget_old(STATE)
+        return steps
 
     build(
         module,
+        "disk of the virtual machines",
         str(disk.path),
         {"disk": str(disk.path), "kernel": str(disk.kernel)},
         exists=lambda: disk.exists,
         make=make,
-        name="disk of the virtual machines",
-        errors=(OSError, VirtualImageError),
     )
 
 

@@ -56,14 +56,9 @@ remark:
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.commands import CommandError, run
-from ..module_utils.virtual.emulator import (
-    Emulator,
-    EmulatorError,
-    fetch,
-    fetched_emulator,
-    system_emulator,
-)
+from ..module_utils.virtual.emulator import Emulator, fetch, fetched_emulator, system_emulator
 from ..module_utils.virtual.image import one_builder
+from ..module_utils.virtual.inventory import VirtualError
 
 
 def main() -> None:
@@ -92,7 +87,7 @@ def main() -> None:
             if module.check_mode and own is not None:
                 done(own, changed=True)
             done(fetch(run), changed=True)
-    except EmulatorError as error:
+    except VirtualError as error:
         if own is None:
             module.fail_json(msg=str(error))
         done(own, remark=str(error))

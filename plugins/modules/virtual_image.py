@@ -100,17 +100,14 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core.commands import CommandError, run
-from ..module_utils.virtual.arguments import BUILD, WORDS
-from ..module_utils.virtual.building import build
-from ..module_utils.virtual.image import Bootstrap, Builder, Recipe
-from ..module_utils.virtual.steps import Step, VirtualImageError
+from ..module_utils.core.commands import run
+from ..module_utils.virtual.image import ARGUMENTS, WORDS, Bootstrap, Builder, Recipe, build
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            **BUILD,
+            **ARGUMENTS,
             "family": {"type": "str", "choices": ["ubuntu", "el", "switch"], "required": True},
             "base": {"type": "str", "default": ""},
             "bootstrap_packages": WORDS,
@@ -134,24 +131,13 @@ def main() -> None:
     )
     builder = Builder(run, Path(wanted["log"]))
 
-    def make() -> list[Step]:
-        if not builder.exists(recipe.base):
-            if wanted["base"]:
-                builder.pull(recipe.base)
-            else:
-                builder.bootstrap(base)
-        if not builder.exists(recipe.image):
-            builder.build(recipe)
-        return builder.steps
-
     build(
         module,
+        f"image of the {wanted['family']} family",
         recipe.image,
         {"image": recipe.image},
         exists=lambda: builder.exists(recipe.image),
-        make=make,
-        name=f"image of the {wanted['family']} family",
-        errors=(CommandError, VirtualImageError),
+        make=lambda: builder.build(recipe, None if wanted["base"] else base),
     )
 
 

@@ -91,11 +91,6 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-nodes:
-  description: Every machine that is up.
-  returned: when O(state=present), not in check mode
-  type: dict
-  sample: {node01: {address: 10.99.0.11, folder: /var/lib/, host_key: ssh-ed25519 AAAA}}
 known_hosts:
   description: A line for C(known_hosts) per machine, its key read from the machine itself.
   returned: when O(state=present), not in check mode
@@ -124,21 +119,17 @@ seconds:
   sample: 13.1
 """
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core.commands import CommandError, run
-from ..module_utils.virtual import ending, login
-from ..module_utils.virtual.accelerator import KVM, AcceleratorError, choose
-from ..module_utils.virtual.arguments import NODES
-from ..module_utils.virtual.inventory import VirtualNetworkError, parse_nodes
-from ..module_utils.virtual.machines import Hardware, VirtualMachineError, plan_machine
-from ..module_utils.virtual.qemu import Qemu, plan_work
-
-ERRORS = (AcceleratorError, CommandError, VirtualMachineError, VirtualNetworkError)
+from ..module_utils.core.commands import run
+from ..module_utils.virtual.emulator import KVM, choose
+from ..module_utils.virtual.inventory import parse_nodes
+from ..module_utils.virtual.machines import Hardware, plan_machine
+from ..module_utils.virtual.nodes import ARGUMENTS, act, login_files, plan_work
+from ..module_utils.virtual.qemu import Qemu
 
 
 def hardware_of(name: str, wanted: dict[str, Any]) -> Hardware:
@@ -161,7 +152,8 @@ def present(module: AnsibleModule, qemu: Qemu) -> dict[str, Any]:
         )
         for node in parse_nodes(wanted["management"], wanted["rails"], wanted["management"])
     }
-    work = plan_work(machines, qemu.found())
+    specifications = {name: machine.specification for name, machine in machines.items()}
+    work = plan_work(specifications, qemu.found())
     if module.check_mode:
         return {"actions": work.lines}
     accelerator = choose(wanted["accelerator"], wanted["emulator"], Path(wanted["kernel"]))
@@ -171,28 +163,14 @@ def present(module: AnsibleModule, qemu: Qemu) -> dict[str, Any]:
     return {
         "actions": work.lines,
         "accelerator": "kvm" if accelerator == KVM else "tcg",
-        "nodes": {
-            node.name: {
-                "address": node.address,
-                "folder": str(qemu.folder(node.name).path),
-                "host_key": keys[node.name],
-            }
-            for node in nodes
-        },
-        **login.files(nodes, keys, wanted),
+        **login_files(nodes, keys, wanted),
     }
-
-
-def absent(module: AnsibleModule, qemu: Qemu) -> dict[str, Any]:
-    if module.check_mode:
-        return {"actions": [f"remove {each.name}" for each in qemu.found()]}
-    return {"actions": [f"remove {name}" for name in qemu.remove_all()]}
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            **NODES,
+            **ARGUMENTS,
             "rails": {"type": "dict", "default": {}},
             "memory_mib": {"type": "dict", "default": {}},
             "processors": {"type": "dict", "default": {}},
@@ -205,10 +183,8 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    name = f"virtual machines of {module.params['cluster']}"
     qemu = Qemu(module.params["cluster"], run)
-    act = present if module.params["state"] == "present" else absent
-    ending.act(module, partial(act, module, qemu), name, name, ERRORS)
+    act(module, qemu, lambda: present(module, qemu))
 
 
 if __name__ == "__main__":

@@ -122,12 +122,10 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.commands import CommandError, run
-from ..module_utils.virtual import ending
 from ..module_utils.virtual.cabling import plan_network
-from ..module_utils.virtual.host_network import HostNetwork, create, destroy
-from ..module_utils.virtual.inventory import VirtualNetworkError, parse_nodes
-from ..module_utils.virtual.journal import Journal
-from ..module_utils.virtual.names import node_namespace
+from ..module_utils.virtual.host_network import HostNetwork, Journal, create, destroy
+from ..module_utils.virtual.inventory import VirtualError, node_namespace, parse_nodes
+from ..module_utils.virtual.nodes import diff
 from ..module_utils.virtual.routing import Routing
 
 
@@ -176,11 +174,11 @@ def main() -> None:
             }
             result["fabric"] = plan.fabric
             result["controller"] = plan.controller
-    except (CommandError, VirtualNetworkError) as error:
+    except (CommandError, VirtualError) as error:
         module.fail_json(msg=f"virtual network of {cluster}: {error}")
     module.exit_json(
         changed=bool(done.commands),
-        diff=ending.diff(f"network namespaces of {cluster}", done.commands),
+        diff=diff(f"network namespaces of {cluster}", done.commands),
         interface=done.interface,
         commands=list(done.commands),
         **result,

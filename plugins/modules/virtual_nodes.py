@@ -85,11 +85,6 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-nodes:
-  description: Every node that is up.
-  returned: when O(state=present), not in check mode
-  type: dict
-  sample: {node01: {address: 10.99.0.11, container: virtual.node01, host_key: ssh-ed25519 AAAA}}
 known_hosts:
   description: Lines for a known hosts file with every node under its address and name.
   returned: when O(state=present), not in check mode
@@ -113,25 +108,22 @@ seconds:
   sample: 4.2
 """
 
-from functools import partial
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core.commands import CommandError, run
-from ..module_utils.virtual import ending, login
-from ..module_utils.virtual.arguments import NODES
+from ..module_utils.core.commands import run
 from ..module_utils.virtual.containers import (
     Node,
     Podman,
     Settings,
-    VirtualNodeError,
     choose_limits,
     choose_runtime,
-    plan_work,
     podman_run,
+    specification,
 )
-from ..module_utils.virtual.names import MANAGEMENT, node_namespace
+from ..module_utils.virtual.inventory import MANAGEMENT, VirtualError, node_namespace
+from ..module_utils.virtual.nodes import ARGUMENTS, act, login_files, plan_work
 
 
 def present(module: AnsibleModule, podman: Podman) -> dict[str, Any]:
@@ -144,7 +136,7 @@ def present(module: AnsibleModule, podman: Podman) -> dict[str, Any]:
     }
     absent_images = ", ".join(image for image, found in ids.items() if not found)
     if absent_images:
-        raise VirtualNodeError(f"image {absent_images} is not there: build or pull it first")
+        raise VirtualError(f"image {absent_images} is not there: build or pull it first")
     nodes = [
         Node(
             name=name,
@@ -170,35 +162,22 @@ def present(module: AnsibleModule, podman: Podman) -> dict[str, Any]:
         )
         for node in nodes
     }
-    work = plan_work(commands, podman.containers())
+    specifications = {name: specification(command) for name, command in commands.items()}
+    work = plan_work(specifications, podman.found())
     if module.check_mode:
         return {"actions": work.lines}
     podman.apply(work, commands)
     keys = podman.wait(nodes, wanted["timeout_s"])
     return {
         "actions": work.lines,
-        "nodes": {
-            node.name: {
-                "address": node.address,
-                "container": node_namespace(cluster, node.name),
-                "host_key": keys[node.name],
-            }
-            for node in nodes
-        },
-        **login.files(nodes, keys, wanted),
+        **login_files(nodes, keys, wanted),
     }
-
-
-def absent(module: AnsibleModule, podman: Podman) -> dict[str, Any]:
-    if module.check_mode:
-        return {"actions": [f"remove {container.name}" for container in podman.containers()]}
-    return {"actions": [f"remove {name}" for name in podman.remove_all()]}
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            **NODES,
+            **ARGUMENTS,
             "images": {"type": "dict", "default": {}},
             "folders": {"type": "dict", "default": {}},
             "runtime": {"type": "str", "default": "auto"},
@@ -210,15 +189,8 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    cluster = module.params["cluster"]
-    act = present if module.params["state"] == "present" else absent
-    ending.act(
-        module,
-        partial(act, module, Podman(cluster, run)),
-        f"virtual nodes of {cluster}",
-        f"containers of {cluster}",
-        (CommandError, VirtualNodeError),
-    )
+    podman = Podman(module.params["cluster"], run)
+    act(module, podman, lambda: present(module, podman))
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.checks import as_dicts
 from ..module_utils.core.commands import run
-from ..module_utils.virtual.journal import Journal
+from ..module_utils.virtual.host_network import Journal
 from ..module_utils.virtual.requirements import Requirements, missing
 
 

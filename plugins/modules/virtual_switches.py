@@ -85,8 +85,9 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.commands import CommandError, run
-from ..module_utils.virtual import ending
-from ..module_utils.virtual.switches import Folders, VirtualSwitchError, parse_switches
+from ..module_utils.virtual.inventory import VirtualError
+from ..module_utils.virtual.nodes import diff as diff_of
+from ..module_utils.virtual.switches import Folders, parse_switches
 
 
 def main() -> None:
@@ -115,11 +116,11 @@ def main() -> None:
             switch.name: {"path": str(folders.of(switch)), "digest": folders.digest(switch)}
             for switch in switches
         }
-    except (CommandError, OSError, VirtualSwitchError) as error:
+    except (CommandError, OSError, VirtualError) as error:
         module.fail_json(msg=f"virtual switches of {wanted['cluster']}: {error}")
     if signed:
         header = f"certificates of {wanted['cluster']}"
-        diff.append(ending.diff(header, [f"sign {name}" for name in signed]))
+        diff.append(diff_of(header, [f"sign {name}" for name in signed]))
     module.exit_json(changed=bool(diff), diff=diff, signed=signed, folders=found)
 
 

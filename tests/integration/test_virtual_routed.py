@@ -25,16 +25,14 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.cabling
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.host_network import (
     HostNetwork,
+    Journal,
     create,
     destroy,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import (
-    VirtualNetworkError,
-    parse_nodes,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.journal import Journal
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.names import (
+    VirtualError,
     node_namespace,
+    parse_nodes,
     router_namespace,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.routing import Routing
@@ -71,7 +69,7 @@ def lacking() -> str:
         return "ping is not installed (iputils-ping)"
     try:
         Routing(run).require()
-    except VirtualNetworkError as error:
+    except VirtualError as error:
         return str(error)
     return ""
 
@@ -267,5 +265,5 @@ def test_machines_have_no_routed_fabric() -> None:
     network = Routed("subnet_per_rail")
     management = {name: network.variables[name]["cluster_management"] for name in network.rails}
     nodes = tuple(replace(node, machine=True) for node in parse_nodes(management, network.rails))
-    with pytest.raises(VirtualNetworkError, match="a routed fabric has containers only"):
+    with pytest.raises(VirtualError, match="a routed fabric has containers only"):
         plan_network(CLUSTER, nodes, switches=network.switches)

@@ -11,23 +11,24 @@ from typing import Any, Optional
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual import containers
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual import nodes
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.containers import (
-    Container,
     Node,
     Podman,
     Settings,
-    VirtualNodeError,
     choose_limits,
     choose_runtime,
     parse_containers,
-    plan_work,
     podman_run,
     specification,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.login import (
-    known_hosts,
-    ssh_config,
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import (
+    VirtualError,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.nodes import (
+    Found,
+    Work,
+    plan_work,
 )
 
 NODE = Node("node01", "10.99.0.11", "mgmt0", "sha256:1")
@@ -83,32 +84,33 @@ def test_a_switch_has_its_folder() -> None:
 def test_only_what_differs_is_made_anew() -> None:
     wanted = {name: command(replace(NODE, name=name)) for name in ("same", "other", "off", "new")}
     found = [
-        Container("same", True, specification(wanted["same"])),
-        Container("other", True, "something else"),
-        Container("off", False, specification(wanted["off"])),
-        Container("gone", True, "whatever"),
+        Found("same", specification(wanted["same"]), running=True),
+        Found("other", "something else", running=True),
+        Found("off", specification(wanted["off"]), running=False),
+        Found("gone", "whatever", running=True),
     ]
-    work = plan_work(wanted, found)
+    work = plan_work({name: specification(words) for name, words in wanted.items()}, found)
     assert (work.remove, work.create, work.start) == (("other", "gone"), ("other", "new"), ("off",))
     assert work.lines[0] == "remove other"
 
 
 def test_converged_means_no_work() -> None:
-    wanted = {"same": command()}
-    assert plan_work(wanted, [Container("same", True, specification(command()))]).lines == []
+    same = specification(command())
+    assert plan_work({"same": same}, [Found("same", same, running=True)]).lines == []
 
 
 def listed(state: str, pid: int = 0) -> str:
-    entry = {"Names": ["test.node01"], "State": state, "Labels": None, "Pid": pid, "Id": "f00d"}
+    labels = {"baremetal.mpi_roce.specification": "f1"}
+    entry = {"Names": ["test.node01"], "State": state, "Labels": labels, "Pid": pid, "Id": "f00d"}
     return json.dumps([entry])
 
 
 def test_podman_ps_is_read(tmp_path: Path) -> None:
     (tmp_path / "proc/12").mkdir(parents=True)
     (tmp_path / "proc/12/cgroup").write_text("0::/machine.slice/libpod-f00d.scope/init.scope\n")
-    assert parse_containers(listed("exited")) == [Container("test.node01", False, "")]
+    assert parse_containers(listed("exited")) == [Found("test.node01", "f1", running=False)]
     alive = parse_containers(listed("running", 12), tmp_path)
-    assert alive == [Container("test.node01", True, "")]
+    assert alive == [Found("test.node01", "f1", running=True)]
     assert parse_containers("") == []
     assert parse_containers("null") == []
 
@@ -122,10 +124,7 @@ def test_podman_may_not_have_noticed_a_death(
         (tmp_path / "proc/12").mkdir(parents=True)
         (tmp_path / "proc/12/cgroup").write_text(other)
     (found,) = parse_containers(listed(state, 12), tmp_path)
-    assert found.dead
-    work = plan_work(
-        {"test.node01": command()}, [replace(found, specification=specification(command()))]
-    )
+    work = plan_work({"test.node01": "f1"}, [found])
     assert (work.remove, work.create) == (("test.node01",), ("test.node01",))
 
 
@@ -161,17 +160,6 @@ def test_the_runtime_fits_the_host(root: Path) -> None:
     assert choose_runtime("crun", root) == "crun"
 
 
-def test_known_hosts_hold_address_and_name() -> None:
-    assert known_hosts([NODE], {"node01": "ssh-ed25519 K"}) == "10.99.0.11,node01 ssh-ed25519 K\n"
-
-
-def test_the_ssh_configuration_verifies_host_keys() -> None:
-    text = ssh_config([NODE], "ops", "/k/id", "/k/known_hosts")
-    assert "Host node01\n  HostName 10.99.0.11\n" in text
-    assert "StrictHostKeyChecking yes" in text
-    assert "UserKnownHostsFile /k/known_hosts" in text
-
-
 class FakePodman:
     """Answers `podman exec` as a node that boots, and counts."""
 
@@ -200,7 +188,7 @@ class FakePodman:
 
 @pytest.fixture
 def greets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(containers, "answers_ssh", lambda address: True)
+    monkeypatch.setattr(nodes, "answers_ssh", lambda address: True)
 
 
 def test_waiting_returns_the_host_key(greets: None) -> None:
@@ -211,20 +199,20 @@ def test_waiting_returns_the_host_key(greets: None) -> None:
 
 def test_a_degraded_node_is_named_with_its_unit(greets: None) -> None:
     fake = FakePodman(["degraded"], "chrony.service loaded failed failed NTP\n")
-    with pytest.raises(VirtualNodeError, match=r"node01: systemd is degraded.*chrony\.service"):
+    with pytest.raises(VirtualError, match=r"node01: systemd is degraded.*chrony\.service"):
         Podman("test", fake, sleep=lambda _: None).wait([NODE], 10)
 
 
 def test_a_node_that_never_answers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(containers, "answers_ssh", lambda address: False)
+    monkeypatch.setattr(nodes, "answers_ssh", lambda address: False)
     fake = FakePodman(["running"])
-    with pytest.raises(VirtualNodeError, match=r"node01.*10\.99\.0\.11 does not answer"):
+    with pytest.raises(VirtualError, match=r"node01.*sshd at 10\.99\.0\.11: no answer"):
         Podman("test", fake, sleep=lambda _: None).wait([NODE], 0)
 
 
 def test_old_containers_go_before_new_ones_come() -> None:
     fake = FakePodman(["running"])
-    work = plan_work({"test.node01": command()}, [Container("test.node01", True, "old")])
+    work = plan_work({"test.node01": "new"}, [Found("test.node01", "old", running=True)])
     Podman("test", fake).apply(work, {"test.node01": command()})
     assert [words[1] for words in fake.calls] == ["rm", "run"]
     assert fake.calls[0][-1] == "test.node01"
@@ -233,15 +221,7 @@ def test_old_containers_go_before_new_ones_come() -> None:
 def test_what_a_killed_creation_left_is_replaced() -> None:
     fake = FakePodman(["running"])
     fake.taken = True
-    work = plan_work({"test.node01": command()}, [])
+    work = Work(create=("test.node01",))
     Podman("test", fake).apply(work, {"test.node01": command()})
     verbs = [words[1] for words in fake.calls]
     assert verbs == ["run", "rm", "run"]
-
-
-def test_a_cluster_that_goes_takes_containers_that_are_off_along() -> None:
-    fake = FakePodman(["running"])
-    podman = Podman("test", fake)
-    podman.containers = lambda: [Container("test.node01", False, "")]  # type: ignore[method-assign]
-    assert podman.remove_all() == ("test.node01",)
-    assert fake.calls[-1][:4] == ["podman", "rm", "--force", "--volumes"]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.disk import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.image import (
     FIRST,
     SECTOR,
     SIZE,
@@ -20,8 +20,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.disk im
     first_sector,
     write_boot_loader,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.steps import (
-    VirtualImageError,
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import (
+    VirtualError,
 )
 
 
@@ -89,7 +89,7 @@ def test_the_second_stage_follows_and_the_file_system_is_not_touched(tmp_path: P
     assert written[SECTOR : SECTOR + 4000] == b"core" * 1000
     assert written[SECTOR + 4000 :] == b"x" * (FIRST + 100 - SECTOR - 4000)
     core.write_bytes(bytes(FIRST))
-    with pytest.raises(VirtualImageError, match="no room"):
+    with pytest.raises(VirtualError, match="no room"):
         write_boot_loader(raw, boot, core)
 
 

@@ -13,18 +13,17 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
     CommandError,
     Result,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual import accelerator
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.accelerator import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual import emulator
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.emulator import (
     KVM,
     TCG,
-    AcceleratorError,
     choose,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.emulator import (
-    EmulatorError,
     fetch,
     fetched_emulator,
     system_emulator,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import (
+    VirtualError,
 )
 
 
@@ -94,7 +93,7 @@ def test_a_newer_one_comes_from_apts_own_source_by_its_suite(debian: Path) -> No
 def test_one_that_cannot_be_had_leaves_nothing(debian: Path, fails: str) -> None:
     apt = Apt()
     apt.fails = fails
-    with pytest.raises(EmulatorError, match="no newer QEMU from bookworm-backports"):
+    with pytest.raises(VirtualError, match="no newer QEMU from bookworm-backports"):
         fetch(apt, root=debian, folder=debian / "var/qemu")
     assert list((debian / "var").iterdir()) == []
 
@@ -108,7 +107,7 @@ def test_a_fetched_one_that_does_not_start_any_more_is_none(debian: Path) -> Non
 
 def test_without_backports_it_is_said_what_to_do(debian: Path) -> None:
     (debian / "etc/os-release").write_text("ID=ubuntu\nVERSION_CODENAME=jammy\n")
-    with pytest.raises(EmulatorError, match="install a QEMU that has the igb card"):
+    with pytest.raises(VirtualError, match="install a QEMU that has the igb card"):
         fetch(Apt(), root=debian, folder=debian / "var/qemu")
 
 
@@ -145,7 +144,7 @@ def test_kvm_is_taken_where_a_kernel_runs_on_it(
     kvm: Path, monkeypatch: pytest.MonkeyPatch, printed: Optional[str], words: tuple[str, ...]
 ) -> None:
     trial = Trial(printed)
-    monkeypatch.setattr(accelerator, "run", trial)
+    monkeypatch.setattr(emulator, "run", trial)
     assert chosen(kvm) == words
     assert chosen(kvm) == words
     assert trial.count == 1, "tried once, and remembered"
@@ -154,27 +153,27 @@ def test_kvm_is_taken_where_a_kernel_runs_on_it(
 def test_without_its_device_nothing_is_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accelerator, "run", Trial(None))
+    monkeypatch.setattr(emulator, "run", Trial(None))
     assert chosen(tmp_path) == TCG
-    with pytest.raises(AcceleratorError, match="there is no /dev/kvm"):
+    with pytest.raises(VirtualError, match="there is no /dev/kvm"):
         chosen(tmp_path, "kvm")
 
 
 def test_kvm_by_force_says_what_was_seen(kvm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accelerator, "run", Trial(None))
-    with pytest.raises(AcceleratorError, match="a kernel started on it: no answer within 12 s"):
+    monkeypatch.setattr(emulator, "run", Trial(None))
+    with pytest.raises(VirtualError, match="a kernel started on it: no answer within 12 s"):
         chosen(kvm, "kvm")
 
 
 def test_tcg_by_force_tries_nothing(kvm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trial = Trial("Linux version 6.1")
-    monkeypatch.setattr(accelerator, "run", trial)
+    monkeypatch.setattr(emulator, "run", trial)
     assert chosen(kvm, "tcg") == TCG
     assert trial.count == 0
 
 
 def test_another_kernel_is_tried_again(kvm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accelerator, "run", Trial("Linux version 6.1"))
+    monkeypatch.setattr(emulator, "run", Trial("Linux version 6.1"))
     (kvm / "kvm.json").write_text(json.dumps({"qemu b.kernel": "nothing"}))
     assert chosen(kvm) == KVM
     assert set(json.loads((kvm / "kvm.json").read_text())) == {"qemu a.kernel", "qemu b.kernel"}

@@ -13,9 +13,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import CommandError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.guest_agent import (
-    GuestAgent,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.qemu import GuestAgent
 
 from tests.waiting import deadline
 

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any, Optional
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import Node, Rail
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import (
+    Node,
+    Rail,
+    VirtualError,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.machines import (
     Folder,
     Hardware,
     Machine,
-    VirtualMachineError,
     mac,
     plan_machine,
     qemu_command,
@@ -76,7 +79,7 @@ def test_rails_without_an_address_get_one_each() -> None:
     ],
 )
 def test_an_impossible_place_is_refused(rails: tuple[Rail, ...], told: str) -> None:
-    with pytest.raises(VirtualMachineError, match=told):
+    with pytest.raises(VirtualError, match=told):
         machine(node(*rails))
 
 
@@ -98,7 +101,7 @@ def test_a_card_with_sriov_stands_behind_a_port() -> None:
 def test_an_impossible_sriov_card_is_refused(
     rails: tuple[Rail, ...], sriov: tuple[str, ...], told: str
 ) -> None:
-    with pytest.raises(VirtualMachineError, match=told):
+    with pytest.raises(VirtualError, match=told):
         machine(node(*rails), sriov_rails=sriov)
 
 

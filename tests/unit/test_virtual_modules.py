@@ -3,16 +3,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual import building, login
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.ending import act
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.steps import (
-    Step,
-    VirtualImageError,
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual import image
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.image import Step
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import (
+    VirtualError,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.nodes import (
+    Found,
+    Hosts,
+    act,
+    login_files,
 )
 
 from tests.unit.ended import Ended, Module
@@ -21,20 +26,41 @@ FOUND = {"image": "localhost/node:1f0c"}
 STEP = Step("build the image", 19.2)
 
 
-def acted(action: Any) -> Ended:
+class Two(Hosts):
+    """Two hosts that are up."""
+
+    kind = "containers"
+    removed: Sequence[str] = ()
+
+    def found(self) -> list[Found]:
+        return [Found(name, "", running=True) for name in ("a", "b")]
+
+    def remove(self, names: Sequence[str]) -> None:
+        self.removed = names
+
+    def inside(self, name: str, argv: Sequence[str]) -> str:
+        raise NotImplementedError
+
+    def remark(self, name: str) -> str:
+        raise NotImplementedError
+
+
+def acted(hosts: Hosts, present: Any = None, *, check_mode: bool = False) -> Ended:
+    module: Any = Module(check_mode)
+    module.params = {"state": "present" if present else "absent"}
     with pytest.raises(Ended) as caught:
-        act(Module(), action, "virtual nodes of v", "containers of v", (KeyError,))
+        act(module, hosts, present)
     return caught.value
 
 
 def test_what_was_done_is_told_as_lines_and_as_a_diff() -> None:
-    done = acted(lambda: {"actions": ["create a", "start b"], "nodes": {}})
+    done = acted(Two("v"), lambda: {"actions": ["create a", "start b"], "known_hosts": ""})
     assert not done.failed
     assert isinstance(done.result.pop("seconds"), float)
     assert done.result == {
         "changed": True,
         "actions": ["create a", "start b"],
-        "nodes": {},
+        "known_hosts": "",
         "diff": {
             "before_header": "containers of v",
             "after_header": "containers of v",
@@ -45,16 +71,25 @@ def test_what_was_done_is_told_as_lines_and_as_a_diff() -> None:
 
 
 def test_nothing_to_do_is_no_change() -> None:
-    done = acted(lambda: {"actions": []})
+    done = acted(Two("v"), lambda: {"actions": []})
     assert (done.result["changed"], done.result["diff"]["after"]) == (False, "")
 
 
-def test_what_went_wrong_is_named_and_a_mistake_is_not_hidden() -> None:
-    done = acted(lambda: {}["x"])
+def test_absent_removes_all_and_nothing_in_check_mode() -> None:
+    hosts = Two("v")
+    assert acted(hosts, check_mode=True).result["actions"] == ["remove a", "remove b"]
+    assert not hosts.removed
+    assert acted(hosts).result["changed"]
+    assert hosts.removed == ["a", "b"]
+
+
+def test_what_went_wrong_is_named() -> None:
+    def fail() -> Any:
+        raise VirtualError("no image")
+
+    done = acted(Two("v"), fail)
     assert done.failed
-    assert done.result == {"msg": "virtual nodes of v: 'x'"}
-    with pytest.raises(ZeroDivisionError):
-        act(Module(), lambda: {"actions": [1 / 0]}, "", "", (KeyError,))
+    assert done.result == {"msg": "containers of v: no image"}
 
 
 class Images:
@@ -80,16 +115,15 @@ class Images:
 def built(
     images: Images, monkeypatch: pytest.MonkeyPatch, *, check_mode: bool = False, make: Any = None
 ) -> Ended:
-    monkeypatch.setattr(building, "one_builder", images.lock)
+    monkeypatch.setattr(image, "one_builder", images.lock)
     with pytest.raises(Ended) as caught:
-        building.build(
-            Module(check_mode),
+        image.build(
+            Module(check_mode),  # type: ignore[arg-type]
+            "image of the el family",
             FOUND["image"],
             FOUND,
             exists=lambda: images.there,
             make=make or images.make,
-            name="image of the el family",
-            errors=(VirtualImageError,),
         )
     return caught.value
 
@@ -128,7 +162,7 @@ def test_what_another_build_made_meanwhile_is_no_change(monkeypatch: pytest.Monk
 
 def test_a_build_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def make() -> list[Step]:
-        raise VirtualImageError("could not import it")
+        raise VirtualError("could not import it")
 
     done = built(Images(there=False), monkeypatch, make=make)
     assert done.failed
@@ -140,7 +174,7 @@ def test_the_files_of_a_login_have_each_option_in_its_place() -> None:
         name, address = "node01", "10.0.0.11"
 
     wanted = {"login_user": "ops", "identity": "/keys/id", "known_hosts": "/keys/known"}
-    files = login.files([Node()], {"node01": "ssh-ed25519 AAAA"}, wanted)
+    files = login_files([Node()], {"node01": "ssh-ed25519 AAAA"}, wanted)
     assert files["known_hosts"] == "10.0.0.11,node01 ssh-ed25519 AAAA\n"
     lines = files["ssh_config"].split("\n")
     for line in ("User ops", "IdentityFile /keys/id", "UserKnownHostsFile /keys/known"):

@@ -16,17 +16,15 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.cabling
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.host_network import (
     HostNetwork,
+    Journal,
     create,
     destroy,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import (
-    VirtualNetworkError,
-    parse_nodes,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.journal import Journal
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.names import (
     INTERFACE_LENGTH,
+    VirtualError,
     controller_interface,
+    parse_nodes,
 )
 
 from tests.unit.virtual_host import FakeHost, Killed
@@ -238,7 +236,7 @@ def test_destroying_nothing_changes_nothing(machine: Machine) -> None:
 
 def test_a_namespace_of_somebody_else_is_never_taken_over(machine: Machine) -> None:
     machine.fake.spaces["test.node01"] = {"lo": machine.fake.spaces[""]["lo"]}
-    with pytest.raises(VirtualNetworkError, match=r"test\.node01: there already, and not made by"):
+    with pytest.raises(VirtualError, match=r"test\.node01: there already, and not made by"):
         machine.create(plan())
     assert set(machine.fake.spaces) == {"", "test.node01"}
     assert not machine.journal().exists
@@ -309,7 +307,7 @@ def test_an_overlapping_route_of_the_host_is_refused(tmp_path: Path) -> None:
         tmp_path,
         routes=[{"dst": "default", "dev": "eth0"}, {"dst": "10.0.0.0/8", "dev": "eth0"}],
     )
-    with pytest.raises(VirtualNetworkError, match=r"routes 10\.0\.0\.0/8 dev eth0.*cluster\.yml"):
+    with pytest.raises(VirtualError, match=r"routes 10\.0\.0\.0/8 dev eth0.*cluster\.yml"):
         machine.create(plan())
     assert machine.fake.lines == []
 
@@ -348,13 +346,13 @@ def test_an_impossible_inventory_is_refused(change: dict[str, Any], message: str
     if change.get("leaf") == "node01-mgmt0":
         rail["network"] = "10.77.0.0/24"
     rail.update({key: change[key] for key in ("leaf", "interface") if key in change})
-    with pytest.raises(VirtualNetworkError, match=message):
+    with pytest.raises(VirtualError, match=message):
         plan_network(change.get("cluster", "test"), parse_nodes(nodes, links))
 
 
 def test_an_exhausted_management_network_is_refused() -> None:
     nodes = {f"n{last}": {"address": f"10.99.0.{last}", "prefix": 30} for last in (1, 2)}
-    with pytest.raises(VirtualNetworkError, match="the controller needs one"):
+    with pytest.raises(VirtualError, match="the controller needs one"):
         plan_network("test", parse_nodes(nodes, {}))
 
 

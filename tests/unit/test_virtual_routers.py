@@ -15,10 +15,10 @@ import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual import routing
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.cabling import plan_network
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import (
-    VirtualNetworkError,
+    VirtualError,
     parse_nodes,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.routers import Router
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.routing import Router
 
 from tests.waiting import deadline
 
@@ -101,10 +101,10 @@ def test_every_leaf_has_its_own_autonomous_system_and_the_spines_share_one() -> 
 
 
 def test_a_fabric_whose_switches_are_not_described_is_refused() -> None:
-    with pytest.raises(VirtualNetworkError, match="the inventory has none of spine02"):
+    with pytest.raises(VirtualError, match="the inventory has none of spine02"):
         plan(leaf02=[group("uplink", "swp2", swp9="spine02")])
     lonely: dict[str, list[dict[str, Any]]] = {"leaf01": []}
-    with pytest.raises(VirtualNetworkError, match="none of leaf02"):
+    with pytest.raises(VirtualError, match="none of leaf02"):
         plan_network("test", parse_nodes(MANAGEMENT, RAILS), switches=lonely)
 
 
@@ -219,11 +219,11 @@ def test_the_same_program_in_another_namespace_is_not_killed(machine: Machine) -
 
 def test_neighbours_that_do_not_find_each_other_are_a_failure(machine: Machine) -> None:
     machine.established = False
-    with pytest.raises(VirtualNetworkError, match="spine01 has not found all its neighbours"):
+    with pytest.raises(VirtualError, match="spine01 has not found all its neighbours"):
         machine.routing().start([ROUTER])
 
 
 def test_without_frr_the_message_says_what_to_install(machine: Machine) -> None:
     (machine.programs / "bgpd").unlink()
-    with pytest.raises(VirtualNetworkError, match=r"frr/bgpd is not there: apt-get install frr"):
+    with pytest.raises(VirtualError, match=r"frr/bgpd is not there: apt-get install frr"):
         machine.routing().require()

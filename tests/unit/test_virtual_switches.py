@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import run
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual import certificates
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual import switches
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import (
+    VirtualError,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.switches import (
     Folders,
     Switch,
-    VirtualSwitchError,
     parse_switches,
 )
 
@@ -61,7 +63,7 @@ def test_a_sonic_neighbour_announces_the_label_of_its_port() -> None:
 
 @pytest.mark.parametrize("system", ["", "junos"])
 def test_a_system_without_a_simulation_is_refused(system: str) -> None:
-    with pytest.raises(VirtualSwitchError, match=r"leaf1: there is no simulation.*leaves\.system"):
+    with pytest.raises(VirtualError, match=r"leaf1: there is no simulation.*leaves\.system"):
         parse(leaf1=system)
 
 
@@ -136,7 +138,7 @@ def test_a_new_authority_signs_everything_anew(make: Made) -> None:
 
 
 def test_what_ends_soon_is_made_anew(make: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(certificates, "DAYS", 29)
+    monkeypatch.setattr(switches, "DAYS", 29)
     make(LEAF)
     monkeypatch.undo()
     assert make(LEAF) == (["leaf1"], [])

@@ -22,16 +22,19 @@ from typing import Optional
 
 from ..fabric.intent import UPLINK
 from ..qos.path_mtu import IP_MTU_LIMITS
-from .inventory import Node, VirtualNetworkError, controller_address, management_network
-from .names import (
+from .inventory import (
     CLUSTER_NAME,
+    Node,
+    VirtualError,
+    controller_address,
     controller_interface,
     fabric_namespace,
     leaf_port,
+    management_network,
     node_namespace,
     short_name,
 )
-from .routers import Router, Switches, interface_of, routers_of
+from .routing import Router, Switches, interface_of, routers_of
 
 MANAGEMENT_BRIDGE = "management"
 CONTROLLER_PORT = "controller"
@@ -118,9 +121,7 @@ def plan_network(
     `switches`: leaves and spines of a routed fabric, by name, with their ports.
     """
     if not CLUSTER_NAME.fullmatch(cluster):
-        raise VirtualNetworkError(
-            f"cluster name {cluster!r}: use lower-case letters, digits and hyphens"
-        )
+        raise VirtualError(f"cluster name {cluster!r}: use lower-case letters, digits and hyphens")
     network = management_network(nodes)
     address = controller or controller_address(nodes)
     fabric = fabric_namespace(cluster)
@@ -217,7 +218,7 @@ def leaf_gateways(nodes: Sequence[Node]) -> dict[str, tuple[str, ...]]:
     gateways: dict[str, dict[str, None]] = {}
     for rail in (rail for node in nodes for rail in node.rails if rail.gateway):
         if home.setdefault(rail.network, rail.leaf) != rail.leaf:
-            raise VirtualNetworkError(
+            raise VirtualError(
                 f"rail network {rail.network} ends on {home[rail.network]} and on {rail.leaf}: its "
                 "gateway can stand on one leaf only. Give each leaf a network of its own in "
                 "cluster.yml."
@@ -234,7 +235,7 @@ def _refuse_double_names(plan: Plan) -> None:
         *(tap.near for tap in plan.taps),
     ]:
         if (port.namespace, port.name) in seen:
-            raise VirtualNetworkError(
+            raise VirtualError(
                 f"two interfaces of the virtual network would be called {port.name} in "
                 f"{port.namespace or 'the host'}. Rename the node, rail or leaf in cluster.yml."
             )

@@ -13,22 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Optional
 
-from ..core.commands import CommandError, Runner
-from .login import answers_ssh
-from .names import node_namespace
-from .work import Work
+from ..core.commands import Runner
+from .inventory import VirtualError, node_namespace
+from .nodes import PARALLEL, Found, Hosts, Work
 
 CLUSTER_LABEL = "baremetal.mpi_roce.cluster"
 SPECIFICATION_LABEL = "baremetal.mpi_roce.specification"
 FOLDER_LABEL = "baremetal.mpi_roce.folder"
 SWITCH_FOLDER = "/etc/virtual-switch"
-PARALLEL = 8
 CAP_SYS_RESOURCE = 24
-POLL_S = 0.2
-
-
-class VirtualNodeError(Exception):
-    """A node could not be made or did not come up; the text says which, why, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -52,17 +45,6 @@ class Node:
     """A switch's folder on this machine: its /etc/virtual-switch."""
     digest: str = ""
     """Of what is in it: other contents make a new node."""
-
-
-@dataclass(frozen=True)
-class Container:
-    """A container as podman lists it."""
-
-    name: str
-    running: bool
-    specification: str
-    dead: bool = False
-    """podman takes it for running and its processes are gone: it can only be removed."""
 
 
 def choose_runtime(wanted: str, root: Path = Path("/")) -> Optional[str]:
@@ -130,59 +112,40 @@ def specification(command: Sequence[str]) -> str:
     return next(word[len(start) :] for word in command if word.startswith(start))
 
 
-def plan_work(commands: Mapping[str, Sequence[str]], found: Sequence[Container]) -> Work:
-    """Compare what is wanted, by container name, with what is there."""
-    there = {container.name: container for container in found}
-    same = {
-        name
-        for name, command in commands.items()
-        if name in there
-        and there[name].specification == specification(command)
-        and not there[name].dead
-    }
-    return Work(
-        remove=tuple(name for name in there if name not in same),
-        create=tuple(name for name in commands if name not in same),
-        start=tuple(name for name in commands if name in same and not there[name].running),
-    )
+def parse_containers(text: str, root: Path = Path("/")) -> list[Found]:
+    """From `podman ps --all --format json`, and what the kernel says of each.
 
-
-def parse_containers(text: str, root: Path = Path("/")) -> list[Container]:
-    """From `podman ps --all --format json`, and what the kernel says of each."""
+    One that podman takes for running while its processes are gone can only be removed.
+    """
     found = []
     for entry in json.loads(text or "[]") or []:
         running = entry["State"] not in ("created", "configured", "exited", "stopped")
-        found.append(
-            Container(
-                name=entry["Names"][0],
-                running=running,
-                specification=(entry.get("Labels") or {}).get(SPECIFICATION_LABEL, ""),
-                dead=running and not _lives(entry["Pid"], entry["Id"], root),
-            )
-        )
+        dead = running and not _lives(entry["Pid"], entry["Id"], root)
+        specified = (entry.get("Labels") or {}).get(SPECIFICATION_LABEL, "")
+        found.append(Found(entry["Names"][0], "" if dead else specified, running))
     return found
 
 
 def _lives(pid: int, container: str, root: Path) -> bool:
-    """Whether the process is there and is this container's: process ids come round again."""
+    """Whether the process is there and is this container's: process ids are used again."""
     try:
         return container in (root / f"proc/{pid}/cgroup").read_text(encoding="ascii")
     except FileNotFoundError:
         return False
 
 
-class Podman:
-    """The containers of one cluster."""
+class Podman(Hosts):
+    kind = "containers"
+    asked = (*Hosts.asked, "--wait")
 
     def __init__(
         self, cluster: str, run: Runner, sleep: Callable[[float], None] = time.sleep
     ) -> None:
-        self._cluster = cluster
+        super().__init__(cluster, sleep)
         self._run = run
-        self._sleep = sleep
 
-    def containers(self) -> list[Container]:
-        label = f"label={CLUSTER_LABEL}={self._cluster}"
+    def found(self) -> list[Found]:
+        label = f"label={CLUSTER_LABEL}={self.cluster}"
         listed = self._run(["podman", "ps", "--all", "--filter", label, "--format", "json"])
         return parse_containers(listed.stdout)
 
@@ -192,8 +155,7 @@ class Podman:
         return shown.stdout.strip() if shown.rc == 0 else ""
 
     def apply(self, work: Work, commands: Mapping[str, Sequence[str]]) -> None:
-        if work.remove:
-            self._run(["podman", "rm", "--force", "--volumes", "--time", "0", *work.remove])
+        self.remove(work.remove)
         with ThreadPoolExecutor(PARALLEL) as pool:
             list(pool.map(lambda name: self._create(name, commands[name]), work.create))
         if work.start:
@@ -201,61 +163,21 @@ class Podman:
 
     def _create(self, name: str, command: Sequence[str]) -> None:
         made = self._run(command, check=False)
-        if made.rc == 0:
-            return
-        if "is already in use" in made.stderr:
+        if made.rc != 0 and "is already in use" in made.stderr:
             # The layer of a creation that was killed, which podman lists as external only.
             self._run(["podman", "rm", "--force", "--volumes", name])
-            self._run(command)
-            return
-        raise VirtualNodeError(f"{name}: podman run failed: {made.stderr.strip()[-1000:]}")
+            made = self._run(command, check=False)
+        if made.rc != 0:
+            raise VirtualError(f"{name}: podman run failed: {made.stderr.strip()[-1000:]}")
 
-    def wait(self, nodes: Sequence[Node], timeout_s: float) -> dict[str, str]:
-        """Each node's public host key, once systemd is `running` and sshd answers everywhere."""
-        deadline = time.monotonic() + timeout_s
-        with ThreadPoolExecutor(PARALLEL) as pool:
-            found = list(pool.map(lambda node: self._ready(node, deadline), nodes))
-        bad = [problem for _key, problem in found if problem]
-        if bad:
-            raise VirtualNodeError("not every node came up:\n  " + "\n  ".join(bad))
-        return {node.name: key for node, (key, _problem) in zip(nodes, found)}
+    def inside(self, name: str, argv: Sequence[str]) -> str:
+        container = node_namespace(self.cluster, name)
+        return self._run(["podman", "exec", container, *argv], check=False).stdout
 
-    def _ready(self, node: Node, deadline: float) -> tuple[str, str]:
-        """The host key and what is wrong, one of them empty."""
-        container = node_namespace(self._cluster, node.name)
-        state = ""
-        while True:
-            asked = self._inside(container, "systemctl", "is-system-running", "--wait")
-            state = asked or state
-            if state == "degraded":
-                failed = self._inside(
-                    container, "systemctl", "list-units", "--failed", "--plain", "--no-legend"
-                )
-                units = ", ".join(line.split()[0] for line in failed.splitlines()) or "unknown"
-                return "", (
-                    f"{node.name}: systemd is degraded, failed: {units}. "
-                    f"See: podman exec {container} journalctl -b -u UNIT"
-                )
-            if state == "running" and answers_ssh(node.address):
-                key = self._inside(container, "cat", "/etc/ssh/ssh_host_ed25519_key.pub")
-                if key:
-                    return " ".join(key.split()[:2]), ""
-            if time.monotonic() > deadline:
-                return "", (
-                    f"{node.name}: systemd says {state or 'nothing'}, sshd at {node.address} "
-                    f"{'answers' if answers_ssh(node.address) else 'does not answer'}. "
-                    f"See: podman logs {container}; podman exec {container} systemctl list-jobs"
-                )
-            self._sleep(POLL_S)
+    def remark(self, name: str) -> str:
+        container = node_namespace(self.cluster, name)
+        return f"See: podman exec {container} journalctl -b; podman logs {container}"
 
-    def _inside(self, container: str, *argv: str) -> str:
-        try:
-            return self._run(["podman", "exec", container, *argv], check=False).stdout.strip()
-        except CommandError:
-            return ""
-
-    def remove_all(self) -> tuple[str, ...]:
-        names = tuple(container.name for container in self.containers())
+    def remove(self, names: Sequence[str]) -> None:
         if names:
             self._run(["podman", "rm", "--force", "--volumes", "--time", "0", *names])
-        return names

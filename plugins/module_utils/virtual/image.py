@@ -1,24 +1,82 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Images of virtual nodes: built once per set of inputs, found again by their digest."""
+"""What virtual nodes start from, built once per set of inputs and found again by their digest.
+
+Containers have images of podman. Machines have a disk: mmdebstrap fills a folder, mkfs.ext4 makes a
+file system of it within the disk, and GRUB's two stages are written before it, where grub-install
+puts them too. So nothing is mounted and no loop device is needed."""
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
 import os
+import shlex
+import shutil
+import struct
+import subprocess
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Optional
+from typing import Any, NoReturn, Optional
 
-from ..core.commands import Runner
-from .steps import Step, Steps, VirtualImageError
+from ..core.commands import CommandError, Runner
+from .inventory import VirtualError
+from .nodes import Module
+
+WORDS: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "source": {"type": "path", "required": True},
+    "suite": {"type": "str", "default": "bookworm"},
+    "mirror": {"type": "str", "default": ""},
+    "log": {"type": "path", "default": "/var/log/baremetal-mpi-roce/virtual-image.log"},
+}
+"""Of the modules that build. Described in plugins/doc_fragments/virtual.py."""
+
+
+@dataclass(frozen=True)
+class Step:
+    name: str
+    seconds: float
+
+
+class Steps:
+    """Each step is timed, and all output goes to a log as it happens."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self.done: list[Step] = []
+
+    def run(self, name: str, command: Sequence[str]) -> None:
+        started = time.monotonic()
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        with self._log.open("a", encoding="utf-8") as log:
+            log.write(f"== {name}\n")
+            log.flush()
+            code = subprocess.run(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "LC_ALL": "C", "BUILDAH_FORMAT": "oci"},
+                check=False,
+            ).returncode
+        if code != 0:
+            lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
+            last = "\n".join(f"  {line}" for line in lines[-8:])
+            raise VirtualError(
+                f"could not {name}: {command[0]} ended with {code}:\n{last}\n"
+                f"The whole log: {self._log}"
+            )
+        self.done.append(Step(name, round(time.monotonic() - started, 1)))
+
 
 REPOSITORY = "localhost/virtual-node"
-KEPT = 4
-"""Built images of one family that stay: one for each checkout or variant in use, about."""
+IMAGES_KEPT = 4
+DISKS_KEPT = 2
+"""Built images of a family, and disks beside those in use, that stay: one for each checkout."""
 SWITCH = "switch"
 """The family of simulated switches, which has the files of every node and a few programs."""
 SWITCH_PARTS = ("image/build", "image/common", "switch")
@@ -49,7 +107,7 @@ class Bootstrap:
 
     @property
     def image(self) -> str:
-        return f"{REPOSITORY}-base:{digest(['2', *self.sources, *sorted(self.packages)])}"
+        return f"{REPOSITORY}-base:{digest_of(['2', *self.sources, *sorted(self.packages)])}"
 
     def command(self, archive: str) -> list[str]:
         without = ("doc", "man", "locale", "info")
@@ -80,7 +138,7 @@ class Recipe:
 
     @property
     def image(self) -> str:
-        return f"{REPOSITORY}-{self.family}:{digest([self.base, *self._inputs()])}"
+        return f"{REPOSITORY}-{self.family}:{digest_of([self.base, *self._inputs()])}"
 
     def _inputs(self) -> Iterator[str]:
         for name, packages in sorted(self.packages.items()):
@@ -112,50 +170,46 @@ def tree_inputs(folder: Path, without: Collection[str] = ()) -> Iterator[str]:
             yield hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def digest(inputs: Sequence[str]) -> str:
+def digest_of(inputs: Sequence[str]) -> str:
     return hashlib.sha256("\0".join(inputs).encode()).hexdigest()[:12]
 
 
 class Builder:
-    """Builds what is missing, writing each step and all output to a log as it happens."""
-
     def __init__(self, run: Runner, log: Path) -> None:
         self._run = run
         self._steps = Steps(log)
 
-    @property
-    def steps(self) -> list[Step]:
-        return self._steps.done
-
     def exists(self, image: str) -> bool:
         return self._run(["podman", "image", "exists", image], check=False).rc == 0
 
-    def bootstrap(self, base: Bootstrap) -> None:
+    def build(self, recipe: Recipe, bootstrap: Optional[Bootstrap]) -> list[Step]:
+        """Have the image and its base, which is pulled where nothing is to be bootstrapped."""
+        if not self.exists(recipe.base):
+            if bootstrap is None:
+                self._steps.run(
+                    f"pull {recipe.base}, which needs a registry (without one, leave its variable "
+                    "empty: it is built from Debian packages then)",
+                    ["podman", "pull", "--quiet", recipe.base],
+                )
+            else:
+                self._bootstrap(bootstrap)
+        if not self.exists(recipe.image):
+            self._steps.run(f"build the {recipe.family} image", recipe.command())
+            self.forget_old(recipe.image)
+        return self._steps.done
+
+    def _bootstrap(self, base: Bootstrap) -> None:
         with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
             archive = str(Path(folder) / "base.tar")
             self._steps.run(f"bootstrap Debian {base.suite}", base.command(archive))
             self._steps.run("import it", ["podman", "import", "--quiet", archive, base.image])
-
-    def pull(self, image: str) -> None:
-        try:
-            self._steps.run(f"pull {image}", ["podman", "pull", "--quiet", image])
-        except VirtualImageError as error:
-            raise VirtualImageError(
-                f"image {image} is not on this machine and no registry gave it: {error}\n"
-                "Where no registry is reachable leave the image's variable empty, and the image "
-                "is built here from Debian packages."
-            ) from error
-
-    def build(self, recipe: Recipe) -> None:
-        self._steps.run(f"build the {recipe.family} image", recipe.command())
-        self.forget_old(recipe.image)
 
     def forget_old(self, image: str) -> None:
         """Keep the latest images of the same name; podman itself keeps those that nodes run on."""
         name = image.rpartition(":")[0]
         order = ["--sort", "created", "--format", "{{.Repository}}:{{.Tag}}"]
         listed = self._run(["podman", "images", "--filter", f"reference={name}", *order])
-        for old in listed.stdout.split()[KEPT:]:
+        for old in listed.stdout.split()[IMAGES_KEPT:]:
             self._run(["podman", "rmi", old], check=False)
 
 
@@ -165,3 +219,168 @@ def one_builder(path: Optional[Path] = None) -> Iterator[None]:
     with (path or LOCK).open("w") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         yield
+
+
+def build(
+    module: Module,
+    name: str,
+    made: str,
+    found: Mapping[str, str],
+    *,
+    exists: Callable[[], bool],
+    make: Callable[[], Sequence[Step]],
+) -> NoReturn:
+    """Return `found`, after `make` has built `made`, unless that `exists`.
+
+    `make` returns the steps that it took: none where another build came first.
+    """
+    result: dict[str, Any] = {"diff": {"before": "", "after": f"{made}\n"}, **found}
+    try:
+        if exists():
+            module.exit_json(changed=False, build=False, steps=[], **found)
+        if module.check_mode:
+            module.exit_json(changed=True, build=True, **result)
+        with one_builder():
+            steps = [asdict(step) for step in make()]
+    except (CommandError, OSError, VirtualError) as error:
+        module.fail_json(msg=f"{name}: {error}")
+    module.exit_json(changed=bool(steps), build=bool(steps), steps=steps, **result)
+
+
+IMAGES = Path("/var/lib/baremetal-mpi-roce/virtual/images")
+SECTOR = 512
+SIZE = 4 << 30
+FIRST = 1 << 20
+"""Where the root partition begins; GRUB has the space before it."""
+LINUX = 0x83
+TABLE = slice(446, 510)
+CONTENT = "boot/grub/i386-pc"
+
+
+@dataclass(frozen=True)
+class DiskRecipe:
+    """What goes into a disk."""
+
+    suite: str
+    sources: tuple[str, ...]
+    """Lines for apt; empty leaves the choice, updates and security included, to mmdebstrap."""
+    packages: tuple[str, ...]
+    build_packages: tuple[str, ...]
+    """What the kernel module is built with, and gone from the disk afterwards."""
+    source: Path
+    """Files of machines, with the program `prepare`."""
+    common: Path
+    """Files that containers have as well."""
+
+    @property
+    def name(self) -> str:
+        return f"machine-{digest_of(['1', *self._inputs()])}"
+
+    def _inputs(self) -> Iterator[str]:
+        yield self.suite
+        yield from self.sources
+        yield " ".join(sorted(self.packages))
+        yield " ".join(sorted(self.build_packages))
+        yield from tree_inputs(self.source)
+        yield from tree_inputs(self.common)
+
+    def command(self, folder: Path) -> list[str]:
+        """mmdebstrap, into a folder. Its hooks get the folder as $1."""
+        without = ["usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info"]
+        # Drivers of hardware that no machine here has are half of the kernel's package.
+        drivers = ("gpu", "media", "net/wireless", "staging", "iio", "isdn", "hid", "input", "usb")
+        without += ["lib/modules/*/kernel/sound"]
+        without += [f"lib/modules/*/kernel/drivers/{name}" for name in drivers]
+        source, common = shlex.quote(str(self.source)), shlex.quote(str(self.common))
+        initramfs = f"{source}/root/etc/tiny-initramfs"
+        words = shlex.quote(" ".join(self.build_packages))
+        return [
+            "mmdebstrap", "--variant=minbase", "--format=directory",
+            '--aptopt=APT::Install-Recommends "false"',
+            *(f"--dpkgopt=path-exclude=/{path}/*" for path in without),
+            "--dpkgopt=force-unsafe-io",
+            # Its settings have to be there when the kernel's package makes the initramfs.
+            f'--setup-hook=mkdir -p "$1/etc" && cp -a {initramfs} "$1/etc/"',
+            f"--include={','.join((*self.packages, *self.build_packages))}",
+            '--customize-hook=mkdir "$1/virtual-node-build"',
+            f'--customize-hook=cp -a {source}/. {common} "$1/virtual-node-build/"',
+            f'--customize-hook=BUILD_PACKAGES={words} chroot "$1" /virtual-node-build/prepare',
+            self.suite, str(folder), *self.sources,
+        ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Disk:
+    """A built disk, and the kernel of it that tries out accelerators."""
+
+    path: Path
+    kernel: Path
+
+    @classmethod
+    def of(cls, recipe: DiskRecipe, images: Path = IMAGES) -> Disk:
+        return cls(images / f"{recipe.name}.raw", images / f"{recipe.name}.kernel")
+
+    @property
+    def exists(self) -> bool:
+        return self.path.exists() and self.kernel.exists()
+
+
+class DiskBuilder:
+    def __init__(self, log: Path, images: Path = IMAGES) -> None:
+        self._steps = Steps(log)
+        self._images = images
+
+    def build(self, recipe: DiskRecipe) -> list[Step]:
+        disk = Disk.of(recipe, self._images)
+        self._images.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self._images, prefix="building-") as place:
+            root, raw = Path(place, "root"), Path(place, "raw")
+            name = f"bootstrap Debian {recipe.suite} with its kernel"
+            self._steps.run(name, recipe.command(root))
+            with raw.open("wb") as stream:
+                stream.truncate(SIZE)
+            self._steps.run("make its file system", file_system_command(root, raw))
+            write_boot_loader(raw, root / CONTENT / "boot.img", root / CONTENT / "core.img")
+            shutil.copyfile(max((root / "boot").glob("vmlinuz-*")), disk.kernel)
+            raw.replace(disk.path)
+        return self._steps.done
+
+    def forget_old(self, machines: Path) -> None:
+        """Remove disks that are neither among the latest nor below some machine's overlay."""
+        disks = sorted(self._images.glob("*.raw"), key=lambda path: path.stat().st_mtime)
+        used = {path.read_text(encoding="utf-8").strip() for path in machines.glob("*/*/image")}
+        for disk in disks[:-DISKS_KEPT]:
+            if str(disk) not in used:
+                disk.unlink()
+                disk.with_suffix(".kernel").unlink(missing_ok=True)
+        for left in self._images.glob("building-*"):  # by a build that was killed
+            shutil.rmtree(left)
+
+
+def file_system_command(root: Path, raw: Path) -> list[str]:
+    # Whatever is left to the first mount is done by every machine, at every first boot.
+    extended = f"offset={FIRST},lazy_itable_init=0,lazy_journal_init=0"
+    size = f"{(SIZE - FIRST) // 1024}k"
+    return ["mkfs.ext4", "-q", "-F", "-m", "0", "-E", extended, "-d", str(root), str(raw), size]
+
+
+def write_boot_loader(raw: Path, boot: Path, core: Path) -> None:
+    """GRUB's first stage and the partition table into sector 0, its second stage right after."""
+    second = core.read_bytes()
+    if SECTOR + len(second) > FIRST:
+        raise VirtualError(f"GRUB's core image has {len(second)} bytes: no room before 1 MiB")
+    with raw.open("r+b") as stream:
+        stream.write(first_sector(boot.read_bytes()))
+        stream.write(second)
+
+
+def first_sector(boot: bytes) -> bytes:
+    """boot.img with the partition table in the place that its code for floppies had."""
+    anywhere = b"\xfe\xff\xff"  # cylinders, heads and sectors, which nothing reads any more
+    partition = struct.pack(
+        "<B3sB3sII",
+        0x80, anywhere, LINUX, anywhere, FIRST // SECTOR, (SIZE - FIRST) // SECTOR,
+    )  # fmt: skip
+    sector = bytearray(boot[:SECTOR])
+    sector[TABLE] = partition.ljust(TABLE.stop - TABLE.start, b"\0")
+    return bytes(sector)

@@ -1,18 +1,58 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The nodes to make, from the inventory's `cluster_management` and `cluster_rails`."""
+"""What the inventory says of a virtual cluster, and the names of its namespaces and interfaces."""
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Optional
 
-from .names import INTERFACE_LENGTH, MANAGEMENT
+RUN = Path("/run/baremetal-mpi-roce/virtual")
+MANAGEMENT = "mgmt0"
+"""Name of a node's management interface when the model gives none."""
+INTERFACE_LENGTH = 15
+CLUSTER_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 
 
-class VirtualNetworkError(Exception):
-    """The inventory asks for a network that cannot be; the text says what and the way out."""
+def fabric_namespace(cluster: str) -> str:
+    return f"{cluster}-fabric"
+
+
+def node_namespace(cluster: str, node: str) -> str:
+    """Also the name of the node's container. No cluster name holds a dot, so none is ambiguous."""
+    return f"{cluster}.{node}"
+
+
+def router_namespace(cluster: str, switch: str) -> str:
+    """Where a leaf or spine routes. No host name holds a dot, so it is nobody's container."""
+    return f"{cluster}.router.{switch}"
+
+
+def controller_interface(cluster: str) -> str:
+    """The one interface on the host: the start of the name for people, a digest for uniqueness."""
+    return f"{cluster[:8]}-{_digest(cluster)}"
+
+
+def leaf_port(node: str, interface: str) -> str:
+    """The leaf's end of a node's cable, in the fabric's namespace."""
+    return short_name(f"{node}-{interface}")
+
+
+def short_name(name: str) -> str:
+    """An interface name Linux has room for: `name` itself where it fits."""
+    return name if len(name) <= INTERFACE_LENGTH else f"{name[:8]}-{_digest(name)}"
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:6]
+
+
+class VirtualError(Exception):
+    """The bed cannot be as it is asked for; the text says what, why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +91,7 @@ def controller_address(nodes: Sequence[Node]) -> str:
     while candidate in taken and candidate > network.network_address:
         candidate -= 1
     if candidate <= network.network_address:
-        raise VirtualNetworkError(
+        raise VirtualError(
             f"management network {network}: the nodes use every address, and the controller needs "
             "one. Widen the management prefix in cluster.yml."
         )
@@ -62,7 +102,7 @@ def management_network(nodes: Sequence[Node]) -> ipaddress.IPv4Network:
     networks = {ipaddress.IPv4Interface(f"{node.address}/{node.prefix}").network for node in nodes}
     if len(networks) != 1:
         shown = ", ".join(sorted(str(network) for network in networks)) or "no node"
-        raise VirtualNetworkError(
+        raise VirtualError(
             f"virtual nodes share one management network; the inventory has {shown}. Give all of "
             "them addresses in one subnet in cluster.yml."
         )
@@ -97,13 +137,13 @@ def parse_nodes(
                 machine=name in machines,
             )
         except KeyError as error:
-            raise VirtualNetworkError(
+            raise VirtualError(
                 f"host {name}: cluster_management or cluster_rails has no key {error}. Describe "
                 "the cluster in cluster.yml, or set the variables docs/architecture.md lists."
             ) from error
         for interface in [node.interface, *(rail.interface for rail in node.rails)]:
             if len(interface) > INTERFACE_LENGTH:
-                raise VirtualNetworkError(
+                raise VirtualError(
                     f"host {name}: interface name {interface!r} has more than {INTERFACE_LENGTH} "
                     "characters, which Linux refuses. Shorten it in cluster.yml."
                 )

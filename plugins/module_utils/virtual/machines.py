@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .inventory import Node, Rail
-from .names import leaf_port
+from .inventory import Node, Rail, VirtualError, leaf_port
 
 FW_CFG = "opt/baremetal.mpi_roce"
 DEVICE = re.compile(r"0000:([0-9a-f]{2}):([01][0-9a-f])\.0")
@@ -27,10 +26,6 @@ RAIL_SLOT = 0x10
 LAST_SLOT = 0x1E
 """0x1f holds the chipset's own devices."""
 VIRTIO, IGB = "virtio-net-pci", "igb"
-
-
-class VirtualMachineError(Exception):
-    """A machine could not be made or did not come up; the text says which, why, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +139,7 @@ def _cards(cluster: str, node: Node, hardware: Hardware) -> list[Card]:
 
     unknown = set(hardware.sriov_rails) - {rail.interface for rail in node.rails}
     if unknown:
-        raise VirtualMachineError(
+        raise VirtualError(
             f"{node.name}: virtual_nodes_sriov_rails names {', '.join(sorted(unknown))}, which is "
             "no rail of it in cluster.yml"
         )
@@ -161,7 +156,7 @@ def _cards(cluster: str, node: Node, hardware: Hardware) -> list[Card]:
     places = [card.pci for card in cards]
     double = sorted({place for place in places if places.count(place) > 1})
     if double:
-        raise VirtualMachineError(
+        raise VirtualError(
             f"{node.name}: two network cards at PCI address {', '.join(double)}: give each rail "
             "one of its own in cluster.yml"
         )
@@ -174,13 +169,13 @@ def _place(name: str, rail: Rail, bus: int) -> int:
     if bus:
         if found and int(found[1], 16) == bus and found[2] == "00":
             return 0
-        raise VirtualMachineError(
+        raise VirtualError(
             f"{name}: the SR-IOV card of {rail.interface} stands behind a PCIe port, at "
             f"0000:{bus:02x}:00.0, and cluster.yml says {rail.pci}"
         )
     if found and found[1] == "00" and RAIL_SLOT <= int(found[2], 16) <= LAST_SLOT:
         return int(found[2], 16)
-    raise VirtualMachineError(
+    raise VirtualError(
         f"{name}: {rail.interface} is at PCI address {rail.pci} in cluster.yml; a virtual machine "
         f"has its rails at 0000:00:{RAIL_SLOT:02x}.0 to 0000:00:{LAST_SLOT:02x}.0"
     )

@@ -1,68 +1,115 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The machines of one cluster on this host: made, started, watched while they boot, removed.
+"""Machines on this host: made, started and removed, and programs run inside by QEMU's guest agent.
 
 Everything of a machine lies in its folder, and the folder is how it is found again: a process
-counts as the machine only while it has that folder in its command line.
-"""
+counts as the machine only while it has that folder in its command line. The guest agent needs no
+network, so an SSH host key is read from the node itself before the first connection."""
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import secrets
 import shutil
 import signal
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Optional
+from typing import Any, Callable, Optional
 
-from ..core.commands import CommandError, Runner
+from ..core.commands import CommandError, Result, Runner
 from ..core.files import write_atomically
-from .guest_agent import GuestAgent
-from .login import answers_ssh
-from .machines import Folder, Machine, VirtualMachineError, qemu_command
-from .names import fabric_namespace
-from .work import Work
+from .inventory import VirtualError, fabric_namespace
+from .machines import Folder, Machine, qemu_command
+from .nodes import Found, Hosts, Work
+
+POLL_S = 0.1
+
+
+class GuestAgent:
+    """The agent behind one unix socket. Each question is a connection of its own."""
+
+    def __init__(self, path: Path, timeout_s: float = 5.0) -> None:
+        self._path = path
+        self._timeout_s = timeout_s
+
+    def run(self, argv: Sequence[str], timeout_s: float = 30.0) -> Result:
+        """Run a program as root; its exit status is in the result.
+
+        Raises CommandError while the agent does not answer: the machine is off, or still booting.
+        """
+        deadline = time.monotonic() + timeout_s
+        try:
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(self._timeout_s)
+                connection.connect(str(self._path))
+                talk = _Conversation(connection)
+                started = talk.ask(
+                    "guest-exec",
+                    {"path": argv[0], "arg": list(argv[1:]), "capture-output": True},
+                )
+                while True:
+                    status = talk.ask("guest-exec-status", {"pid": started["pid"]})
+                    if status["exited"]:
+                        return Result(
+                            tuple(argv),
+                            status.get("exitcode", -1),
+                            _text(status.get("out-data")),
+                            _text(status.get("err-data")),
+                        )
+                    if time.monotonic() > deadline:
+                        raise CommandError(f"{' '.join(argv)}: no answer within {timeout_s:g} s")
+                    time.sleep(POLL_S)
+        except (OSError, ValueError, KeyError) as error:
+            raise CommandError(f"guest agent at {self._path}: {error}") from error
+
+
+class _Conversation:
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._stream = connection.makefile("rb")
+        # What a former conversation left unread comes before the answer to this; 0xff ends any
+        # half a question the agent may hold.
+        token = secrets.randbelow(2**31)
+        connection.sendall(b"\xff" + _question("guest-sync-delimited", {"id": token}))
+        while True:
+            line = self._line().rpartition(b"\xff")[2]
+            if line and json.loads(line).get("return") == token:
+                return
+
+    def ask(self, command: str, arguments: dict[str, Any]) -> Any:
+        self._connection.sendall(_question(command, arguments))
+        answer = json.loads(self._line())
+        if "error" in answer:
+            raise CommandError(f"guest agent: {command}: {answer['error'].get('desc')}")
+        return answer["return"]
+
+    def _line(self) -> bytes:
+        line = self._stream.readline()
+        if not line:
+            raise OSError("the connection was closed")
+        return line
+
+
+def _question(command: str, arguments: dict[str, Any]) -> bytes:
+    return json.dumps({"execute": command, "arguments": arguments}).encode() + b"\n"
+
+
+def _text(encoded: Any) -> str:
+    return base64.b64decode(encoded or "").decode(errors="replace")
+
 
 STATE = Path("/var/lib/baremetal-mpi-roce/virtual/machines")
-POLL_S = 0.2
 END_S = 5.0
-BOOTED = ("running", "degraded")
 
 
-@dataclass(frozen=True)
-class Found:
-    """A machine as it is: of another specification, off, or with a cable that nobody holds."""
+class Qemu(Hosts):
+    kind = "machines"
 
-    name: str
-    specification: str
-    running: bool
-    cut: bool = False
-
-
-def plan_work(machines: Mapping[str, Machine], found: Sequence[Found]) -> Work:
-    """Compare what is wanted, by name, with what is there."""
-    there = {each.name: each for each in found}
-    same = {
-        name
-        for name, machine in machines.items()
-        if name in there and there[name].specification == machine.specification
-    }
-    return Work(
-        remove=tuple(name for name in there if name not in same),
-        create=tuple(name for name in machines if name not in same),
-        start=tuple(
-            name
-            for name in machines
-            if name in same and (not there[name].running or there[name].cut)
-        ),
-    )
-
-
-class Qemu:
     def __init__(
         self,
         cluster: str,
@@ -72,11 +119,10 @@ class Qemu:
         root: Path = Path("/"),
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._cluster = cluster
+        super().__init__(cluster, sleep)
         self._run = run
         self._place = state / cluster
         self._root = root
-        self._sleep = sleep
 
     def folder(self, name: str) -> Folder:
         return Folder(self._place / name)
@@ -94,12 +140,12 @@ class Qemu:
         except (FileNotFoundError, ValueError):
             specification, taps = "", []  # its creation was interrupted
         running = self._process(folder) is not None
-        return Found(name, specification, running, running and any(tap in loose for tap in taps))
+        return Found(name, specification, running and not any(tap in loose for tap in taps))
 
     def _loose_taps(self) -> list[str]:
         """The fabric's interfaces without a carrier: taps that no QEMU holds."""
         shown = self._run(
-            ["ip", "-n", fabric_namespace(self._cluster), "-json", "link", "show"], check=False
+            ["ip", "-n", fabric_namespace(self.cluster), "-json", "link", "show"], check=False
         )
         links = json.loads(shown.stdout or "[]") if shown.rc == 0 else []
         return [link["ifname"] for link in links if link and "LOWER_UP" not in link["flags"]]
@@ -121,8 +167,7 @@ class Qemu:
         emulator: Sequence[str],
         accelerator: Sequence[str],
     ) -> None:
-        for name in work.remove:
-            self._remove(name)
+        self.remove(work.remove)
 
         def begin(name: str) -> None:
             if name in work.create:
@@ -152,9 +197,9 @@ class Qemu:
         command = qemu_command(machine, folder, emulator=emulator, accelerator=accelerator)
         try:
             # Its taps' other ends are in the fabric, and so is it.
-            self._run(["ip", "netns", "exec", fabric_namespace(self._cluster), *command])
+            self._run(["ip", "netns", "exec", fabric_namespace(self.cluster), *command])
         except CommandError as error:
-            raise VirtualMachineError(f"{machine.name}: QEMU did not start: {error}") from error
+            raise VirtualError(f"{machine.name}: QEMU did not start: {error}") from error
 
     def _end(self, folder: Folder) -> None:
         """Ask QEMU to end, which it does at once; make it, if not."""
@@ -163,65 +208,27 @@ class Qemu:
             while (pid := self._process(folder)) is not None and time.monotonic() < deadline:
                 with suppress(ProcessLookupError):
                     os.kill(pid, number)
-                self._sleep(POLL_S)
+                self.sleep(POLL_S)
 
-    def _remove(self, name: str) -> None:
-        folder = self.folder(name)
-        self._end(folder)
-        # First what says that it is whole: a removal that was interrupted is done again.
-        folder.specification.unlink(missing_ok=True)
-        shutil.rmtree(folder.path)
-
-    def remove_all(self) -> tuple[str, ...]:
-        names = tuple(each.name for each in self.found())
+    def remove(self, names: Sequence[str]) -> None:
         for name in names:
-            self._remove(name)
-        if self._place.is_dir():
+            folder = self.folder(name)
+            self._end(folder)
+            # First what says that it is whole: a removal that was interrupted is done again.
+            folder.specification.unlink(missing_ok=True)
+            shutil.rmtree(folder.path)
+        with suppress(OSError):  # not there, or with machines that stay
             self._place.rmdir()
-        return names
 
-    def wait(self, machines: Sequence[Machine], timeout_s: float) -> dict[str, str]:
-        """Each machine's public host key, once systemd is `running` and sshd answers everywhere."""
-        deadline = time.monotonic() + timeout_s
-        with ThreadPoolExecutor() as pool:
-            found = list(pool.map(lambda machine: self._ready(machine, deadline), machines))
-        bad = [problem for _key, problem in found if problem]
-        if bad:
-            raise VirtualMachineError("not every machine came up:\n  " + "\n  ".join(bad))
-        return {machine.name: key for machine, (key, _problem) in zip(machines, found)}
+    def inside(self, name: str, argv: Sequence[str]) -> str:
+        return GuestAgent(self.folder(name).agent).run(argv).stdout
 
-    def _ready(self, machine: Machine, deadline: float) -> tuple[str, str]:
-        """The host key and what is wrong, one of them empty."""
-        folder = self.folder(machine.name)
-        state = ""
-        while True:
-            asked = self._inside(folder, "systemctl", "is-system-running")
-            state = asked or state
-            if state == "degraded":
-                listed = self._inside(
-                    folder, "systemctl", "list-units", "--failed", "--plain", "--no-legend"
-                )
-                units = ", ".join(line.split()[0] for line in listed.splitlines()) or "unknown"
-                return "", f"{machine.name}: systemd is degraded, failed: {units}"
-            if state == "running" and answers_ssh(machine.address):
-                key = self._inside(folder, "cat", "/etc/ssh/ssh_host_ed25519_key.pub")
-                if key:
-                    return " ".join(key.split()[:2]), ""
-            gone = self._process(folder) is None
-            if gone or time.monotonic() > deadline:
-                answers = "answers" if answers_ssh(machine.address) else "does not answer"
-                return "", (
-                    f"{machine.name}: {'QEMU ended' if gone else 'time ran out'}; systemd said "
-                    f"{state or 'nothing'}, sshd at {machine.address} {answers}. The last of its "
-                    f"console ({folder.console}): {_last_line(folder.console)}"
-                )
-            self._sleep(POLL_S)
+    def ended(self, name: str) -> bool:
+        return self._process(self.folder(name)) is None
 
-    def _inside(self, folder: Folder, *argv: str) -> str:
-        try:
-            return GuestAgent(folder.agent).run(argv).stdout.strip()
-        except CommandError:
-            return ""
+    def remark(self, name: str) -> str:
+        console = self.folder(name).console
+        return f"The last of its console ({console}): {_last_line(console)}"
 
 
 def _last_line(console: Path) -> str:

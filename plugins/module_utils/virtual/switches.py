@@ -1,33 +1,114 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What makes a container a switch: which one it is, its certificate, and its password.
+"""What makes a container a switch: its description, certificate and password.
 
-A folder per switch on the controller, which the container has at /etc/virtual-switch.
-"""
+A folder per switch on the controller, which the container has at /etc/virtual-switch."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..core.commands import Runner
 from ..core.files import FilePlan, plan_file
-from .certificates import Authority, Pair
+from .inventory import VirtualError
+
+DAYS = 365
+RENEW_S = 30 * 24 * 3600
+"""A certificate with less time left than this is made anew."""
+KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A certificate and its private key."""
+
+    certificate: Path
+    key: Path
+
+    @property
+    def there(self) -> bool:
+        return self.certificate.is_file() and self.key.is_file()
+
+
+class Authority:
+    """Signs for the switches of one cluster, and is trusted for nothing else."""
+
+    def __init__(self, pair: Pair, run: Runner) -> None:
+        self.pair = pair
+        self._run = run
+
+    def lasts(self) -> bool:
+        return self.pair.there and self._lasts(self.pair.certificate)
+
+    def make(self, cluster: str) -> None:
+        """A new one: whatever the former signed is not trusted any more."""
+        with _replacing(self.pair) as new:
+            self._run([
+                "openssl", "req", "-x509", "-batch", *KEY, "-days", str(DAYS * 3),
+                "-subj", f"/CN=switches of {cluster}",
+                "-addext", "basicConstraints=critical,CA:TRUE,pathlen:0",
+                "-addext", "keyUsage=critical,keyCertSign",
+                "-keyout", str(new.key), "-out", str(new.certificate),
+            ])  # fmt: skip
+
+    def signed(self, pair: Pair, name: str, address: str) -> bool:
+        """Whether a switch's certificate is there, ours, its own, and lasts."""
+        if not pair.there or not self._lasts(pair.certificate):
+            return False
+        for subject in (["-verify_hostname", name], ["-verify_ip", address]):
+            ours = ["openssl", "verify", "-CAfile", str(self.pair.certificate)]
+            if self._run([*ours, *subject, str(pair.certificate)], check=False).rc != 0:
+                return False
+        return True
+
+    def sign(self, pair: Pair, name: str, address: str) -> None:
+        with _replacing(pair) as new:
+            self._run([
+                "openssl", "req", "-x509", "-batch", *KEY, "-days", str(DAYS),
+                "-subj", f"/CN={name}",
+                "-addext", f"subjectAltName=DNS:{name},IP:{address}",
+                "-addext", "basicConstraints=critical,CA:FALSE",
+                "-addext", "keyUsage=critical,digitalSignature",
+                "-addext", "extendedKeyUsage=serverAuth",
+                "-CA", str(self.pair.certificate), "-CAkey", str(self.pair.key),
+                "-keyout", str(new.key), "-out", str(new.certificate),
+            ])  # fmt: skip
+
+    def _lasts(self, certificate: Path) -> bool:
+        asked = ["openssl", "x509", "-noout", "-checkend", str(RENEW_S), "-in", str(certificate)]
+        return self._run(asked, check=False).rc == 0
+
+
+@contextlib.contextmanager
+def _replacing(pair: Pair) -> Iterator[Pair]:
+    """Where to write a new pair; the old one stays until both halves are there.
+
+    Killed between the two renames, the halves do not match: so the certificate goes first.
+    """
+    pair.certificate.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with tempfile.TemporaryDirectory(dir=pair.certificate.parent, prefix=".new-") as folder:
+        new = Pair(Path(folder) / "certificate", Path(folder) / "key")
+        yield new
+        new.key.chmod(0o600)
+        new.certificate.chmod(0o644)
+        pair.certificate.unlink(missing_ok=True)
+        new.key.replace(pair.key)
+        new.certificate.replace(pair.certificate)
+
 
 SYSTEMS = ("sonic", "nvue", "eos")
 PASSWORD_BYTES = 18
 LANES = 8
 """By which SONiC counts ports on."""
-
-
-class VirtualSwitchError(Exception):
-    """The inventory asks for a switch that cannot be; the text says which and the way out."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +146,7 @@ def parse_switches(
     """From the inventory's variables, each by host name."""
     for name in management:
         if systems.get(name) not in SYSTEMS:
-            raise VirtualSwitchError(
+            raise VirtualError(
                 f"{name}: there is no simulation of {systems.get(name) or 'no system'!r}, only of "
                 f"{', '.join(SYSTEMS)}. Write one of them as leaves.system or spines.system in "
                 "cluster.yml, or leave the host out of virtual_nodes_names."
