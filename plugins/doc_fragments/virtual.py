@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What virtual nodes of both kinds are given alike, and what their images are built with.
+"""What virtual nodes of both kinds are given alike.
 
-Their arguments: plugins/module_utils/virtual/{nodes,image}.py.
+Their arguments: plugins/module_utils/virtual/nodes.py.
 """
 
 from __future__ import annotations
@@ -21,6 +21,14 @@ options:
     description: Name of the cluster.
     type: str
     required: true
+  management:
+    description: The C(cluster_management) variable of every node, by host name.
+    type: dict
+    default: {}
+  login_user:
+    description: Unprivileged account that may sudo.
+    type: str
+    default: ops
   login_key:
     description: Public key that may log in as O(login_user).
     type: str
@@ -33,18 +41,9 @@ options:
     description: Path where the known hosts will lie, as the SSH configuration names it.
     type: str
     default: ""
-"""
-
-    BUILD = r"""
-options:
-  mirror:
-    description:
-      - Debian mirror. Security updates come from the same address with C(-security).
-      - When empty, mmdebstrap takes the mirror it would take by itself.
+  state:
+    description: V(absent) removes every node of this kind that the cluster has, disks included.
     type: str
-    default: ""
-  log:
-    description: File that gets each step and all output as it happens.
-    type: path
-    default: /var/log/baremetal-mpi-roce/virtual-image.log
+    choices: [present, absent]
+    default: present
 """

@@ -5,42 +5,45 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: virtual_image
-short_description: Image of a family of virtual nodes
+short_description: What virtual nodes start from
 version_added: "0.1.0"
 author: Baremetal MPI RoCE founders (@baremetal)
 description:
-  - Builds the image virtual nodes of one family boot from, unless an image with the same inputs is
-    there. The inputs are the files in O(source), the package lists and the base.
-  - Stands on a Debian bootstrapped here from packages, or on an ordinary OCI image.
+  - Builds the image of a family of containers, or the disk of machines, unless one with the same
+    inputs is there. Inputs are the files, the package lists, and the base or the release.
+  - An image stands on a Debian bootstrapped here from packages, or on an ordinary OCI image.
+  - A disk is Debian with its own kernel, GRUB, and a kernel module that simulates DCB settings.
   - Runs as root on the machine that carries the virtual nodes.
-extends_documentation_fragment:
-  - baremetal.mpi_roce.virtual.build
 options:
   family:
     description:
       - V(ubuntu) is netplan and apt, V(el) is NetworkManager and dnf, V(switch) has the simulations
-        of switches.
+        of switches, V(machine) is the disk of machines.
     type: str
-    choices: [ubuntu, el, switch]
+    choices: [ubuntu, el, switch, machine]
     required: true
   source:
     description:
       - Folder with the Containerfile and the files it copies.
-      - Of V(switch) the folder above C(image) and C(switch).
+      - Of V(switch) and V(machine) the folder above C(image), C(switch) and C(machine).
     type: path
     required: true
   base:
-    description:
-      - An ordinary OCI image to stand on, for example C(docker.io/library/ubuntu:24.04).
-      - Debian is bootstrapped here when empty.
+    description: An ordinary OCI image to stand on; Debian is bootstrapped here when empty.
     type: str
     default: ""
   suite:
     description: Debian release to bootstrap.
     type: str
     default: bookworm
+  mirror:
+    description:
+      - Debian mirror. Security updates come from the same address with C(-security).
+      - When empty, mmdebstrap takes the mirror it would take by itself.
+    type: str
+    default: ""
   bootstrap_packages:
-    description: Packages of the bootstrapped Debian.
+    description: Packages of the bootstrapped Debian; of a disk, all that stay.
     type: list
     elements: str
     default: []
@@ -59,12 +62,21 @@ options:
     type: list
     elements: str
     default: []
+  build_packages:
+    description: Packages that a disk's kernel module is built with, removed afterwards.
+    type: list
+    elements: str
+    default: []
+  log:
+    description: File that gets each step and all output as it happens.
+    type: path
+    default: /var/log/baremetal-mpi-roce/virtual-image.log
 attributes:
   check_mode:
-    description: Says whether an image would be built.
+    description: Returns whether it would be built.
     support: full
   diff_mode:
-    description: Shows the image that would be built.
+    description: Shows what would be built.
     support: full
 """
 
@@ -79,10 +91,15 @@ EXAMPLES = r"""
 
 RETURN = r"""
 image:
-  description: The image, by name and digest of its inputs.
+  description: The image, or the path of the disk; its name has the digest of its inputs.
   returned: always
   type: str
   sample: localhost/virtual-node-ubuntu:1f0c2ab4d3e5
+kernel:
+  description: The kernel of a disk, for trying out accelerators.
+  returned: for the family V(machine)
+  type: str
+  sample: /var/lib/baremetal-mpi-roce/virtual/images/machine-1f0c2ab4d3e5.kernel
 build:
   description: Whether it was built, or has to be.
   returned: always
@@ -97,31 +114,30 @@ steps:
 """
 
 from pathlib import Path
+from typing import Any, NoReturn
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.commands import run
-from ..module_utils.virtual.image import ARGUMENTS, WORDS, Bootstrap, Builder, Recipe, build
+from ..module_utils.virtual.image import (
+    Bootstrap,
+    Builder,
+    Disk,
+    DiskBuilder,
+    DiskRecipe,
+    Recipe,
+    build,
+)
+from ..module_utils.virtual.qemu import STATE
+
+WORDS: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
 
 
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            **ARGUMENTS,
-            "family": {"type": "str", "choices": ["ubuntu", "el", "switch"], "required": True},
-            "base": {"type": "str", "default": ""},
-            "bootstrap_packages": WORDS,
-            "base_packages": WORDS,
-            "heavy_packages": WORDS,
-            "role_packages": WORDS,
-        },
-        supports_check_mode=True,
-    )
+def image(module: AnsibleModule, bootstrap: Bootstrap) -> NoReturn:
     wanted = module.params
-    base = Bootstrap(wanted["suite"], wanted["mirror"], tuple(wanted["bootstrap_packages"]))
     recipe = Recipe(
         family=wanted["family"],
-        base=wanted["base"] or base.image,
+        base=wanted["base"] or bootstrap.image,
         source=Path(wanted["source"]),
         packages={
             "BASE_PACKAGES": wanted["base_packages"],
@@ -130,15 +146,54 @@ def main() -> None:
         },
     )
     builder = Builder(run, Path(wanted["log"]))
-
     build(
         module,
-        f"image of the {wanted['family']} family",
         recipe.image,
         {"image": recipe.image},
         exists=lambda: builder.exists(recipe.image),
-        make=lambda: builder.build(recipe, None if wanted["base"] else base),
+        make=lambda: builder.build(recipe, None if wanted["base"] else bootstrap),
     )
+
+
+def disk(module: AnsibleModule, bootstrap: Bootstrap) -> NoReturn:
+    wanted = module.params
+    recipe = DiskRecipe(bootstrap, tuple(wanted["build_packages"]), Path(wanted["source"]))
+    disk = Disk.of(recipe)
+    builder = DiskBuilder(Path(wanted["log"]))
+    build(
+        module,
+        str(disk.path),
+        {"image": str(disk.path), "kernel": str(disk.kernel)},
+        exists=lambda: disk.exists,
+        make=lambda: [] if disk.exists else builder.build(recipe, STATE),
+    )
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "family": {
+                "type": "str",
+                "choices": ["ubuntu", "el", "switch", "machine"],
+                "required": True,
+            },
+            "source": {"type": "path", "required": True},
+            "base": {"type": "str", "default": ""},
+            "suite": {"type": "str", "default": "bookworm"},
+            "mirror": {"type": "str", "default": ""},
+            "bootstrap_packages": WORDS,
+            "base_packages": WORDS,
+            "heavy_packages": WORDS,
+            "role_packages": WORDS,
+            "build_packages": WORDS,
+            "log": {"type": "path", "default": "/var/log/baremetal-mpi-roce/virtual-image.log"},
+        },
+        supports_check_mode=True,
+    )
+    wanted = module.params
+    packages = tuple(wanted["bootstrap_packages"])
+    make = disk if wanted["family"] == "machine" else image
+    make(module, Bootstrap(wanted["suite"], wanted["mirror"], packages))
 
 
 if __name__ == "__main__":

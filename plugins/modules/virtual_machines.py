@@ -18,10 +18,6 @@ description:
 extends_documentation_fragment:
   - baremetal.mpi_roce.virtual.nodes
 options:
-  management:
-    description: The C(cluster_management) variable of every machine, by host name.
-    type: dict
-    default: {}
   rails:
     description: The C(cluster_rails) variable of every machine that has rails, by host name.
     type: dict
@@ -39,7 +35,7 @@ options:
     type: dict
     default: {}
   disk:
-    description: The disk image, as M(baremetal.mpi_roce.virtual_disk) returns it.
+    description: The disk image, as M(baremetal.mpi_roce.virtual_image) returns it.
     type: path
     default: ""
   kernel:
@@ -58,19 +54,10 @@ options:
     type: list
     elements: str
     default: [qemu-system-x86_64]
-  login_user:
-    description: Unprivileged account of the disk that may sudo.
-    type: str
-    default: ops
   timeout_s:
     description: Seconds within which every machine has to be up.
     type: int
     default: 240
-  state:
-    description: V(absent) removes every machine of this cluster, disks included.
-    type: str
-    choices: [present, absent]
-    default: present
 """
 
 EXAMPLES = r"""

@@ -17,10 +17,6 @@ description:
 extends_documentation_fragment:
   - baremetal.mpi_roce.virtual.nodes
 options:
-  management:
-    description: The C(cluster_management) variable of every node, by host name.
-    type: dict
-    default: {}
   images:
     description: Image of every node, by host name.
     type: dict
@@ -31,10 +27,6 @@ options:
         returns them.
     type: dict
     default: {}
-  login_user:
-    description: Unprivileged account of the image that may sudo.
-    type: str
-    default: ops
   runtime:
     description: OCI runtime; V(auto) takes runc on hosts with cgroup v1 and podman's own elsewhere.
     type: str
@@ -64,11 +56,6 @@ options:
     description: Seconds within which every node has to be up.
     type: int
     default: 60
-  state:
-    description: V(absent) removes every container of this cluster.
-    type: str
-    choices: [present, absent]
-    default: present
 """
 
 EXAMPLES = r"""

@@ -13,6 +13,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.image i
     FIRST,
     SECTOR,
     SIZE,
+    Bootstrap,
     Disk,
     DiskBuilder,
     DiskRecipe,
@@ -27,37 +28,33 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.invento
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> DiskRecipe:
-    for name in ("machine/prepare", "common/etc/sudoers"):
+    for name in ("machine/prepare", "image/common/etc/sudoers"):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text(name)
-    return DiskRecipe(
-        suite="bookworm",
-        sources=(),
-        packages=("linux-image-amd64", "python3"),
-        build_packages=("make",),
-        source=tmp_path / "machine",
-        common=tmp_path / "common",
-    )
+    base = Bootstrap("bookworm", "", ("linux-image-amd64", "python3"))
+    return DiskRecipe(base, build_packages=("make",), source=tmp_path)
 
 
 def test_every_input_changes_the_name(recipe: DiskRecipe) -> None:
+    base = recipe.base
     names = {
         recipe.name,
-        replace(recipe, suite="trixie").name,
-        replace(recipe, sources=("deb http://mirror bookworm main",)).name,
-        replace(recipe, packages=("linux-image-amd64",)).name,
+        replace(recipe, base=replace(base, suite="trixie")).name,
+        replace(recipe, base=replace(base, mirror="http://mirror")).name,
+        replace(recipe, base=replace(base, packages=("linux-image-amd64",))).name,
         replace(recipe, build_packages=()).name,
     }
-    for path in (recipe.source / "prepare", recipe.common / "etc/sudoers"):
-        path.write_text("changed")
+    for name in ("machine/prepare", "image/common/etc/sudoers"):
+        (recipe.source / name).write_text("changed")
         names.add(recipe.name)
-    (recipe.source / "prepare").chmod(0o755)
+    (recipe.source / "machine/prepare").chmod(0o755)
     names.add(recipe.name)
     assert len(names) == 8
 
 
 def test_the_order_of_packages_changes_nothing(recipe: DiskRecipe) -> None:
-    assert replace(recipe, packages=recipe.packages[::-1]).name == recipe.name
+    other = replace(recipe.base, packages=recipe.base.packages[::-1])
+    assert replace(recipe, base=other).name == recipe.name
 
 
 def test_what_builds_the_module_is_told_what_to_remove(recipe: DiskRecipe) -> None:

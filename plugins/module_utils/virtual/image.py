@@ -26,15 +26,6 @@ from ..core.commands import CommandError, Runner
 from .inventory import VirtualError
 from .nodes import Module
 
-WORDS: dict[str, Any] = {"type": "list", "elements": "str", "default": []}
-ARGUMENTS: dict[str, dict[str, Any]] = {
-    "source": {"type": "path", "required": True},
-    "suite": {"type": "str", "default": "bookworm"},
-    "mirror": {"type": "str", "default": ""},
-    "log": {"type": "path", "default": "/var/log/baremetal-mpi-roce/virtual-image.log"},
-}
-"""Of the modules that build. Described in plugins/doc_fragments/virtual.py."""
-
 
 @dataclass(frozen=True)
 class Step:
@@ -261,28 +252,21 @@ CONTENT = "boot/grub/i386-pc"
 class DiskRecipe:
     """What goes into a disk."""
 
-    suite: str
-    sources: tuple[str, ...]
-    """Lines for apt; empty leaves the choice, updates and security included, to mmdebstrap."""
-    packages: tuple[str, ...]
+    base: Bootstrap
+    """Its packages are all that stay."""
     build_packages: tuple[str, ...]
     """What the kernel module is built with, and gone from the disk afterwards."""
     source: Path
-    """Files of machines, with the program `prepare`."""
-    common: Path
-    """Files that containers have as well."""
+    """The folder with files of machines, `machine`, and of every node, `image/common`."""
 
     @property
     def name(self) -> str:
-        return f"machine-{digest_of(['1', *self._inputs()])}"
-
-    def _inputs(self) -> Iterator[str]:
-        yield self.suite
-        yield from self.sources
-        yield " ".join(sorted(self.packages))
-        yield " ".join(sorted(self.build_packages))
-        yield from tree_inputs(self.source)
-        yield from tree_inputs(self.common)
+        base = self.base
+        inputs = [base.suite, *base.sources]
+        inputs += [" ".join(sorted(names)) for names in (base.packages, self.build_packages)]
+        for part in ("machine", "image/common"):
+            inputs += tree_inputs(self.source / part)
+        return f"machine-{digest_of(['1', *inputs])}"
 
     def command(self, folder: Path) -> list[str]:
         """mmdebstrap, into a folder. Its hooks get the folder as $1."""
@@ -291,7 +275,8 @@ class DiskRecipe:
         drivers = ("gpu", "media", "net/wireless", "staging", "iio", "isdn", "hid", "input", "usb")
         without += ["lib/modules/*/kernel/sound"]
         without += [f"lib/modules/*/kernel/drivers/{name}" for name in drivers]
-        source, common = shlex.quote(str(self.source)), shlex.quote(str(self.common))
+        source = shlex.quote(str(self.source / "machine"))
+        common = shlex.quote(str(self.source / "image/common"))
         initramfs = f"{source}/root/etc/tiny-initramfs"
         words = shlex.quote(" ".join(self.build_packages))
         return [
@@ -301,11 +286,11 @@ class DiskRecipe:
             "--dpkgopt=force-unsafe-io",
             # Its settings have to be there when the kernel's package makes the initramfs.
             f'--setup-hook=mkdir -p "$1/etc" && cp -a {initramfs} "$1/etc/"',
-            f"--include={','.join((*self.packages, *self.build_packages))}",
+            f"--include={','.join((*self.base.packages, *self.build_packages))}",
             '--customize-hook=mkdir "$1/virtual-node-build"',
             f'--customize-hook=cp -a {source}/. {common} "$1/virtual-node-build/"',
             f'--customize-hook=BUILD_PACKAGES={words} chroot "$1" /virtual-node-build/prepare',
-            self.suite, str(folder), *self.sources,
+            self.base.suite, str(folder), *self.base.sources,
         ]  # fmt: skip
 
 
@@ -330,12 +315,12 @@ class DiskBuilder:
         self._steps = Steps(log)
         self._images = images
 
-    def build(self, recipe: DiskRecipe) -> list[Step]:
+    def build(self, recipe: DiskRecipe, machines: Path) -> list[Step]:
         disk = Disk.of(recipe, self._images)
         self._images.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self._images, prefix="building-") as place:
             root, raw = Path(place, "root"), Path(place, "raw")
-            name = f"bootstrap Debian {recipe.suite} with its kernel"
+            name = f"bootstrap Debian {recipe.base.suite} with its kernel"
             self._steps.run(name, recipe.command(root))
             with raw.open("wb") as stream:
                 stream.truncate(SIZE)
@@ -343,6 +328,7 @@ class DiskBuilder:
             write_boot_loader(raw, root / CONTENT / "boot.img", root / CONTENT / "core.img")
             shutil.copyfile(max((root / "boot").glob("vmlinuz-*")), disk.kernel)
             raw.replace(disk.path)
+        self.forget_old(machines)
         return self._steps.done
 
     def forget_old(self, machines: Path) -> None:
