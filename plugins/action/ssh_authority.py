@@ -1,24 +1,22 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""On the controller, once for all nodes: authorities, revocation, and what every node is told."""
+"""On the controller, once for all nodes: authorities, revocation, and what every node gets."""
 
 from __future__ import annotations
 
 import contextlib
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.commands import CommandError
-from ..module_utils.ssh.node import CERTIFICATE, MODES
+from ..module_utils.ssh.keys import CERTIFICATE, HOST, MODES, USER
 from ..plugin_utils.ssh import publishing
 from ..plugin_utils.ssh.authority import (
     MAX_REMOVED,
     AuthorityError,
     AuthorityStore,
-    Outcome,
-    Supplied,
     expiring,
     remove_leavers,
 )
@@ -68,18 +66,29 @@ def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
     members = [str(entry["name"]) for entry in entries]
     journal = Journal(state_dir_of(arguments))
     user, domain = arguments["user"], arguments["domain"]
-    told = publishing.empty(
+    authority = publishing.empty(
         arguments["mode"],
         entries,
         f"{user}@{arguments['cluster_name']}",
         arguments["management_prefix"],
     )
     warnings: list[str] = []
+    most = arguments["max_removed"]
     with journal.locked() if write else contextlib.nullcontext():
         if arguments["mode"] == CERTIFICATE:
-            rotating = bool(AuthorityStore(journal).state().current)
-            outcome = _authorities(arguments, journal, members, now, write=write)
-            publishing.by_authority(told, outcome.authorities, outcome.krl)
+            store = AuthorityStore(journal)
+            rotating = bool(store.state().current)
+            outcome = store.prepare(
+                members,
+                comment=f"{arguments['cluster_name']} MPI SSH authority",
+                generation=arguments["ca_generation"],
+                overlap=arguments["ca_overlap"],
+                supplied=_supplied(arguments["user_ca_key"], arguments["host_ca_key"]),
+                now=now,
+                write=write,
+                max_removed=most,
+            )
+            publishing.by_authority(authority, outcome.authorities, outcome.krl)
             if outcome.removed:
                 warnings.append(
                     f"ssh: {', '.join(outcome.removed)} left the inventory:"
@@ -94,19 +103,18 @@ def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
                     " a run of --tags ssh that reaches them signs new ones"
                 )
         else:
-            # A node that has left needs no revocation here: its lines go.
-            most = arguments["max_removed"]
+            # A node that left needs no revocation here: its lines go.
             outcome = remove_leavers(journal, members, most=most, now=now, write=write)
-            waiting = publishing.by_lists(told, entries, outcome.nodes, user, domain)
+            waiting = publishing.by_lists(authority, entries, outcome.nodes, user, domain)
             if waiting:
-                outcome.steps.append(f"{len(waiting)} nodes have yet to show their keys")
+                outcome.steps.append(f"the keys of {len(waiting)} nodes are not known yet")
     probes = publishing.probes_of(entries)
     return {
         "changed": bool(outcome.removed or outcome.made),
-        "authority": told,
+        "authority": authority,
         "state_dir": str(journal.directory),
         "removed": outcome.removed,
-        "unlaid": [name for name, node in outcome.nodes.items() if not node.laid],
+        "incomplete": [name for name, node in outcome.nodes.items() if not node.complete],
         "steps": outcome.steps,
         "warnings": warnings,
         "hosts": {
@@ -121,29 +129,14 @@ def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
 
 
 def state_dir_of(arguments: dict[str, Any]) -> Path:
-    return Path(arguments["state_dir"] or default_state_dir(arguments["cluster_name"]))
+    default = Path.home() / ".local/state/baremetal.mpi_roce" / arguments["cluster_name"] / "ssh-ca"
+    return Path(arguments["state_dir"] or default)
 
 
-def default_state_dir(cluster_name: str) -> Path:
-    return Path.home() / ".local/state/baremetal.mpi_roce" / cluster_name / "ssh-ca"
-
-
-def _authorities(
-    arguments: dict[str, Any], journal: Journal, members: list[str], now: int, *, write: bool
-) -> Outcome:
-    paths = arguments["user_ca_key"], arguments["host_ca_key"]
-    if any(paths) and not all(paths):
+def _supplied(user: str, host: str) -> Optional[dict[str, Path]]:
+    if bool(user) != bool(host):
         raise AuthorityError(
             "an authority of your own needs both: set ssh_trust_user_ca_key and"
             " ssh_trust_host_ca_key (they may name the same file)"
         )
-    return AuthorityStore(journal).prepare(
-        members,
-        comment=f"{arguments['cluster_name']} MPI SSH authority",
-        generation=arguments["ca_generation"],
-        overlap=arguments["ca_overlap"],
-        supplied=Supplied(Path(paths[0]), Path(paths[1])) if all(paths) else None,
-        now=now,
-        write=write,
-        max_removed=arguments["max_removed"],
-    )
+    return {USER: Path(user), HOST: Path(host)} if user else None

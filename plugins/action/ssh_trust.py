@@ -1,21 +1,21 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The controller's part of the trust: sign what the node says it needs, and remember it."""
+"""The controller's part of the trust: sign what the node needs, and record it in the journal."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ..module_utils.ssh.certificates import digest
 from ..plugin_utils.ssh.journal import Journal
 from ..plugin_utils.ssh.publishing import SigningError, issue, remember
 
 MODULE = "baremetal.mpi_roce.ssh_trust"
 RESERVED = ("issued", "certificates", "now")
-"""Arguments of the module that are the action's to set."""
+"""Arguments of the module that only the action sets."""
 
 
 class ActionModule(ActionBase):
@@ -28,56 +28,50 @@ class ActionModule(ActionBase):
         arguments = {key: value for key, value in self._task.args.items() if key not in RESERVED}
         state_dir, known = arguments.pop("state_dir", None), arguments.pop("known", None)
         if not state_dir or not known:
-            return {
-                "failed": True,
-                "msg": "ssh: state_dir and known are required: ssh_authority returns them",
-            }
+            return {"failed": True, "msg": "ssh: state_dir and known of ssh_authority are required"}
         try:
-            return self._lay(arguments, Journal(Path(str(state_dir))), known, task_vars)
+            return self._configure(arguments, Journal(Path(str(state_dir))), known, task_vars)
         except SigningError as error:
             return {"failed": True, "msg": f"ssh: on the controller: {error}"}
         except OSError as error:
             where = f"{error.filename or state_dir}: {error.strerror or error}"
             return {"failed": True, "msg": f"ssh: on the controller: {where}"}
 
-    def _lay(
+    def _configure(
         self, arguments: dict[str, Any], journal: Journal, known: dict[str, Any], task_vars: Any
     ) -> dict[str, Any]:
         name, now = str(task_vars["inventory_hostname"]), int(time.time())
         validity_days = int(arguments.pop("validity_days", 365))
         arguments.update(now=now, issued=known["issued"])
         first = self._execute(arguments, task_vars)
-        if self._task.check_mode or not _well(first):
+        if self._task.check_mode or not _ended_well(first):
             return first
-        result, told = first, arguments["authority"]
+        result, authority = first, arguments["authority"]
         if first["sign"]:
-            signed = issue(
+            certificates, records = issue(
                 journal,
                 name,
-                list(first["sign"]),
+                first["sign"],
                 first["public_keys"],
-                told,
+                authority,
                 user=str(arguments.get("user", "mpi")),
                 names=arguments.get("names", []),
                 validity_days=validity_days,
                 now=now,
             )
-            digests = {kind: digest(text) for kind, text in signed.items()}
-            arguments.update(certificates=signed, issued={**known["issued"], **digests})
+            issued = {kind: asdict(record) for kind, record in records.items()}
+            arguments.update(certificates=certificates, issued={**known["issued"], **issued})
             result = self._execute(arguments, task_vars)
             result["changed"] = True
             result["diff"] = [*first.get("diff", []), *result.get("diff", [])]
-            if not _well(result):
+            if not _ended_well(result):
                 return result
             if result["sign"]:
                 why = ", ".join(f"{kind}: {text}" for kind, text in result["sign"].items())
-                return {
-                    **result,
-                    "failed": True,
-                    "msg": f"ssh: a new certificate is refused: {why}",
-                }
+                msg = f"ssh: a new certificate is refused: {why}"
+                return {**result, "failed": True, "msg": msg}
             result["sign"] = first["sign"]
-        remember(journal, name, known, result["public_keys"], told["believed"])
+        remember(journal, name, known, result["public_keys"], authority["trusted"])
         return result
 
     def _execute(self, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:
@@ -87,6 +81,5 @@ class ActionModule(ActionBase):
         return result
 
 
-def _well(result: dict[str, Any]) -> bool:
-    """Whether the module ran to its end, and its promises hold."""
+def _ended_well(result: dict[str, Any]) -> bool:
     return not result.get("failed") and not result.get("unreachable") and "sign" in result

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ssh_authority
-short_description: Prepares on the controller what every node believes about SSH
+short_description: Prepares on the controller what every node trusts over SSH
 version_added: "0.1.0"
 author:
   - Baremetal MPI RoCE founders (@baremetal)
@@ -15,9 +15,8 @@ description:
   - Makes the certificate authorities of the cluster, one for users and one for hosts, where they
     are missing; takes each due step of a rotation; and revokes the certificates of nodes that
     have left the inventory.
-  - In the mode V(authorized_keys) it builds the classic lists from the keys that nodes have shown.
-  - Who has left is judged by the directory, which is made of the whole inventory. The limit of a
-    run changes nothing.
+  - In the mode V(authorized_keys) it builds the classic lists from the keys that nodes returned.
+  - Nodes that left are found by the directory of the whole inventory. A limit changes nothing.
 extends_documentation_fragment:
   - baremetal.mpi_roce.directory
 options:
@@ -28,8 +27,8 @@ options:
     default: ""
   management_prefix:
     description:
-      - Length of the management network's mask, in bits. The cluster's authority is believed for
-        the whole network, so that a node that is added to it changes nothing on the others.
+      - Length of the management network's mask, in bits. The cluster's authority is trusted for
+        the whole network, so that a new node changes nothing on the others.
     type: int
     default: 24
   user: {type: str, default: mpi, description: The MPI user.}
@@ -42,8 +41,7 @@ options:
     default: certificate
   state_dir:
     description:
-      - Directory on the controller with the authority and the journal of what it signed. It holds
-        private keys and is readable by its owner only. Keep a copy of it.
+      - Directory on the controller with the authority's private keys and its journal. Back it up.
       - By default C(~/.local/state/baremetal.mpi_roce/CLUSTER/ssh-ca).
     type: path
     default: ""
@@ -55,7 +53,7 @@ options:
     default: 1
   ca_overlap:
     description:
-      - Whether the old authority is believed until every node has certificates of the new one. When
+      - Whether the old authority is trusted until every node has certificates of the new one. When
         V(false), as after a theft, the old one is dropped at once, and nodes that the run does not
         reach are refused by the others.
     type: bool
@@ -63,7 +61,7 @@ options:
   user_ca_key:
     description:
       - Private key on the controller of an authority of your own, which then signs users. It is
-        used where it lies; C(.pub) lies beside it. Needs O(host_ca_key) as well.
+        used where it is, with C(.pub) beside it. Needs O(host_ca_key) as well.
     type: path
     default: ""
   host_ca_key: {type: path, default: "", description: The same for hosts.}
@@ -73,16 +71,16 @@ options:
     default: 30
   max_removed:
     description:
-      - So many nodes may leave the inventory at once. When more have, nothing is revoked and the
-        action fails with their names, because it may be a slip in the model.
+      - Nodes that may leave the inventory at once. When more have, nothing is revoked and the
+        action fails with their names, because it may be a mistake in the model.
     type: int
     default: 8
 attributes:
   check_mode:
-    description: Tells the steps it would take and writes nothing.
+    description: Returns the steps it would take and writes nothing.
     support: full
   diff_mode:
-    description: Changes nothing on a node; the steps are told in the result.
+    description: Changes nothing on a node; the result has the steps.
     support: none
 """
 
@@ -93,20 +91,12 @@ EXAMPLES = r"""
     cluster_name: "{{ cluster_name }}"
   register: trust
   run_once: true
-
-- name: Begin or continue a rotation of the authority
-  baremetal.mpi_roce.ssh_authority:
-    directory: "{{ cluster.directory }}"
-    cluster_name: "{{ cluster_name }}"
-    ca_generation: 2
-  register: trust
-  run_once: true
 """
 
 RETURN = r"""
 authority:
   description:
-    - What every node is told, for M(baremetal.mpi_roce.ssh_trust). Public keys, host patterns, the
+    - What every node gets, for M(baremetal.mpi_roce.ssh_trust). Public keys, host patterns, the
       list of revoked certificates and the paths, not the content, of private keys.
   type: dict
   returned: success
@@ -117,8 +107,8 @@ authority:
     signs: generation-1
 hosts:
   description:
-    - For each node its names, whom it has to reach to prove the trust, and what the journal says of
-      it, for M(baremetal.mpi_roce.ssh_trust).
+    - For each node its names, the targets of its proof, and what the journal has of it, for
+      M(baremetal.mpi_roce.ssh_trust).
   type: dict
   returned: success
   sample:
@@ -126,7 +116,7 @@ hosts:
       names: [node01, 10.20.0.11, node01-rail0]
       probes: [{host: node02, target: node02}]
       known:
-        issued: {user: SHA256:ttJm, host: SHA256:pd4A}
+        issued: {user: {digest: SHA256:ttJm, serial: 7}, host: {digest: SHA256:pd4A, serial: 8}}
         shown: {user_key: ssh-ed25519 AAAA, host_key: ssh-ed25519 AAAA, trusts: [generation-1]}
 state_dir:
   description: The directory on the controller.
@@ -139,8 +129,8 @@ removed:
   elements: str
   returned: success
   sample: [node03]
-unlaid:
-  description: Nodes of the inventory on which the trust was never laid before this run.
+incomplete:
+  description: Nodes of the inventory that never had a complete run.
   type: list
   elements: str
   returned: success

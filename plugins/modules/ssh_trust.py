@@ -1,63 +1,50 @@
 #!/usr/bin/python
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Lay host-verified SSH between all nodes for the MPI user."""
+"""Configure host-verified SSH between all nodes for the MPI user."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ssh_trust
-short_description: Lays host-verified, passwordless SSH between all nodes for the MPI user
+short_description: Configures host-verified, passwordless SSH between all nodes for the MPI user
 version_added: "0.1.0"
 author:
   - Baremetal MPI RoCE founders (@baremetal)
 description:
-  - Makes the MPI user's account and its key pair where they are missing, has sshd and ssh believe
-    the cluster's certificate authority, and installs this node's user and host certificate.
-    Alternatively lays the classic files, authorized_keys and known_hosts of all nodes.
-  - Works in two parts. The action on the controller holds the authority and signs; the module on
-    the node makes keys and writes files. A node whose certificates serve takes one execution, one
-    that needs a signature takes two. Private keys never leave the host they were made on.
-  - All settings are limited to the MPI user, and for ssh also to the hosts of the cluster. Lines
-    of the operator are left as they are. sshd's configuration is tested before sshd reads it, and
-    is put back when it does not hold.
-  - What is to be believed comes from M(baremetal.mpi_roce.ssh_authority), called once for all
-    nodes.
+  - Makes the MPI user's account and key pair where they are missing, makes sshd and ssh trust the
+    cluster's certificate authority, and installs this node's user and host certificate. With the
+    mode V(authorized_keys) it writes the classic files of all nodes instead.
+  - The action on the controller holds the authority and signs; the module on the node makes keys
+    and writes files. A node whose certificates serve takes one execution, one that needs a
+    signature two. Private keys never leave the host they were made on.
+  - All settings apply to the MPI user only, and for ssh to the hosts of the cluster only. sshd's
+    configuration is tested before sshd reads it, and is restored when it is invalid.
 options:
   authority:
-    description:
-      - What the whole cluster believes, as RV(baremetal.mpi_roce.ssh_authority#module:authority)
-        says.
+    description: RV(baremetal.mpi_roce.ssh_authority#module:authority), the same on every node.
     type: dict
     required: true
   names:
-    description:
-      - Everything this node is called by, names and addresses. They become the principals of its
-        host certificate.
+    description: All names and addresses of this node, the principals of its host certificate.
     type: list
     elements: str
     default: []
   user: {type: str, default: mpi, description: The MPI user.}
   uid:
-    description:
-      - The number of the MPI user, the same on every node. Only used to make the account, and to
-        refuse one that has another number. Without it the system chooses.
+    description: Number of the MPI user, the same on every node. Without it the system chooses.
     type: int
-  shell:
-    description: Login shell of an account that has to be made.
-    type: str
-    default: /bin/bash
+  shell: {type: str, default: /bin/bash, description: Login shell of an account that is made.}
   state_dir:
-    description:
-      - The directory of the authority on the controller. Used by the action, not on the node.
+    description: The directory of the authority on the controller. Used by the action only.
     type: str
   known:
     description:
-      - What the journal says of this node, RV(baremetal.mpi_roce.ssh_authority#module:hosts). Used
-        by the action, not on the node.
+      - What the journal has of this node, RV(baremetal.mpi_roce.ssh_authority#module:hosts). Used
+        by the action only.
     type: dict
     default: {}
   validity_days:
-    description: How long a certificate holds. Used by the action, not on the node.
+    description: Days for which a certificate is valid. Used by the action only.
     type: int
     default: 365
   renew_days:
@@ -65,26 +52,20 @@ options:
     type: int
     default: 90
   issued:
-    description: Digests of the certificates the journal says this node has. Set by the action.
+    description: The journal's records of this node's certificates. Set by the action.
     type: dict
     default: {}
-    suboptions:
-      user: {type: str, description: Digest of the user certificate.}
-      host: {type: str, description: Digest of the host certificate.}
   certificates:
     description: Certificates that were just signed. Set by the action.
     type: dict
     default: {}
-    suboptions:
-      user: {type: str, description: "The user certificate, a line."}
-      host: {type: str, description: "The host certificate, a line."}
   now:
-    description:
-      - The controller's time in seconds since 1970, by which expiry is judged. Set by the action.
+    description: The controller's time in seconds since 1970. Set by the action.
     type: int
+    default: 0
 attributes:
   check_mode:
-    description: Computes the same plan. Certificates that would be signed are told, and none is.
+    description: Computes the same plan, and returns which certificates would be signed.
     support: full
   diff_mode:
     description: Shows every file that changes. Of keys it shows public halves, modes and owners.
@@ -104,7 +85,7 @@ EXAMPLES = r"""
   register: trust
   run_once: true
 
-- name: Lay the trust
+- name: Configure SSH trust
   baremetal.mpi_roce.ssh_trust:
     authority: "{{ trust.authority }}"
     names: "{{ trust.hosts[inventory_hostname].names }}"
@@ -115,50 +96,38 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-layer: {type: str, returned: always, sample: ssh, description: The layer that speaks.}
+layer: {type: str, returned: always, sample: ssh, description: Tag of the layer.}
 public_keys:
   description: Public keys of the MPI user on this node and of the node.
   type: dict
   returned: success
-  sample:
-    user: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB2x
-    host: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHk4
+  sample: {user: ssh-ed25519 AAAAC3NzaC1lZDI1, host: ssh-ed25519 AAAAC3NzaC1lZDI2}
 sign:
-  description: Certificates that had to be, or in check mode would be, signed, and why.
+  description: Certificates that were, or in check mode would be, signed, and why.
   type: dict
   returned: success
   sample: {user: expires in 12 days}
-days_left:
-  description: Days until each certificate expires.
-  type: dict
-  returned: success
-  sample: {user: 364, host: 364}
 checks:
-  description: What was read back, one entry for each promise.
+  description: What was read back.
   type: list
   elements: dict
   returned: always
   sample:
     - name: user_certificate
-      subject: ""
       wanted: valid for 90 days or more
-      found: 364 days left, serial 1795182001, by SHA256:ttJmvu4tm7Etxx/3E6tsR5TeEYG2eIwsgNiDugz2yJU
+      found: 364 days left, serial 1795182001, by generation-1
       status: ok
-      reason: ""
 """
 
 import os
-from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core.checks import end
-from ..module_utils.core.commands import CommandError
-from ..module_utils.ssh.account import AccountError
-from ..module_utils.ssh.certificates import DAY
-from ..module_utils.ssh.node import Node, Request, TrustError
+from ..module_utils.core.engine import Layer, carry_out
+from ..module_utils.ssh.keys import DAY
+from ..module_utils.ssh.trust import Request, converge
 
-LAYER = "ssh"
+LAYER = Layer("ssh", command_s=60.0, simulates=False)
 
 
 def main() -> None:
@@ -173,54 +142,27 @@ def main() -> None:
             "known": {"type": "dict", "default": {}},
             "validity_days": {"type": "int", "default": 365},
             "renew_days": {"type": "int", "default": 90},
-            "issued": {
-                "type": "dict",
-                "default": {},
-                "options": {"user": {"type": "str"}, "host": {"type": "str"}},
-            },
-            "certificates": {
-                "type": "dict",
-                "default": {},
-                "options": {"user": {"type": "str"}, "host": {"type": "str"}},
-            },
-            "now": {"type": "int"},
+            "issued": {"type": "dict", "default": {}},
+            "certificates": {"type": "dict", "default": {}},
+            "now": {"type": "int", "default": 0},
         },
         supports_check_mode=True,
     )
-    # What is made is as readable as its mode says, whatever umask the connection came with.
+    # Modes of new files are as written, whatever the connection's umask.
     os.umask(0o022)
-    try:
-        outcome = Node(request_of(module.params), check_mode=module.check_mode).ensure()
-    except (AccountError, TrustError, CommandError) as error:
-        module.fail_json(msg=f"ssh: {error}", layer=LAYER, checks=[])
-    except OSError as error:
-        what = error.filename or "this node"
-        module.fail_json(msg=f"ssh: {what}: {error.strerror or error}", layer=LAYER, checks=[])
-    end(
-        module,
-        LAYER,
-        outcome.checks,
-        "Each line says what stands in the way.",
-        changed=outcome.changed,
-        diff=outcome.diff,
-        public_keys=outcome.public_keys,
-        sign=outcome.sign,
-        days_left=outcome.days_left,
-    )
-
-
-def request_of(arguments: dict[str, Any]) -> Request:
-    return Request(
-        told=arguments["authority"],
+    arguments = module.params
+    request = Request(
+        authority=arguments["authority"],
         user=arguments["user"],
         uid=arguments["uid"],
         shell=arguments["shell"],
         names=arguments["names"],
-        issued={kind: digest for kind, digest in arguments["issued"].items() if digest},
-        certificates={kind: text for kind, text in arguments["certificates"].items() if text},
+        issued=arguments["issued"],
+        certificates=arguments["certificates"],
         renew_before_s=arguments["renew_days"] * DAY,
         now=arguments["now"],
     )
+    carry_out(module, LAYER, lambda node: converge(request, node))
 
 
 if __name__ == "__main__":

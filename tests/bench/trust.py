@@ -28,10 +28,10 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "collections"), str(ROOT)]
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import certificates, configs  # noqa: E402
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import trust  # noqa: E402
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import publishing  # noqa: E402
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import AuthorityStore  # noqa: E402
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import Journal  # noqa: E402
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import Issued, Journal  # noqa: E402
 
 SIZES = (100, 1_000, 10_000)
 OBVIOUS = (4, 8, 16)
@@ -107,12 +107,11 @@ def lay(count: int, folder: Path, keys: list[str]) -> tuple[Took, Took]:
     for _run in ("first", "unchanged"):
         began, used = time.perf_counter(), processor_seconds()
         told, known = prepare(entries, journal)
-        places = configs.Places()
         for index, entry in enumerate(publishing.members(entries)):
             name = str(entry["name"])
             public = {"user": keys[index % KEYS_MADE], "host": keys[(index + 1) % KEYS_MADE]}
             if not known[name]["issued"]:
-                issued = publishing.issue(
+                issued, _records = publishing.issue(
                     journal,
                     name,
                     ["user", "host"],
@@ -124,10 +123,10 @@ def lay(count: int, folder: Path, keys: list[str]) -> tuple[Took, Took]:
                     now=int(began) + 1_800_000_000,
                 )
                 assert len(issued) == 2
-            configs.sshd_text(places, "mpi")
-            configs.ssh_text(places, "mpi", told["patterns"], revocation=True)
-            configs.authority_lines(told["host_authorities"], told["patterns"])
-            publishing.remember(journal, name, known[name], public, told["believed"])
+            trust.sshd_text("mpi")
+            trust.ssh_text("mpi", told["patterns"], revocation=True)
+            trust.authority_lines(told["host_authorities"], told["patterns"])
+            publishing.remember(journal, name, known[name], public, told["trusted"])
         took.append(Took(time.perf_counter() - began, processor_seconds() - used))
     return took[0], took[1]
 
@@ -142,9 +141,6 @@ def prepare(
         outcome = AuthorityStore(journal).prepare(
             [str(entry["name"]) for entry in members],
             comment="bench",
-            generation=1,
-            overlap=True,
-            supplied=None,
             now=1_800_000_000,
             write=True,
         )
@@ -243,17 +239,9 @@ def sign(folder: Path, keys: list[str]) -> tuple[float, float]:
     names_of = [f"node00000-rail{rail}" for rail in range(2 * RAILS)]
     began = time.perf_counter()
     for serial in range(SAMPLE):
-        key = certificates.parse_public_key(keys[serial % KEYS_MADE])
-        publishing.sign(
-            authority,
-            "host",
-            key,
-            key_id="node",
-            principals=names_of,
-            serial=serial,
-            now=1_800_000_000,
-            validity_s=86400,
-        )
+        end = 1_800_000_000
+        record = Issued("host", serial, "a", end, key=keys[serial % KEYS_MADE], principals=names_of)
+        publishing.sign(authority, record, "node")
     ours = time.perf_counter() - began
     argv = ["ssh-keygen", "-q", "-s", authority, "-h", "-I", "node", "-n", ",".join(names_of)]
     began = time.perf_counter()

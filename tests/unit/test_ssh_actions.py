@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.action import ssh_authority, ssh_trust
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.certificates import digest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.keys import digest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import AuthorityError
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import Journal
 
@@ -49,7 +49,7 @@ class Host:
     def __init__(self, folder: Path, name: str) -> None:
         folder.mkdir(exist_ok=True)
         self.name = name
-        self.keys = {kind: keypair(folder / f"{name}-{kind}").text for kind in ("user", "host")}
+        self.keys = {kind: keypair(folder / f"{name}-{kind}") for kind in ("user", "host")}
         self.kept: dict[str, str] = {}
         self.calls: list[dict[str, Any]] = []
         self.answer: dict[str, Any] = {}
@@ -61,7 +61,7 @@ class Host:
         sign = {
             kind: "there is none"
             for kind in ("user", "host")
-            if digests.get(kind, "") != module_args["issued"].get(kind)
+            if digests.get(kind, "") != module_args["issued"].get(kind, {}).get("digest")
         }
         answer = {"changed": bool(sign), "diff": [], "sign": sign, "public_keys": self.keys}
         return {**answer, **self.answer}
@@ -74,7 +74,7 @@ class Host:
         task = {"authority": told["authority"], "names": told["hosts"][self.name]["names"]}
         variables = {"inventory_hostname": self.name}
         known = json.loads(json.dumps(told["hosts"][self.name]["known"]))
-        return action._lay(dict(task), Journal(Path(told["state_dir"])), known, variables)
+        return action._configure(dict(task), Journal(Path(told["state_dir"])), known, variables)
 
 
 def prepared(folder: Path, *, write: bool = True, **changes: Any) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def prepared(folder: Path, *, write: bool = True, **changes: Any) -> dict[str, A
 
 def laid(folder: Path) -> list[str]:
     nodes = Journal(folder / "ssh-ca").read()
-    return sorted(name for name, node in nodes.items() if node.laid)
+    return sorted(name for name, node in nodes.items() if node.complete)
 
 
 def test_a_fresh_node_takes_two_calls_and_an_unchanged_one_takes_one(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_what_the_action_sets_cannot_be_set_by_a_task(tmp_path: Path) -> None:
     action._task = SimpleNamespace(args=given, check_mode=False, async_val=0, diff=False)
     action._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir=None))
     seen: dict[str, Any] = {}
-    action._lay = lambda arguments, journal, known, variables: seen.update(arguments) or {}  # type: ignore[func-returns-value]
+    action._configure = lambda arguments, journal, known, variables: seen.update(arguments) or {}  # type: ignore[func-returns-value]
     action.run(task_vars={})
     assert seen == {"user": "mpi"}
 
@@ -173,13 +173,13 @@ def test_more_who_left_than_allowed_are_named_and_stay(mode: str, tmp_path: Path
 
 
 def test_who_was_never_laid_is_told(tmp_path: Path) -> None:
-    assert prepared(tmp_path)["unlaid"] == ["launcher", "node01", "node02"]
+    assert prepared(tmp_path)["incomplete"] == ["launcher", "node01", "node02"]
     Host(tmp_path, "node01").run(prepared(tmp_path))
     half = Host(tmp_path, "node02")
     half.answer = {"sign": {"user": "not valid yet"}}
     assert half.run(prepared(tmp_path))["failed"], "signed for, and never got to the end"
-    assert prepared(tmp_path)["unlaid"] == ["launcher", "node02"]
-    assert prepared(tmp_path, mode="authorized_keys")["unlaid"] == ["launcher", "node02"]
+    assert prepared(tmp_path)["incomplete"] == ["launcher", "node02"]
+    assert prepared(tmp_path, mode="authorized_keys")["incomplete"] == ["launcher", "node02"]
 
 
 @pytest.mark.parametrize("filename", [None, "/x/state.json"])
@@ -198,7 +198,7 @@ def test_a_full_disk_of_the_controller_is_told_with_a_place(
     wanted = f"ssh: on the controller: {filename or tmp_path}: No space left on device"
     trust = ssh_trust.ActionModule.__new__(ssh_trust.ActionModule)
     authority = ssh_authority.ActionModule.__new__(ssh_authority.ActionModule)
-    monkeypatch.setattr(trust, "_lay", full)
+    monkeypatch.setattr(trust, "_configure", full)
     monkeypatch.setattr(ssh_authority, "prepare", full)
     given = arguments(tmp_path, state_dir=str(tmp_path))
     monkeypatch.setattr(authority, "validate_argument_spec", lambda **_options: (None, given))
@@ -221,10 +221,10 @@ def test_expiry_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_rotation_tells_where_it_stands(tmp_path: Path) -> None:
     Host(tmp_path, "node01").run(prepared(tmp_path))
     assert prepared(tmp_path, ca_generation=2)["warnings"] == [
-        "ssh: authority generation-2 is made, and every node is told to believe it"
+        "ssh: authority generation-2 is made, and every node gets to trust it"
     ]
     assert prepared(tmp_path, ca_generation=2)["warnings"] == [
-        "ssh: authority generation-2 signs once believed by node01 too"
+        "ssh: authority generation-2 signs once trusted by node01 too"
     ]
 
 
@@ -256,4 +256,4 @@ def test_lists_hold_all_who_were_ever_seen_whoever_plays(tmp_path: Path) -> None
 def test_the_state_is_kept_per_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     wanted = tmp_path / ".local/state/baremetal.mpi_roce/b300/ssh-ca"
-    assert ssh_authority.default_state_dir("b300") == wanted
+    assert ssh_authority.state_dir_of({"state_dir": "", "cluster_name": "b300"}) == wanted

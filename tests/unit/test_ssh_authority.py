@@ -13,13 +13,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority i
     AuthorityError,
     AuthorityStore,
     Outcome,
-    Supplied,
     expiring,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import (
     Issued,
     Journal,
-    Node,
+    Member,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.publishing import (
     by_authority,
@@ -45,9 +44,6 @@ class Cluster:
     def prepare(self, members: Sequence[str] = NODES, **options: Any) -> Outcome:
         wanted: dict[str, Any] = {
             "comment": "test",
-            "generation": 1,
-            "overlap": True,
-            "supplied": None,
             "now": NOW,
             "write": True,
         }
@@ -60,11 +56,11 @@ class Cluster:
         """What the run does for these nodes after `prepare`."""
         told: dict[str, Any] = {"principal": "mpi@c"}
         by_authority(told, self.outcome.authorities, b"")
-        public = {"user": self.key.text, "host": self.key.text}
+        public = {"user": self.key, "host": self.key}
         for name in names:
-            node = self.journal.read().get(name, Node())
+            node = self.journal.read().get(name, Member())
             if {each.authority for each in node.latest().values()} != {told["signs"]}:
-                self.certificates[name] = issue(
+                self.certificates[name], _records = issue(
                     self.journal,
                     name,
                     ["user", "host"],
@@ -75,10 +71,10 @@ class Cluster:
                     validity_days=365,
                     now=NOW,
                 )
-            remember(self.journal, name, node.known(), public, told["believed"])
+            remember(self.journal, name, node.known(), public, told["trusted"])
 
     def laid(self) -> list[str]:
-        return sorted(name for name, node in self.journal.read().items() if node.laid)
+        return sorted(name for name, node in self.journal.read().items() if node.complete)
 
     def believed(self) -> list[str]:
         return [each.id for each in self.outcome.authorities]
@@ -111,15 +107,15 @@ def test_an_authority_is_made_once(cluster: Cluster) -> None:
 
 def test_private_keys_are_their_owner_s_only(cluster: Cluster) -> None:
     authority = cluster.prepare().authorities[0]
-    for path in (authority.user_path, authority.host_path):
+    for path in authority.private.values():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    for folder in (cluster.journal.directory, authority.user_path.parent):
+    for folder in (cluster.journal.directory, authority.private["user"].parent):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
 def test_users_and_hosts_are_signed_by_different_keys(cluster: Cluster) -> None:
     authority = cluster.prepare().authorities[0]
-    assert authority.user != authority.host
+    assert authority.public["user"] != authority.public["host"]
 
 
 def test_check_mode_writes_nothing(cluster: Cluster, tmp_path: Path) -> None:
@@ -133,12 +129,12 @@ def test_check_mode_writes_nothing(cluster: Cluster, tmp_path: Path) -> None:
 def test_a_killed_run_is_made_good(cluster: Cluster) -> None:
     # Killed while the keys were made: they stand in a scratch directory. Killed before the state
     # was written: a whole authority that nobody knows of.
-    cluster.store.make("generation-1", "test", None)
+    cluster.store._make("generation-1", "test", {})
     leftover = cluster.store.directory / ".new-x"
     leftover.mkdir()
-    key = cluster.store.load("generation-1").user
+    key = cluster.store.load("generation-1").public
     outcome = cluster.prepare()
-    assert outcome.authorities[0].user == key
+    assert outcome.authorities[0].public == key
     assert not leftover.exists()
 
 
@@ -254,7 +250,7 @@ def test_rotation_waits_for_a_node_that_is_away(cluster: Cluster) -> None:
         cluster.prepare(generation=2)
         cluster.lay("node01")
     assert cluster.believed() == ["generation-1", "generation-2"]
-    assert cluster.outcome.steps == ["authority generation-2 signs once believed by node02 too"]
+    assert cluster.outcome.steps == ["authority generation-2 signs once trusted by node02 too"]
     cluster.lay("node02")
     for _run in range(3):
         cluster.prepare(generation=2)
@@ -339,10 +335,10 @@ def test_going_back_is_refused_with_the_way_out(cluster: Cluster) -> None:
 
 def test_an_authority_of_the_operator_signs_where_it_lies(cluster: Cluster, tmp_path: Path) -> None:
     user, host = keypair(tmp_path / "u"), keypair(tmp_path / "h", "-t", "ecdsa")
-    supplied = Supplied(tmp_path / "u", tmp_path / "h")
+    supplied = {"user": tmp_path / "u", "host": tmp_path / "h"}
     authority = cluster.prepare(supplied=supplied).authorities[0]
-    assert (authority.user, authority.host) == (user, host)
-    places = [path.readlink() for path in (authority.user_path, authority.host_path)]
+    assert authority.public == {"user": user, "host": host}
+    places = [path.readlink() for path in authority.private.values()]
     assert places == [tmp_path / "u", tmp_path / "h"], "no copy of it is made"
     cluster.lay(*NODES)
     assert not cluster.prepare(supplied=supplied).made
@@ -352,7 +348,7 @@ def test_the_operator_s_keys_are_there_after_a_rotation_away_from_them(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     keypair(tmp_path / "u")
-    cluster.prepare(supplied=Supplied(tmp_path / "u", tmp_path / "u"))
+    cluster.prepare(supplied={"user": tmp_path / "u", "host": tmp_path / "u"})
     cluster.lay(*NODES)
     for _run in range(3):
         cluster.prepare()
@@ -363,30 +359,30 @@ def test_the_operator_s_keys_are_there_after_a_rotation_away_from_them(
 
 def test_a_supplied_key_that_is_missing_is_named(cluster: Cluster, tmp_path: Path) -> None:
     with pytest.raises(AuthorityError, match="absent: no such file"):
-        cluster.prepare(supplied=Supplied(tmp_path / "absent", tmp_path / "absent"))
+        cluster.prepare(supplied={"user": tmp_path / "absent", "host": tmp_path / "absent"})
     keypair(tmp_path / "u")
     (tmp_path / "u.pub").unlink()
     with pytest.raises(AuthorityError, match=r"u\.pub: missing .* ssh-keygen -y -f"):
-        cluster.prepare(supplied=Supplied(tmp_path / "u", tmp_path / "u"))
+        cluster.prepare(supplied={"user": tmp_path / "u", "host": tmp_path / "u"})
 
 
 def test_spoiled_state_is_named_with_the_way_out(cluster: Cluster) -> None:
     cluster.prepare()
     (cluster.journal.directory / "state.json").write_text("{")
-    with pytest.raises(AuthorityError, match=r"state\.json: damaged .*: restore it from a copy"):
+    with pytest.raises(AuthorityError, match=r"state\.json: missing or damaged"):
         cluster.prepare()
 
 
 def test_a_lost_private_key_directory_is_named(cluster: Cluster) -> None:
     authority = cluster.prepare().authorities[0]
-    authority.user_path.with_name("user_ca.pub").unlink()
-    with pytest.raises(AuthorityError, match="generation-1: the authority's files are missing"):
+    authority.private["user"].with_name("user_ca.pub").unlink()
+    with pytest.raises(AuthorityError, match="generation-1: missing or damaged"):
         cluster.prepare()
 
 
 def test_expiry_is_that_of_the_first_certificate_in_use() -> None:
     issued = [Issued("host", 3, "a", NOW), Issued("user", 1, "a", NOW + 20 * DAY)]
     issued.append(Issued("host", 2, "a", NOW + 10 * DAY))
-    nodes = {"node01": Node(issued=issued), "node02": Node()}
+    nodes = {"node01": Member(issued=issued), "node02": Member()}
     assert expiring(nodes, NOW, 11) == "node01 (10 days)"
     assert expiring(nodes, NOW, 10) == ""

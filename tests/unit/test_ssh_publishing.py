@@ -1,16 +1,142 @@
-"""Names, patterns and whom each node probes."""
+"""The journal, the certificates that OpenSSH reads, names, patterns and probes."""
 
 from __future__ import annotations
 
 import fnmatch
+import os
+import stat
+from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.keys import digest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh import publishing
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import (
+    Issued,
+    Journal,
+    Member,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.ssh_cluster import directory, entry
+from tests.unit.ssh_cluster import DAY, NOW, directory, entry, keypair, ssh_keygen
+
+PUBLIC = {"user": "ssh-ed25519 U", "host": "ssh-ed25519 H"}
+
+
+def test_a_node_is_read_as_it_was_written(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    assert journal.read() == {}
+    certificate = Issued("user", 5, "generation-1", NOW, "SHA256:x", NOW, "ssh-ed25519 U", ["a"])
+    journal.issued("node01", [certificate])
+    assert not journal.read()["node01"].complete, "signed for, and no run ended well"
+    publishing.remember(journal, "node01", Member().known(), PUBLIC, ["generation-1"])
+    node = Member("ssh-ed25519 U", "ssh-ed25519 H", ["generation-1"], [certificate])
+    assert journal.read() == {"node01": node}
+    assert node.known()["issued"]["user"]["digest"] == "SHA256:x"
+    text = journal.path.read_text()
+    publishing.remember(journal, "node01", node.known(), PUBLIC, ["generation-1"])
+    assert journal.path.read_text() == text, "the same again is no line"
+
+
+def test_everything_is_private_to_its_owner(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "ssh-ca")
+    with journal.locked():
+        journal.left("node01")
+    for path in (journal.directory, journal.path):
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+
+
+def test_torn_lines_and_a_node_that_leaves_twice(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.issued("node01", [Issued("user", 1, "a", NOW), Issued("host", 2, "a", NOW)])
+    with journal.path.open("ab") as stream:
+        stream.write(b'\n{"node": "node01", "seri\xff')
+    journal.left("node01")
+    journal.issued("node01", [Issued("user", 3, "a", NOW)])
+    journal.left("node01")
+    journal.issued("node01", [Issued("user", 5, "a", NOW), Issued("user", 4, "a", NOW)])
+    node = journal.read()["node01"]
+    assert [each.serial for each in node.revoked] == [1, 2, 3]
+    assert node.latest()["user"].serial == 4
+
+
+def test_records_of_the_first_versions_are_read_and_signed_anew(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    line = '{"node": "node01", "kind": "user", "serial": 1, "authority": "a", "valid_before": 2}'
+    journal.path.write_text(f"\n{line}")
+    assert journal.read()["node01"].known()["issued"] == {}
+    journal.left("node01")
+    assert journal.read()["node01"].revoked == [Issued("user", 1, "a", 2)]
+
+
+def issue(folder: Path, key: str, kinds: tuple[str, ...] = ("user", "host")) -> Any:
+    authority = {
+        "signs": "generation-1",
+        "private_keys": {"user": folder / "ca", "host": folder / "ca"},
+        "principal": "mpi@c",
+    }
+    return publishing.issue(
+        Journal(folder),
+        "node01",
+        kinds,
+        {"user": key, "host": key},
+        authority,
+        user="mpi",
+        names=["node01", "10.0.0.11"],
+        validity_days=10,
+        now=NOW,
+    )
+
+
+def test_what_cannot_be_recorded_is_not_issued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = keypair(tmp_path / "ca")
+
+    def full(handle: int, data: bytes) -> int:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="no space"):
+        issue(tmp_path, key)
+
+
+@pytest.mark.parametrize(
+    "options", [("-t", "ed25519"), ("-t", "rsa", "-b", "2048"), ("-t", "ecdsa")]
+)
+def test_openssh_reads_what_is_signed(options: tuple[str, ...], tmp_path: Path) -> None:
+    authority, key = keypair(tmp_path / "ca", *options), keypair(tmp_path / "key")
+    texts, records = issue(tmp_path, key)
+    read = {}
+    for kind, text in texts.items():
+        path = tmp_path / f"{kind}-cert.pub"
+        path.write_text(text)
+        read[kind] = ssh_keygen("-L", "-f", str(path)).stdout
+        assert f"ssh-ed25519-cert-v01@openssh.com {kind} certificate" in read[kind]
+        assert digest(authority) in read[kind]
+        assert digest(key) in read[kind]
+        assert f"Serial: {records[kind].serial}" in read[kind]
+        assert "Critical Options: (none)" in read[kind]
+        assert records[kind].digest == digest(text)
+    assert 'Key ID: "mpi@node01"' in read["user"]
+    assert 'Key ID: "node01"' in read["host"]
+    assert "Principals: \n                mpi@c\n" in read["user"]
+    assert "Principals: \n                node01\n                10.0.0.11\n" in read["host"]
+    assert read["user"].rstrip().endswith("Extensions: \n                permit-pty")
+    assert "Extensions: (none)" in read["host"]
+    assert records["user"].valid_before == NOW + 10 * DAY
+    assert records["user"].valid_after == NOW - publishing.BACKDATED_S
+    assert Journal(tmp_path).read()["node01"].issued == list(records.values())
+
+
+def test_an_authority_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
+    key = keypair(tmp_path / "key")
+    with pytest.raises(publishing.SigningError, match="ca: cannot read it"):
+        issue(tmp_path, key)
+    keypair(tmp_path / "ca", passphrase="secret words")
+    with pytest.raises(publishing.SigningError, match="ca: not an OpenSSH private key without"):
+        issue(tmp_path, key)
 
 
 def test_a_node_has_every_name_it_is_called_by() -> None:

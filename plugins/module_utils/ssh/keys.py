@@ -1,97 +1,54 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Key pairs on the node: made there, never read by anything but OpenSSH's own tools."""
+"""Key pairs of a node: made there, private halves read by OpenSSH's own tools only."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
+import shutil
 import tempfile
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Optional
 
-from ..core.commands import Runner, run
-from ..core.dataclass import dataclass
-from ..core.files import FilePlan, diffs, plan_file
-from .certificates import PublicKey, parse_public_key, public_key_or_none
+from ..core.checks import compare
+from ..core.files import diffs, make_directories, plan_file
+from ..core.part import Node, Plan, Step, Verdict
 
+DAY = 86400
+USER, HOST = "user", "host"
+KINDS = (USER, HOST)
+CERTIFICATE, AUTHORIZED_KEYS = "certificate", "authorized_keys"
+MODES = (CERTIFICATE, AUTHORIZED_KEYS)
+KEY_TYPE = "ssh-ed25519"
 PRIVATE, SHARED, PUBLIC = 0o600, 0o640, 0o644
+
+
+def key_of(text: Optional[str]) -> str:
+    """`ssh-ed25519 AAAA...` of the first line of a .pub file; empty when it holds no such key."""
+    words = (text or "").split("\n")[0].split()
+    blob = _blob(" ".join(words))
+    right = len(blob) == 51 and blob[4:15] == KEY_TYPE.encode() and words[0] == KEY_TYPE
+    return " ".join(words[:2]) if right else ""
+
+
+def digest(line: str) -> str:
+    """The fingerprint (SHA256:...) of a key or certificate line; empty for other text."""
+    blob = _blob(line)
+    hashed = base64.b64encode(hashlib.sha256(blob).digest()).decode("ascii")
+    return f"SHA256:{hashed.rstrip('=')}" if blob else ""
+
+
+def _blob(line: str) -> bytes:
+    try:
+        return base64.b64decode(line.split()[1], validate=True)
+    except (IndexError, ValueError):
+        return b""
 
 
 def public_path(path: Path) -> Path:
     return path.with_name(path.name + ".pub")
-
-
-@dataclass(frozen=True)
-class KeyPlan:
-    """A key pair as it is and as it is wanted."""
-
-    path: Path
-    uid: int
-    gid: int
-    comment: str
-    before: Optional[str]
-    """How the private half stands; `after` is how it is to stand."""
-    after: str
-    private: tuple[int, int]
-    """Mode and group of the private half."""
-    public: Optional[PublicKey]
-    """None: there is no usable private key, and a pair is to be made."""
-    public_file: FilePlan
-
-    @property
-    def changed(self) -> bool:
-        return self.public is None or self.public_file.changed or self.before != self.after
-
-    def diffs(self) -> list[dict[str, Any]]:
-        """Ansible's diff form: public parts, modes and owners, and nothing else."""
-        found: list[dict[str, Any]] = diffs([self.public_file] if self.public else [])
-        before, after = self.before, self.after
-        if self.public is None:
-            before = f"damaged, or with a passphrase; {before}" if before else "absent"
-            after = f"a new ed25519 key pair; {after}"
-        if before != after:
-            path = str(self.path)
-            texts = {"before": f"{before}\n", "after": f"{after}\n"}
-            found.append({"before_header": path, "after_header": path, **texts})
-        return found
-
-
-def plan_key(
-    path: Path,
-    uid: int,
-    gid: int,
-    comment: str,
-    runner: Runner = run,
-    readers: Optional[Collection[int]] = None,
-) -> KeyPlan:
-    """Look at a key pair. The private key is tried by ssh-keygen, which prints its public half.
-
-    With `readers` the private half may be as the distribution made it: readable by its owner only,
-    or by one of these groups besides (Enterprise Linux has ssh_keys, for ssh-keysign).
-    """
-    public: Optional[PublicKey] = None
-    private = (PRIVATE, gid)
-    text = plan_file(public_path(path), None).before or ""
-    if path.exists():
-        if readers is not None:
-            private = _as_distributed(path, readers)
-        tried = runner(["ssh-keygen", "-y", "-P", "", "-f", str(path)], check=False)
-        public = public_key_or_none(tried.stdout) if tried.rc == 0 else None
-        if public is None and path.stat().st_mode & 0o077:
-            # ssh-keygen refuses a key that others can read; the mode is what is wrong with it.
-            public = public_key_or_none(text)
-        if public is not None and public_key_or_none(text) != public:
-            text = f"{public.text} {comment}\n"
-    wanted = f"mode {private[0]:04o} owner {uid}:{private[1]}"
-    public_file = plan_file(public_path(path), text, mode=PUBLIC, uid=uid, gid=gid)
-    return KeyPlan(path, uid, gid, comment, standing(path), wanted, private, public, public_file)
-
-
-def _as_distributed(path: Path, readers: Collection[int]) -> tuple[int, int]:
-    """Mode and group of a private half: as they are where sshd takes it, else for root alone."""
-    status = path.stat()
-    mode, most = status.st_mode & 0o7777, SHARED if status.st_gid in readers else PRIVATE
-    return most if mode & ~most else mode, status.st_gid
 
 
 def standing(path: Path) -> Optional[str]:
@@ -103,26 +60,110 @@ def standing(path: Path) -> Optional[str]:
     return f"mode {status.st_mode & 0o7777:04o} owner {status.st_uid}:{status.st_gid}"
 
 
-def apply_key(plan: KeyPlan, runner: Runner = run) -> PublicKey:
-    """Make it so and return the public key.
+def sweep(directory: Path) -> None:
+    """Remove what a killed run left in our directory: everything final has a visible name."""
+    for leftover in directory.glob(".*"):
+        if leftover.is_dir():
+            shutil.rmtree(leftover)
+        else:
+            leftover.unlink()
 
-    A new pair is made in a directory of its own and moved in whole, the private half last: one
-    that is there is always complete.
+
+class KeyPair:
+    """An ed25519 key pair, made where there is none that works without a passphrase.
+
+    With `readers` the private half may stay as the distribution made it: readable by its owner
+    only, or by one of these groups besides (Enterprise Linux has ssh_keys, for ssh-keysign).
     """
-    if plan.public is not None:
-        plan.public_file.apply()
-        mode, gid = plan.private
-        os.chown(plan.path, plan.uid, gid)
-        plan.path.chmod(mode)
-        return plan.public
-    plan.path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=plan.path.parent, prefix=".new-") as scratch:
-        made = Path(scratch) / plan.path.name
-        argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", plan.comment]
-        runner([*argv, "-f", str(made)])
-        key = parse_public_key(public_path(made).read_text(encoding="ascii"))
-        for file, mode in ((public_path(made), PUBLIC), (made, PRIVATE)):
-            os.chown(file, plan.uid, plan.gid)
-            file.chmod(mode)
-            file.replace(plan.path.parent / file.name)
-    return key
+
+    def __init__(
+        self,
+        kind: str,
+        path: Path,
+        comment: str,
+        owner: Callable[[], tuple[int, int]],
+        readers: Optional[Collection[int]] = None,
+    ) -> None:
+        self.kind = kind
+        self.path = path
+        self.comment = comment
+        self.owner = owner
+        self.readers = readers
+        self.public = ""
+        """The public key, as last read; empty while no usable private key exists."""
+
+    def _wanted(self) -> tuple[int, int, int]:
+        """Mode, owner and group of the private half."""
+        uid, gid = self.owner()
+        if self.readers is None or not self.path.exists():
+            return PRIVATE, uid, gid
+        status = self.path.stat()
+        mode, most = status.st_mode & 0o7777, SHARED if status.st_gid in self.readers else PRIVATE
+        return (most if mode & ~most else mode), uid, status.st_gid
+
+    def _read(self, node: Node) -> str:
+        """The text the public file has to hold. ssh-keygen tries the private key."""
+        text = plan_file(public_path(self.path), None).before or ""
+        self.public = ""
+        if self.path.exists():
+            tried = node.run(["ssh-keygen", "-y", "-P", "", "-f", str(self.path)], check=False)
+            self.public = key_of(tried.stdout) if tried.rc == 0 else ""
+            if not self.public and self.path.stat().st_mode & 0o077:
+                # ssh-keygen refuses a key that others can read; only its mode is wrong.
+                self.public = key_of(text)
+            if self.public and key_of(text) != self.public:
+                text = f"{self.public} {self.comment}\n"
+        return text
+
+    def plan(self, node: Node) -> Plan:
+        text = self._read(node)
+        mode, uid, gid = self._wanted()
+        public = plan_file(public_path(self.path), text, mode=PUBLIC, uid=uid, gid=self.owner()[1])
+        before, after = standing(self.path), f"mode {mode:04o} owner {uid}:{gid}"
+        shown: list[dict[str, Any]] = []
+        if not self.public:
+            before = f"damaged, or with a passphrase; {before}" if before else "absent"
+            after = f"a new ed25519 key pair; {after}"
+        else:
+            shown = diffs([public])
+        if before != after:
+            texts = {"before": f"{before}\n", "after": f"{after}\n"}
+            shown.append({"before_header": str(self.path), "after_header": str(self.path), **texts})
+
+        def act() -> None:
+            if not self.public:
+                self._make(node)
+                return
+            public.apply()
+            os.chown(self.path, uid, gid)
+            self.path.chmod(mode)
+
+        step = Step(str(self.path), "", "", act, essential=True, shown=shown)
+        return Plan(steps=[step] if shown else [])
+
+    def _make(self, node: Node) -> None:
+        """A new pair is moved in whole, the private half last: one that is there is complete."""
+        folder = self.path.parent
+        uid, gid = self.owner()
+        make_directories(folder)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".new-") as scratch:
+            made = Path(scratch) / self.path.name
+            argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", self.comment]
+            node.run([*argv, "-f", str(made)])
+            for file, mode in ((public_path(made), PUBLIC), (made, PRIVATE)):
+                os.chown(file, uid, gid)
+                file.chmod(mode)
+                file.replace(folder / file.name)
+
+    def verify(self, node: Node) -> Verdict:
+        self._read(node)
+        mode, uid, gid = self._wanted()
+        found = standing(self.path) if self.public else "no usable key"
+        check = compare(
+            f"{self.kind}_key",
+            f"mode {mode:04o} owner {uid}:{gid}",
+            found,
+            subject=str(self.path),
+            check_mode=node.check_mode,
+        )
+        return Verdict([check])

@@ -1,49 +1,44 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The node's sshd: does its configuration hold, what does it come to, what does it present."""
+"""The node's sshd: whether its configuration is valid, its settings, what it presents."""
 
 from __future__ import annotations
 
 import fnmatch
 import re
-import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Optional
 
-from ..core.commands import CommandError, Result, Runner, run
-from ..core.dataclass import dataclass
-from .certificates import CERTIFICATE_TYPE
+from ..core.commands import CommandError, Result, Runner, find_program
+from .keys import KEY_TYPE
 
-PATH = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin"
+CERTIFICATE_TYPE = f"{KEY_TYPE}-cert-v01@openssh.com"
 UNITS = ("ssh.service", "sshd.service")
-"""Debian's name for it, and everybody else's."""
+"""Debian's name for it, and that of all others."""
+
+Settings = Mapping[str, Sequence[str]]
+"""sshd's effective settings for one user, by keyword, as `sshd -T` prints them."""
 
 
-@dataclass(frozen=True)
-class Settings:
-    """sshd's effective settings for one user, as `sshd -T` tells them."""
-
-    values: dict[str, list[str]]
-
-    def first(self, keyword: str) -> str:
-        return (self.values.get(keyword) or [""])[0]
-
-    def patterns(self, keyword: str) -> list[str]:
-        """The names of a list of users or groups, without the hosts they may come from."""
-        words = " ".join(self.values.get(keyword, [])).split()
-        return [word.split("@")[0] for word in words]
+def first(settings: Settings, keyword: str) -> str:
+    return (settings.get(keyword) or [""])[0]
 
 
 def refusal(settings: Settings, user: str, groups: Sequence[str]) -> str:
-    """The rule of the operator by which sshd admits this user from nowhere; empty when none."""
+    """The operator's rule by which sshd refuses this user; empty when there is none."""
     for keyword, names in (("Users", [user]), ("Groups", groups)):
-        denied = settings.patterns(f"deny{keyword.lower()}")
-        allowed = settings.patterns(f"allow{keyword.lower()}")
+        denied = _patterns(settings, f"deny{keyword.lower()}")
+        allowed = _patterns(settings, f"allow{keyword.lower()}")
         if _any_matches(names, denied):
             return f"Deny{keyword} {' '.join(denied)}"
         if allowed and not _any_matches(names, allowed):
             return f"Allow{keyword} {' '.join(allowed)}"
     return ""
+
+
+def _patterns(settings: Settings, keyword: str) -> list[str]:
+    """Names of a list of users or groups, without the hosts they may come from."""
+    return [word.split("@")[0] for word in " ".join(settings.get(keyword, [])).split()]
 
 
 def _any_matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
@@ -53,21 +48,14 @@ def _any_matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
 class Sshd:
     """The daemon of this node."""
 
-    def __init__(self, config: Path, runner: Runner = run) -> None:
+    def __init__(self, config: Path, runner: Runner) -> None:
         self.config = config
         self.run = runner
 
-    def _program(self) -> str:
-        found = shutil.which("sshd", path=PATH)
-        if found is None:
-            raise CommandError(
-                "sshd: not installed (looked in /usr/sbin): install the package openssh-server"
-            )
-        return found
-
     def _ask(self, *words: str) -> Result:
-        """What sshd answers. Debian's wants a directory, which its unit makes at each start."""
-        argv = [self._program(), *words, "-f", str(self.config)]
+        """What sshd answers. Debian's needs a directory, which its unit makes at each start."""
+        # By its full name: without, it refuses to start.
+        argv = [find_program("sshd") or "sshd", *words, "-f", str(self.config)]
         answer = self.run(argv, check=False)
         missing = re.search(r"Missing privilege separation directory: (/run/\S+)", answer.stderr)
         if missing:
@@ -76,12 +64,12 @@ class Sshd:
         return answer
 
     def fault(self) -> str:
-        """What `sshd -t` finds wrong with the configuration; empty when it holds."""
+        """What `sshd -t` finds wrong with the configuration; empty when it is valid."""
         tried = self._ask("-t")
         return "" if tried.rc == 0 else (tried.stderr.strip() or f"exit status {tried.rc}")
 
-    def settings(self, user: str) -> Settings:
-        """What the configuration comes to for a login of this user."""
+    def settings(self, user: str) -> dict[str, list[str]]:
+        """The settings that hold for a login of this user."""
         connection = f"user={user},host=localhost,addr=127.0.0.1,laddr=127.0.0.1,lport=22"
         answer = self._ask("-T", "-C", connection)
         if answer.rc != 0:
@@ -90,7 +78,7 @@ class Sshd:
         for line in answer.stdout.splitlines():
             keyword, _separator, value = line.partition(" ")
             values.setdefault(keyword.lower(), []).append(value.strip())
-        return Settings(values)
+        return values
 
     def running_unit(self) -> str:
         """The unit of the sshd that runs; empty when none does (until a socket starts one)."""
@@ -100,27 +88,19 @@ class Sshd:
         return ""
 
     def reload(self) -> None:
-        """Have the running sshd read its files again. Sessions that are open stay open.
-
-        When none runs, the next one that starts reads the new files anyhow.
-        """
+        """Have the running sshd read its files again. Open sessions stay open."""
         unit = self.running_unit()
         if unit:
             self.run(["systemctl", "reload", unit])
 
     def presented(self, settings: Settings) -> Optional[str]:
         """The host certificate that the running sshd presents, as a line, or None."""
-        address, port = listening(settings)
-        argv = ["ssh-keyscan", "-c", "-t", "ed25519", "-T", "5", "-p", str(port), address]
+        host, _separator, port = (first(settings, "listenaddress") or "0.0.0.0:22").rpartition(":")
+        host = host.strip("[]")
+        address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        argv = ["ssh-keyscan", "-c", "-t", "ed25519", "-T", "5", "-p", port, address]
         for line in self.run(argv, check=False).stdout.splitlines():
             words = line.split()
             if CERTIFICATE_TYPE in words:
                 return " ".join(words[words.index(CERTIFICATE_TYPE) :][:2])
         return None
-
-
-def listening(settings: Settings) -> tuple[str, int]:
-    """An address and port of this node where its sshd answers."""
-    host, _separator, port = (settings.first("listenaddress") or "0.0.0.0:22").rpartition(":")
-    host = host.strip("[]")
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), int(port)

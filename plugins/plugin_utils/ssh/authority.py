@@ -1,18 +1,18 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The certificate authorities on the controller: made once, rotated with overlap, revoking.
 
-An authority is two key pairs: one signs users, the other hosts. Rotation goes in steps, one for
-each run, and the ledger says when the next one is due:
+An authority is two key pairs: one signs users, the other hosts. A rotation takes one step a run:
 
-1. the new authority is made, and every node is told to believe both (the old one still signs);
-2. when every node believes it, it signs, and every node gets new certificates;
+1. the new authority is made, and every node trusts both (the old one still signs);
+2. when every node trusts it, it signs, and every node gets new certificates;
 3. when every node has them, the old one is dropped and its private keys are deleted.
 
-So at no time do two nodes meet that do not believe each other, however long a node is away.
+So at no time do two nodes meet that do not trust each other, however long a node is away.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
@@ -25,17 +25,12 @@ from typing import Optional
 from ...module_utils.core.commands import Runner, run
 from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.files import write_atomically
-from ...module_utils.ssh.certificates import (
-    DAY,
-    KINDS,
-    PublicKey,
-    parse_public_key,
-    public_key_or_none,
-)
-from .journal import Journal, Node, make_private_directory
+from ...module_utils.core.text import some
+from ...module_utils.ssh.keys import DAY, KINDS
+from .journal import Journal, Member, make_private_directory
 
 MAX_REMOVED = 8
-"""So many nodes may leave the inventory between two runs, unless told otherwise."""
+"""Nodes that may leave the inventory between two runs, by default."""
 KRL_DATE = slice(20, 28)
 """When a revocation list was made, in its header (OpenSSH's PROTOCOL.krl). Nothing reads it."""
 
@@ -46,21 +41,11 @@ class AuthorityError(Exception):
 
 @dataclass(frozen=True)
 class Authority:
-    """One authority: its name, its public keys, and where its private keys lie."""
+    """One authority: its name, its public keys (`type base64`), the paths of its private keys."""
 
     id: str
-    user: PublicKey
-    host: PublicKey
-    user_path: Path
-    host_path: Path
-
-
-@dataclass(frozen=True)
-class Supplied:
-    """Private keys of the operator's own authority, used where they lie."""
-
-    user: Path
-    host: Path
+    public: Mapping[str, str]
+    private: Mapping[str, Path]
 
 
 @dataclass(frozen=True)
@@ -72,23 +57,21 @@ class State:
     previous: str = ""
 
     @property
-    def believed(self) -> list[str]:
-        """Those that every node has to believe, the signing one first."""
+    def trusted(self) -> list[str]:
+        """Those that every node has to trust, the signing one first."""
         return [name for name in (self.current, self.next, self.previous) if name]
 
 
 @dataclass
 class Outcome:
-    """What preparing came to."""
-
-    nodes: dict[str, Node] = field(default_factory=dict)
-    """Every node of the inventory, as the journal has it."""
+    nodes: dict[str, Member] = field(default_factory=dict)
+    """Every node of the inventory, by the journal."""
     removed: list[str] = field(default_factory=list)
-    """Nodes found to have left the inventory, now."""
+    """Nodes that left the inventory since the last run."""
     revoked: dict[tuple[str, str], list[int]] = field(default_factory=dict)
-    """Serials, by authority and kind, of certificates of nodes that have left, not yet expired."""
+    """Serials, by authority and kind, of certificates of nodes that left, not yet expired."""
     authorities: list[Authority] = field(default_factory=list)
-    """Those to be believed; the first one signs. Empty where none was made yet (check mode)."""
+    """Those to trust; the first one signs. Empty where none was made yet (check mode)."""
     krl: bytes = b""
     made: bool = False
     """Whether the authorities changed: made, taken into use, or dropped."""
@@ -99,22 +82,22 @@ class Outcome:
 def remove_leavers(
     journal: Journal, members: Sequence[str], *, most: int, now: int, write: bool
 ) -> Outcome:
-    """The nodes as they stand, those removed that the inventory does not have any more.
+    """The state of the nodes, without those that the inventory no longer has.
 
-    So many at once may be a slip in the model, and revoking cannot be undone.
+    Many at once may be a mistake in the model, and revoking cannot be undone.
     """
     known = journal.read()
-    outcome = Outcome({name: known.get(name, Node()) for name in members})
+    outcome = Outcome({name: known.get(name, Member()) for name in members})
     outcome.removed = sorted(
         name
         for name, node in known.items()
-        if name not in outcome.nodes and (node.laid or node.issued)
+        if name not in outcome.nodes and (node.complete or node.issued)
     )
-    if len(outcome.removed) > most:
-        count = len(outcome.removed)
+    count = len(outcome.removed)
+    if count > most:
         raise AuthorityError(
             f"{count} nodes have left the inventory and would be refused by all others:"
-            f" {_few(outcome.removed, 100)}. Nothing was revoked. At most {most} may leave at once:"
+            f" {some(outcome.removed, 100)}. Nothing was revoked. At most {most} may leave at once:"
             f" repair the model, or allow it for one run with -e ssh_trust_max_removed={count}"
         )
     for name in outcome.removed:
@@ -136,8 +119,6 @@ class AuthorityStore:
         self.directory = journal.directory / "authorities"
         self.run = runner
 
-    # What is there.
-
     def state(self) -> State:
         path = self.journal.directory / "state.json"
         try:
@@ -145,36 +126,27 @@ class AuthorityStore:
         except FileNotFoundError:
             return State()
         except (ValueError, TypeError) as error:
-            raise AuthorityError(
-                f"{path}: damaged ({error}): restore it from a copy, or move {path.parent} away to"
-                " begin with a new authority"
-            ) from error
+            raise self._damaged(path, error) from error
 
     def load(self, name: str) -> Authority:
         """An authority by its name. Raises AuthorityError when its files are missing."""
-        paths = [self.directory / name / f"{kind}_ca" for kind in KINDS]
+        private = {kind: self.directory / name / f"{kind}_ca" for kind in KINDS}
         try:
-            user, host = (
-                parse_public_key(path.with_suffix(".pub").read_text(encoding="utf-8"))
-                for path in paths
-            )
+            public = {
+                kind: " ".join(path.with_suffix(".pub").read_text(encoding="utf-8").split()[:2])
+                for kind, path in private.items()
+            }
         except (OSError, ValueError) as error:
-            raise AuthorityError(
-                f"{self.directory / name}: the authority's files are missing or damaged ({error}):"
-                f" restore them from a copy, or move {self.journal.directory} away to begin with a"
-                " new authority"
-            ) from error
-        return Authority(name, user, host, *paths)
+            raise self._damaged(self.directory / name, error) from error
+        return Authority(name, public, private)
 
-    # What is wanted.
+    def _damaged(self, path: Path, error: Exception) -> AuthorityError:
+        return AuthorityError(
+            f"{path}: missing or damaged ({error}): restore it from a copy, or move"
+            f" {self.journal.directory} away to begin with a new authority"
+        )
 
-    def wanted_name(self, generation: int, supplied: Optional[Supplied]) -> str:
-        if supplied is None:
-            return f"generation-{generation}"
-        keys = [_supplied_key(path) for path in (supplied.user, supplied.host)]
-        return "supplied-" + "-".join(key.blob[-6:].hex() for key in keys)
-
-    def make(self, name: str, comment: str, supplied: Optional[Supplied]) -> None:
+    def _make(self, name: str, comment: str, supplied: Mapping[str, Path]) -> None:
         """Make an authority's directory, whole or not at all."""
         make_private_directory(self.directory)
         if (self.directory / name).is_dir():
@@ -184,13 +156,13 @@ class AuthorityStore:
             folder.mkdir(mode=0o700)
             for kind in KINDS:
                 made = folder / f"{kind}_ca"
-                if supplied is None:
+                if supplied:
+                    made.symlink_to(supplied[kind].absolute())
+                    public = _supplied_key(supplied[kind]) + "\n"
+                    made.with_suffix(".pub").write_text(public, "ascii")
+                else:
                     argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", ""]
                     self.run([*argv, "-C", f"{comment} {kind} {name}", "-f", str(made)])
-                else:
-                    path = supplied.user if kind == "user" else supplied.host
-                    made.symlink_to(path.absolute())
-                    made.with_suffix(".pub").write_text(_supplied_key(path).text + "\n", "ascii")
             folder.rename(self.directory / name)
 
     def prepare(
@@ -198,37 +170,43 @@ class AuthorityStore:
         members: Sequence[str],
         *,
         comment: str,
-        generation: int,
-        overlap: bool,
-        supplied: Optional[Supplied],
         now: int,
         write: bool,
+        generation: int = 1,
+        overlap: bool = True,
+        supplied: Optional[Mapping[str, Path]] = None,
         max_removed: int = MAX_REMOVED,
     ) -> Outcome:
-        """Bring authorities, journal and revocation list to where the inventory wants them.
+        """Bring authorities, journal and revocation list to what the inventory wants.
 
-        `members` are the names of all nodes of the inventory. With `write` false nothing is
-        written and the outcome says what would be done.
+        `members` are the names of all nodes of the inventory; `supplied` are private keys of the
+        operator's own authority, used where they are. With `write` false nothing is written and
+        the outcome has what would be done.
         """
         outcome = remove_leavers(self.journal, members, most=max_removed, now=now, write=write)
-        seen = {name: node for name, node in outcome.nodes.items() if node.laid or node.issued}
-        wanted = self.wanted_name(generation, supplied)
+        seen = {name: node for name, node in outcome.nodes.items() if node.complete or node.issued}
+        wanted = f"generation-{generation}"
+        if supplied:
+            keys = [base64.b64decode(_supplied_key(supplied[kind]).split()[1]) for kind in KINDS]
+            wanted = "-".join(["supplied", *(key[-6:].hex() for key in keys)])
         before = self.state()
         after = self._advance(before, wanted, seen, overlap, outcome.steps)
         outcome.made = after != before
         if write:
-            if supplied or wanted not in before.believed:
-                self.make(wanted, comment, supplied)
+            if supplied or wanted not in before.trusted:
+                self._make(wanted, comment, supplied or {})
             if outcome.made:
                 path = self.journal.directory / "state.json"
-                write_atomically(
-                    path, json.dumps(vars(after)) + "\n", 0o600, os.getuid(), os.getgid()
-                )
+                text = json.dumps(vars(after)) + "\n"
+                write_atomically(path, text, 0o600, os.getuid(), os.getgid())
         outcome.authorities = [
-            self.load(name) for name in after.believed if write or name in before.believed
+            self.load(name) for name in after.trusted if write or name in before.trusted
         ]
         if write:
-            self._forget_dropped(after)
+            # Private keys of dropped authorities go with their directories.
+            for folder in self.directory.iterdir():
+                if folder.name not in after.trusted:
+                    shutil.rmtree(folder)
         if outcome.authorities:
             outcome.krl = self._revocation_list(outcome)
         return outcome
@@ -237,20 +215,20 @@ class AuthorityStore:
         self,
         state: State,
         wanted: str,
-        nodes: Mapping[str, Node],
+        nodes: Mapping[str, Member],
         overlap: bool,
         steps: list[str],
     ) -> State:
-        """The steps of a rotation that are due; each one is told in `steps`."""
+        """The steps of a rotation that are due, each added to `steps`."""
         if not state.current:
             steps.append(f"authority {wanted} is made")
             return State(current=wanted)
         if wanted == state.current and state.next:
-            # It has signed nothing yet: wanting the old one again is enough to be rid of it.
+            # It has signed nothing yet, so it can be dropped at once.
             steps.append(f"authority {state.next} is given up, {wanted} goes on signing")
             state = State(state.current, previous=state.previous)
         elif wanted not in (state.current, state.next):
-            in_use = max(_generation(name) for name in state.believed)
+            in_use = max(_generation(name) for name in state.trusted)
             if 0 < _generation(wanted) < in_use:
                 raise AuthorityError(
                     f"authority {wanted} is wanted, but generation-{in_use} is in use:"
@@ -259,30 +237,26 @@ class AuthorityStore:
             if not overlap:
                 steps.append(f"authority {wanted} replaces {state.current} at once")
                 return State(current=wanted)
-            steps.append(f"authority {wanted} is made, and every node is told to believe it")
+            steps.append(f"authority {wanted} is made, and every node gets to trust it")
             old = "" if state.previous == wanted else state.previous
             return State(state.current, next=wanted, previous=old)
         if state.previous:
             waiting = [name for name, node in nodes.items() if not _signed_by(node, state.current)]
             if waiting:
-                steps.append(f"authority {state.previous} stays until replaced on {_few(waiting)}")
+                steps.append(
+                    f"authority {state.previous} stays until replaced on {some(waiting, 5)}"
+                )
             else:
-                steps.append(f"authority {state.previous} is no longer believed")
+                steps.append(f"authority {state.previous} is no longer trusted")
                 state = State(state.current, next=state.next)
         if state.next and not state.previous:
             waiting = [name for name, node in nodes.items() if state.next not in node.trusts]
             if waiting and overlap:
-                steps.append(f"authority {state.next} signs once believed by {_few(waiting)} too")
+                steps.append(f"authority {state.next} signs once trusted by {some(waiting, 5)} too")
             else:
                 steps.append(f"authority {state.next} signs from now on")
                 state = State(state.next, previous=state.current if overlap else "")
         return state
-
-    def _forget_dropped(self, state: State) -> None:
-        """Delete the directories, private keys included, of authorities nobody believes."""
-        for folder in self.directory.iterdir():
-            if folder.name not in state.believed:
-                shutil.rmtree(folder)
 
     def _revocation_list(self, outcome: Outcome) -> bytes:
         """The KRL, the same to the bit as long as it lists the same."""
@@ -290,10 +264,10 @@ class AuthorityStore:
             made, key = Path(scratch) / "revoked.krl", Path(scratch) / "ca.pub"
             self.run(["ssh-keygen", "-q", "-k", "-f", str(made)])
             for authority in outcome.authorities:
-                for kind, public in (("user", authority.user), ("host", authority.host)):
+                for kind, public in authority.public.items():
                     serials = outcome.revoked.get((authority.id, kind), [])
                     if serials:
-                        key.write_text(public.text + "\n", encoding="ascii")
+                        key.write_text(public + "\n", encoding="ascii")
                         listing = "".join(f"serial: {serial}\n" for serial in serials)
                         argv = ["ssh-keygen", "-q", "-k", "-u", "-f", str(made), "-s", str(key)]
                         self.run([*argv, "-"], stdin=listing)
@@ -302,16 +276,17 @@ class AuthorityStore:
         return bytes(krl)
 
 
-def _supplied_key(path: Path) -> PublicKey:
+def _supplied_key(path: Path) -> str:
+    """The public key beside the operator's private key."""
     public = path.with_name(path.name + ".pub")
     if not path.is_file():
         raise AuthorityError(f"{path}: no such file: name the private key of your authority")
-    key = public_key_or_none(public.read_text(encoding="utf-8")) if public.is_file() else None
-    if key is None:
+    words = public.read_text(encoding="utf-8").split() if public.is_file() else []
+    if len(words) < 2:
         raise AuthorityError(
             f"{public}: missing or not a public key: make it with ssh-keygen -y -f {path}"
         )
-    return key
+    return " ".join(words[:2])
 
 
 def _generation(name: str) -> int:
@@ -320,23 +295,18 @@ def _generation(name: str) -> int:
     return int(number) if prefix == "generation" else 0
 
 
-def _signed_by(node: Node, authority: str) -> bool:
+def _signed_by(node: Member, authority: str) -> bool:
     latest = node.latest()
     return all(kind in latest and latest[kind].authority == authority for kind in KINDS)
 
 
-def _few(names: Sequence[str], most: int = 5) -> str:
-    """The first names, and how many more."""
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
-
-
-def expiring(nodes: Mapping[str, Node], now: int, warn_days: int) -> str:
-    """The nodes a certificate of which expires within so many days, with the days they have."""
+def expiring(nodes: Mapping[str, Member], now: int, warn_days: int) -> str:
+    """The nodes with a certificate that expires within so many days, with the days left."""
     ends = {
         name: min(each.valid_before for each in node.latest().values())
         for name, node in nodes.items()
         if node.issued
     }
     left = sorted(((end - now) // DAY, name) for name, end in ends.items())
-    return _few([f"{name} ({days} days)" for days, name in left if days < warn_days])
+    soon = [f"{name} ({days} days)" for days, name in left if days < warn_days]
+    return some(soon, 5) if soon else ""

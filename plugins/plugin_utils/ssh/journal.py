@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What the controller remembers: each certificate it signed, what each node has shown, which left.
+"""What the controller remembers: each certificate it signed, what each node returned, which left.
 
-One file that only grows, in the order it happened; how things stand is derived from it, once for
-all nodes. A certificate is in it before it leaves the controller, so that all that was ever handed
-out can be revoked. Nothing in here is secret.
+One file that only grows, in the order it happened; the state of each node is derived from it, once
+for all nodes. A certificate is in it before it leaves the controller, so that all that were ever
+issued can be revoked. Nothing in here is secret.
 """
 
 from __future__ import annotations
@@ -12,30 +12,36 @@ import contextlib
 import fcntl
 import json
 import os
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
 from ...module_utils.core.dataclass import dataclass
+from ...module_utils.core.locks import alone
 
 
 @dataclass(frozen=True)
 class Issued:
-    """One certificate that was signed. `valid_before` is in seconds since 1970."""
+    """One certificate that was signed. Times are in seconds since 1970.
+
+    Records of the first versions lack the fields with defaults: those certificates are signed anew.
+    """
 
     kind: str
     serial: int
     authority: str
     valid_before: int
     digest: str = ""
+    valid_after: int = 0
+    key: str = ""
+    principals: Sequence[str] = ()
 
 
 @dataclass
-class Node:
-    """One node: its public keys and the authorities it trusts, as it showed them in the last run
-    that got to its end there, and its certificates."""
+class Member:
+    """One node: its public keys and the authorities it trusts, as of its last complete run, and
+    its certificates."""
 
     user_key: str = ""
     host_key: str = ""
@@ -45,24 +51,19 @@ class Node:
     """Those from before it left."""
 
     @property
-    def laid(self) -> bool:
-        """Whether a run ever got to its end on it."""
+    def complete(self) -> bool:
+        """Whether a run ever ended well on it."""
         return bool(self.user_key or self.host_key)
 
     def latest(self) -> dict[str, Issued]:
-        """By kind, the certificate that the node has to have: the last one issued."""
+        """By kind, the certificate that the node must have: the last one issued."""
         return {each.kind: each for each in self.issued}
 
     def known(self) -> dict[str, Any]:
         """What the action for the node needs of it, as JSON."""
-        return {
-            "issued": {kind: each.digest for kind, each in self.latest().items()},
-            "shown": {
-                "user_key": self.user_key,
-                "host_key": self.host_key,
-                "trusts": self.trusts,
-            },
-        }
+        shown = {"user_key": self.user_key, "host_key": self.host_key, "trusts": self.trusts}
+        issued = {kind: asdict(each) for kind, each in self.latest().items() if each.key}
+        return {"issued": issued, "shown": shown}
 
     def leave(self) -> None:
         self.revoked += self.issued
@@ -79,11 +80,6 @@ class Node:
             self.trusts = record["trusts"]
 
 
-def new_serial() -> int:
-    """A serial that was never given out. 63 bits: some programs take them for signed numbers."""
-    return 1 + secrets.randbelow(2**63 - 1)
-
-
 def make_private_directory(path: Path) -> None:
     """The directory and its parents; the last one for its owner only."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -91,7 +87,7 @@ def make_private_directory(path: Path) -> None:
 
 
 class Journal:
-    """The file of one cluster, one JSON object on each line, in the directory of its authority."""
+    """The file of one cluster, one JSON object a line, in the directory of its authority."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -99,42 +95,37 @@ class Journal:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """One process at a time. The kernel drops the lock of a process that dies."""
         make_private_directory(self.directory)
-        with (self.directory / "lock").open("w") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX)
+        with alone(self.directory / "lock"):
             yield
 
     def issued(self, name: str, certificates: Sequence[Issued]) -> None:
         self._append([{"node": name, **asdict(each)} for each in certificates])
 
     def shown(self, name: str, shown: Mapping[str, Any]) -> None:
-        """Note the keys of a node and the authorities it trusts."""
+        """The keys of a node and the authorities it trusts."""
         self._append([{"node": name, **shown}])
 
     def left(self, name: str) -> None:
         self._append([{"node": name, "left": True}])
 
-    def read(self) -> dict[str, Node]:
-        """How each node stands.
+    def read(self) -> dict[str, Member]:
+        """The state of each node.
 
-        A line that is no record was torn by a kill or a full disk while it was written: what it
-        was about had not left the controller yet.
+        A line that is no record was torn by a kill or a full disk while it was written: its
+        certificate had not left the controller yet.
         """
-        found: dict[str, Node] = {}
-        for line in self._lines():
+        found: dict[str, Member] = {}
+        text = ""
+        with contextlib.suppress(FileNotFoundError):
+            text = self.path.read_text(encoding="utf-8", errors="replace")
+        for line in text.split("\n"):
             try:
                 record = json.loads(line)
-                found.setdefault(record.pop("node"), Node()).take(record)
+                found.setdefault(record.pop("node"), Member()).take(record)
             except (ValueError, KeyError, TypeError, AttributeError):
                 continue
         return found
-
-    def _lines(self) -> list[str]:
-        try:
-            return self.path.read_text(encoding="utf-8", errors="replace").split("\n")
-        except FileNotFoundError:
-            return []
 
     def _append(self, records: Sequence[dict[str, Any]]) -> None:
         """Add lines and flush them to disk. Each begins with its newline, which ends a torn one."""

@@ -1,9 +1,12 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What every node is told, built once for the whole cluster.
+"""What every node gets, built once for the whole cluster, and the certificates that each one needs.
 
-The patterns say for which hosts the cluster's authority is believed and its client settings hold.
-They are made of name stems and networks, not of names, so that they stay short for any number of
-nodes and do not change when one is added.
+Patterns are the hosts for which the cluster's authority is trusted and its client settings hold.
+They are name stems and networks, so they stay short for any number of nodes and do not change when
+a node is added.
+
+`ssh-keygen -s` needs one process for each certificate: 6 ms each, two for each node. ansible-core
+depends on `cryptography`, which signs the same certificate in 0.2 ms in this process.
 """
 
 from __future__ import annotations
@@ -11,20 +14,15 @@ from __future__ import annotations
 import base64
 import functools
 import re
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...module_utils.mpi.hostfile import rail_name
-from ...module_utils.ssh.certificates import DAY, HOST, USER, PublicKey, digest, parse_public_key
+from ...module_utils.ssh.keys import DAY, HOST, KINDS, USER, digest
 from .authority import Authority
-from .journal import Issued, Journal, Node, new_serial
-
-# Signing what a node needs, on the controller, and noting what it has shown.
-# `ssh-keygen -s` gives one process, and so one identity and one list of names, to each certificate:
-# 6 ms each, two for each node. ansible-core brings the `cryptography` library, which signs the same
-# certificate in 0.2 ms in the process that is already running: 10,000 nodes in seconds.
-
+from .journal import Issued, Journal, Member
 
 try:
     from cryptography.hazmat.primitives.serialization import (
@@ -33,13 +31,16 @@ try:
         load_ssh_private_key,
         load_ssh_public_key,
     )
-except ImportError:  # only the controller signs; a node never needs it
+except ImportError:
     HAS_CRYPTOGRAPHY = False
 else:
     HAS_CRYPTOGRAPHY = True
 
 BACKDATED_S = 3600
 """Certificates begin an hour ago, so that a node whose clock is a little late accepts them."""
+SERIALS = 2**63 - 1
+"""63 bits: some programs take serials for signed numbers."""
+COMPUTE, LAUNCHER = "compute", "launcher"
 
 
 class SigningError(Exception):
@@ -65,31 +66,23 @@ def private_key(path: Path) -> Any:
         ) from error
 
 
-def sign(
-    authority: Path,
-    kind: str,
-    key: PublicKey,
-    *,
-    key_id: str,
-    principals: Sequence[str],
-    serial: int,
-    now: int,
-    validity_s: int,
-) -> str:
+def sign(authority: Path, certificate: Issued, key_id: str) -> str:
     """The certificate as a line of a `-cert.pub` file."""
-    signer, public = private_key(authority), load_ssh_public_key(key.text.encode())
+    signer = private_key(authority)
+    public = load_ssh_public_key(certificate.key.encode())
+    host = certificate.kind == HOST
     builder = (
         SSHCertificateBuilder()
         .public_key(public)  # type: ignore[arg-type]
-        .serial(serial)
-        .type(SSHCertificateType.HOST if kind == HOST else SSHCertificateType.USER)
+        .serial(certificate.serial)
+        .type(SSHCertificateType.HOST if host else SSHCertificateType.USER)
         .key_id(key_id.encode())
-        .valid_principals([name.encode() for name in principals])
-        .valid_after(now - BACKDATED_S)
-        .valid_before(now + validity_s)
+        .valid_principals([name.encode() for name in certificate.principals])
+        .valid_after(certificate.valid_after)
+        .valid_before(certificate.valid_before)
     )
-    if kind == USER:
-        # A launcher needs a command run, a person a terminal; nothing is to be forwarded.
+    if not host:
+        # A launcher runs commands, an operator needs a terminal; nothing may be forwarded.
         builder = builder.add_extension(b"permit-pty", b"")
     return f"{builder.sign(signer).public_bytes().decode('ascii')} {key_id}\n"
 
@@ -97,36 +90,36 @@ def sign(
 def issue(
     journal: Journal,
     name: str,
-    kinds: Sequence[str],
+    kinds: Iterable[str],
     public_keys: Mapping[str, str],
-    told: Mapping[str, Any],
+    authority: Mapping[str, Any],
     *,
     user: str,
     names: Sequence[str],
     validity_days: int,
     now: int,
-) -> dict[str, str]:
-    """Sign the certificates of these kinds for a node, by the authority that every node is told of.
+) -> tuple[dict[str, str], dict[str, Issued]]:
+    """Certificates of these kinds for a node, and their records, by kind.
 
     They are in the journal before they leave.
     """
-    certificates, signed = {}, []
+    certificates, records = {}, {}
     for kind in kinds:
-        serial = new_serial()
-        text = certificates[kind] = sign(
-            Path(told["private_keys"][kind]),
+        unsigned = Issued(
             kind,
-            parse_public_key(public_keys[kind]),
-            key_id=f"{user}@{name}" if kind == USER else name,
-            principals=(told["principal"],) if kind == USER else names,
-            serial=serial,
-            now=now,
-            validity_s=validity_days * DAY,
+            1 + secrets.randbelow(SERIALS),
+            authority["signs"],
+            now + validity_days * DAY,
+            valid_after=now - BACKDATED_S,
+            key=public_keys[kind],
+            principals=[authority["principal"]] if kind == USER else list(names),
         )
-        ends = now + validity_days * DAY
-        signed.append(Issued(kind, serial, told["signs"], ends, digest(text)))
-    journal.issued(name, signed)
-    return certificates
+        path = Path(authority["private_keys"][kind])
+        text = sign(path, unsigned, f"{user}@{name}" if kind == USER else name)
+        certificates[kind] = text
+        records[kind] = Issued(**{**vars(unsigned), "digest": digest(text)})
+    journal.issued(name, list(records.values()))
+    return certificates, records
 
 
 def remember(
@@ -136,13 +129,10 @@ def remember(
     public_keys: Mapping[str, str],
     trusts: Sequence[str],
 ) -> None:
-    """Note what a node has after a run, where that is not known already."""
-    shown = {f"{kind}_key": public_keys[kind] for kind in (USER, HOST)}
+    """Record what a node has after a run, where that is not known already."""
+    shown = {f"{kind}_key": public_keys[kind] for kind in KINDS}
     if known["shown"] != {**shown, "trusts": list(trusts)}:
         journal.shown(name, {**shown, "trusts": list(trusts)})
-
-
-COMPUTE, LAUNCHER = "compute", "launcher"
 
 
 def members(directory: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -164,8 +154,8 @@ def names_of(entry: Mapping[str, Any], domain: str = "") -> list[str]:
 def patterns_of(entries: Sequence[Mapping[str, Any]], management_prefix: int = 24) -> list[str]:
     """Host patterns (`node*`, `192.168.10.*`) that cover every name of every node.
 
-    `management_prefix` is the length of the management network's mask: with it the pattern is of
-    the network, and the same whoever is in it.
+    `management_prefix` is the length of the management network's mask: the pattern covers the
+    whole network, so it does not change with its members.
     """
     octets = max(1, min(management_prefix, 24) // 8)
     found = [pattern for entry in entries for pattern in _name_patterns(str(entry["name"]))]
@@ -181,7 +171,7 @@ def _name_patterns(name: str) -> list[str]:
 
 
 def probes_of(entries: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, str]]]:
-    """Whom each node has to reach to prove the trust.
+    """Which hosts each node has to reach to prove the trust.
 
     The launcher reaches every compute node. Each compute node reaches the next one in the order of
     the model, by its name and by the name of its first rail: a ring, so the work is linear.
@@ -203,12 +193,12 @@ def empty(
     principal: str,
     management_prefix: int = 24,
 ) -> dict[str, Any]:
-    """What holds in either mode, with nothing yet to be believed."""
+    """What holds in either mode, with no authority yet."""
     return {
         "mode": mode,
         "principal": principal,
         "patterns": patterns_of(entries, management_prefix),
-        "believed": [],
+        "trusted": [],
         "signs": "",
         "private_keys": {},
         "user_authorities": [],
@@ -219,33 +209,33 @@ def empty(
     }
 
 
-def by_authority(told: dict[str, Any], authorities: Sequence[Authority], krl: bytes) -> None:
+def by_authority(authority: dict[str, Any], authorities: Sequence[Authority], krl: bytes) -> None:
     """Certificates: a few lines, whatever the number of nodes. The first authority signs."""
     if authorities:
         first = authorities[0]
-        told["signs"] = first.id
-        told["private_keys"] = {"user": str(first.user_path), "host": str(first.host_path)}
-    told["believed"] = [authority.id for authority in authorities]
-    told["user_authorities"] = [authority.user.text for authority in authorities]
-    told["host_authorities"] = [authority.host.text for authority in authorities]
-    told["revoked"] = base64.b64encode(krl).decode("ascii")
+        authority["signs"] = first.id
+        authority["private_keys"] = {kind: str(path) for kind, path in first.private.items()}
+    authority["trusted"] = [each.id for each in authorities]
+    for kind in KINDS:
+        authority[f"{kind}_authorities"] = [each.public[kind] for each in authorities]
+    authority["revoked"] = base64.b64encode(krl).decode("ascii")
 
 
 def by_lists(
-    told: dict[str, Any],
+    authority: dict[str, Any],
     entries: Sequence[Mapping[str, Any]],
-    nodes: Mapping[str, Node],
+    nodes: Mapping[str, Member],
     user: str,
     domain: str,
 ) -> list[str]:
-    """The classic files: a line for each node that was laid. Returns those that were not yet."""
+    """The classic files: a line for each complete node. Returns the names of the others."""
     called = {str(entry["name"]): names_of(entry, domain) for entry in entries}
-    laid = [name for name in called if nodes[name].laid]
-    told["known_hosts"] = "\n".join(
-        f"{','.join(called[name])} {nodes[name].host_key}" for name in laid
+    complete = [name for name in called if nodes[name].complete]
+    authority["known_hosts"] = "\n".join(
+        f"{','.join(called[name])} {nodes[name].host_key}" for name in complete
     )
     # With the same rights as a certificate gives.
-    told["authorized_keys"] = "\n".join(
-        f"restrict,pty {nodes[name].user_key} {user}@{name}" for name in laid
+    authority["authorized_keys"] = "\n".join(
+        f"restrict,pty {nodes[name].user_key} {user}@{name}" for name in complete
     )
-    return [name for name in called if not nodes[name].laid]
+    return [name for name in called if not nodes[name].complete]

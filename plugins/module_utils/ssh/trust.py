@@ -1,0 +1,499 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The trust on one node: account and keys first, then certificates and the files of ssh and sshd.
+
+Every setting is in a block that matches the MPI user only (and, for ssh, the cluster's hosts
+only), so other logins keep the operator's settings.
+"""
+
+from __future__ import annotations
+
+import base64
+import fnmatch
+import os
+import re
+import socket
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
+from pathlib import Path
+from typing import Any, Optional
+
+from ..core.checks import OK, PENDING, Check, compare
+from ..core.commands import CommandError
+from ..core.dataclass import dataclass
+from ..core.engine import Outcome, Settled, settle
+from ..core.files import FilePlan, diffs, plan_file, replace_block, with_header
+from ..core.locks import alone
+from ..core.part import Node, Part, Plan, PlanError, Step, StepError, Verdict
+from . import account as accounts
+from . import sshd
+from .keys import CERTIFICATE, DAY, HOST, USER, KeyPair, digest, key_of, standing, sweep
+
+# Keys and lists of the collection. Not in a home directory, which nodes may share.
+OWN = "/etc/baremetal-mpi-roce/ssh"
+USER_KEY = f"{OWN}/id_ed25519"
+CERTIFICATES = {USER: f"{OWN}/id_ed25519-cert.pub", HOST: f"{OWN}/ssh_host_ed25519_key-cert.pub"}
+USER_AUTHORITIES = f"{OWN}/user_ca.pub"
+PRINCIPALS = f"{OWN}/authorized_principals"
+REVOKED = f"{OWN}/revoked.krl"
+KNOWN_HOSTS = f"{OWN}/known_hosts"
+HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
+DROP_IN = "10-baremetal-mpi-roce.conf"
+"""Before what distributions and installers put there (50-...): the first value found holds."""
+SSHD_CONFIG, SSHD_DROP_IN = "/etc/ssh/sshd_config", f"/etc/ssh/sshd_config.d/{DROP_IN}"
+SSH_CONFIG, SSH_DROP_IN = "/etc/ssh/ssh_config", f"/etc/ssh/ssh_config.d/{DROP_IN}"
+BLOCK = "ssh"
+"""Of the Include in a main file that has none."""
+LOCK = "/run/baremetal-mpi-roce-ssh.lock"
+RELOAD_PENDING = "/var/lib/baremetal-mpi-roce/ssh-reload-pending"
+"""Exists from before sshd's files change until sshd has read them."""
+PRESENTED_S = 2.0
+"""Time for sshd to read its files again."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the controller wants of this node."""
+
+    authority: Mapping[str, Any]
+    """The same on every node, as ssh_authority returns it. Keys are lines `type base64`."""
+    user: str
+    uid: Optional[int]
+    shell: str
+    names: Sequence[str] = ()
+    issued: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The journal's records of the certificates that this node has, by kind."""
+    certificates: Mapping[str, str] = field(default_factory=dict)
+    """Certificates signed just now."""
+    renew_before_s: int = 0
+    now: int = 0
+    """The controller's time, by which expiry is judged. The node's own is checked as well."""
+
+    @property
+    def by_authority(self) -> bool:
+        return bool(self.authority["mode"] == CERTIFICATE)
+
+    def fault(self, kind: str, text: str, key: str, now: int, renew_before_s: int) -> str:
+        """Why this certificate has to be signed anew, as a phrase; empty when it serves."""
+        record = self.issued.get(kind, {})
+        names = [self.authority["principal"]] if kind == USER else list(self.names)
+        if not text.strip():
+            return "there is none"
+        if digest(text) != record.get("digest"):
+            return "not the one that was issued last"
+        if record["key"] != key:
+            return "for another key"
+        if record["authority"] != self.authority["signs"]:
+            return f"signed by another authority, {record['authority']}"
+        if list(record["principals"]) != names:
+            gone = [f"-{name}" for name in record["principals"] if name not in names]
+            new = [f"+{name}" for name in names if name not in record["principals"]]
+            return "names changed: " + (" ".join(gone + new) or "other order")
+        days = (record["valid_before"] - now) // DAY
+        if now >= record["valid_before"]:
+            return f"expired {-days} days ago"
+        if now < record["valid_after"]:
+            return "not valid yet"
+        return f"expires in {days} days" if record["valid_before"] - now < renew_before_s else ""
+
+
+def converge(request: Request, node: Node) -> Settled:
+    """Configure the trust, or return which certificates are missing for it.
+
+    One run at a time: when ansible-playbook is killed, what it started here goes on to its end.
+    """
+    if node.check_mode:
+        return _converge(request, node)
+    with alone(node.path(LOCK)):
+        return _converge(request, node)
+
+
+def _converge(request: Request, node: Node) -> Settled:
+    daemon = sshd.Sshd(node.path(SSHD_CONFIG), node.run)
+    try:
+        settings = daemon.settings(request.user)
+    except CommandError:
+        # An invalid configuration may be what has to be repaired; it is tested after the change.
+        settings = {}
+    host_key, host_key_line = _host_key(node, settings)
+    name = socket.gethostname()
+
+    def owner() -> tuple[int, int]:
+        found = accounts.find(request.user)
+        return (found.uid, found.gid) if found else (request.uid or 0, 0)
+
+    pairs = [
+        KeyPair(USER, node.path(USER_KEY), f"{request.user}@{name}", owner),
+        KeyPair(
+            HOST, host_key, f"root@{name}", lambda: (node.uid, node.gid), accounts.key_readers()
+        ),
+    ]
+    user = accounts.UserPart(request.user, request.uid, request.shell)
+    parts: list[Part] = [user, Directories(), *pairs]
+    outcome = settle(parts, node)
+    keys = {pair.kind: pair.public for pair in pairs}
+    sign = _to_sign(request, node, keys) if request.by_authority else {}
+    if not outcome.errors and (node.check_mode or not sign):
+        lines = request.authority["authorized_keys"].splitlines()
+        setting = sshd.first(settings, "authorizedkeysfile")
+        host_key_changed = any(
+            each["after_header"].startswith(str(host_key)) for each in outcome.diff
+        )
+        files = Files(request, keys, sign, host_key_line, host_key_changed, daemon)
+        parts = [accounts.AuthorizedKeys(request.user, setting, lines), files]
+        try:
+            _add(outcome, settle(parts, node))
+        except PlanError as error:
+            outcome.errors.append(str(error))
+    public_keys = {kind: key for kind, key in keys.items() if key}
+    return Settled(outcome, returned={"public_keys": public_keys, "sign": sign})
+
+
+def _add(outcome: Outcome, later: Outcome) -> None:
+    outcome.changed |= later.changed
+    outcome.diff += later.diff
+    outcome.checks += later.checks
+    outcome.errors += later.errors
+
+
+def _host_key(node: Node, settings: sshd.Settings) -> tuple[Path, str]:
+    """The ed25519 host key in use, and the HostKey line it needs in the drop-in, if any.
+
+    A HostKey line disables sshd's defaults, so there is one only where the operator has some and
+    none of them is of this type.
+    """
+    default = node.path(HOST_KEY)
+    listed = [Path(value) for value in settings.get("hostkey", [])]
+    if f"HostKey {default}\n" in (node.read(SSHD_DROP_IN) or ""):
+        if not listed:  # sshd refuses its configuration and prints none
+            return default, str(default)
+        if default in listed:
+            listed.remove(default)
+    if not listed or default in listed:
+        return default, ""
+    for path in listed:
+        if key_of(plan_file(Path(f"{path}.pub"), None).before):
+            return path, ""
+    return default, str(default)
+
+
+def _certificate_text(request: Request, node: Node, kind: str) -> str:
+    """The certificate that will be on the node after this call."""
+    return request.certificates.get(kind) or node.read(CERTIFICATES[kind]) or ""
+
+
+def _to_sign(request: Request, node: Node, keys: Mapping[str, str]) -> dict[str, str]:
+    """Certificates that the controller has to sign first, and why."""
+    found = {}
+    for kind, key in keys.items():
+        text = _certificate_text(request, node, kind)
+        if not key:
+            why = "its key pair is missing"
+        elif not request.authority["user_authorities"]:
+            why = "the authority does not exist yet"
+        else:
+            why = request.fault(kind, text, key, request.now, request.renew_before_s)
+        if why:
+            found[kind] = why
+    return found
+
+
+class Directories:
+    """Writable by root only: sshd refuses lists that others could replace.
+
+    The collection's directory above as well: who can write there replaces what is in it, and
+    every login shell reads the environment of MPI from it.
+    """
+
+    def paths(self, node: Node) -> tuple[Path, Path]:
+        return node.path(OWN).parent, node.path(OWN)
+
+    def wanted(self, node: Node) -> str:
+        return f"mode 0755 owner {node.uid}:{node.gid}"
+
+    def plan(self, node: Node) -> Plan:
+        def close(path: Path) -> None:
+            path.mkdir(mode=0o755, parents=True, exist_ok=True)
+            os.chown(path, node.uid, node.gid)
+            path.chmod(0o755)
+
+        def step(path: Path, found: str) -> Step:
+            return Step(str(path), found, self.wanted(node), lambda: close(path), essential=True)
+
+        found = {path: standing(path) or "absent" for path in self.paths(node)}
+        steps = [step(path, each) for path, each in found.items() if each != self.wanted(node)]
+        return Plan(steps=steps)
+
+    def verify(self, node: Node) -> Verdict:
+        return Verdict(
+            [
+                compare(
+                    "directory",
+                    self.wanted(node),
+                    standing(path),
+                    subject=str(path),
+                    check_mode=node.check_mode,
+                )
+                for path in self.paths(node)
+            ]
+        )
+
+
+@dataclass(frozen=True)
+class Files:
+    """Certificates, lists and drop-ins in one step. sshd's are restored if it refuses them."""
+
+    request: Request
+    keys: Mapping[str, str]
+    sign: Mapping[str, str]
+    host_key_line: str
+    host_key_changed: bool
+    daemon: sshd.Sshd
+
+    def plan(self, node: Node) -> Plan:
+        plans = self.files(node)
+        pending = node.path(RELOAD_PENDING).exists()
+        shown = diffs(plans)
+        for kind, why in self.sign.items():
+            path = str(node.path(CERTIFICATES[kind]))
+            header = {"before_header": path, "after_header": path}
+            shown.append({**header, "before": f"{why}\n", "after": "a certificate signed anew\n"})
+        if not shown and not pending and not self.host_key_changed:
+            return Plan()
+        step = Step(
+            "sshd", "with its old files", "reloaded", lambda: self._apply(node, plans), shown=shown
+        )
+        return Plan(steps=[step])
+
+    def files(self, node: Node) -> list[FilePlan]:
+        """Every file, in the order it has to be written: none refers to a later one."""
+        wanted, by_authority = self.request.authority, self.request.by_authority
+
+        def ours(name: str, text: Optional[str], *, secret: bool = False) -> FilePlan:
+            return plan_file(node.path(name), text, uid=node.uid, gid=node.gid, secret=secret)
+
+        def certified(name: str, text: str, *, secret: bool = False) -> FilePlan:
+            return ours(name, text if by_authority else None, secret=secret)
+
+        known = "".join(f"{line}\n" for line in wanted["known_hosts"].splitlines())
+        known_hosts = with_header(known)
+        if by_authority:
+            known_hosts = authority_lines(wanted["host_authorities"], wanted["patterns"])
+        authorities = with_header("".join(f"{key}\n" for key in wanted["user_authorities"]))
+        krl = base64.b64decode(wanted["revoked"]).decode("utf-8", "surrogateescape")
+        user = self.request.user
+        client = ssh_text(user, wanted["patterns"], revocation=by_authority)
+        return [
+            *(
+                certified(name, _certificate_text(self.request, node, kind))
+                for kind, name in CERTIFICATES.items()
+                if not self.sign
+            ),
+            certified(USER_AUTHORITIES, authorities),
+            certified(PRINCIPALS, with_header(f"{wanted['principal']}\n")),
+            certified(REVOKED, krl, secret=True),
+            ours(KNOWN_HOSTS, known_hosts),
+            ours(SSH_DROP_IN, client),
+            self._main(node, SSH_CONFIG, SSH_DROP_IN, included=True),
+            certified(SSHD_DROP_IN, sshd_text(user, self.host_key_line)),
+            self._main(node, SSHD_CONFIG, SSHD_DROP_IN, included=by_authority),
+        ]
+
+    def _main(self, node: Node, main: str, drop_in: str, *, included: bool) -> FilePlan:
+        """OpenSSH's own file: unchanged but for an Include where the distribution has none."""
+        text = node.read(main)
+        path, drop = node.path(main), node.path(drop_in)
+        try:
+            if included:
+                wanted = with_include(text or "", drop, path.parent)
+            else:
+                wanted = without_include(text or "")
+        except ValueError as error:
+            raise PlanError(f"{path}: {error}: restore the line or remove both") from error
+        if not wanted and text is None:
+            return plan_file(path, None)
+        return node.edited(main, wanted)
+
+    def _apply(self, node: Node, plans: Sequence[FilePlan]) -> None:
+        marker = node.path(RELOAD_PENDING)
+        configuration = [
+            plan
+            for plan in plans
+            if plan.changed and plan.path in map(node.path, (SSHD_DROP_IN, SSHD_CONFIG))
+        ]
+        host = any(plan.changed and plan.path == node.path(CERTIFICATES[HOST]) for plan in plans)
+        sweep(node.path(OWN))
+        if configuration or host or self.host_key_changed:
+            marker.parent.mkdir(parents=True, exist_ok=True)
+            marker.touch()
+        for plan in plans:
+            plan.apply()
+        if not marker.exists():
+            return
+        wrong = self.daemon.fault()
+        if not wrong:
+            self.daemon.reload()
+        for plan in reversed(configuration if wrong else []):
+            uid, gid = plan.owner_before or (0, 0)
+            mode = 0o644 if plan.mode_before is None else plan.mode_before
+            plan_file(plan.path, plan.before, mode=mode, uid=uid, gid=gid).apply()
+        marker.unlink()
+        if wrong:
+            raise StepError(
+                f"sshd refuses the configuration, which was restored: {wrong}\n"
+                "If the file named there is yours, repair it (test with sshd -t) and run again."
+            )
+
+    # Reading back.
+
+    def verify(self, node: Node) -> Verdict:
+        checks = []
+        for plan in self.files(node):
+            found = "different" if plan.changed else "as wanted"
+            checks.append(_check(node, "file", "as wanted", found, str(plan.path)))
+        if self.request.by_authority:
+            checks += [self._certificate(node, kind, key) for kind, key in self.keys.items()]
+        wrong = self.daemon.fault()
+        checks.append(_check(node, "sshd_configuration", "valid", wrong or "valid"))
+        return Verdict(checks if wrong else [*checks, *self._sshd(node)])
+
+    def _certificate(self, node: Node, kind: str, key: str) -> Check:
+        name = f"{kind}_certificate"
+        wanted = f"valid for {self.request.renew_before_s // DAY} days or more"
+        if self.sign.get(kind):
+            return Check(name, wanted, "none that serves", PENDING, reason=self.sign[kind])
+        # By the node's own clock this time, which sshd and ssh use.
+        clock = time.time()
+        why = self.request.fault(kind, node.read(CERTIFICATES[kind]) or "", key, int(clock), 0)
+        record = self.request.issued[kind]
+        days = (record["valid_before"] - self.request.now) // DAY
+        found = f"{days} days left, serial {record['serial']}, by {record['authority']}"
+        if not why:
+            return Check(name, wanted, found, OK)
+        reason = f"{why} by this node's clock: {time.ctime(clock)}"
+        return _check(node, name, wanted, found, reason=reason)
+
+    def _sshd(self, node: Node) -> list[Check]:
+        user = self.request.user
+        settings = self.daemon.settings(user)
+        checks = []
+        if self.request.by_authority:
+            for keyword, wanted in (
+                ("trustedusercakeys", USER_AUTHORITIES),
+                ("authorizedprincipalsfile", PRINCIPALS),
+                ("revokedkeys", REVOKED),
+            ):
+                found = sshd.first(settings, keyword)
+                reason = f"another file sets it for {user} before {DROP_IN}"
+                checks.append(_check(node, f"sshd_{keyword}", wanted, found, reason=reason))
+            if not self.sign:
+                checks.append(self._presented(node, settings))
+        allowed = sshd.first(settings, "pubkeyauthentication")
+        reason = f"sshd's configuration forbids {user} to log in with a key"
+        checks.append(_check(node, "sshd_pubkeyauthentication", "yes", allowed, reason=reason))
+        account = accounts.find(user)
+        if account is not None:
+            rule = sshd.refusal(settings, user, accounts.groups(account))
+            reason = f"a rule in sshd's configuration refuses {user}: add it there"
+            checks.append(_check(node, "sshd_admits", user, rule or user, reason=reason))
+        return checks
+
+    def _presented(self, node: Node, settings: sshd.Settings) -> Check:
+        """The certificate on the wire is the one on the disk."""
+        text = _certificate_text(self.request, node, HOST)
+        wanted: Optional[str] = " ".join(text.split()[:2])
+        found = self.daemon.presented(settings)
+        if found != wanted and not node.check_mode:
+            # Written by an earlier run that was killed, or sshd is just reading its files.
+            self.daemon.reload()
+            until = time.monotonic() + PRESENTED_S
+            while found != wanted and time.monotonic() < until:
+                time.sleep(0.1)
+                found = self.daemon.presented(settings)
+        unit = "" if found == wanted else self.daemon.running_unit()
+        reason = f"sshd has not read its files: systemctl restart {unit}"
+        if not unit:
+            reason = f"no sshd runs here: systemctl start {sshd.UNITS[0]} (or {sshd.UNITS[1]})"
+        return _check(
+            node,
+            "sshd_presents",
+            f"host certificate {digest(text)}",
+            f"host certificate {digest(found)}" if found else "no host certificate",
+            reason=reason,
+        )
+
+
+def _check(
+    node: Node, name: str, wanted: Any, found: Any, subject: str = "", reason: str = ""
+) -> Check:
+    return compare(name, wanted, found, subject=subject, check_mode=node.check_mode, reason=reason)
+
+
+# Texts of the files.
+
+
+def sshd_text(user: str, host_key: str = "") -> str:
+    """sshd's drop-in. `host_key` is named only where the operator's own list lacks it."""
+    lines = [f"HostKey {host_key}"] if host_key else []
+    lines += [
+        f"HostCertificate {CERTIFICATES[HOST]}",
+        f"Match User {user}",
+        "    PubkeyAuthentication yes",
+        f"    TrustedUserCAKeys {USER_AUTHORITIES}",
+        f"    AuthorizedPrincipalsFile {PRINCIPALS}",
+        f"    RevokedKeys {REVOKED}",
+        "Match all",
+    ]
+    return with_header("\n".join(lines) + "\n")
+
+
+def ssh_text(user: str, patterns: Sequence[str], *, revocation: bool) -> str:
+    """ssh's drop-in: the MPI user among the cluster's hosts; no questions, no unknown host."""
+    lines = [
+        f"Match localuser {user} host {','.join(patterns)}",
+        f"    IdentityFile {USER_KEY}",
+        f"    GlobalKnownHostsFile {KNOWN_HOSTS}"
+        " /etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2",
+        *([f"    RevokedHostKeys {REVOKED}"] if revocation else []),
+        "    StrictHostKeyChecking yes",
+        "    BatchMode yes",
+        "    GSSAPIAuthentication no",
+        "Match all",
+    ]
+    return with_header("\n".join(lines) + "\n")
+
+
+def authority_lines(authorities: Iterable[str], patterns: Sequence[str]) -> str:
+    """known_hosts by authority: as long for 10,000 nodes as for two."""
+    hosts = ",".join(patterns)
+    return with_header("".join(f"@cert-authority {hosts} {key}\n" for key in authorities))
+
+
+def includes(main: str, drop_in: Path, base: Path) -> bool:
+    """Whether a main configuration file reads our drop-in, for every user and host."""
+    for line in main.splitlines():
+        words = re.split(r"[\s=]+", line.strip(), maxsplit=1)
+        keyword = words[0].lower()
+        if keyword in ("match", "host"):
+            return False
+        if keyword == "include" and len(words) == 2:
+            for pattern in words[1].split("#")[0].replace('"', " ").split():
+                if fnmatch.fnmatch(str(drop_in), str(base / pattern)):
+                    return True
+    return False
+
+
+def with_include(main: str, drop_in: Path, base: Path) -> str:
+    """The main file with our drop-in included on top, where no Match or Host block governs it.
+
+    Nothing is added where an Include of the operator or the distribution already covers it.
+    """
+    if includes(main, drop_in, base):
+        return main
+    return replace_block("", [f"Include {drop_in}"], BLOCK) + main
+
+
+def without_include(main: str) -> str:
+    """The main file without our block."""
+    ours = f"# BEGIN baremetal.mpi_roce {BLOCK}" in main
+    return replace_block(main, [], BLOCK) if ours else main

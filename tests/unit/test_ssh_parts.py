@@ -1,0 +1,380 @@
+"""Account, key pairs, configuration files and sshd's answers on a node, each by itself."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Optional
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result, run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node, PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh import account, keys, trust
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.sshd import Sshd, refusal
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.ssh_cluster import keypair, ssh_keygen
+
+UID, GID = os.getuid(), os.getgid()
+root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+
+
+def node_at(folder: Path) -> Node:
+    return Node("ssh", folder, run, None, "boot", uid=UID, gid=GID)
+
+
+# The account.
+
+
+@pytest.fixture
+def system(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Users and groups by name and number, empty."""
+    known = SimpleNamespace(users={}, groups={})
+
+    def user(name: str) -> SimpleNamespace:
+        uid, shell = known.users[name]
+        return SimpleNamespace(pw_name=name, pw_uid=uid, pw_gid=uid, pw_dir="/x", pw_shell=shell)
+
+    def user_by_number(uid: int) -> SimpleNamespace:
+        return user({number: name for name, (number, _shell) in known.users.items()}[uid])
+
+    monkeypatch.setattr(pwd, "getpwnam", user)
+    monkeypatch.setattr(pwd, "getpwuid", user_by_number)
+    monkeypatch.setattr(grp, "getgrnam", lambda name: SimpleNamespace(gr_gid=known.groups[name]))
+    monkeypatch.setattr(
+        grp, "getgrgid", lambda gid: {number: name for name, number in known.groups.items()}[gid]
+    )
+    return known
+
+
+def mpi(uid: Optional[int] = 2000) -> account.UserPart:
+    return account.UserPart("mpi", uid, "/bin/bash")
+
+
+def test_account_and_group_get_the_number_of_the_cluster(system: SimpleNamespace) -> None:
+    group, user = mpi().commands()
+    assert group == ["groupadd", "--gid", "2000", "mpi"]
+    assert user[:5] == ["useradd", "--uid", "2000", "--gid", "mpi"]
+    assert "--create-home" in user
+    assert user[user.index("--password") + 1] == "*", "no password admits, and it is not locked"
+
+
+def test_an_existing_account_is_left_as_it_is(system: SimpleNamespace) -> None:
+    system.users["mpi"] = (2000, "/bin/zsh")
+    assert mpi().commands() == mpi(None).commands() == []
+
+
+def test_groups_that_exist(system: SimpleNamespace) -> None:
+    system.groups["other"] = 2000
+    assert mpi().commands()[0] == ["groupadd", "mpi"]
+    system.groups["mpi"] = 2001
+    assert [step[0] for step in mpi().commands()] == ["useradd"]
+
+
+def test_another_number_and_a_number_in_use_are_refused(system: SimpleNamespace) -> None:
+    system.users["bob"] = (2000, "/bin/bash")
+    with pytest.raises(PlanError, match="uid 2000 for mpi belongs to bob"):
+        mpi().commands()
+    system.users["mpi"] = (1001, "/bin/bash")
+    with pytest.raises(PlanError, match="set cluster_mpi_uid to 1001"):
+        mpi().commands()
+
+
+def test_what_is_read_back_of_the_account(system: SimpleNamespace, tmp_path: Path) -> None:
+    assert [each.status for each in mpi().verify(node_at(tmp_path)).checks] == ["failed"]
+    system.users["mpi"] = (2000, "/usr/sbin/nologin")
+    number, shell = mpi().verify(node_at(tmp_path)).checks
+    assert number.status == "ok"
+    assert (shell.status, shell.found) == ("failed", "/usr/sbin/nologin")
+
+
+def test_a_home_that_a_killed_run_left_out_is_made(
+    system: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system.users["mpi"] = (2000, "/bin/bash")
+    monkeypatch.setattr(account, "home_missing", lambda there: there.home == Path("/x"))
+    made = mpi().commands()
+    assert made == [["mkhomedir_helper", "mpi", "0027"], ["chown", "2000:2000", "/x"]]
+
+
+def test_a_home_is_missing_where_the_account_is_local(tmp_path: Path) -> None:
+    here = pwd.getpwuid(0).pw_name
+    for name, home, missing in (
+        (here, tmp_path / "x", True),
+        (here, tmp_path, False),
+        (here, tmp_path / "not/mounted", False),
+        ("of-a-directory-service", tmp_path / "x", False),
+    ):
+        assert account.home_missing(account.Account(name, 0, 0, home, "/bin/sh")) is missing
+
+
+@pytest.mark.parametrize(
+    ("setting", "path"),
+    [
+        (".ssh/authorized_keys .ssh/authorized_keys2", "/home/mpi/.ssh/authorized_keys"),
+        ("/etc/ssh/keys/%u", "/etc/ssh/keys/mpi"),
+        ("%h/keys%%", "/home/mpi/keys%"),
+        ("", "/home/mpi/.ssh/authorized_keys"),
+    ],
+)
+def test_the_path_of_authorized_keys(setting: str, path: str) -> None:
+    there = account.Account("mpi", 1, 1, Path("/home/mpi"), "/bin/sh")
+    assert account.AuthorizedKeys("mpi", setting, []).path(there) == Path(path)
+
+
+# Key pairs, with the real ssh-keygen.
+
+
+def pair_at(
+    path: Path, uid: int = UID, gid: int = GID, readers: Optional[list[int]] = None
+) -> keys.KeyPair:
+    return keys.KeyPair("user", path, "mpi@node01", lambda: (uid, gid), readers)
+
+
+def settled(pair: keys.KeyPair) -> bool:
+    """Whether it changed; afterwards it must not."""
+    node = node_at(pair.path.parent)
+    outcome = settle([pair], node)
+    assert [check.status for check in outcome.checks] == ["ok"], outcome
+    assert not pair.plan(node).steps
+    return outcome.changed
+
+
+def test_a_missing_pair_is_made_whole(tmp_path: Path) -> None:
+    path = tmp_path / "new/id_ed25519"
+    pair = pair_at(path)
+    assert settled(pair)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(keys.public_path(path).stat().st_mode) == 0o644
+    assert keys.public_path(path).read_text().split()[2] == "mpi@node01"
+    assert sorted(each.name for each in path.parent.iterdir()) == ["id_ed25519", "id_ed25519.pub"]
+    assert pair.public == keys.key_of(keys.public_path(path).read_text())
+
+
+@pytest.mark.parametrize("text", ["", "-----BEGIN OPENSSH PRIVATE KEY-----\n", None])
+def test_half_a_key_or_one_with_a_passphrase_is_replaced(
+    text: Optional[str], tmp_path: Path
+) -> None:
+    old = keypair(tmp_path / "id", passphrase="" if text is not None else "secret words")
+    if text is not None:
+        (tmp_path / "id").write_text(text)
+    pair = pair_at(tmp_path / "id")
+    assert settled(pair)
+    assert pair.public not in ("", old)
+
+
+@pytest.mark.parametrize("text", [None, "", "ssh-ed25519 AAAA other\n"])
+def test_a_lost_public_half_comes_back_from_the_private(
+    text: Optional[str], tmp_path: Path
+) -> None:
+    key = keypair(tmp_path / "id")
+    if text is None:
+        keys.public_path(tmp_path / "id").unlink()
+    else:
+        keys.public_path(tmp_path / "id").write_text(text)
+    pair = pair_at(tmp_path / "id")
+    assert settled(pair)
+    assert pair.public == key
+
+
+@pytest.mark.parametrize("name", ["id", "id.pub"])
+def test_a_wrong_mode_is_repaired_and_the_key_kept(name: str, tmp_path: Path) -> None:
+    key = keypair(tmp_path / "id")
+    (tmp_path / name).chmod(0o666)
+    pair = pair_at(tmp_path / "id")
+    (step,) = pair.plan(node_at(tmp_path)).steps
+    assert [Path(diff["after_header"]).name for diff in step.diffs()] == [name]
+    assert settled(pair)
+    assert pair.public == key
+
+
+@root
+@pytest.mark.parametrize(
+    ("mode", "group", "wanted"),
+    [
+        (0o640, 4711, (0o640, 4711)),  # as Enterprise Linux makes it: left alone
+        (0o400, 0, (0o400, 0)),
+        (0o644, 4711, (0o640, 4711)),  # read by others
+        (0o640, 0, (0o600, 0)),  # sshd refuses it
+        (0o640, 4712, (0o600, 4712)),  # another group's
+    ],
+)
+def test_a_host_key_stays_as_the_distribution_made_it(
+    mode: int, group: int, wanted: tuple[int, int], tmp_path: Path
+) -> None:
+    path = tmp_path / "id"
+    key = keypair(path)
+    os.chown(path, 0, group)
+    path.chmod(mode)
+    pair = pair_at(path, 0, 0, [4711])
+    assert settled(pair) == ((mode, group) != wanted)
+    assert pair.public == key
+    assert (stat.S_IMODE(path.stat().st_mode), path.stat().st_gid) == wanted
+
+
+def test_no_difference_shows_a_private_key(tmp_path: Path) -> None:
+    path = tmp_path / "id"
+    pair = pair_at(path)
+
+    def shown() -> str:
+        return str([step.diffs() for step in pair.plan(node_at(tmp_path)).steps])
+
+    texts = [shown()]
+    settled(pair)
+    secret = path.read_text().splitlines()[1]
+    keys.public_path(path).unlink()
+    texts.append(shown())
+    path.write_text(path.read_text()[:200])
+    texts.append(shown())
+    assert len(set(texts)) == 3
+    assert not any("PRIVATE KEY" in text or secret[:20] in text for text in texts)
+
+
+def test_a_pair_half_made_leaves_nothing(tmp_path: Path) -> None:
+    def broken(argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None) -> Result:
+        raise OSError("killed")
+
+    node = Node("ssh", tmp_path, broken, None, "boot", uid=UID, gid=GID)
+    assert settle([pair_at(tmp_path / "keys/id")], node).errors
+    assert list((tmp_path / "keys").iterdir()) == []
+
+
+@pytest.mark.parametrize("line", ["", "ssh-ed25519", "ssh-ed25519 %%%", "ssh-rsa AAAAC3NzaC1lZDI1"])
+def test_what_is_no_key(line: str, tmp_path: Path) -> None:
+    assert keys.key_of(line) == ""
+    key = keypair(tmp_path / "id")
+    assert keys.key_of(key[:-4]) == ""
+    assert keys.key_of(f"{key} comment\n") == key
+    assert keys.digest(key) in ssh_keygen("-l", "-f", str(tmp_path / "id.pub")).stdout
+
+
+# Files.
+
+GOLDEN = Path(__file__).parent / "golden/ssh"
+PATTERNS = ("launcher*", "node*", "10.0.0.*")
+DROP_IN, BASE = Path(trust.SSHD_DROP_IN), Path("/etc/ssh")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("sshd_drop_in.conf", trust.sshd_text("mpi")),
+        ("sshd_drop_in_host_key.conf", trust.sshd_text("mpi", "/etc/ssh/ssh_host_ed25519_key")),
+        ("ssh_drop_in.conf", trust.ssh_text("mpi", PATTERNS, revocation=True)),
+        ("ssh_drop_in_lists.conf", trust.ssh_text("mpi", PATTERNS, revocation=False)),
+        ("known_hosts", trust.authority_lines(["ssh-ed25519 NEW", "ssh-ed25519 OLD"], PATTERNS)),
+    ],
+)
+def test_texts_of_the_files(name: str, text: str) -> None:
+    assert text == (GOLDEN / name).read_text()
+
+
+@pytest.mark.parametrize(
+    ("main", "found"),
+    [
+        ("Include /etc/ssh/sshd_config.d/*.conf\n", True),
+        ("include sshd_config.d/*.conf\n", True),
+        ('  Include "/etc/ssh/sshd_config.d/*.conf"\n', True),
+        ("Include=/etc/ssh/sshd_config.d/*.conf\n", True),
+        ("#Include /etc/ssh/sshd_config.d/*.conf\n", False),
+        ("Include /etc/ssh/sshd_config.d/50-*.conf\n", False),
+        ("Match User x\nInclude /etc/ssh/sshd_config.d/*.conf\n", False),
+        ("Host x\nInclude /etc/ssh/sshd_config.d/*.conf\n", False),
+    ],
+)
+def test_whether_a_main_file_includes_ours(main: str, found: bool) -> None:
+    assert trust.includes(main, DROP_IN, BASE) is found
+    assert (trust.with_include(main, DROP_IN, BASE) == main) is found
+
+
+LINES = st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"])))
+TEXTS = st.tuples(LINES, st.sampled_from(["", "\n"])).map(lambda each: "\n".join(each[0]) + each[1])
+
+
+@given(TEXTS)
+def test_an_include_comes_and_goes_without_a_trace(main: str) -> None:
+    wanted = trust.with_include(main, DROP_IN, BASE)
+    assert trust.includes(wanted, DROP_IN, BASE)
+    assert trust.with_include(wanted, DROP_IN, BASE) == wanted
+    assert trust.without_include(wanted).removesuffix("\n") == main.removesuffix("\n")
+    assert wanted.endswith(main)
+
+
+# What sshd answers.
+
+
+class Recorded:
+    """Answers of programs by their first words."""
+
+    def __init__(self, answers: dict[str, tuple[int, str]]) -> None:
+        self.answers = answers
+        self.asked: list[str] = []
+
+    def __call__(
+        self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
+    ) -> Result:
+        line = " ".join([Path(argv[0]).name, *argv[1:]])
+        self.asked.append(line)
+        for start, (rc, text) in self.answers.items():
+            if line.startswith(start):
+                return Result(tuple(argv), rc, text, text)
+        return Result(tuple(argv), 3, "", "")
+
+
+@pytest.mark.parametrize("active", ["ssh.service", "sshd.service", ""])
+def test_the_unit_that_runs_is_reloaded(active: str) -> None:
+    runner = Recorded(
+        {f"systemctl is-active --quiet {active or 'x'}": (0, ""), "systemctl reload": (0, "")}
+    )
+    Sshd(Path("/etc/ssh/sshd_config"), runner).reload()
+    found = [line for line in runner.asked if " reload " in line]
+    assert found == ([f"systemctl reload {active}"] if active else [])
+
+
+@pytest.mark.parametrize(
+    ("listens", "asked"),
+    [("0.0.0.0:22", "22 127.0.0.1"), ("[::]:2222", "2222 ::1"), ("10.0.0.11:22", "22 10.0.0.11")],
+)
+def test_the_certificate_on_the_wire(listens: str, asked: str) -> None:
+    text = "# 127.0.0.1:22 SSH-2.0-OpenSSH_9.2\n127.0.0.1 ssh-ed25519-cert-v01@openssh.com AAAA c\n"
+    runner = Recorded({"ssh-keyscan": (0, text)})
+    sshd = Sshd(Path("/x"), runner)
+    assert sshd.presented({"listenaddress": [listens]}) == "ssh-ed25519-cert-v01@openssh.com AAAA"
+    assert runner.asked[0].endswith(asked)
+    runner.answers = {"ssh-keyscan": (1, "")}
+    assert sshd.presented({}) is None
+
+
+def test_the_directory_that_debian_s_sshd_needs_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(Path, "mkdir", lambda self, **_options: made.append(str(self)))
+    wants = "Missing privilege separation directory: /run/sshd"
+    runner = Recorded({"sshd -t": (255, wants)})
+    assert Sshd(Path("/c"), runner).fault() == wants
+    assert (made, len(runner.asked)) == (["/run/sshd"], 2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [
+        ({}, ""),
+        ({"allowusers": ["m*"]}, ""),
+        ({"allowusers": ["mpi@10.0.0.*"]}, ""),
+        ({"allowusers": ["root", "ops"]}, "AllowUsers root ops"),
+        ({"denyusers": ["mpi"]}, "DenyUsers mpi"),
+        ({"allowgroups": ["hpc"]}, ""),
+        ({"allowgroups": ["wheel"]}, "AllowGroups wheel"),
+        ({"denygroups": ["hp?"]}, "DenyGroups hp?"),
+    ],
+)
+def test_a_rule_that_refuses_the_mpi_user_is_named(
+    settings: dict[str, list[str]], found: str
+) -> None:
+    assert refusal(settings, "mpi", ["mpi", "hpc"]) == found
