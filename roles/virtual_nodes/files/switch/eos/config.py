@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -130,15 +130,3 @@ def _maps_as_lines(config: Config, everything: bool) -> Iterator[Line]:
         for to in sorted(set(values.values())):
             group = " ".join(str(one) for one in sorted(values) if values[one] == to)
             yield Line(f"{kind} {group} to {target} {to}", order)
-
-
-def as_commands(config: Config) -> dict[str, Any]:
-    """The JSON form of `show running-config`."""
-
-    def below(lines: Iterable[Line]) -> dict[str, Any]:
-        return {
-            line.text: {"comments": [], "cmds": below(line.below.values())} if line.block else None
-            for line in sorted(lines, key=_place)
-        }
-
-    return below([*config.top.values(), *_maps_as_lines(config, False)])

@@ -19,41 +19,32 @@ from common.server import Answer, Request, SwitchServer
 from eos import grammar
 from eos.grammar import Failed, Mode, Refused
 from eos.sessions import Session, Sessions
-from eos.show import NoJson, Shows
+from eos.show import Shows
 
 DENIED = Answer(
     401,
     "Unable to authenticate user: Bad username/password combination\n",
     {"WWW-Authenticate": 'Basic realm="COMMAND_API_AUTH"'},
 )
-COPY = "Copy completed successfully."
-SHOWS = (
+SAVE = "copy running-config startup-config"
+COPIED = "Copy completed successfully."
+IN_JSON = (
     "show version",
-    "show hostname",
-    "show running-config",
-    "show running-config all",
-    "show startup-config",
     "show interfaces",
     "show interfaces status",
     "show lldp neighbors",
     "show configuration sessions",
     "show configuration sessions detail",
+)
+IN_TEXT = (
+    "show running-config",
+    "show running-config all",
+    "show startup-config",
     "show session-config",
     "show session-config diffs",
 )
-PRIVILEGED = ("show running-config", "show startup-config", "show session-config")
-EXEC = (
-    *SHOWS,
-    "enable",
-    "disable",
-    "configure",
-    "configure terminal",
-    "configure session",
-    "write",
-    "write memory",
-    "copy running-config startup-config",
-    "reload now",
-)
+SHOWS = (*IN_JSON, *IN_TEXT)
+EXEC = (*SHOWS, "enable", "configure", "configure session", SAVE)
 
 
 class RpcError(Exception):
@@ -134,14 +125,12 @@ class Arista:
                 problem = (1002, "invalid command", str(refused))
             except Failed as failed:
                 problem = (1000, "could not run command", str(failed))
-            except NoJson:
-                problem = (1003, "unconverted command", "")
             if problem is not None:
                 code, what, text = problem
                 raise RpcError(
                     code,
                     f"CLI command {place} of {len(commands)} {said!r} failed: {what}",
-                    [*results, {"errors": [text]} if text else {}],
+                    [*results, {"errors": [text]}],
                 )
             results.append({"output": result} if isinstance(result, str) else result)
         return results
@@ -156,14 +145,11 @@ class Arista:
         if words == ["enable"]:
             shell.privileged = True
             return nothing
-        if words == ["disable"]:
-            shell.privileged = False
-            return nothing
-        if not shell.privileged and words[:1] in (["configure"], ["write"], ["copy"], ["reload"]):
+        if not shell.privileged and words[:1] in (["configure"], ["copy"]):
             raise Refused(f"Invalid input (privileged mode required) (at token 0: {words[0]!r})")
-        if words in (["write"], ["write", "memory"], ["copy", "running-config", "startup-config"]):
+        if said == SAVE:
             return self._save(as_json)
-        if words in (["configure"], ["configure", "terminal"]):
+        if words == ["configure"]:
             shell.modes = [Mode("configure", self._sessions.running.top)]
             return nothing
         if words[:2] == ["configure", "session"] and len(words) in (3, 4, 6):
@@ -173,7 +159,7 @@ class Arista:
 
     def _save(self, as_json: bool) -> Any:
         self._sessions.save()
-        return {"messages": [COPY]} if as_json else f"{COPY}\n"
+        return {"messages": [COPIED]} if as_json else f"{COPIED}\n"
 
     def _session(self, shell: Shell, name: str, rest: list[str]) -> None:
         if not rest:
@@ -190,13 +176,10 @@ class Arista:
 
     def _configured(self, shell: Shell, said: str, words: list[str], as_json: bool) -> Any:
         nothing: Any = {} if as_json else ""
-        if words == ["end"]:
+        if words == ["end"] or (words == ["exit"] and len(shell.modes) == 1):
             shell.modes, shell.session = [], None
             return nothing
-        if words == ["exit"] and len(shell.modes) == 1:
-            shell.modes, shell.session = [], None
-            return nothing
-        if words in (["write"], ["write", "memory"], ["copy", "running-config", "startup-config"]):
+        if said == SAVE:
             return self._save(as_json)
         session = shell.session
         if session is None:
@@ -223,34 +206,39 @@ class Arista:
 
     def _show(self, shell: Shell, words: list[str], as_json: bool) -> Any:
         said = " ".join(words)
-        if not shell.privileged and said.startswith(PRIVILEGED):
-            raise Refused(f"Invalid input (privileged mode required) (at token 1: {words[1]!r})")
         named = re.fullmatch(r"show session-config named (\S+)( diffs)?", said)
         session = self._sessions.existing(named[1]) if named else shell.session
         if named:
             said = f"show session-config{named[2] or ''}"
-        if said.startswith("show session-config"):
-            if session is None:
-                raise Failed("Not in a configuration session")
-            if said == "show session-config":
-                return self._shows.session_config(session, as_json)
-            if said == "show session-config diffs":
-                return self._shows.session_differences(session, as_json)
-        if said in ("show running-config", "show running-config all"):
-            return self._shows.running_config(said[len("show ") :], as_json)
-        forms = {
+        if said not in SHOWS:
+            raise Refused(grammar.complaint(list(SHOWS), words))
+        if said in IN_TEXT:
+            if not shell.privileged:
+                where = f"(at token 1: {words[1]!r})"
+                raise Refused(f"Invalid input (privileged mode required) {where}")
+            if as_json:
+                raise Failed("The simulation has only the text form of this command")
+            return self._as_text(said, session)
+        if not as_json:
+            raise Failed("The simulation has only the JSON form of this command")
+        return {
             "show version": self._shows.version_facts,
-            "show hostname": self._shows.hostname,
-            "show startup-config": self._shows.startup_config,
             "show interfaces": self._shows.interfaces,
             "show interfaces status": self._shows.interfaces_status,
             "show lldp neighbors": self._shows.neighbours,
-            "show configuration sessions": self._shows.sessions,
-            "show configuration sessions detail": self._shows.sessions,
-        }
-        if said not in forms:
-            raise Refused(grammar.complaint(list(SHOWS), words))
-        return forms[said](as_json)
+        }.get(said, self._shows.sessions)()
+
+    def _as_text(self, said: str, session: Optional[Session]) -> str:
+        name = said[len("show ") :]
+        if said.startswith("show running-config"):
+            return self._shows.text_of(self._sessions.running, name, name.endswith("all"))
+        if said == "show startup-config":
+            return self._shows.text_of(self._sessions.startup, name)
+        if session is None:
+            raise Failed("Not in a configuration session")
+        if said.endswith("diffs"):
+            return self._sessions.difference(session)
+        return self._shows.text_of(session.config, name)
 
 
 def _seconds(word: str) -> float:

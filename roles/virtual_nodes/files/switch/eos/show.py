@@ -11,15 +11,10 @@ from common.switch import Hardware
 
 from . import config as configs
 from .config import Config
-from .grammar import Failed
-from .sessions import MOST_OPEN, MOST_SAVED, Session, Sessions
+from .sessions import MOST_OPEN, MOST_SAVED, Sessions
 
 NEWEST = "4.33.1F"
 MODEL = "DCS-7060X6-64PE"
-
-
-class NoJson(Exception):
-    """The command has only a text form."""
 
 
 class Shows:
@@ -48,25 +43,8 @@ class Shows:
             )
         )
 
-    def running_config(self, name: str, as_json: bool) -> Any:
-        if as_json:
-            return {
-                "cmds": configs.as_commands(self._sessions.running),
-                "comments": [],
-                "header": [
-                    f"Command: show {name}",
-                    f"device: {self._hardware.name} ({MODEL}, EOS-{self.version}, simulation)",
-                ],
-            }
-        return self.text_of(self._sessions.running, name, name.endswith("all"))
-
-    def startup_config(self, as_json: bool) -> Any:
-        if as_json:
-            return {"cmds": configs.as_commands(self._sessions.startup), "comments": []}
-        return self.text_of(self._sessions.startup, "startup-config")
-
-    def version_facts(self, as_json: bool) -> Any:
-        facts = {
+    def version_facts(self) -> Any:
+        return {
             "mfgName": "Arista (simulation)",
             "modelName": f"{MODEL} (simulation)",
             "hardwareRevision": "00.00",
@@ -80,16 +58,6 @@ class Shows:
             "uptime": time.time() - self._boot,
             "isIntlVersion": False,
         }
-        if as_json:
-            return facts
-        return f"{facts['modelName']}\nSoftware image version: {facts['version']}\n"
-
-    def hostname(self, as_json: bool) -> Any:
-        line = self._sessions.running.top.get("hostname")
-        name = line.text.split()[1] if line is not None else "localhost"
-        return (
-            {"hostname": name, "fqdn": name} if as_json else f"Hostname: {name}\nFQDN:     {name}\n"
-        )
 
     def _link(self, name: str) -> tuple[str, str]:
         """Status of an interface and of its protocol."""
@@ -104,7 +72,7 @@ class Shows:
         line = head.below.get(key) if head is not None else None
         return line.text if line is not None else None
 
-    def interfaces_status(self, as_json: bool) -> Any:
+    def interfaces_status(self) -> Any:
         rows: dict[str, dict[str, Any]] = {}
         for port in self._hardware.ports:
             status, protocol = self._link(port.name)
@@ -123,18 +91,9 @@ class Shows:
                 "bandwidth": port.speed_gbps * 10**9 if status == "connected" else 0,
                 "interfaceType": f"{port.speed_gbps}GBASE-simulation",
             }
-        if as_json:
-            return {"interfaceStatuses": rows}
-        head = f"{'Port':10} {'Name':20} {'Status':12} {'Speed':6} Type\n"
-        return head + "".join(
-            f"{name:10} {row['description'][:20]:20} {row['linkStatus']:12} "
-            f"{row['bandwidth'] // 10**9}G {row['interfaceType']}\n"
-            for name, row in rows.items()
-        )
+        return {"interfaceStatuses": rows}
 
-    def interfaces(self, as_json: bool) -> Any:
-        if not as_json:
-            raise Failed("The simulation has only the JSON form of this command")
+    def interfaces(self) -> Any:
         rows = {}
         for port in self._hardware.ports:
             status, protocol = self._link(port.name)
@@ -152,7 +111,7 @@ class Shows:
             }
         return {"interfaces": rows}
 
-    def neighbours(self, as_json: bool) -> Any:
+    def neighbours(self) -> Any:
         heard = self._hardware.neighbours(self._faults)
         rows = [
             {
@@ -163,21 +122,16 @@ class Shows:
             }
             for port, one in heard.items()
         ]
-        if as_json:
-            return {
-                "tablesLastChangeTime": self._boot,
-                "tablesAgeOuts": 0,
-                "tablesInserts": len(rows),
-                "lldpNeighbors": rows,
-                "tablesDeletes": 0,
-                "tablesDrops": 0,
-            }
-        return "Port          Neighbor Device ID       Neighbor Port ID    TTL\n" + "".join(
-            f"{row['port']:13} {row['neighborDevice']:24} {row['neighborPort']:19} {row['ttl']}\n"
-            for row in rows
-        )
+        return {
+            "tablesLastChangeTime": self._boot,
+            "tablesAgeOuts": 0,
+            "tablesInserts": len(rows),
+            "lldpNeighbors": rows,
+            "tablesDeletes": 0,
+            "tablesDrops": 0,
+        }
 
-    def sessions(self, as_json: bool) -> Any:
+    def sessions(self) -> Any:
         new = _number(self.version) >= (4, 32)
         states = self._sessions.all()
         timed = self._sessions.timed
@@ -200,25 +154,7 @@ class Shows:
         if new and timed:
             facts["commitTimerSessionName"] = timed
             facts["commitTimerExpireTime"] = self._sessions.timer_ends
-        if as_json:
-            return facts
-        return (
-            f"Maximum number of completed sessions: {MOST_SAVED}\n"
-            f"Maximum number of pending sessions: {MOST_OPEN}\n\n"
-            "  Name                     State\n"
-            "  ------------------------ ------------------\n"
-            + "".join(f"  {name:24} {state}\n" for name, state in states.items())
-        )
-
-    def session_differences(self, session: Session, as_json: bool) -> Any:
-        if as_json:
-            raise NoJson
-        return self._sessions.difference(session)
-
-    def session_config(self, session: Session, as_json: bool) -> Any:
-        if as_json:
-            return {"cmds": configs.as_commands(session.config), "comments": []}
-        return self.text_of(session.config, "session-config")
+        return facts
 
 
 def _wrong(lines: list[str]) -> list[str]:

@@ -27,7 +27,6 @@ def main() -> int:
         "sonic-cfggen": show.cfggen,
         "sonic-db-cli": show.db_cli,
         "sonic-db-dump": show.db_dump,
-        "lldpctl": show.lldpctl,
         "pfcwd": show.pfcwd,
     }
     return commands[name](words)

@@ -1,19 +1,23 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The command `config`: the part of it that changes QoS, safely or not."""
+"""The command `config`: patches, checkpoints and saving, as sonic-utilities words them."""
 
 from __future__ import annotations
 
-import copy
+import errno
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Optional
 
-from . import checkpoints, factory, updater
+from common import store as files
+
+from . import updater
 from .switch import Sonic, as_text, here
 
 SAVE = "Running command: /usr/local/bin/sonic-cfggen -d --print-data > {}"
+EXTENSION = ".cp.json"
 
 
 class UsageError(Exception):
@@ -23,13 +27,6 @@ class UsageError(Exception):
 def main(words: Sequence[str], switch: Optional[Sonic] = None) -> int:
     command = words[0] if words else ""
     try:
-        if command in ("", "-h", "-?", "--help"):
-            sys.stdout.write(
-                "Usage: config [OPTIONS] COMMAND [ARGS]...\n\n"
-                "  SONiC command line - 'config' command (simulation)\n\n"
-                f"Commands:\n{''.join(f'  {name}{chr(10)}' for name in COMMANDS)}"
-            )
-            return 0
         if command not in COMMANDS:
             raise UsageError(f'No such command "{command}".')
         return COMMANDS[command](switch or here(), list(words[1:]))
@@ -45,96 +42,62 @@ def _usage(command: str, message: str) -> int:
     return 2
 
 
+def _failed(command: str, what: str, error: Exception) -> int:
+    sys.stderr.write(f"{what}\n")
+    return _usage(command, str(error))
+
+
 def _say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
 
 
-def _parsed(
-    words: Sequence[str], flags: dict[str, str], valued: dict[str, str], argument: str
-) -> tuple[set[str], dict[str, str], str]:
-    """Flags that were given, options with their values, and the one argument."""
-    given: set[str] = set()
-    options: dict[str, str] = {}
-    arguments: list[str] = []
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        name, equals, value = word.partition("=")
-        if word in flags:
-            given.add(flags[word])
-        elif name in valued:
-            if not equals and not rest:
-                raise UsageError(f"{name} option requires an argument")
-            options[valued[name]] = value if equals else rest.pop(0)
-        elif word.startswith("-"):
-            raise UsageError(f"no such option: {word}")
-        else:
-            arguments.append(word)
+def _parsed(words: Sequence[str], flags: Sequence[str], argument: str) -> tuple[bool, str]:
+    """Whether one of the flags was given, and the one argument."""
+    options = [word for word in words if word.startswith("-")]
+    unknown = next((word for word in options if word not in flags), None)
+    if unknown:
+        raise UsageError(f"no such option: {unknown}")
+    arguments = [word for word in words if not word.startswith("-")]
     if argument and not arguments:
         raise UsageError(f'Missing argument "{argument}".')
     if len(arguments) > 1:
         raise UsageError(f"Got unexpected extra argument ({' '.join(arguments[1:])})")
-    return given, options, arguments[0] if arguments else ""
+    return bool(options), arguments[0] if arguments else ""
 
 
-COMMON = {"-v": "verbose", "--verbose": "verbose"}
-DRY_RUN = {
-    **COMMON,
-    "-d": "dry-run",
-    "--dry-run": "dry-run",
-    "-n": "ignore",
-    "--ignore-non-yang-tables": "ignore",
-    "-p": "parallel",
-    "--parallel": "parallel",
-}
-FORMAT = {"-f": "format", "--format": "format", "-i": "path", "--ignore-path": "path"}
+DRY_RUN = ("-d", "--dry-run")
 
 
-def _dry(given: set[str]) -> bool:
-    if "dry-run" in given:
+def _dry(words: Sequence[str], argument: str) -> tuple[bool, str]:
+    dry_run, name = _parsed(words, DRY_RUN, argument)
+    if dry_run:
         _say("** DRY RUN EXECUTION **")
-    return "dry-run" in given
+    return dry_run, name
 
 
 def apply_patch(switch: Sonic, words: list[str]) -> int:
-    given, options, name = _parsed(words, DRY_RUN, FORMAT, "PATCH_FILE_PATH")
-    if options.get("format", "CONFIGDB") != "CONFIGDB":
-        raise UsageError("this simulation knows patches of the format CONFIGDB only")
-    dry_run = _dry(given)
+    dry_run, name = _dry(words, "PATCH_FILE_PATH")
     try:
         patch = json.loads(Path(name).read_text(encoding="utf-8"))
         updater.apply_patch(switch, patch, _say, dry_run=dry_run)
     except Exception as error:
         if not dry_run:
             switch.log("refused", command="apply-patch", why=_word(error))
-        sys.stderr.write(f"Failed to apply patch due to: {error}\n")
-        return _usage("apply-patch", str(error))
+        return _failed("apply-patch", f"Failed to apply patch due to: {error}", error)
     _say("Patch applied successfully.")
     return 0
 
 
-def replace(switch: Sonic, words: list[str]) -> int:
-    given, _options, name = _parsed(words, DRY_RUN, FORMAT, "TARGET_FILE_PATH")
-    dry_run = _dry(given)
-    try:
-        target = json.loads(Path(name).read_text(encoding="utf-8"))
-        updater.replace(switch, target, _say, dry_run=dry_run)
-    except Exception as error:
-        sys.stderr.write("Failed to replace config\n")
-        return _usage("replace", str(error))
-    _say("Config replaced successfully.")
-    return 0
-
-
 def rollback(switch: Sonic, words: list[str]) -> int:
-    given, _options, name = _parsed(words, DRY_RUN, FORMAT, "CHECKPOINT_NAME")
-    dry_run = _dry(given)
+    dry_run, name = _dry(words, "CHECKPOINT_NAME")
     try:
-        checkpoints.rollback(switch, name, _say, dry_run=dry_run)
+        _say("Config Rollbacker: Config rollbacking starting.")
+        target = json.loads(_existing(switch, name).read_text(encoding="utf-8"))
+        updater.replace(switch, target, _say, dry_run=dry_run)
+        _say("Config Rollbacker: Config rollbacking completed.")
     except Exception as error:
         switch.log("refused", command="rollback", why=_word(error))
-        sys.stderr.write("Failed to rollback config\n")
-        return _usage("rollback", str(error))
+        return _failed("rollback", "Failed to rollback config", error)
     if not dry_run:
         switch.log("rollback", name=name)
         switch.pending = False
@@ -143,37 +106,46 @@ def rollback(switch: Sonic, words: list[str]) -> int:
     return 0
 
 
+def _existing(switch: Sonic, name: str) -> Path:
+    path = switch.checkpoints / f"{name}{EXTENSION}"
+    if not path.exists():
+        raise ValueError(f"Checkpoint '{name}' does not exist")
+    return path
+
+
 def checkpoint(switch: Sonic, words: list[str]) -> int:
-    _given, _options, name = _parsed(words, COMMON, {}, "CHECKPOINT_NAME")
-    try:
-        checkpoints.make(switch, name)
-    except Exception as error:
-        sys.stderr.write("Failed to create a config checkpoint\n")
-        return _usage("checkpoint", str(error))
+    name = _parsed(words, (), "CHECKPOINT_NAME")[1]
+    path = switch.checkpoints / f"{name}{EXTENSION}"
+    if switch.faults.take_if("apply", "disk_full"):
+        switch.log("fault", apply="disk_full", at="checkpoint")
+        return _failed("checkpoint", "Failed to create a config checkpoint", _full(path))
+    files.write(path, as_text(switch.config()))
+    switch.log("checkpoint", name=name)
     _say("Checkpoint created successfully.")
     return 0
 
 
 def delete_checkpoint(switch: Sonic, words: list[str]) -> int:
-    _given, _options, name = _parsed(words, COMMON, {}, "CHECKPOINT_NAME")
+    name = _parsed(words, (), "CHECKPOINT_NAME")[1]
     try:
-        checkpoints.delete(switch, name)
-    except Exception as error:
-        sys.stderr.write("Failed to delete config checkpoint\n")
-        return _usage("delete-checkpoint", str(error))
+        _existing(switch, name).unlink()
+    except ValueError as error:
+        return _failed("delete-checkpoint", "Failed to delete config checkpoint", error)
+    switch.log("delete-checkpoint", name=name)
     _say("Checkpoint deleted successfully.")
     return 0
 
 
 def list_checkpoints(switch: Sonic, words: list[str]) -> int:
-    _parsed(words, {**COMMON, "-t": "time", "--time": "time"}, {}, "")
-    _say(json.dumps(checkpoints.names(switch), indent=4))
+    _parsed(words, (), "")
+    found = sorted(switch.checkpoints.glob(f"*{EXTENSION}"))
+    _say(json.dumps([path.name[: -len(EXTENSION)] for path in found], indent=4))
     return 0
 
 
 def save(switch: Sonic, words: list[str]) -> int:
-    given, _options, name = _parsed(words, {"-y": "yes", "--yes": "yes"}, {}, "")
-    if "yes" not in given:
+    yes, name = _parsed(words, ("-y", "--yes"), "")
+    if not yes:
         sys.stdout.write("Existing files will be overwritten, continue? [y/N]: ")
         sys.stdout.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
@@ -188,7 +160,7 @@ def save(switch: Sonic, words: list[str]) -> int:
     if switch.faults.take_if("confirm", "disk_full"):
         switch.log("fault", confirm="disk_full")
         path.write_text("")  # the shell has opened it, and then there is no room
-        sys.stderr.write(f"{checkpoints.full(str(path))}\n")
+        sys.stderr.write(f"{_full(path)}\n")
         return 1
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(as_text(switch.config()), encoding="utf-8")
@@ -197,44 +169,8 @@ def save(switch: Sonic, words: list[str]) -> int:
     return 0
 
 
-def reload(switch: Sonic, words: list[str]) -> int:
-    known = {
-        "-y": "yes",
-        "--yes": "yes",
-        "-f": "force",
-        "--force": "force",
-        "-n": "no",
-        "-l": "load",
-    }
-    _given, _options, name = _parsed(words, known, {}, "")
-    path = Path(name) if name else switch.saved
-    saved = json.loads(path.read_text(encoding="utf-8"))
-    old = switch.config()
-    switch.log("reload", file=path)
-    _all_down(switch, old)
-    switch.write(switch.config(), saved)
-    return 0
-
-
-def qos(switch: Sonic, words: list[str]) -> int:
-    if not words or words[0] not in ("reload", "clear"):
-        raise UsageError("qos knows reload and clear")
-    old = switch.config()
-    new = {table: rows for table, rows in old.items() if table not in factory.QOS_TABLES}
-    if words[0] == "reload":
-        vendor = factory.config(switch.hardware)
-        new |= {table: vendor[table] for table in factory.QOS_TABLES if table in vendor}
-    switch.log("qos", command=words[0])
-    _all_down(switch, old)
-    switch.write(switch.config(), new)
-    return 0
-
-
-def _all_down(switch: Sonic, config: dict[str, dict[str, dict[str, str]]]) -> None:
-    down = copy.deepcopy(config)
-    for row in down.get("PORT", {}).values():
-        row["admin_status"] = "down"
-    switch.write(config, down)
+def _full(path: Path) -> OSError:
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
 def _word(error: Exception) -> str:
@@ -246,9 +182,6 @@ COMMANDS: dict[str, Callable[[Sonic, list[str]], int]] = {
     "checkpoint": checkpoint,
     "delete-checkpoint": delete_checkpoint,
     "list-checkpoints": list_checkpoints,
-    "qos": qos,
-    "reload": reload,
-    "replace": replace,
     "rollback": rollback,
     "save": save,
 }

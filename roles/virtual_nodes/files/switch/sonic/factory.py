@@ -21,13 +21,6 @@ PLATFORM = "x86_64-simulation-r0"
 FREE_PORTS = 2
 """Ports that the model does not have: they are nobody's business."""
 MTU = "9100"
-QOS_TABLES = (
-    "DSCP_TO_TC_MAP", "TC_TO_QUEUE_MAP", "TC_TO_PRIORITY_GROUP_MAP", "MAP_PFC_PRIORITY_TO_QUEUE",
-    "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP", "PORT_QOS_MAP", "WRED_PROFILE", "SCHEDULER", "QUEUE",
-    "BUFFER_POOL", "BUFFER_PROFILE", "BUFFER_PG", "BUFFER_QUEUE", "CABLE_LENGTH",
-    "BUFFER_PORT_INGRESS_PROFILE_LIST", "BUFFER_PORT_EGRESS_PROFILE_LIST",
-)  # fmt: skip
-"""What `config qos reload` sets back."""
 
 
 def asic_type(hardware: Hardware) -> str:

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The commands that read: show, sonic-cfggen, sonic-db-cli, sonic-db-dump, lldpctl; and pfcwd."""
+"""The commands that read: show, sonic-cfggen, sonic-db-cli, sonic-db-dump; and pfcwd."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import copy
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import Optional
 
 from . import factory
 from .redis import APPL, CONFIG, STATE, Redis, RedisError
@@ -30,16 +30,8 @@ def show(words: Sequence[str], switch: Optional[Sonic] = None) -> int:
         _version(switch)
     elif words == ["runningconfiguration", "all"]:
         sys.stdout.write(as_text(switch.shown()))
-    elif words in (["lldp", "table"], ["lldp", "neighbors"]):
-        _lldp_table(switch)
-    elif words == ["interfaces", "status"]:
-        _interfaces(switch)
     else:
-        sys.stderr.write(
-            "Usage: show [OPTIONS] COMMAND [ARGS]...\n\n"
-            f'Error: No such command "{" ".join(words)}". This simulation knows: version, '
-            "runningconfiguration all, lldp table, interfaces status.\n"
-        )
+        sys.stderr.write(f'Error: No such command "{" ".join(words)}".\n')
         return 2
     return 0
 
@@ -58,63 +50,11 @@ def _version(switch: Sonic) -> None:
     )
 
 
-def _lldp_table(switch: Sonic) -> None:
-    switch.settle()
-    rows = switch.store.read_all(APPL, "LLDP_ENTRY_TABLE:")
-    table = [["LocalPort", "RemoteDevice", "RemotePortID", "Capability", "RemotePortDescr"]]
-    table += [
-        [
-            key.partition(":")[2],
-            row["lldp_rem_sys_name"],
-            row["lldp_rem_port_id"],
-            "BR",
-            row["lldp_rem_port_desc"],
-        ]
-        for key, row in rows.items()
-    ]
-    sys.stdout.write("Capability codes: (R) Router, (B) Bridge, (O) Other\n")
-    _columns(table)
-    sys.stdout.write(f"{'-' * 50}\nTotal entries displayed:  {len(rows)}\n")
-
-
-def _interfaces(switch: Sonic) -> None:
-    switch.settle()
-    rows = switch.store.read_all(APPL, "PORT_TABLE:")
-    table = [["Interface", "Lanes", "Speed", "MTU", "FEC", "Alias", "Oper", "Admin"]]
-    for key, row in rows.items():
-        fields = [row.get(name, "N/A") for name in ("lanes", "speed", "mtu", "fec", "alias")]
-        table.append([key.partition(":")[2], *fields, row["oper_status"], row["admin_status"]])
-    _columns(table)
-
-
-def _columns(table: list[list[str]]) -> None:
-    widths = [max(len(row[place]) for row in table) for place in range(len(table[0]))]
-    lines = [table[0], ["-" * width for width in widths], *table[1:]]
-    for line in lines:
-        words = "  ".join(word.ljust(width) for word, width in zip(line, widths))
-        sys.stdout.write(f"{words.rstrip()}\n")
-
-
 def cfggen(words: Sequence[str], switch: Optional[Sonic] = None) -> int:
-    words = list(words)
-    if words[:1] != ["-d"]:
-        sys.stderr.write("sonic-cfggen: this simulation reads CONFIG_DB (-d) and nothing else\n")
+    if list(words) != ["-d", "--print-data"]:
+        sys.stderr.write(f"sonic-cfggen: this simulation has no {' '.join(words)}\n")
         return 1
-    switch = switch or here(REDIS)
-    config = switch.shown()
-    if words[1:] == ["--print-data"]:
-        sys.stdout.write(as_text(config))
-    elif words[1:2] == ["--var-json"]:
-        if words[2] in config:
-            sys.stdout.write(as_text(config[words[2]]))
-    elif words[1:2] == ["-v"]:
-        value: Any = config
-        for part in words[2].replace("']['", ".").replace("['", ".").replace("']", "").split("."):
-            value = value.get(part, "") if isinstance(value, dict) else ""
-        sys.stdout.write(f"{value}\n")
-    else:
-        sys.stderr.write(f"sonic-cfggen: this simulation has no {' '.join(words[1:])}\n")
-        return 1
+    sys.stdout.write(as_text((switch or here(REDIS)).shown()))
     return 0
 
 
@@ -178,41 +118,6 @@ def db_dump(words: Sequence[str], switch: Optional[Sonic] = None) -> int:
     }
     sys.stdout.write(json.dumps(found, indent=2 if pretty else None) + "\n")
     return 0
-
-
-def lldpctl(words: Sequence[str], switch: Optional[Sonic] = None) -> int:
-    if list(words) not in (["-f", "json"], ["-f", "json0"]):
-        sys.stderr.write("lldpctl: this simulation prints JSON (-f json) only\n")
-        return 1
-    switch = switch or here("lldpctl: permission denied")
-    switch.settle()
-    interfaces = [_interface(key, row) for key, row in _heard(switch).items()]
-    sys.stdout.write(as_text({"lldp": {"interface": interfaces}}))
-    return 0
-
-
-def _heard(switch: Sonic) -> dict[str, dict[str, str]]:
-    rows = switch.store.read_all(APPL, "LLDP_ENTRY_TABLE:")
-    return {key.partition(":")[2]: row for key, row in rows.items()}
-
-
-def _interface(port: str, row: dict[str, str]) -> dict[str, Any]:
-    kind = "mac" if row["lldp_rem_port_id_subtype"] == "3" else "local"
-    name = row["lldp_rem_sys_name"]
-    about = {"id": {"type": "mac", "value": row["lldp_rem_chassis_id"]}, "descr": "simulation"}
-    return {
-        port: {
-            "via": "LLDP",
-            "rid": "1",
-            "age": "0 day, 00:10:00",
-            "chassis": {name: about} if name else about,
-            "port": {
-                "id": {"type": kind, "value": row["lldp_rem_port_id"]},
-                "descr": row["lldp_rem_port_desc"],
-                "ttl": "120",
-            },
-        }
-    }
 
 
 def pfcwd(words: Sequence[str], switch: Optional[Sonic] = None) -> int:

@@ -17,8 +17,8 @@ from common import switch as hardware
 from common.faults import Faults
 from common.log import Log
 
-from . import database, factory, lookup
-from .daemons import Daemons
+from . import database, factory
+from .daemons import INI, Daemons
 from .database import Config
 from .redis import OWN, Redis, Store
 
@@ -114,7 +114,7 @@ class Sonic:
         version = factory.version(self.hardware)
         lines = "".join(f"{name}: '{value}'\n" for name, value in version.items())
         files.write(self.root / "etc/sonic/sonic_version.yml", f"---\n{lines}")
-        files.write(self.root / factory.lookup_path(self.hardware), lookup.INI)
+        files.write(self.root / factory.lookup_path(self.hardware), INI)
         try:
             saved: Config = json.loads(self.saved.read_text(encoding="utf-8"))
         except ValueError:
@@ -135,9 +135,7 @@ def here(refusal: str = "Root privileges are required for this operation") -> So
         raise SystemExit(1)
     told, state = Path("/etc/virtual-switch"), Path("/var/lib/virtual-switch")
     faults = Faults(told / "faults.json", state)
-    delay = _delay(told / "faults.json")
-    if delay:
-        time.sleep(delay)
+    time.sleep(float(faults.take("delay_s") or 0))
     return Sonic(
         Redis(),
         hardware.read(told / "switch.json"),
@@ -145,10 +143,3 @@ def here(refusal: str = "Root privileges are required for this operation") -> So
         Log(Path("/var/log/virtual-switch.log")),
         Link(),
     )
-
-
-def _delay(path: Path) -> float:
-    try:
-        return float(json.loads(path.read_text(encoding="utf-8")).get("delay_s", 0))
-    except (FileNotFoundError, ValueError, AttributeError):
-        return 0.0

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import operations, yang
+from . import yang
 from .database import Config
-from .patch import Operation, applied, difference, tokens
+from .patch import Operation, applied, difference, permitted, tokens
 from .switch import Sonic
 
 OBJECTS = (
@@ -57,7 +57,7 @@ def apply_patch(
     say(f"Patch Applier: localhost: Patch: {json.dumps(patch)}")
     old = switch.config()
     new = applied(patch, old)
-    operations.validate(old, new)
+    permitted(old, new)
     empty = [table for table, rows in new.items() if not rows]
     if empty:
         raise UpdateError(
