@@ -174,10 +174,36 @@ reboot_reasons:
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.engine import Layer, Settled, carry_out, settle
-from ..module_utils.os_baseline.options import parts
+from ..module_utils.core.part import Part
+from ..module_utils.os_baseline import limits
+from ..module_utils.os_baseline.kernel_cmdline import KernelArguments
+from ..module_utils.os_baseline.services import Clock, Irqbalance, SwapOff
+from ..module_utils.os_baseline.sysctl import Sysctls
+from ..module_utils.os_baseline.sysfs import KEEP, SysfsValues, boot_arguments
 
 # swapoff reads everything back into memory; update-grub probes every disk.
 LAYER = Layer("os", command_s=600.0, simulates=False)
+
+
+def parts(options: dict) -> list[Part]:
+    """In the order in which they are done. Raises PlanError."""
+    wanted = limits.from_options(options["limits"])
+    of_services = limits.chosen(wanted, options["service_limits"])
+    pages, transparent = options["hugepages"], options["transparent_hugepages"]
+    found: list[Part] = [
+        Sysctls(options["sysctls"], options["optional_sysctls"]),
+        limits.SessionLimits(wanted, options["limits_user"]),
+        limits.ServiceLimits(of_services),
+        SysfsValues(pages, transparent, options["governor"]),
+    ]
+    if options["swap"] != KEEP:
+        found.append(SwapOff())
+    if options["irqbalance"] != KEEP:
+        found.append(Irqbalance(options["irqbalance"] == "on"))
+    if options["time"]:
+        bound, wait_s = options["time_max_offset"], options["time_wait"]
+        found.append(Clock(options["time_servers"], bound, wait_s))
+    return [*found, KernelArguments([*options["kernel_arguments"], *boot_arguments(pages)])]
 
 
 def main() -> None:

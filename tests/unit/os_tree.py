@@ -23,7 +23,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import Outcome, settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.options import parts
+from ansible_collections.baremetal.mpi_roce.plugins.modules.os_baseline import parts
 
 LAYER = "os"
 DATA = Path(__file__).parent / "data/os_baseline"

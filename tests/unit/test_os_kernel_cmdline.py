@@ -5,9 +5,19 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import reboots
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import Outcome, settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.kernel_cmdline import (
+    KernelArguments,
+)
+from hypothesis import HealthCheck, given
+from hypothesis import settings as limits
+from hypothesis import strategies as st
 
 from tests.unit.os_tree import Tree, found
 
@@ -114,14 +124,6 @@ def test_another_value_that_comes_later_wins_and_fails_by_name(tree):
     assert "iommu=off comes later" in check.reason
 
 
-def test_several_wanted_arguments_of_one_name_are_no_rivals(tree):
-    tree.write("proc/cmdline", "console=tty0 console=ttyS0\n")
-    assert judged(tree, "console=tty0", "console=ttyS0") == {
-        "console=tty0": "ok",
-        "console=ttyS0": "ok",
-    }
-
-
 def test_without_a_boot_loader_the_running_command_line_decides(ubuntu):
     (ubuntu.root / "usr/sbin/update-grub").unlink()
     assert judged(ubuntu, "quiet") == {"quiet": "ok"}
@@ -141,18 +143,106 @@ def test_a_drop_in_newer_than_the_menu_is_made_up_for(ubuntu):
     assert ubuntu.ran("update-grub")
 
 
-def test_large_pages_and_arguments_share_one_command_line(tree):
-    tree.settle(kernel_arguments=["iommu=pt"], hugepages=[{"size": "1G", "count": 16}])
-    assert configured(tree).endswith("iommu=pt hugepagesz=1G hugepages=16")
-
-
-def test_nothing_wanted_touches_nothing(tree):
-    before = tree.snapshot()
-    assert not tree.settle().changed
-    assert tree.snapshot() == before
-
-
 def test_a_broken_list_of_own_arguments_is_named(tree):
     tree.write(OWNED, "{")
     with pytest.raises(Exception, match=OWNED):
         tree.settle(kernel_arguments=["iommu=pt"])
+
+
+# Two layers with kernel arguments: neither undoes the other, whatever order they run in.
+
+
+def run(tree: Tree, layer: str, *arguments: str) -> Outcome:
+    node = replace(tree.node(), layer=layer, rebooted_for=tuple(reboots.recorded(layer, tree.root)))
+    return settle([KernelArguments(arguments)], node)
+
+
+def entry(tree: Tree) -> list[str]:
+    return configured(tree).split()
+
+
+def owners(tree: Tree) -> dict[str, list[str]]:
+    return json.loads(tree.read(OWNED))["owned"] if (tree.root / OWNED).exists() else {}
+
+
+def test_a_layer_gives_up_its_own_alone(tree: Tree) -> None:
+    run(tree, "os", "nosmt")
+    run(tree, "rdma", "iommu=pt")
+    tree.reboot()
+    run(tree, "os", "nosmt")
+    run(tree, "rdma", "iommu=pt")
+    run(tree, "os")
+    assert "nosmt" not in entry(tree)
+    assert "iommu=pt" in entry(tree)
+    # It still runs, and is not put back by the layer that never had it.
+    assert not run(tree, "rdma", "iommu=pt").changed
+    assert "nosmt" not in entry(tree)
+    assert [each.wanted for each in reboots.recorded("os", tree.root)] == ["absent"]
+    assert reboots.recorded("rdma", tree.root) == []
+
+
+def test_what_two_layers_want_stays_until_neither_wants_it(tree: Tree) -> None:
+    run(tree, "os", "iommu=pt")
+    run(tree, "rdma", "iommu=pt")
+    run(tree, "os")
+    assert entry(tree).count("iommu=pt") == 1
+    assert not run(tree, "os").changed
+    run(tree, "rdma")
+    assert "iommu=pt" not in entry(tree)
+    assert owners(tree) == {}
+
+
+def test_another_value_of_another_layer_is_refused_and_nothing_changes(tree: Tree) -> None:
+    run(tree, "os", "iommu=off")
+    before = tree.snapshot()
+    with pytest.raises(PlanError, match="layer os has iommu=off"):
+        run(tree, "rdma", "iommu=pt")
+    assert tree.snapshot() == before
+
+
+def test_what_one_layer_gave_up_is_not_kept_for_it_when_another_adds_and_drops_it(
+    tree: Tree,
+) -> None:
+    before = entry(tree)
+    run(tree, "rdma", "nosmt")
+    tree.reboot()
+    outcome = run(tree, "rdma")
+    assert [reason.subject for reason in outcome.reasons] == ["kernel argument nosmt"]
+    run(tree, "os", "nosmt")
+    assert run(tree, "rdma").reasons == []
+    assert len(run(tree, "os").reasons) == 1
+    assert entry(tree) == before
+    tree.reboot()
+    for layer in ("rdma", "os"):
+        assert run(tree, layer).reasons == []
+    assert not (tree.root / OWNED).exists()
+
+
+WISHES = st.lists(
+    st.tuples(
+        st.sampled_from(["os", "rdma", "reboot"]),
+        st.lists(st.sampled_from(["nosmt", "iommu=pt", "mitigations=off"]), unique=True),
+    ),
+    max_size=8,
+)
+
+
+@pytest.mark.parametrize("kind", ["ubuntu", "rocky"])
+@limits(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(wishes=WISHES)
+def test_the_boot_loader_has_what_the_layers_want_last_and_nothing_else(
+    kind: str, tmp_path_factory: pytest.TempPathFactory, wishes: list[tuple[str, Sequence[str]]]
+) -> None:
+    tree = Tree(kind, tmp_path_factory.mktemp("layers"))
+    before = entry(tree)
+    last: dict[str, Sequence[str]] = {}
+    for layer, arguments in wishes:
+        if layer == "reboot":
+            tree.reboot()
+        else:
+            last[layer] = arguments
+            run(tree, layer, *arguments)
+            assert not run(tree, layer, *arguments).changed
+    wanted = {each for arguments in last.values() for each in arguments}
+    now = entry(tree)
+    assert sorted(now) == sorted([*before, *wanted])

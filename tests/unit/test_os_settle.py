@@ -204,19 +204,6 @@ def test_a_finding_of_any_part_leaves_everything_untouched(tree):
     assert tree.snapshot() == before
 
 
-def test_mistakes_in_the_options_are_named_together(tree):
-    with pytest.raises(PlanError) as caught:
-        tree.settle(
-            sysctls={"vm.zone_reclaim_mode": True, "../etc/shadow": 1},
-            limits={"memlok": 1, "nofile": "unlimited"},
-            kernel_arguments=["iommu=pt quiet"],
-            hugepages=[{"size": "2M", "count": 1}, {"size": "2M", "count": 1, "node": 0}],
-        )
-    text = str(caught.value)
-    for word in ("zone_reclaim_mode", "../etc/shadow", "memlok", "nofile", "iommu=pt quiet", "2M"):
-        assert word in text
-
-
 def test_a_program_that_fails_is_told_and_its_check_fails(tree):
     tree.stubborn = {"swapoff"}
     outcome = tree.settle(swap="off")

@@ -5,9 +5,6 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline.options import (
-    Hugepages,
-)
 
 from tests.unit.os_tree import Tree, found
 
@@ -57,11 +54,6 @@ def test_without_cpufreq_the_governor_is_not_applicable(tree):
     assert "firmware" in check.reason
 
 
-def test_hugepages_per_numa_node(tree):
-    tree.settle(hugepages=[{"size": "2M", "count": 512, "node": 0}])
-    assert tree.read(NODE0) == "512"
-
-
 def test_a_numa_node_that_is_not_there_fails(tree):
     outcome = tree.settle(hugepages=[{"size": "2M", "count": 512, "node": 7}])
     assert found(outcome, "hugepages")["2M on NUMA node 7"].status == "failed"
@@ -70,30 +62,22 @@ def test_a_numa_node_that_is_not_there_fails(tree):
 @pytest.mark.parametrize(
     ("pools", "arguments"),
     [
-        ([{"size": "2M", "count": 8}], []),
-        ([{"size": "1G", "count": 16}], ["hugepagesz=1G", "hugepages=16"]),
+        ([{"size": "2M", "count": 8}], ""),
+        ([{"size": "1G", "count": 16}], "hugepagesz=1G hugepages=16"),
         (
             [{"size": "1G", "count": 8, "node": 0}, {"size": "1G", "count": 4, "node": 1}],
-            ["hugepagesz=1G", "hugepages=0:8,1:4"],
+            "hugepagesz=1G hugepages=0:8,1:4",
         ),
     ],
 )
-def test_pages_of_1_gib_are_asked_of_the_boot(pools, arguments):
-    assert Hugepages.from_options(pools).kernel_arguments() == arguments
+def test_pages_of_1_gib_are_kernel_arguments(tree, pools, arguments):
+    tree.settle(hugepages=pools)
+    assert tree.read("boot/grub/grub.cfg").count(arguments or "hugepagesz") == bool(arguments)
 
 
-@pytest.mark.parametrize(
-    "pools",
-    [
-        [{"size": "2M", "count": -1}],
-        [{"size": "2M", "count": 1}, {"size": "2M", "count": 2}],
-        [{"size": "2M", "count": 1}, {"size": "2M", "count": 1, "node": 0}],
-        [{"size": "1G", "count": 1, "node": 0}, {"size": "1G", "count": 1, "node": 0}],
-    ],
-)
-def test_pools_that_contradict_each_other_are_refused(pools):
-    with pytest.raises(PlanError, match="hugepages"):
-        Hugepages.from_options(pools)
+def test_pools_that_contradict_each_other_are_refused(tree):
+    with pytest.raises(PlanError, match="hugepages 2M"):
+        tree.settle(hugepages=[{"size": "2M", "count": 1}, {"size": "2M", "count": 1, "node": 0}])
 
 
 def test_a_kernel_out_of_memory_in_one_piece_waits_for_a_reboot_without_trying_again(tmp_path):

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The little of systemd that this layer asks and tells."""
+"""Units of systemd: what is installed, its state, and the commands that change it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Optional
 from .part import Node
 
 DIRECTORIES = ("etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system")
+AT_BOOT = ("enabled", "static", "indirect", "generated", "alias", "enabled-runtime")
+"""States of unit files that need no enabling, or cannot be enabled."""
 
 
 def installed(node: Node, units: Sequence[str]) -> Optional[str]:
@@ -28,27 +30,40 @@ def show(node: Node, unit: Optional[str], keys: Sequence[str]) -> dict[str, str]
     return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
 
-def reload(node: Node) -> None:
-    node.run(["systemctl", "daemon-reload"])
-
-
 def state(node: Node, unit: str) -> str:
     """Whether a service starts at boot and runs now: `enabled, active`."""
     found = show(node, unit, ["UnitFileState", "ActiveState"])
     return f"{found.get('UnitFileState') or 'unknown'}, {found.get('ActiveState') or 'unknown'}"
 
 
+def active(node: Node, unit: str) -> bool:
+    return show(node, unit, ["ActiveState"]).get("ActiveState") == "active"
+
+
+def at_boot(node: Node, unit: str) -> bool:
+    return show(node, unit, ["UnitFileState"]).get("UnitFileState") in AT_BOOT
+
+
+def control(node: Node, *words: str) -> None:
+    """systemctl with these words, such as `enable --now UNIT`. Raises CommandError."""
+    node.run(["systemctl", *words])
+
+
+def reload(node: Node) -> None:
+    control(node, "daemon-reload")
+
+
 def enable(node: Node, unit: str) -> None:
-    node.run(["systemctl", "enable", unit])
+    control(node, "enable", unit)
 
 
 def start(node: Node, unit: str) -> None:
-    node.run(["systemctl", "start", unit])
+    control(node, "start", unit)
 
 
 def stop(node: Node, unit: str) -> None:
-    node.run(["systemctl", "stop", unit])
+    control(node, "stop", unit)
 
 
 def restart(node: Node, unit: str) -> None:
-    node.run(["systemctl", "restart", unit])
+    control(node, "restart", unit)

@@ -1,6 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Arguments of the kernel command line: configured for the next boot, compared with this one.
 
+Where they are configured is GRUB's drop-in, or grubby's entries.
+
 Nothing reboots here: an argument that is configured but not running yet is recorded as a reason to
 reboot. Several layers have arguments. Only those that a layer added are ever removed again, and
 only when no other layer has them too; one file says which layer owns which.
@@ -12,25 +14,25 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import Any, Optional
+from functools import partial
+from typing import Optional, Union
 
 from ..core.checks import FAILED, OK, PENDING, REBOOT, Check, not_applicable
 from ..core.dataclass import dataclass
-from ..core.part import Node, Plan, PlanError, Step, Verdict
+from ..core.files import FilePlan
+from ..core.part import NAME, Node, Plan, PlanError, Step, Verdict
 from ..core.reboots import Reason, outlived
-from .boot_loader import BootLoader, boot_loader
 
 OWNED = "var/lib/baremetal-mpi-roce/kernel-arguments.json"
 ABSENT = "absent"
-FIRST_OWNER = "os"
-"""The only layer with arguments when OWNED was a plain list."""
-IOMMU = {"iommu": "rdma", "intel_iommu": "rdma", "amd_iommu": "rdma"}
-"""Whose the arguments of that list are today, where it is not FIRST_OWNER."""
 SEVERAL = frozenset({"console", "earlycon", "hugepages", "hugepagesz"})
 """Arguments that the kernel takes more than once; of any other, two layers need one value."""
 
 _ARGUMENT = re.compile(r"[A-Za-z0-9_.-]+(=[A-Za-z0-9_.,:/@+=-]*)?")
-
+GRUB_DROP_IN = f"etc/default/grub.d/90-{NAME}.cfg"
+GRUB_CONFIG = "boot/grub/grub.cfg"
+OWN_KERNELS = "/etc/grub.d/10_linux"
+"""The script whose entries start this system; it marks its section of GRUB_CONFIG."""
 
 Mine = tuple[Sequence[str], Sequence[str]]
 """A layer's arguments: on the next command line, and what it gave up that still runs."""
@@ -62,20 +64,100 @@ def running(node: Node) -> list[str]:
 
 
 @dataclass(frozen=True)
+class Grub:
+    """Debian and Ubuntu: a drop-in after all others, then update-grub.
+
+    It appends to the variable that stands last on the command line, so ours win, and that recovery
+    entries leave out, so a bad argument does not take the way back.
+    """
+
+    node: Node
+    exclusive: bool = True
+    """Its arguments stand in a place of their own."""
+
+    def entries(self) -> list[list[str]]:
+        """Those of this system's own kernels: neither memory tests nor other systems found."""
+        found = []
+        section = OWN_KERNELS
+        for line in (self.node.read(GRUB_CONFIG) or "").splitlines():
+            words = line.split()
+            if words[:2] == ["###", "BEGIN"] and len(words) > 2:
+                section = words[2]
+            elif words[:1] == ["linux"] and section.startswith(OWN_KERNELS) and "vmlinu" in line:
+                found.append(words[2:])
+        return [words for words in found if not {"single", "recovery"} & set(words)]
+
+    def holds(self, argument: str) -> bool:
+        return argument in re.findall(r'[^\s"]+', self.node.read(GRUB_DROP_IN) or "")
+
+    def files(self, arguments: Sequence[str]) -> list[FilePlan]:
+        path = self.node.path(GRUB_DROP_IN)
+        if not arguments and not path.exists():
+            return []
+        name = "GRUB_CMDLINE_LINUX_DEFAULT"
+        line = f'{name}="${name} {" ".join(arguments)}"\n' if arguments else ""
+        return [self.node.file(GRUB_DROP_IN, line)]
+
+    def stale(self) -> bool:
+        drop_in = self.node.path(GRUB_DROP_IN)
+        config = self.node.path(GRUB_CONFIG)
+        if not drop_in.exists():
+            return False
+        return not config.exists() or config.stat().st_mtime < drop_in.stat().st_mtime
+
+    def configure(self, add: Sequence[str], remove: Sequence[str]) -> None:
+        self.node.run(["update-grub"])
+
+
+@dataclass(frozen=True)
+class Grubby:
+    """RHEL and Rocky: grubby changes every entry, and what kernels to come start from."""
+
+    node: Node
+    exclusive: bool = False
+
+    def entries(self) -> list[list[str]]:
+        text = self.node.run(["grubby", "--info=ALL"]).stdout
+        found = re.findall(r'^args="(.*)"$', text, re.MULTILINE)
+        return [line.split() for line in found]
+
+    def holds(self, argument: str) -> bool:
+        entries = self.entries()
+        return bool(entries) and all(argument in entry for entry in entries)
+
+    def files(self, arguments: Sequence[str]) -> list[FilePlan]:
+        return []
+
+    def stale(self) -> bool:
+        return False
+
+    def configure(self, add: Sequence[str], remove: Sequence[str]) -> None:
+        words = ["grubby", "--update-kernel=ALL"]
+        words += [f"--remove-args={' '.join(remove)}"] if remove else []
+        words += [f"--args={' '.join(add)}"] if add else []
+        self.node.run(words)
+
+
+BootLoader = Union[Grub, Grubby]
+
+
+def boot_loader(node: Node) -> Optional[BootLoader]:
+    """The tool this node configures its boot with, or None (a diskless node, for instance)."""
+    if node.path("usr/sbin/grubby").exists():
+        return Grubby(node)
+    if node.path("usr/sbin/update-grub").exists():
+        return Grub(node)
+    return None
+
+
+@dataclass(frozen=True)
 class KernelArguments:
     arguments: Sequence[str] = ()
 
-    @classmethod
-    def from_options(cls, arguments: Sequence[str]) -> KernelArguments:
-        bad = [argument for argument in arguments if not _ARGUMENT.fullmatch(argument)]
-        if bad:
-            shown = ", ".join(repr(argument) for argument in bad)
-            raise PlanError(
-                f"kernel_arguments: {shown}: one argument per entry, without blanks or quotes"
-            )
-        return cls(tuple(arguments))
-
     def plan(self, node: Node) -> Plan:
+        bad = [argument for argument in self.arguments if not _ARGUMENT.fullmatch(argument)]
+        if bad:
+            raise PlanError(f"kernel_arguments: {bad}: one argument per entry, without blanks")
         if node.container is not None:
             return Plan()
         record = read_record(node)
@@ -101,13 +183,18 @@ class KernelArguments:
         missing = [each for each in self.arguments if not all(each in entry for entry in entries)]
         left = [each for each in dropped if any(each in entry for entry in entries)]
         if missing or left or loader.stale() or any(planned.changed for planned in files):
-            steps.append(self._configure(node, loader, missing, left, ([*owned, *added], given_up)))
+            # An interrupted run must know its own: they are recorded before the change.
+            act = partial(_configure, node, loader, missing, left, ([*owned, *added], given_up))
+            before, after = " ".join(left) or "(without them)", " ".join(self.arguments)
+            steps.append(Step("kernel arguments of the next boot", before, after, act))
         gone = (set(self.arguments) | kept).__contains__
         still_running = [
             each for each in (*given_up, *dropped) if each in running(node) and not gone(each)
         ]
         if (added, still_running) != (owned, given_up):
-            steps.append(_remember(node, (owned, given_up), (added, still_running)))
+            before, after = _shown((owned, given_up)), _shown((added, still_running))
+            act = partial(_write_record, node, (added, still_running))
+            steps.append(Step("kernel arguments added by this layer", before, after, act))
         return Plan(files, steps)
 
     def _agree(self, layer: str, others: Mapping[str, Sequence[str]]) -> None:
@@ -146,21 +233,6 @@ class KernelArguments:
                 self._judge_dropped(node, argument, verdict)
         return verdict
 
-    def _configure(
-        self,
-        node: Node,
-        loader: BootLoader,
-        missing: Sequence[str],
-        left: Sequence[str],
-        mine: Mine,
-    ) -> Step:
-        def act() -> None:
-            _write_record(node, mine)  # before the change: an interrupted run must know its own
-            loader.configure(missing, left)
-
-        before = " ".join(left) or "(without them)"
-        return Step("kernel arguments of the next boot", before, " ".join(self.arguments), act)
-
     def _judge(
         self, node: Node, loader: Optional[BootLoader], argument: str, verdict: Verdict
     ) -> None:
@@ -193,14 +265,8 @@ class KernelArguments:
 def _await_reboot(
     node: Node, argument: str, wanted: str, found: str, verdict: Verdict
 ) -> tuple[str, str]:
-    reason = Reason(
-        subject=f"kernel argument {key_of(argument)}"
-        if wanted != ABSENT
-        else f"kernel argument {argument}",
-        wanted=wanted,
-        running=found,
-        reason="the kernel reads its command line at boot only",
-    )
+    subject = f"kernel argument {argument if wanted == ABSENT else key_of(argument)}"
+    reason = Reason(subject, wanted, found, "the kernel reads its command line at boot only")
     verdict.reasons.append(reason)
     earlier = outlived(reason, node.rebooted_for, node.boot_id)
     if earlier is None:
@@ -215,19 +281,9 @@ def read_record(node: Node) -> Record:
         return Record()
     try:
         found = json.loads(text)
-        owned = found["owned"]
-        if isinstance(owned, list):  # as it was when one layer alone had arguments
-            layers: dict[str, list[str]] = {}
-            for each in owned:
-                layers.setdefault(IOMMU.get(key_of(each), FIRST_OWNER), []).append(each)
-            return Record(layers)
-        return Record(_layers(owned), _layers(found.get("given_up", {})))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return Record(dict(found["owned"]), dict(found.get("given_up", {})))
+    except (ValueError, KeyError, TypeError) as error:
         raise PlanError(f"/{OWNED}: cannot be read ({error}); remove it") from error
-
-
-def _layers(value: Any) -> dict[str, list[str]]:
-    return {str(layer): [str(each) for each in value[layer]] for layer in value}
 
 
 def _others(
@@ -246,6 +302,13 @@ def _line(layers: Mapping[str, Sequence[str]]) -> list[str]:
     return [*dict.fromkeys(each for layer in sorted(layers) for each in layers[layer])]
 
 
+def _configure(
+    node: Node, loader: BootLoader, missing: Sequence[str], left: Sequence[str], mine: Mine
+) -> None:
+    _write_record(node, mine)
+    loader.configure(missing, left)
+
+
 def _write_record(node: Node, mine: Mine) -> None:
     record = read_record(node)
     value = {}
@@ -259,15 +322,6 @@ def _write_record(node: Node, mine: Mine) -> None:
         del value["given_up"]
     text = json.dumps(value) + "\n" if any(value.values()) else None
     node.record(OWNED, text).apply()
-
-
-def _remember(node: Node, before: Mine, after: Mine) -> Step:
-    return Step(
-        "kernel arguments added by this layer",
-        _shown(before),
-        _shown(after),
-        lambda: _write_record(node, after),
-    )
 
 
 def _shown(mine: Mine) -> str:

@@ -1,10 +1,11 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Resource limits as PAM, systemd and the kernel write them, and what this node can take."""
+"""Resource limits of sessions (PAM) and of services (systemd, the SSH server)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Optional
 
 from ..core import systemd
@@ -13,48 +14,38 @@ from ..core.dataclass import dataclass
 from ..core.part import NAME, Node, Plan, PlanError, Step, Verdict
 
 UNLIMITED = "unlimited"
-
-
-@dataclass(frozen=True)
-class Item:
-    """One resource; `unit` is what one of PAM's units is in the kernel's: KiB in bytes, or 1."""
-
-    name: str
-    proc: str
-    unit: int
-
-    @property
-    def systemd(self) -> str:
-        return f"Limit{self.name.upper()}"
-
-
 ITEMS = {
-    item.name: item
-    for item in (
-        Item("memlock", "Max locked memory", 1024),
-        Item("stack", "Max stack size", 1024),
-        Item("core", "Max core file size", 1024),
-        Item("nofile", "Max open files", 1),
-        Item("nproc", "Max processes", 1),
-    )
+    "memlock": ("Max locked memory", 1024),
+    "stack": ("Max stack size", 1024),
+    "core": ("Max core file size", 1024),
+    "nofile": ("Max open files", 1),
+    "nproc": ("Max processes", 1),
 }
+"""As /proc/PID/limits calls them, and one of PAM's units in the kernel's: KiB in bytes, or 1."""
+Pairs = Mapping[str, tuple[str, str]]
+"""Soft and hard limit of each item."""
 
 
 @dataclass(frozen=True)
 class Limit:
     """One wanted limit, soft and hard alike, in PAM's unit."""
 
-    item: Item
+    name: str
     pam: str
 
     @property
     def kernel(self) -> str:
         """In bytes or pieces, as /proc/PID/limits and prlimit have it."""
-        return self.pam if self.pam == UNLIMITED else str(int(self.pam) * self.item.unit)
+        return self.pam if self.pam == UNLIMITED else str(int(self.pam) * ITEMS[self.name][1])
 
     @property
     def systemd(self) -> str:
         return "infinity" if self.pam == UNLIMITED else self.kernel
+
+    @property
+    def key(self) -> str:
+        """What systemd calls it."""
+        return f"Limit{self.name.upper()}"
 
     def above(self, ceiling: str) -> bool:
         if ceiling == UNLIMITED:
@@ -63,53 +54,48 @@ class Limit:
 
 
 def from_options(values: Mapping[str, Any]) -> list[Limit]:
-    """The wanted limits, or a PlanError with every value that is none."""
-    limits = []
-    findings = []
+    """Raises PlanError: what PAM or systemd cannot parse fails logins, not this run."""
     for name, value in values.items():
-        if name not in ITEMS:
-            findings.append(f"limit {name!r}: unknown; known are {', '.join(sorted(ITEMS))}")
-        elif isinstance(value, bool) or not re.fullmatch(r"unlimited|[1-9][0-9]*", str(value)):
-            findings.append(f"limit {name}: {value!r} is neither 'unlimited' nor a number above 0")
-        elif name == "nofile" and str(value) == UNLIMITED:
-            findings.append("limit nofile: the kernel has no unlimited one; write a number")
-        else:
-            limits.append(Limit(ITEMS[name], str(value)))
-    if findings:
-        raise PlanError("\n".join(findings))
-    return limits
+        if name not in ITEMS or not re.fullmatch(r"unlimited|[1-9][0-9]*", str(value)):
+            raise PlanError(
+                f"limit {name}: {value}: expected one of {', '.join(ITEMS)}, and unlimited or a "
+                "number above 0"
+            )
+    if str(values.get("nofile")) == UNLIMITED:
+        raise PlanError("limit nofile: the kernel has no unlimited one; write a number")
+    return [Limit(name, str(value)) for name, value in values.items()]
 
 
 def chosen(limits: Sequence[Limit], names: Sequence[str]) -> list[Limit]:
     """Those of `limits` called `names`."""
-    strange = sorted(set(names) - {limit.item.name for limit in limits})
+    strange = sorted(set(names) - {limit.name for limit in limits})
     if strange:
         raise PlanError(f"service_limits: {', '.join(strange)}: not among the limits")
-    return [limit for limit in limits if limit.item.name in names]
+    return [limit for limit in limits if limit.name in names]
 
 
 def parse_proc(text: str) -> dict[str, tuple[str, str]]:
     """Soft and hard limit of each known item in a /proc/PID/limits."""
     found = {}
-    for name, item in ITEMS.items():
-        match = re.search(rf"^{re.escape(item.proc)}\s+(\S+)\s+(\S+)", text, re.MULTILINE)
+    for name, (title, _unit) in ITEMS.items():
+        match = re.search(rf"^{title}\s+(\S+)\s+(\S+)", text, re.MULTILINE)
         if match:
             found[name] = (match.group(1), match.group(2))
     return found
 
 
-def excuse(node: Node, limit: Limit) -> Optional[str]:
-    """Why this node cannot take `limit`, or None.
+def excuse(node: Node, limit: Limit) -> str:
+    """Why this node cannot take `limit`; empty where it can.
 
     Without the right to raise its own limits a container must not be configured with more:
     pam_limits fails there, and with it every login.
     """
     if node.container is None:
-        return None
-    own = parse_proc(node.read("proc/1/limits") or "").get(limit.item.name)
+        return ""
+    own = parse_proc(node.read("proc/1/limits") or "").get(limit.name)
     if own is None:
         return node.not_here("its own limit cannot be read from /proc/1/limits")
-    return node.not_here(f"its own hard limit is {own[1]}") if limit.above(own[1]) else None
+    return node.not_here(f"its own hard limit is {own[1]}") if limit.above(own[1]) else ""
 
 
 def shown(found: Optional[tuple[str, str]]) -> Optional[str]:
@@ -119,9 +105,6 @@ def shown(found: Optional[tuple[str, str]]) -> Optional[str]:
     return found[0] if found[0] == found[1] else f"soft {found[0]}, hard {found[1]}"
 
 
-# Limits of sessions: limits.d through PAM, interactive or not, proved from inside a session.
-
-
 FILE = f"etc/security/limits.d/90-{NAME}.conf"
 DOMAINS = ("*", "root")
 """To pam_limits the asterisk is every user but root."""
@@ -129,72 +112,53 @@ DOMAINS = ("*", "root")
 
 @dataclass(frozen=True)
 class SessionLimits:
-    """`user` is the account whose session proves the limits; nobody when there is none such."""
+    """limits.d through PAM, proved from inside a session of `user`; of nobody before it exists."""
 
     limits: Sequence[Limit]
     user: str = "nobody"
 
     def plan(self, node: Node) -> Plan:
-        self._refuse_lockout(node)
+        ceiling = (node.read("proc/sys/fs/nr_open") or "").strip()
         lines = []
         for limit in self.limits:
+            if limit.name == "nofile" and ceiling and limit.above(ceiling):
+                raise PlanError(
+                    f"limit nofile: {limit.pam} is above fs.nr_open = {ceiling}, and PAM would"
+                    " refuse every login: raise the sysctl fs.nr_open first, or lower the limit"
+                )
             why = excuse(node, limit)
-            if why is not None:
-                lines.append(f"# {limit.item.name} {limit.pam}: {why}\n")
-                continue
-            lines += [f"{domain} - {limit.item.name} {limit.pam}\n" for domain in DOMAINS]
+            if why:
+                lines.append(f"# {limit.name} {limit.pam}: {why}\n")
+            else:
+                lines += [f"{domain} - {limit.name} {limit.pam}\n" for domain in DOMAINS]
         return Plan([node.file(FILE, "".join(lines) or None)])
 
     def verify(self, node: Node) -> Verdict:
         if not self.limits:
             return Verdict()
-        checks = []
-        applied = self._inside_a_session(node)
-        for limit in self.limits:
-            name = limit.item.name
-            why = excuse(node, limit)
-            if why is not None:
-                checks.append(not_applicable("session_limit", limit.pam, why, subject=name))
-                continue
-            checks.append(
-                compare(
-                    "session_limit",
-                    limit.kernel,
-                    shown(applied.get(name)),
-                    subject=name,
-                    check_mode=node.check_mode,
-                    reason=""
-                    if node.check_mode
-                    else "a later or more specific line in"
-                    " /etc/security/limits.d wins, or the session's PAM stack has no pam_limits",
-                )
-            )
-        return Verdict([*checks, _ssh_applies_them(node)])
-
-    def _refuse_lockout(self, node: Node) -> None:
-        """PAM refuses every login when it cannot set a limit: look before writing it."""
-        ceiling = (node.read("proc/sys/fs/nr_open") or "").strip()
-        for limit in self.limits:
-            if limit.item.name == "nofile" and ceiling and limit.above(ceiling):
-                raise PlanError(
-                    f"limit nofile: {limit.pam} is above fs.nr_open = {ceiling}, and PAM would"
-                    " refuse every login: raise the sysctl fs.nr_open first, or lower the limit"
-                )
-
-    def _inside_a_session(self, node: Node) -> dict[str, tuple[str, str]]:
         known = node.run(["id", "-u", self.user], check=False).rc == 0
-        user = self.user if known else "nobody"
-        return parse_proc(
-            node.run(["runuser", "-u", user, "--", "cat", "/proc/self/limits"]).stdout
-        )
-
-
-def _ssh_applies_them(node: Node) -> Check:
-    """Sessions by ssh get the limits only where sshd's own PAM stack has pam_limits."""
-    if "pam_limits.so" in session_modules(node, "sshd"):
-        return Check("ssh_pam_limits", "pam_limits.so", "pam_limits.so", OK)
-    advice = "add 'session required pam_limits.so' to /etc/pam.d/sshd"
-    return Check("ssh_pam_limits", "pam_limits.so", None, FAILED, reason=advice)
+        inside = ["runuser", "-u", self.user if known else "nobody", "--"]
+        applied = parse_proc(node.run([*inside, "cat", "/proc/self/limits"]).stdout)
+        checks = []
+        for limit in self.limits:
+            why = excuse(node, limit)
+            if why:
+                checks.append(not_applicable("session_limit", limit.pam, why, subject=limit.name))
+                continue
+            why = (
+                "a later or more specific line in /etc/security/limits.d wins, or the session's "
+                "PAM stack has no pam_limits"
+            )
+            found = shown(applied.get(limit.name))
+            checks.append(_compare("session_limit", limit.kernel, found, limit, node, why))
+        # Sessions by ssh get the limits only where sshd's own PAM stack has pam_limits.
+        module = "pam_limits.so"
+        if module in session_modules(node, "sshd"):
+            checks.append(Check("ssh_pam_limits", module, module, OK))
+        else:
+            advice = f"add 'session required {module}' to /etc/pam.d/sshd"
+            checks.append(Check("ssh_pam_limits", module, None, FAILED, reason=advice))
+        return Verdict(checks)
 
 
 def session_modules(node: Node, service: str, above: Sequence[str] = ()) -> set[str]:
@@ -214,121 +178,102 @@ def session_modules(node: Node, service: str, above: Sequence[str] = ()) -> set[
     return modules
 
 
-# Limits of services: systemd's defaults, and the SSH server from which MPI ranks descend.
-# The server that runs now gets its limits by prlimit: nothing is restarted and no session is cut.
-# Its drop-in brings the same at its next start, and systemd's defaults cover daemons that start
-# ranks themselves, a batch system's for instance.
-
-
 MANAGER_FILES = tuple(f"etc/systemd/{kind}.conf.d/90-{NAME}.conf" for kind in ("system", "user"))
-
 SSH_UNITS = ("ssh.service", "sshd.service")
 """Debian and Ubuntu call the unit ssh, RHEL and Rocky sshd."""
+SYSTEMD = "systemd limits"
 
 
 @dataclass(frozen=True)
 class ServiceLimits:
+    """systemd's defaults, and the SSH server from which MPI ranks descend.
+
+    The server that runs now gets its limits by prlimit: nothing is restarted and no session is cut.
+    Its drop-in brings the same at its next start, and systemd's defaults cover daemons that start
+    ranks themselves, a batch system's for instance.
+    """
+
     limits: Sequence[Limit]
 
     def plan(self, node: Node) -> Plan:
-        own = self._possible(node)
+        own = [limit for limit in self.limits if not excuse(node, limit)]
         unit = systemd.installed(node, SSH_UNITS)
-        manager = "".join(f"Default{each.item.systemd}={each.systemd}\n" for each in own)
+        manager = "".join(f"Default{each.key}={each.systemd}\n" for each in own)
         files = [
             node.file(name, f"[Manager]\n{manager}" if own else None) for name in MANAGER_FILES
         ]
         if unit is not None:
-            service = "".join(f"{each.item.systemd}={each.systemd}\n" for each in own)
+            service = "".join(f"{each.key}={each.systemd}\n" for each in own)
             name = f"etc/systemd/system/{unit}.d/90-{NAME}.conf"
             files.append(node.file(name, f"[Service]\n{service}" if own else None))
-        steps = [*self._reload(node, unit), *self._prlimit(node, unit)]
+        wanted = {f"Default{each.key}": each.systemd for each in own}
+        wanted.update({each.key: each.systemd for each in own if unit})
+        # By what systemd has loaded, so that an interrupted run is repaired.
+        loaded = _loaded(node, unit, own)
+        steps, reload = [], partial(systemd.reload, node)
+        if any(loaded.get(key) != value for key, value in wanted.items()):
+            before = "\n".join(f"{key}={loaded.get(key)}" for key in wanted)
+            after = "\n".join(f"{key}={value}" for key, value in wanted.items())
+            steps.append(Step(SYSTEMD, before, after, reload))
         if not own and any(planned.changed for planned in files):
-            steps.append(_reload_step(node, ["as configured here"], ["as distributed"]))
+            steps.append(Step(SYSTEMD, "as configured here", "as distributed", reload))
+        pid, running = _server(node, unit if own else None)
+        for limit in own if pid else ():
+            found = running.get(limit.name)
+            if found != (limit.kernel, limit.kernel):
+                what, act = f"sshd {limit.name}", partial(_prlimit, node, pid, limit)
+                steps.append(Step(what, shown(found) or "unknown", limit.kernel, act))
         return Plan(files, steps)
 
     def verify(self, node: Node) -> Verdict:
+        own = [limit for limit in self.limits if not excuse(node, limit)]
         unit = systemd.installed(node, SSH_UNITS)
-        manager, service = self._in_systemd(node, unit)
-        pid, running = self._of_the_server(node, unit)
+        loaded, (pid, running) = _loaded(node, unit, own), _server(node, unit if own else None)
         checks: list[Check] = []
         for limit in self.limits:
-            name = limit.item.name
             why = excuse(node, limit)
-            if why is not None:
-                checks.append(not_applicable("service_limit", limit.pam, why, subject=name))
+            if why:
+                checks.append(not_applicable("service_limit", limit.pam, why, subject=limit.name))
                 continue
-            found = manager.get(f"Default{limit.item.systemd}")
-            checks.append(_compare("service_limit", limit.systemd, found, name, node))
+            why = "another drop-in sets it: see systemctl cat, show"
+            found = loaded.get(f"Default{limit.key}")
+            checks.append(_compare("service_limit", limit.systemd, found, limit, node, why))
             if unit is None:
                 continue
-            found = service.get(limit.item.systemd)
-            checks.append(_compare("sshd_unit_limit", limit.systemd, found, name, node))
-            if pid is None:
-                why = f"{unit} is not running; its drop-in holds from its next start"
-                checks.append(not_applicable("sshd_limit", limit.kernel, why, subject=name))
+            found = loaded.get(limit.key)
+            checks.append(_compare("sshd_unit_limit", limit.systemd, found, limit, node, why))
+            if pid:
+                found = shown(running.get(limit.name))
+                checks.append(_compare("sshd_limit", limit.kernel, found, limit, node, why))
             else:
-                found = shown(running.get(name))
-                checks.append(_compare("sshd_limit", limit.kernel, found, name, node))
+                why = f"{unit} is not running; its drop-in holds from its next start"
+                checks.append(not_applicable("sshd_limit", limit.kernel, why, subject=limit.name))
         return Verdict(checks)
 
-    def _possible(self, node: Node) -> list[Limit]:
-        return [limit for limit in self.limits if excuse(node, limit) is None]
 
-    def _reload(self, node: Node, unit: Optional[str]) -> list[Step]:
-        """Judged by what systemd has loaded, so that an interrupted run is made up for."""
-        manager, service = self._in_systemd(node, unit)
-        before, after = [], []
-        for limit in self._possible(node):
-            key = limit.item.systemd
-            before.append(f"Default{key}={manager.get(f'Default{key}')}")
-            after.append(f"Default{key}={limit.systemd}")
-            if unit is not None:
-                before.append(f"{unit} {key}={service.get(key)}")
-                after.append(f"{unit} {key}={limit.systemd}")
-        return [] if before == after else [_reload_step(node, before, after)]
-
-    def _prlimit(self, node: Node, unit: Optional[str]) -> list[Step]:
-        pid, running = self._of_the_server(node, unit)
-        if pid is None:
-            return []
-        return [
-            _prlimit_step(node, pid, limit, running.get(limit.item.name))
-            for limit in self._possible(node)
-            if running.get(limit.item.name) != (limit.kernel, limit.kernel)
-        ]
-
-    def _in_systemd(self, node: Node, unit: Optional[str]) -> tuple[dict[str, str], dict[str, str]]:
-        """The manager's defaults and the SSH server's unit, as systemd has them loaded."""
-        keys = [limit.item.systemd for limit in self._possible(node)]
-        if not keys:
-            return {}, {}
-        manager = systemd.show(node, None, [f"Default{key}" for key in keys])
-        return manager, systemd.show(node, unit, keys) if unit else {}
-
-    def _of_the_server(
-        self, node: Node, unit: Optional[str]
-    ) -> tuple[Optional[int], dict[str, tuple[str, str]]]:
-        """The SSH server's main process and the limits it runs with."""
-        if unit is None or not self._possible(node):
-            return None, {}
-        pid = int(systemd.show(node, unit, ["MainPID"]).get("MainPID", "0"))
-        text = node.read(f"proc/{pid}/limits") if pid else None
-        return (None, {}) if text is None else (pid, parse_proc(text))
+def _loaded(node: Node, unit: Optional[str], limits: Sequence[Limit]) -> dict[str, str]:
+    """systemd's defaults and the limits of the SSH server's unit, as systemd has them loaded."""
+    keys = [limit.key for limit in limits]
+    if not keys:
+        return {}
+    found = systemd.show(node, None, [f"Default{key}" for key in keys])
+    defaults = {f"Default{key}": found.get(f"Default{key}", "") for key in keys}
+    return {**defaults, **(systemd.show(node, unit, keys) if unit else {})}
 
 
-def _compare(name: str, wanted: str, found: Optional[str], subject: str, node: Node) -> Check:
-    reason = "" if node.check_mode else "another drop-in sets it: see systemctl cat, show"
-    return compare(name, wanted, found, subject=subject, check_mode=node.check_mode, reason=reason)
+def _server(node: Node, unit: Optional[str]) -> tuple[int, Pairs]:
+    """The SSH server's main process and the limits it runs with; 0 where it does not run."""
+    pid = int(systemd.show(node, unit, ["MainPID"]).get("MainPID", "0")) if unit else 0
+    text = node.read(f"proc/{pid}/limits") if pid else None
+    return (0, {}) if text is None else (pid, parse_proc(text))
 
 
-def _reload_step(node: Node, before: Sequence[str], after: Sequence[str]) -> Step:
-    old, new = "\n".join(before), "\n".join(after)
-    return Step("systemd limits", old, new, lambda: systemd.reload(node))
+def _prlimit(node: Node, pid: int, limit: Limit) -> None:
+    node.run(["prlimit", "--pid", str(pid), f"--{limit.name}={limit.kernel}:{limit.kernel}"])
 
 
-def _prlimit_step(node: Node, pid: int, limit: Limit, running: Optional[tuple[str, str]]) -> Step:
-    def act() -> None:
-        pair = f"{limit.kernel}:{limit.kernel}"
-        node.run(["prlimit", "--pid", str(pid), f"--{limit.item.name}={pair}"])
-
-    return Step(f"sshd {limit.item.name}", shown(running) or "unknown", limit.kernel, act)
+def _compare(
+    name: str, wanted: str, found: Optional[str], limit: Limit, node: Node, reason: str
+) -> Check:
+    check_mode, why = node.check_mode, "" if node.check_mode else reason
+    return compare(name, wanted, found, subject=limit.name, check_mode=check_mode, reason=why)

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Values under /sys: written now, and written again at every boot.
+"""Hugepages, transparent hugepages, CPU governor: values under /sys, now and at every boot.
 
 tmpfiles.d writes them early in the boot, when hugepages are easiest to get; a oneshot unit writes
 them once more when the drivers are loaded, since a CPU frequency driver may come later than that.
@@ -7,21 +7,21 @@ them once more when the drivers are loaded, since a CPU frequency driver may com
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Optional, Protocol, Union
+from typing import Any, Optional, Union
 
 from ..core import systemd
-from ..core.checks import FAILED, OK, PENDING, REBOOT, Check, not_applicable
+from ..core.checks import FAILED, OK, PENDING, REBOOT, Check, compare, not_applicable
 from ..core.dataclass import dataclass
-from ..core.part import NAME, Node, Plan, Step, Verdict
+from ..core.part import NAME, Node, Plan, PlanError, Step, Verdict
 from ..core.reboots import Reason, outlived
 
 TMPFILES = f"etc/tmpfiles.d/{NAME}.conf"
 UNIT = f"{NAME}-sysfs.service"
 UNIT_FILE = f"etc/systemd/system/{UNIT}"
 ENABLED = f"etc/systemd/system/multi-user.target.wants/{UNIT}"
-
 UNIT_BODY = f"""[Unit]
 Description=Kernel settings of an MPI node, once the drivers are loaded
 After=sysinit.target
@@ -34,6 +34,10 @@ ExecStart=/usr/bin/systemd-tmpfiles --create /{TMPFILES}
 [Install]
 WantedBy=multi-user.target
 """
+KEEP = "keep"
+KIB = {"2M": 2048, "1G": 1048576}
+TRANSPARENT = "sys/kernel/mm/transparent_hugepage/enabled"
+POLICIES = "sys/devices/system/cpu/cpufreq/policy*"
 
 
 @dataclass(frozen=True)
@@ -64,76 +68,148 @@ class Write:
         path, value = next(iter(odd.items()))
         return f"{value} in {len(odd)} of {len(found)} ({path}, ...)"
 
+    def apply(self, node: Node) -> None:
+        for path in self.differing(node):
+            node.path(path).write_text(self.value, encoding="ascii")
 
-@dataclass(frozen=True)
-class Unable:
-    """Something wanted that this node has no place for: said aloud, never passed over."""
+    def reason(self, node: Node) -> Reason:
+        return Reason(
+            subject=f"{self.check} {self.subject}".strip(),
+            wanted=self.value,
+            running=self.summary(node) or "",
+            reason="the running kernel could not provide them all; early in a boot memory is free",
+        )
 
-    check: str
-    value: str
-    reason: str
-    subject: str = ""
-    fault: bool = False
-    """It ought to be there, so the check fails; otherwise it is not applicable."""
+    def waits_for_reboot(self, node: Node) -> bool:
+        """Tried in this boot already: trying at every run would change something every time."""
+        wanted = self.reason(node)
+        return self.boot_helps and any(
+            known.same_wish(wanted) and known.boot_id == node.boot_id for known in node.rebooted_for
+        )
 
-    def judge(self) -> Check:
-        if self.fault:
-            return Check(self.check, self.value, None, FAILED, self.subject, self.reason)
-        return not_applicable(self.check, self.value, self.reason, subject=self.subject)
-
-
-Wish = Union[Write, Unable]
-
-
-class Subject(Protocol):
-    """Hugepages, transparent hugepages, the CPU governor."""
-
-    def wishes(self, node: Node) -> list[Wish]: ...
+    def judge(self, node: Node, verdict: Verdict) -> None:
+        found = self.summary(node)
+        status, why = FAILED, "the kernel did not take the value"
+        if not self.differing(node):
+            status, why = OK, ""
+        elif node.check_mode and not self.waits_for_reboot(node):
+            status, why = PENDING, ""
+        elif self.boot_helps:
+            reason = self.reason(node)
+            verdict.reasons.append(reason)
+            earlier = outlived(reason, node.rebooted_for, node.boot_id)
+            status, why = REBOOT, reason.reason
+            if earlier is not None:
+                status = FAILED
+                why = f"still short although the node was rebooted for it (boot {earlier})"
+        verdict.checks.append(Check(self.check, self.value, found, status, self.subject, why))
 
 
 @dataclass(frozen=True)
 class SysfsValues:
-    """All subjects together, since they share one file and one unit."""
+    """`hugepages` are pools of `{size, count, node}`; the others a value, or `keep`."""
 
-    subjects: Sequence[Subject]
+    hugepages: Sequence[Mapping[str, Any]] = ()
+    transparent_hugepages: str = KEEP
+    governor: str = KEEP
 
     def plan(self, node: Node) -> Plan:
-        writes = self._writes(node)
+        for size in KIB:
+            places = [pool.get("node") for pool in self.hugepages if pool["size"] == size]
+            if len(set(places)) != len(places) or (None in places and len(places) > 1):
+                raise PlanError(f"hugepages {size}: give one total, or one count per NUMA node")
+        writes = [each for each in self._wishes(node) if isinstance(each, Write)]
         lines = "".join(f"w /{each.pattern} - - - - {each.value}\n" for each in writes)
         files = [
             node.file(TMPFILES, lines or None),
             node.file(UNIT_FILE, UNIT_BODY if writes else None),
         ]
-        steps = [
-            _write_step(node, each)
-            for each in writes
-            if each.differing(node) and not _waits_for_reboot(node, each)
-        ]
+        steps = []
+        for each in writes:
+            if each.differing(node) and not each.waits_for_reboot(node):
+                what = f"{each.check} {each.subject}".strip()
+                act = partial(each.apply, node)
+                steps.append(Step(what, each.summary(node) or "", each.value, act))
         enabled = node.path(ENABLED).is_symlink()
         if writes and not enabled:
-            enable = ["systemctl", "enable", UNIT]
-            steps.append(Step(UNIT, "disabled", "enabled", lambda: _run(node, enable)))
+            steps.append(Step(UNIT, "disabled", "enabled", partial(systemd.enable, node, UNIT)))
         if enabled and not writes:
-            steps.append(Step(UNIT, "enabled", "removed", lambda: _remove(node)))
+            steps.append(Step(UNIT, "enabled", "removed", partial(_remove, node)))
         return Plan(files, steps)
 
     def verify(self, node: Node) -> Verdict:
-        verdict = Verdict()
-        for subject in self.subjects:
-            for wish in subject.wishes(node):
-                if isinstance(wish, Unable):
-                    verdict.checks.append(wish.judge())
-                else:
-                    _judge(wish, node, verdict)
-        if self._writes(node):
+        verdict, writes = Verdict(), False
+        for wish in self._wishes(node):
+            if isinstance(wish, Check):
+                verdict.checks.append(wish)
+            else:
+                wish.judge(node, verdict)
+                writes = True
+        if writes:
             found = "enabled" if node.path(ENABLED).is_symlink() else "disabled"
-            status = OK if found == "enabled" else PENDING if node.check_mode else FAILED
-            verdict.checks.append(Check("sysfs_at_boot", "enabled", found, status, UNIT))
+            verdict.checks.append(
+                compare("sysfs_at_boot", "enabled", found, subject=UNIT, check_mode=node.check_mode)
+            )
         return verdict
 
-    def _writes(self, node: Node) -> list[Write]:
-        wishes = [wish for subject in self.subjects for wish in subject.wishes(node)]
-        return [wish for wish in wishes if isinstance(wish, Write)]
+    def _wishes(self, node: Node) -> Iterator[Union[Write, Check]]:
+        """A check stands for what this node has no place for."""
+        for pool in self.hugepages:
+            yield _pool(node, pool["size"], str(pool["count"]), pool.get("node"))
+        if self.transparent_hugepages != KEEP:
+            yield _transparent(node, self.transparent_hugepages)
+        if self.governor != KEEP:
+            yield _governor(node, self.governor)
+
+
+def _pool(node: Node, size: str, count: str, numa: Optional[int]) -> Union[Write, Check]:
+    place = "kernel/mm" if numa is None else f"devices/system/node/node{numa}"
+    directory = f"sys/{place}/hugepages/hugepages-{KIB[size]}kB"
+    subject = size if numa is None else f"{size} on NUMA node {numa}"
+    name = "hugepages"
+    if node.container is not None:
+        why = node.not_here("hugepages are the host kernel's")
+        return not_applicable(name, count, why, subject=subject)
+    if not node.path(directory).is_dir():
+        why = f"there is no /{directory}: no such NUMA node, or no such page size"
+        return Check(name, count, None, FAILED, subject, why)
+    return Write(name, f"{directory}/nr_hugepages", count, subject, boot_helps=True)
+
+
+def _transparent(node: Node, mode: str) -> Union[Write, Check]:
+    name = "transparent_hugepages"
+    if node.container is not None:
+        return not_applicable(name, mode, node.not_here("the kernel is the host's"))
+    if not node.path(TRANSPARENT).exists():
+        return not_applicable(name, mode, "this kernel is built without them")
+    return Write(name, TRANSPARENT, mode)
+
+
+def _governor(node: Node, governor: str) -> Union[Write, Check]:
+    name = "cpu_governor"
+    if node.container is not None:
+        return not_applicable(name, governor, node.not_here("the CPUs are the host's"))
+    policies = sorted(node.root.glob(POLICIES))
+    if not policies:
+        why = "no cpufreq: firmware or hypervisor steers the frequency"
+        return not_applicable(name, governor, why)
+    for policy in policies:
+        offered = node.read(str(policy.relative_to(node.root) / "scaling_available_governors"))
+        if offered is not None and governor not in offered.split():
+            why = f"{policy.name} offers {', '.join(offered.split())}"
+            return Check(name, governor, None, FAILED, "", why)
+    return Write(name, f"{POLICIES}/scaling_governor", governor)
+
+
+def boot_arguments(hugepages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """1 GiB pages need memory that only the boot still has in one piece."""
+    large = [pool for pool in hugepages if pool["size"] == "1G"]
+    if not large:
+        return []
+    if large[0].get("node") is None:
+        return ["hugepagesz=1G", f"hugepages={large[0]['count']}"]
+    counts = ",".join(f"{pool['node']}:{pool['count']}" for pool in large)
+    return ["hugepagesz=1G", f"hugepages={counts}"]
 
 
 def read(path: Path) -> str:
@@ -142,57 +218,6 @@ def read(path: Path) -> str:
     if "[" in text and "]" in text:
         return text[text.index("[") + 1 : text.index("]")]
     return text
-
-
-def _judge(wish: Write, node: Node, verdict: Verdict) -> None:
-    found = wish.summary(node)
-    if not wish.differing(node):
-        verdict.checks.append(Check(wish.check, wish.value, found, OK, wish.subject))
-        return
-    status, why = FAILED, "the kernel did not take the value"
-    if node.check_mode and not _waits_for_reboot(node, wish):
-        status, why = PENDING, ""
-    elif wish.boot_helps:
-        reason = _reason(node, wish)
-        verdict.reasons.append(reason)
-        earlier = outlived(reason, node.rebooted_for, node.boot_id)
-        if earlier is None:
-            status, why = REBOOT, reason.reason
-        else:
-            why = f"still short although the node was rebooted for it (boot {earlier})"
-    verdict.checks.append(Check(wish.check, wish.value, found, status, wish.subject, why))
-
-
-def _reason(node: Node, wish: Write) -> Reason:
-    return Reason(
-        subject=f"{wish.check} {wish.subject}".strip(),
-        wanted=wish.value,
-        running=wish.summary(node) or "",
-        reason="the running kernel could not provide them all; early in a boot memory is free",
-    )
-
-
-def _waits_for_reboot(node: Node, wish: Write) -> bool:
-    """Tried in this boot already: trying at every run would change something every time."""
-    if not wish.boot_helps:
-        return False
-    wanted = _reason(node, wish)
-    return any(
-        known.same_wish(wanted) and known.boot_id == node.boot_id for known in node.rebooted_for
-    )
-
-
-def _write_step(node: Node, wish: Write) -> Step:
-    def act() -> None:
-        for path in wish.differing(node):
-            node.path(path).write_text(wish.value, encoding="ascii")
-
-    what = f"{wish.check} {wish.subject}".strip()
-    return Step(what, wish.summary(node) or "", wish.value, act)
-
-
-def _run(node: Node, argv: Sequence[str]) -> None:
-    node.run(argv)
 
 
 def _remove(node: Node) -> None:

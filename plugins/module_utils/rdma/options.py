@@ -168,7 +168,7 @@ def stack(
             Drivers(rdma.source, options["restart_driver"], changing, hardware),
         ]
     parts.append(Modules([] if nothing else options["modules"], hardware))
-    parts.append(KernelArguments.from_options(arguments))
+    parts.append(KernelArguments(arguments))
     parts.append(Acs("keep" if nothing else options["acs"], hardware))
     if not nothing:
         parts += [

@@ -1,11 +1,11 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Time: chrony's file, its service, and figures of the clock; irqbalance beside it."""
+"""Time: chrony's file, its service and figures of the clock; irqbalance; no swap."""
 
 from __future__ import annotations
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline import clock
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.os_baseline import services
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,9 +26,9 @@ def tree(request, tmp_path):
 @given(LINES, st.lists(st.sampled_from(["10.0.0.1", "time.example.org"]), unique=True))
 def test_without_servers_the_distributions_file_comes_back(lines, servers):
     text = "".join(f"{line}\n" for line in lines)
-    ours = clock.with_servers(text, servers)
-    assert clock.with_servers(ours, servers) == ours
-    assert clock.with_servers(ours, []) == text
+    ours = services.with_servers(text, servers)
+    assert services.with_servers(ours, servers) == ours
+    assert services.with_servers(ours, []) == text
     asked = [line for line in ours.splitlines() if line.split()[:1] in (["pool"], ["server"])]
     if servers:
         assert asked == [f"server {server} iburst" for server in servers]
@@ -41,13 +41,6 @@ def test_our_servers_are_asked_instead_of_the_distributions(tree):
     assert "server 10.0.0.1 iburst" in lines
     assert not any(line.startswith("pool") for line in lines)
     assert tree.ran("systemctl", "restart")
-
-
-def test_without_servers_the_file_is_not_touched(tree):
-    before = tree.snapshot()
-    outcome = tree.settle(time=True)
-    assert tree.snapshot() == before
-    assert not outcome.changed
 
 
 def test_a_service_older_than_its_file_is_restarted(tree):
@@ -113,3 +106,58 @@ def test_irqbalance_is_stopped_started_or_was_never_there(tmp_path):
     bare = Tree("rocky", tmp_path)
     assert found(bare.settle(irqbalance="off"), "irqbalance")[""].status == "ok"
     assert not bare.calls or not bare.ran("systemctl", "disable")
+
+
+@pytest.fixture
+def ubuntu(tmp_path):
+    return Tree("ubuntu", tmp_path)
+
+
+@pytest.fixture
+def rocky(tmp_path):
+    return Tree("rocky", tmp_path)
+
+
+def test_only_swap_lines_are_set_aside_and_every_other_byte_stays():
+    text = (
+        "# /swap none swap\n\n/dev/sda1 / ext4 x 0 1\r\nUUID=1 none swap sw 0 0\n/swap swap ext4\n"
+    )
+    after = services.without_swap(text)
+    assert after == text.replace("UUID=1", f"{services.MARKER}UUID=1")
+    assert services.without_swap(after) == after
+
+
+def test_fstab_keeps_its_mode(ubuntu):
+    (ubuntu.root / "etc/fstab").chmod(0o600)
+    ubuntu.settle(swap="off")
+    assert (ubuntu.root / "etc/fstab").stat().st_mode & 0o777 == 0o600
+    assert "\n/swap.img" not in ubuntu.read("etc/fstab")
+
+
+def test_every_device_is_switched_off_by_name(rocky):
+    rocky.settle(swap="off")
+    assert rocky.ran("swapoff", "/dev/dm-1")
+    assert rocky.ran("swapoff", "/dev/zram0")
+    assert services.swaps(rocky.node()) == {}
+
+
+def test_units_of_fstab_go_by_reloading_and_others_are_masked(rocky):
+    rocky.settle(swap="off")
+    assert rocky.ran("systemctl", "daemon-reload")
+    assert rocky.ran("systemctl", "mask", "dev-zram0.swap")
+    assert not any("rl" in word for call in rocky.calls for word in call if "mask" in call)
+
+
+def test_zram_services_are_masked(ubuntu):
+    ubuntu.write("usr/lib/systemd/system/zramswap.service", "[Service]\n")
+    ubuntu.settle(swap="off")
+    assert ubuntu.ran("systemctl", "mask", "zramswap.service")
+    assert not ubuntu.settle(swap="off").changed
+
+
+def test_more_swap_in_use_than_memory_is_refused_untouched(ubuntu):
+    ubuntu.write("proc/meminfo", "MemAvailable:    1023 kB\n")
+    before = ubuntu.snapshot()
+    with pytest.raises(PlanError, match="1024 KiB are in use and only 1023"):
+        ubuntu.settle(swap="off")
+    assert ubuntu.snapshot() == before

@@ -1,0 +1,253 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Time by chrony, irqbalance, and no swap.
+
+An MPI rank that is swapped out holds up every other one. Swap ends now (/proc/swaps) and at the
+next boot (fstab, generated swap units, zram). Lines of fstab and of chrony.conf are set aside
+behind a marker, not deleted, so that the operator can take them back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Optional
+
+from ..core import systemd
+from ..core.checks import FAILED, OK, Check, compare, differs, not_applicable
+from ..core.dataclass import dataclass
+from ..core.files import FilePlan, replace_block
+from ..core.part import Node, Plan, PlanError, Step, Verdict
+
+MARKER = "# set aside by baremetal.mpi_roce: "
+
+CHRONY = ("chrony.service", "chronyd.service")
+"""Debian and Ubuntu, RHEL and Rocky."""
+CONFIGS = ("etc/chrony/chrony.conf", "etc/chrony.conf")
+BLOCK = "time servers"
+RUNNING = "enabled, active"
+
+
+def with_servers(text: str, servers: Sequence[str]) -> str:
+    """chrony.conf with `servers` alone; without any, as the distribution made it."""
+    lines = replace_block(text, [], BLOCK).split("\n")
+    lines = [line.removeprefix(MARKER) for line in lines]
+    if servers:
+        source = re.compile(r"\s*(server|pool|peer)\s")
+        lines = [MARKER + line if source.match(line) else line for line in lines]
+    return replace_block("\n".join(lines), [f"server {each} iburst" for each in servers], BLOCK)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """No `servers`: those of the distribution stay. `wait_s` bounds the first synchronisation."""
+
+    servers: Sequence[str] = ()
+    max_offset_s: float = 0.1
+    wait_s: int = 30
+
+    def plan(self, node: Node) -> Plan:
+        if node.container is not None:
+            return Plan()
+        unit = systemd.installed(node, CHRONY)
+        if unit is None:
+            if node.check_mode:  # the package comes first, and only a real run brings it
+                return Plan([], [Step("time service", "not installed", RUNNING, lambda: None)])
+            raise PlanError("time: chrony is not installed; the role os_baseline installs it")
+        config, steps, state = self._config(node), [], systemd.state(node, unit)
+        if state != RUNNING:
+            act = partial(systemd.control, node, "enable", "--now", unit)
+            steps.append(Step(unit, state, RUNNING, act))
+        if config is not None and (config.changed or _older_than_config(node, unit, config)):
+            act = partial(systemd.restart, node, unit)
+            steps.append(Step(unit, "older settings", "settings of its file", act))
+        return Plan([] if config is None else [config], steps)
+
+    def verify(self, node: Node) -> Verdict:
+        wanted = {"synchronised": True, "max_offset_s": self.max_offset_s}
+        if node.container is not None:
+            why = node.not_here("the clock is the host's, and no container may steer it")
+            return Verdict([not_applicable("time_sync", wanted, why)])
+        unit = systemd.installed(node, CHRONY)
+        state = "not installed" if unit is None else systemd.state(node, unit)
+        service = compare("time_service", RUNNING, state, check_mode=node.check_mode)
+        if state != RUNNING:
+            return Verdict([service])
+        found = _tracking(node)
+        if not (found and found["synchronised"]) and not node.check_mode:
+            wait = ["chronyc", "waitsync", str(self.wait_s), str(self.max_offset_s), "0", "1"]
+            node.run(wait, check=False)
+            found = _tracking(node)
+        good = found and found["synchronised"] and found["offset_s"] <= self.max_offset_s
+        why = "" if good else "see chronyc sources: name servers this node can reach"
+        status = OK if good else FAILED
+        return Verdict([service, Check("time_sync", wanted, found, status, "", why)])
+
+    def _config(self, node: Node) -> Optional[FilePlan]:
+        """chrony.conf with the servers, or None when it stays as it is."""
+        for name in CONFIGS:
+            text = node.read(name)
+            if text is not None:
+                wanted = with_servers(text, self.servers)
+                ours = self.servers or f"BEGIN baremetal.mpi_roce {BLOCK}" in text
+                return node.edited(name, wanted) if ours else None
+        if self.servers:
+            raise PlanError(f"time: no chrony.conf (looked for {', '.join(CONFIGS)})")
+        return None
+
+
+def _tracking(node: Node) -> Optional[dict[str, Any]]:
+    """What `chronyc -c tracking` reports of the clock."""
+    answer = node.run(["chronyc", "-c", "tracking"], check=False)
+    fields = answer.stdout.strip().split(",")
+    if answer.rc or len(fields) != 14:
+        return None
+    return {
+        "synchronised": fields[13] != "Not synchronised",
+        "source": fields[1],
+        "stratum": int(fields[2]),
+        "offset_s": abs(float(fields[4])),
+    }
+
+
+def _older_than_config(node: Node, unit: str, config: FilePlan) -> bool:
+    """Whether the service started before its file was last written: an interrupted run."""
+    text = node.run(
+        ["systemctl", "show", unit, "-p", "ActiveEnterTimestamp", "--timestamp=unix"]
+    ).stdout
+    match = re.search(r"@([0-9]+)", text)
+    return match is not None and int(match.group(1)) < int(config.path.stat().st_mtime)
+
+
+IRQBALANCE = "irqbalance.service"
+ABSENT = "not installed"
+
+
+@dataclass(frozen=True)
+class Irqbalance:
+    """On, or off where the interrupts of NICs are pinned by hand."""
+
+    running: bool
+
+    @property
+    def wanted(self) -> str:
+        return RUNNING if self.running else "disabled, inactive"
+
+    def plan(self, node: Node) -> Plan:
+        if node.container is not None or self._satisfied(node):
+            return Plan()
+        verb = "enable" if self.running else "disable"
+        act = partial(systemd.control, node, verb, "--now", IRQBALANCE)
+        return Plan([], [Step(IRQBALANCE, _irqbalance(node), self.wanted, act)])
+
+    def verify(self, node: Node) -> Verdict:
+        if node.container is not None:
+            why = node.not_here("interrupts are the host's")
+            return Verdict([not_applicable("irqbalance", self.wanted, why)])
+        status = OK if self._satisfied(node) else differs(node.check_mode)
+        return Verdict([Check("irqbalance", self.wanted, _irqbalance(node), status)])
+
+    def _satisfied(self, node: Node) -> bool:
+        found = _irqbalance(node)
+        return found == self.wanted or (found in (ABSENT, "masked, inactive") and not self.running)
+
+
+def _irqbalance(node: Node) -> str:
+    masked = node.path(f"etc/systemd/system/{IRQBALANCE}").is_symlink()
+    if systemd.installed(node, [IRQBALANCE]) is None and not masked:
+        return ABSENT
+    return systemd.state(node, IRQBALANCE)
+
+
+FSTAB = "etc/fstab"
+GENERATED = "run/systemd/generator*/*.swap"
+ZRAM_UNITS = ("zramswap.service", "zram-config.service")
+"""Of zram-tools (Debian, Ubuntu) and zram-config (Ubuntu); zram-generator makes swap units."""
+
+
+def swaps(node: Node) -> dict[str, int]:
+    """KiB in use of each device of /proc/swaps."""
+    rows = [line.split() for line in (node.read("proc/swaps") or "").splitlines()[1:]]
+    return {row[0].replace("\\040", " "): int(row[3]) for row in rows if row}
+
+
+def is_swap(line: str) -> bool:
+    words = line.split()
+    return len(words) >= 3 and not words[0].startswith("#") and words[2] == "swap"
+
+
+def without_swap(text: str) -> str:
+    """fstab with its swap lines set aside; every other byte stays."""
+    return "\n".join(MARKER + line if is_swap(line) else line for line in text.split("\n"))
+
+
+@dataclass(frozen=True)
+class SwapOff:
+    def plan(self, node: Node) -> Plan:
+        if node.container is not None:
+            return Plan()
+        devices = swaps(node)
+        used, available = sum(devices.values()), _memory_available_kib(node)
+        if available is not None and used > available:
+            raise PlanError(
+                f"swap: {used} KiB are in use and only {available} KiB of memory are available:"
+                " end the jobs on this node before swap is switched off"
+            )
+        text = node.read(FSTAB)
+        files = [] if text is None else [node.edited(FSTAB, without_swap(text))]
+        steps = [
+            Step(unit, "may be started", "masked", partial(systemd.control, node, "mask", unit))
+            for unit in _units(node)
+        ]
+        if files and (files[0].changed or _from_fstab(node)):
+            before = "\n".join(path.name for path in _from_fstab(node)) or "fstab as it was"
+            steps.append(Step("swap units", before, "none", partial(systemd.reload, node)))
+        for device in devices:
+            steps.append(Step(f"swap {device}", "on", "off", partial(_swapoff, node, device)))
+        return Plan(files, steps)
+
+    def verify(self, node: Node) -> Verdict:
+        if node.container is not None:
+            why = node.not_here("swap is the host kernel's")
+            return Verdict([not_applicable("swap", [], why)])
+        lines = [line.strip() for line in (node.read(FSTAB) or "").splitlines() if is_swap(line)]
+        at_boot = [f"/etc/fstab: {line}" for line in lines] + _units(node)
+        why = "" if node.check_mode else "see systemctl list-units -t swap"
+        return Verdict(
+            [
+                compare(name, [], found, check_mode=node.check_mode, reason=why)
+                for name, found in (("swap", list(swaps(node))), ("swap_at_boot", at_boot))
+            ]
+        )
+
+
+def _swapoff(node: Node, device: str) -> None:
+    node.run(["swapoff", device])
+
+
+def _memory_available_kib(node: Node) -> Optional[int]:
+    match = re.search(r"^MemAvailable:\s*(\d+)", node.read("proc/meminfo") or "", re.MULTILINE)
+    return int(match[1]) if match else None
+
+
+def _generated(node: Node) -> list[Path]:
+    return [path for path in sorted(node.root.glob(GENERATED)) if not _masked(node, path.name)]
+
+
+def _from_fstab(node: Node) -> list[Path]:
+    """Swap units that systemd made of fstab: they go when it reads fstab again."""
+    return [path for path in _generated(node) if "SourcePath=/etc/fstab" in path.read_text("utf-8")]
+
+
+def _units(node: Node) -> list[str]:
+    """Units that would bring swap back and have to be masked."""
+    fstab = _from_fstab(node)
+    generated = [path.name for path in _generated(node) if path not in fstab]
+    zram = [unit for unit in ZRAM_UNITS if systemd.installed(node, [unit])]
+    return generated + [unit for unit in zram if not _masked(node, unit)]
+
+
+def _masked(node: Node, unit: str) -> bool:
+    path = node.path(f"etc/systemd/system/{unit}")
+    return path.is_symlink() and str(path.readlink()) == "/dev/null"
