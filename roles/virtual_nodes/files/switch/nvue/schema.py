@@ -43,13 +43,6 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Fixed:
-    """An object with these keys."""
-
-    keys: dict[str, Node]
-
-
-@dataclass(frozen=True)
 class Many:
     """An object whose keys are names: of profiles, of interfaces, of priorities."""
 
@@ -57,11 +50,15 @@ class Many:
     item: Node
 
 
-Node = Union[Free, Words, Number, Text, Fixed, Many]
+Keys = dict[str, Any]
+"""An object with these keys, each with its node."""
+Node = Union[Free, Words, Number, Text, Many, Keys]
 
 BYTES = Number(0, 4294967295)
 EIGHT = Number(0, 7)
 PER_CENT = Number(1, 100)
+ON_OFF = Words(("on", "off"))
+ENABLED = Words(("enabled", "disabled"))
 
 
 def _below(count: int) -> Callable[[str], bool]:
@@ -81,218 +78,167 @@ def _profiles(item: Node) -> Many:
     return Many(_name, item)
 
 
-PRESENT = Fixed({})
+def _free(words: str) -> Keys:
+    return dict.fromkeys(words.split(), Free())
+
+
+PRESENT: Keys = {}
 POOLS = ("default-lossy", "default-lossless", "mc-lossy", "roce-lossy", "roce-lossless")
 SPEEDS = ("auto", "1G", "10G", "25G", "40G", "50G", "100G", "200G", "400G", "800G", "1.6T")
 FECS = ("auto", "baser", "off", "rs")
 
 
-def root(release: tuple[int, ...]) -> Fixed:
+def root(release: tuple[int, ...]) -> Keys:
     """The schema of a release."""
     new = vendor.says_state(release)
-    able = Words(("enabled", "disabled")) if new else Words(("enable", "disable"))
-    switch = {"state": Words(("enabled", "disabled"))} if new else {"enable": Words(("on", "off"))}
-    qos = Fixed(
-        {
-            "advance-buffer-config": Free(),
-            "buffer": Free(),
-            "congestion-control": _profiles(
-                Fixed(
+    able = ENABLED if new else Words(("enable", "disable"))
+    switch: Keys = {"state": ENABLED} if new else {"enable": ON_OFF}
+    qos = {
+        "advance-buffer-config": Free(),
+        "buffer": Free(),
+        "congestion-control": _profiles(
+            {
+                "traffic-class": Many(
+                    _below(8),
                     {
-                        "traffic-class": Many(
-                            _below(8),
-                            Fixed(
-                                {
-                                    "ecn": able,
-                                    "red": able,
-                                    "min-threshold": BYTES,
-                                    "max-threshold": BYTES,
-                                    "probability": Number(1, 100),
-                                }
-                            ),
-                        )
-                    }
-                )
-            ),
-            "egress-queue-mapping": Many(
-                lambda key: key == vendor.PROFILE,
-                Fixed({"switch-priority": Many(_below(8), Fixed({"traffic-class": EIGHT}))}),
-            ),
-            "egress-scheduler": _profiles(
-                Fixed(
-                    {
-                        "traffic-class": Many(
-                            _below(8),
-                            Fixed(
-                                {"mode": Words(("strict", "dwrr")), "bw-percent": Number(0, 100)}
-                            ),
-                        )
-                    }
-                )
-            ),
-            "egress-shaper": Free(),
-            "link-pause": Free(),
-            "mapping": _profiles(
-                Fixed(
-                    {
-                        "trust": Words(("l2", "l3", "port", "both")),
-                        "port-default-sp": EIGHT,
-                        "pcp": Many(_below(8), Fixed({"switch-priority": EIGHT})),
-                        "dscp": Many(_below(64), Fixed({"switch-priority": EIGHT})),
-                    }
-                )
-            ),
-            "pfc": _profiles(
-                Fixed(
-                    {
-                        "switch-priority": Many(_below(8), PRESENT),
-                        "tx": able,
-                        "rx": able,
-                        "cable-length": Number(1, 100000),
-                        "port-buffer": BYTES,
-                        "xoff-threshold": BYTES,
-                        "xon-threshold": BYTES,
-                    }
-                )
-            ),
-            "pfc-watchdog": Fixed(
-                {"polling-interval": Number(100, 5000), "robustness": Number(1, 1000)}
-            ),
-            "remark": Free(),
-            "roce": Fixed(
-                {
-                    **switch,
-                    "mode": Words(("lossless", "lossy", "lossless-single-ipool", "lossy-multi-tc")),
-                    "cable-length": Number(1, 100000),
-                }
-            ),
-            "traffic-pool": Many(
-                lambda key: key in POOLS,
-                Fixed(
-                    {
-                        "memory-percent": Number(1, 100),
-                        "switch-priority": Many(_below(8), PRESENT),
-                    }
-                ),
-            ),
-        }
-    )
-    profile = Fixed({"profile": Text()})
-    interface = Fixed(
-        {
-            "link": Fixed(
-                {
-                    "mtu": Number(vendor.SMALLEST_MTU, vendor.LARGEST_MTU),
-                    "speed": Words(SPEEDS),
-                    "duplex": Words(("half", "full")),
-                    "auto-negotiate": Words(("on", "off")),
-                    "fec": Words(FECS),
-                    "lanes": Number(1, 8),
-                    "breakout": Free(),
-                    "dot1x": Free(),
-                    "flag": Free(),
-                    "flap-protection": Free(),
-                    "mac-address": Text(),
-                    "state": Fixed({"up": PRESENT, "down": PRESENT}),
-                    "storm-control": Free(),
-                }
-            ),
-            "lldp": Fixed({"state": Words(("enabled", "disabled")), "dot1": Free()}),
-            "qos": Fixed(
-                {
-                    "congestion-control": profile,
-                    "egress-queue-mapping": profile,
-                    "egress-scheduler": profile,
-                    "egress-shaper": profile,
-                    "link-pause": profile,
-                    "mapping": profile,
-                    "pfc": profile,
-                    "pfc-watchdog": Fixed({"state": able}),
-                    "remark": profile,
-                }
-            ),
-            "type": Words(
-                ("swp", "eth", "bond", "loopback", "svi", "vlan", "sub", "peerlink", "ib")
-            ),
-            "description": Text(),
-            **{
-                word: Free()
-                for word in (
-                    "acl", "base-interface", "bond", "bridge", "evpn", "ip", "parent",
-                    "port-security", "ptp", "router", "sflow", "synce", "telemetry", "tunnel",
-                    "vlan", "vrf",
-                )
-            },
-        }
-    )  # fmt: skip
-    return Fixed(
-        {
-            "interface": Many(_interface, interface),
-            "qos": qos,
-            "service": Fixed(
-                {
-                    "lldp": Fixed(
-                        {
-                            "tx-interval": Number(10, 300),
-                            "tx-hold-multiplier": Number(1, 10),
-                            "mode": Words(("default", "force-send-lldp", "force-send-cdp")),
-                            "dot1-tlv": Words(("on", "off")),
-                            "lldp-med-inventory-tlv": Words(("on", "off")),
-                        }
-                    ),
-                    **{
-                        word: Free()
-                        for word in (
-                            "control-plane", "dhcp-relay", "dhcp-relay6", "dhcp-server", "dns",
-                            "ntp", "ptp", "snmp-server", "syslog", "synce", "telemetry",
-                        )
+                        "ecn": able,
+                        "red": able,
+                        "min-threshold": BYTES,
+                        "max-threshold": BYTES,
+                        "probability": PER_CENT,
                     },
-                }
-            ),
-            "system": Fixed(
-                {
-                    "hostname": Text(),
-                    "timezone": Text(),
-                    "message": Fixed({"pre-login": Text(), "post-login": Text()}),
-                    "config": Fixed(
-                        {
-                            "auto-save": Fixed({**switch}),
-                            "apply": Free(),
-                            "snippet": Free(),
-                        }
-                    ),
-                    **{
-                        word: Free()
-                        for word in (
-                            "aaa", "acl", "api", "control-plane", "date-time", "dns", "docker",
-                            "forwarding", "global", "lldp", "nat", "ntp", "packet-trim", "port",
-                            "reboot", "security", "snmp-server", "ssh-server", "syslog",
-                            "telemetry", "wjh", "ztp",
-                        )
-                    },
-                }
-            ),
-            **{
-                word: Free()
-                for word in (
-                    "acl", "bridge", "evpn", "header", "maintenance", "mlag", "nve", "router",
-                    "vrf",
                 )
+            }
+        ),
+        "egress-queue-mapping": Many(
+            lambda key: key == vendor.PROFILE,
+            {"switch-priority": Many(_below(8), {"traffic-class": EIGHT})},
+        ),
+        "egress-scheduler": _profiles(
+            {
+                "traffic-class": Many(
+                    _below(8),
+                    {"mode": Words(("strict", "dwrr")), "bw-percent": Number(0, 100)},
+                )
+            }
+        ),
+        "egress-shaper": Free(),
+        "link-pause": Free(),
+        "mapping": _profiles(
+            {
+                "trust": Words(("l2", "l3", "port", "both")),
+                "port-default-sp": EIGHT,
+                "pcp": Many(_below(8), {"switch-priority": EIGHT}),
+                "dscp": Many(_below(64), {"switch-priority": EIGHT}),
+            }
+        ),
+        "pfc": _profiles(
+            {
+                "switch-priority": Many(_below(8), PRESENT),
+                "tx": able,
+                "rx": able,
+                "cable-length": Number(1, 100000),
+                "port-buffer": BYTES,
+                "xoff-threshold": BYTES,
+                "xon-threshold": BYTES,
+            }
+        ),
+        "pfc-watchdog": {"polling-interval": Number(100, 5000), "robustness": Number(1, 1000)},
+        "remark": Free(),
+        "roce": {
+            **switch,
+            "mode": Words(("lossless", "lossy", "lossless-single-ipool", "lossy-multi-tc")),
+            "cable-length": Number(1, 100000),
+        },
+        "traffic-pool": Many(
+            lambda key: key in POOLS,
+            {
+                "memory-percent": PER_CENT,
+                "switch-priority": Many(_below(8), PRESENT),
             },
-        }
-    )  # fmt: skip
+        ),
+    }
+    profile = {"profile": Text()}
+    interface = {
+        "link": {
+            "mtu": Number(vendor.SMALLEST_MTU, vendor.LARGEST_MTU),
+            "speed": Words(SPEEDS),
+            "duplex": Words(("half", "full")),
+            "auto-negotiate": ON_OFF,
+            "fec": Words(FECS),
+            "lanes": Number(1, 8),
+            "breakout": Free(),
+            "dot1x": Free(),
+            "flag": Free(),
+            "flap-protection": Free(),
+            "mac-address": Text(),
+            "state": {"up": PRESENT, "down": PRESENT},
+            "storm-control": Free(),
+        },
+        "lldp": {"state": ENABLED, "dot1": Free()},
+        "qos": {
+            "congestion-control": profile,
+            "egress-queue-mapping": profile,
+            "egress-scheduler": profile,
+            "egress-shaper": profile,
+            "link-pause": profile,
+            "mapping": profile,
+            "pfc": profile,
+            "pfc-watchdog": {"state": able},
+            "remark": profile,
+        },
+        "type": Words(("swp", "eth", "bond", "loopback", "svi", "vlan", "sub", "peerlink", "ib")),
+        "description": Text(),
+        **_free(
+            "acl base-interface bond bridge evpn ip parent port-security ptp router "
+            "sflow synce telemetry tunnel vlan vrf"
+        ),
+    }
+    return {
+        "interface": Many(_interface, interface),
+        "qos": qos,
+        "service": {
+            "lldp": {
+                "tx-interval": Number(10, 300),
+                "tx-hold-multiplier": Number(1, 10),
+                "mode": Words(("default", "force-send-lldp", "force-send-cdp")),
+                "dot1-tlv": ON_OFF,
+                "lldp-med-inventory-tlv": ON_OFF,
+            },
+            **_free(
+                "control-plane dhcp-relay dhcp-relay6 dhcp-server dns ntp ptp "
+                "snmp-server syslog synce telemetry"
+            ),
+        },
+        "system": {
+            "hostname": Text(),
+            "timezone": Text(),
+            "message": {"pre-login": Text(), "post-login": Text()},
+            "config": {
+                "auto-save": switch,
+                "apply": Free(),
+                "snippet": Free(),
+            },
+            **_free(
+                "aaa acl api control-plane date-time dns docker forwarding global lldp "
+                "nat ntp packet-trim port reboot security snmp-server ssh-server syslog "
+                "telemetry wjh ztp"
+            ),
+        },
+        **_free("acl bridge evpn header maintenance mlag nve router vrf"),
+    }
 
 
 def check(node: Node, value: Any, place: Place = (), unsets: bool = True) -> None:
     """Refused where a PATCH says what the schema has not. Null unsets, wherever a value may be."""
     if value is None and unsets and place:
         return
-    if isinstance(node, Fixed):
+    if isinstance(node, dict):
         _object(value, place)
         for key, below in value.items():
-            if key not in node.keys:
+            if key not in node:
                 raise Refused(_unexpected(key, place))
-            check(node.keys[key], below, (*place, key), unsets)
+            check(node[key], below, (*place, key), unsets)
     elif isinstance(node, Many):
         _object(value, place)
         for key, below in value.items():
@@ -318,8 +264,8 @@ def node_at(node: Node, place: Place) -> Optional[Node]:
     for word in place:
         if isinstance(node, Free):
             return node
-        if isinstance(node, Fixed) and word in node.keys:
-            node = node.keys[word]
+        if isinstance(node, dict) and word in node:
+            node = node[word]
         elif isinstance(node, Many) and node.allowed(word):
             node = node.item
         else:
@@ -334,7 +280,7 @@ def pruned(node: Node, tree: Tree) -> Tree:
         if isinstance(node, Many):
             result[key] = pruned(node.item, value)
             continue
-        below = node.keys.get(key, Free()) if isinstance(node, Fixed) else Free()
+        below = node.get(key, Free()) if isinstance(node, dict) else Free()
         if isinstance(value, dict) and not isinstance(below, Free):
             value = pruned(below, value)
             if not value and below is not PRESENT:
