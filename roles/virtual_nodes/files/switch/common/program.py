@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from . import switch
 from .faults import Faults
 from .log import Log
-from .server import Answer, Request, SwitchServer, read_account
+from .server import Answer, Request, SwitchServer
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def main(description: str, denied: Answer, make: Any) -> int:
         (words.address, words.port),
         words.certificate,
         words.key,
-        read_account(words.password_file),
+        words.password_file.read_text(encoding="utf-8").strip(),
         denied,
         simulation.handle,
     )

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hmac
 import json
 import socket
@@ -43,32 +42,11 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Account:
-    """Who may use the interface, from a file: `password` or `user:password`, then a token."""
-
-    user: str
-    password: str
-    token: str
-
-    def admits(self, header: Optional[str]) -> bool:
-        kind, _space, word = (header or "").partition(" ")
-        if kind.lower() == "bearer" and self.token:
-            return hmac.compare_digest(word.strip().encode(), self.token.encode())
-        if kind.lower() != "basic":
-            return False
-        try:
-            given = base64.b64decode(word.strip(), validate=True)
-        except (binascii.Error, ValueError):
-            return False
-        return hmac.compare_digest(given, f"{self.user}:{self.password}".encode())
-
-
-def read_account(path: Path) -> Account:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    user, colon, password = lines[0].strip().partition(":")
-    token = lines[1].strip() if len(lines) > 1 else ""
-    return Account(user if colon else USER, password if colon else user, token)
+def admits(password: str, header: Optional[str]) -> bool:
+    """Whether this header is the user with the password."""
+    kind, _space, word = (header or "").partition(" ")
+    known = base64.b64encode(f"{USER}:{password}".encode())
+    return kind.lower() == "basic" and hmac.compare_digest(word.strip().encode(), known)
 
 
 Handle = Callable[[Request], Answer]
@@ -85,14 +63,14 @@ class SwitchServer(ThreadingHTTPServer):
         address: tuple[str, int],
         certificate: Path,
         key: Path,
-        account: Account,
+        password: str,
         denied: Answer,
         handle: Handle,
     ) -> None:
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._context.load_cert_chain(certificate, key)
-        self.account = account
+        self.password = password
         self.denied = denied
         self.handle_switch = handle
         self._cut_until = 0.0
@@ -148,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             if self.server.is_cut:
                 raise NoAnswer
-            if not self.server.account.admits(self.headers.get("Authorization")):
+            if not admits(self.server.password, self.headers.get("Authorization")):
                 answer = self.server.denied
             else:
                 answer = self.server.handle_switch(

@@ -16,7 +16,7 @@ from common.server import Answer, Request, SwitchServer, words
 
 from nvue import effective, schema, vendor
 from nvue.revisions import NotNow, Revisions, Unknown
-from nvue.tree import Tree, at, chosen, difference, merged, under, without
+from nvue.tree import Tree, at, chosen, difference, merged, under
 
 PREFIX = "nvue_v1"
 TITLES = {
@@ -111,28 +111,19 @@ class Cumulus:
         if node is None:
             raise Problem(404, NO_SUCH_ADDRESS)
         name = request.query.get("rev")
-        if request.method not in ("PATCH", "DELETE"):
+        if request.method != "PATCH":
             raise Problem(405, "The method is not allowed for the requested URL.")
         if not name:
             raise Problem(400, "Missing query parameter 'rev'")
         if name in ("applied", "startup", "operational", "empty"):
             raise Problem(400, f"Revision {name!r} cannot be changed: create one to change")
         with self._revisions.lock:
-            config = self._revisions.config(name)
-            if request.method == "DELETE":
-                self._revisions.edit(
-                    name, without(config, under(tuple(place), {})) if place else {}
-                )
-                return Answer(204, None) if self._release >= (5, 10) else Answer(200, {})
             patch = _json(request)
-            set_part, unset_part = _forms(patch)
-            change = under(tuple(place), set_part)
+            change = under(tuple(place), patch)
             schema.check(self._schema, change)
-            result = merged(config, change)
-            if unset_part:
-                result = without(result, under(tuple(place), unset_part))
+            result = merged(self._revisions.config(name), change)
             self._revisions.edit(name, result)
-        return Answer(200, set_part if self._release >= (5, 10) else result)
+        return Answer(200, patch if self._release >= (5, 10) else result)
 
     def _read(self, request: Request, place: tuple[str, ...], known: bool) -> Any:
         query = request.query
@@ -150,7 +141,7 @@ class Cumulus:
             if known and name != "operational":
                 return {}
             raise Problem(404, NO_SUCH_ADDRESS) from None
-        return chosen(value, query.get("include", ""), query.get("omit", ""))
+        return chosen(value, query.get("include", ""))
 
     def _view(self, name: str, fill: bool) -> Tree:
         with self._revisions.lock:
@@ -200,13 +191,6 @@ def _json(request: Request) -> Tree:
     if not isinstance(said, dict):
         raise Problem(400, f"{said!r} is not of type 'object'")
     return said
-
-
-def _forms(patch: Tree) -> tuple[Tree, Tree]:
-    """A PATCH says what to set, or `{"set": ...}`, or `{"unset": ...}`."""
-    if patch and set(patch) <= {"set", "unset"}:
-        return patch.get("set") or {}, patch.get("unset") or {}
-    return patch, {}
 
 
 if __name__ == "__main__":

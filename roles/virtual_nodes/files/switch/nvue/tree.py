@@ -26,17 +26,6 @@ def merged(base: Tree, patch: Tree) -> Tree:
     return result
 
 
-def without(base: Tree, unset: Tree) -> Tree:
-    """What the `unset` form of a PATCH makes of it: the ends of `unset` go."""
-    result = copy.deepcopy(base)
-    for key, value in unset.items():
-        if isinstance(value, dict) and value and isinstance(result.get(key), dict):
-            result[key] = without(result[key], value)
-        else:
-            result.pop(key, None)
-    return result
-
-
 def under(place: Place, value: Any) -> Tree:
     """The value wrapped in what leads to it."""
     for word in reversed(place):
@@ -79,24 +68,18 @@ def ends(tree: Tree, before: Place = ()) -> Iterator[tuple[Place, Any]]:
             yield (*before, key), value
 
 
-def chosen(tree: Any, include: str, omit: str) -> Any:
+def chosen(tree: Any, include: str) -> Any:
     """What the patterns `/*/link/mtu,/swp1/qos` leave, relative to what was asked for."""
-    if not isinstance(tree, dict):
-        return tree
     wanted = [tuple(one.strip("/").split("/")) for one in include.split(",") if one.strip("/")]
-    dropped = [tuple(one.strip("/").split("/")) for one in omit.split(",") if one.strip("/")]
-    if not wanted and not dropped:
+    if not wanted or not isinstance(tree, dict):
         return tree
     result: Tree = {}
     for place, value in ends(tree):
-        if wanted and not any(_leads(one, place) for one in wanted):
-            continue
-        if any(_leads(one, place) for one in dropped):
-            continue
-        below = result
-        for word in place[:-1]:
-            below = below.setdefault(word, {})
-        below[place[-1]] = value
+        if any(_leads(one, place) for one in wanted):
+            below = result
+            for word in place[:-1]:
+                below = below.setdefault(word, {})
+            below[place[-1]] = value
     return result
 
 
