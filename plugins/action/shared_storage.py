@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The controller's part of shared storage: who the clients of a host are, and the key of Lustre.
+"""The controller's part of shared storage: addresses of clients, and the key of Lustre.
 
-A host that serves is told the addresses of its clients. All others are told nothing of the
-cluster: ten thousand hosts that each hear of ten thousand would be no linear work.
+A host that serves gets the addresses of its clients; all others get nothing of the cluster, so that
+work grows linearly with hosts.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 
-from ..module_utils.storage.reading import StorageError, read_filesystems
+from ..module_utils.storage.file_system import of_variable
 from ..plugin_utils.model.key_files import KeyFileError
-from ..plugin_utils.report.storage import ADDRESSES, clients_of, lustre_key, servers_of
+from ..plugin_utils.report.storage import ADDRESSES, ClientError, clients_of, lustre_key
 
 MODULE = "baremetal.mpi_roce.shared_storage"
 LAYER = "storage"
@@ -36,16 +35,11 @@ class ActionModule(ActionBase):
         host = arguments.setdefault("host", str(task_vars["inventory_hostname"]))
         groups = arguments.setdefault("groups", list(task_vars["group_names"]))
         try:
-            filesystems = read_filesystems(arguments.get("filesystems"))
+            filesystems = [of_variable(entry) for entry in arguments.get("filesystems") or []]
             if "clients" not in arguments:
                 further = partial(_further, task_vars["hostvars"])
                 arguments["clients"] = clients_of(
                     host, filesystems, directory, task_vars["groups"], further
-                )
-            if "servers" not in arguments:
-                variables = partial(_variables, task_vars["hostvars"])
-                arguments["servers"] = servers_of(
-                    host, filesystems, groups, variables, (AnsibleError,)
                 )
             key = lustre_key(
                 arguments.get("lustre"),
@@ -53,7 +47,7 @@ class ActionModule(ActionBase):
                 groups,
                 Path(str(task_vars.get("inventory_dir") or ".")),
             )
-        except (StorageError, KeyFileError) as error:
+        except (ClientError, KeyFileError) as error:
             return {
                 "failed": True,
                 "msg": f"storage: nothing was changed:\n{error}",
@@ -66,14 +60,6 @@ class ActionModule(ActionBase):
             MODULE, module_args=arguments, task_vars=task_vars
         )
         return found
-
-
-def _variables(hostvars: Any, host: str) -> Mapping[str, Any]:
-    """Templated as they are taken out; none of a host that is not in the inventory."""
-    if host not in hostvars:  # whose value would be a marker, and no error
-        return {}
-    found: Mapping[str, Any] = hostvars[host]
-    return found
 
 
 def _further(hostvars: Any, host: str) -> Sequence[str]:

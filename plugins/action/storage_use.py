@@ -19,9 +19,9 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ..module_utils.core.checks import Check, as_dicts, failure_message
-from ..module_utils.storage.file_system import FileSystem
-from ..module_utils.storage.reading import StorageError, read_filesystems
-from ..module_utils.storage.use.target import seat, uses
+from ..module_utils.storage.file_system import FileSystem, of_variable
+from ..module_utils.storage.units import mounts
+from ..module_utils.storage.use.target import seat
 from ..plugin_utils.report import reports
 from ..plugin_utils.report import storage_use as table
 
@@ -43,10 +43,7 @@ class ActionModule(ActionBase):
         result: dict[str, Any] = super().run(tmp, task_vars)
         arguments = self._task.args
         step = arguments.get("round")
-        try:
-            filesystems = read_filesystems(arguments.get("filesystems"))
-        except StorageError as error:
-            raise AnsibleActionFail(f"{LAYER}: {error}") from None
+        filesystems = tuple(of_variable(each) for each in arguments.get("filesystems") or [])
         if step == "plan":
             return {**result, **_plan(filesystems, task_vars)}
         if step == "meet":
@@ -107,7 +104,7 @@ def _plan(filesystems: tuple[FileSystem, ...], task_vars: Any) -> dict[str, Any]
             if host in groups_of:
                 groups_of[host].add(group)
     found = {
-        fs.name: [host for host, groups in groups_of.items() if uses(fs, host, groups)]
+        fs.name: [host for host, groups in groups_of.items() if mounts(fs, host, groups)]
         for fs in filesystems
     }
     plan = {"token": uuid.uuid4().hex[:12], "rings": found}

@@ -189,8 +189,7 @@ from ..module_utils.mpi import (
     versions as mpi_versions,
 )
 from ..module_utils.os_baseline.limits import parse_proc
-from ..module_utils.storage.file_system import CHECKPOINTS, DATASETS
-from ..module_utils.storage.reading import read_filesystems
+from ..module_utils.storage.file_system import CHECKPOINTS, DATASETS, of_variable
 
 LAYER = "mpi"
 NCCL_FILE = Path("/etc/nccl.conf")
@@ -244,7 +243,7 @@ def storage_directories(params: dict) -> dict[str, str]:
     """Where this host has shared file systems, by variable: the first one of each purpose."""
     here = [
         fs
-        for fs in read_filesystems(params["filesystems"])
+        for fs in map(of_variable, params["filesystems"])
         if set(fs.hosts) & set(params["groups"])
     ]
     found = {

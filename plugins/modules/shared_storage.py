@@ -56,14 +56,8 @@ options:
     default: []
   clients:
     description:
-      - By name of a file system that this host serves, who may mount it, as a list of C(name) and
-        C(addresses). The action plugin makes it of O(directory).
-    type: dict
-    default: {}
-  servers:
-    description:
-      - By name of a host of this cluster that serves what this one mounts, the list of its
-        addresses. The action plugin makes it of that host's variables.
+      - By name of a file system that this host serves, the addresses that may mount it. The action
+        plugin makes it of O(directory).
     type: dict
     default: {}
   user:
@@ -217,7 +211,7 @@ from ..module_utils.core.system import distribution
 from ..module_utils.packages.manager import PackageError
 from ..module_utils.software import UnsupportedDistribution
 from ..module_utils.storage.options import storage
-from ..module_utils.storage.server.nfs_conf import THREADS
+from ..module_utils.storage.server.service import THREADS
 
 LAYER = Layer(
     "storage",
@@ -238,11 +232,11 @@ def converge(given: Mapping[str, Any], node: Node) -> Settled:
                 "name": each.fs.name,
                 "mount": each.point,
                 "source": each.source,
-                "unit": each.unit.mount,
+                "unit": each.mount_unit,
             }
             for each in it.mounts
         ],
-        "served": [each.system.name for each in it.served],
+        "served": [each.fs.name for each in it.served],
     }
     return Settled(outcome, it.simulated, returned=returned)
 
@@ -255,7 +249,6 @@ def main() -> None:
             "groups": {"type": "list", "elements": "str", "default": []},
             "directory": {"type": "list", "elements": "dict", "default": []},
             "clients": {"type": "dict", "default": {}},
-            "servers": {"type": "dict", "default": {}},
             "user": {"type": "str", "default": "mpi"},
             "uid": {"type": "int"},
             "absent": {"type": "list", "elements": "str", "default": []},

@@ -228,10 +228,10 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.core import machine
 from ..module_utils.core.checks import end
 from ..module_utils.ssh import account
-from ..module_utils.storage.reading import StorageError, read_filesystems
+from ..module_utils.storage.file_system import of_variable
+from ..module_utils.storage.units import wanted_mounts
 from ..module_utils.storage.use import rounds
 from ..module_utils.storage.use.target import Seat, Target
-from ..module_utils.storage.wanted_mounts import wanted_mounts
 
 LAYER = "storage"
 REMEDY = "Correct what the lines name, then run again with --tags storage; nothing else is needed."
@@ -266,7 +266,7 @@ def is_virtual(cpus: Path = Path("/proc/cpuinfo")) -> bool:
 
 
 def targets(given: dict[str, Any], uid: int, check_mode: bool) -> list[Target]:
-    filesystems = read_filesystems(given["filesystems"])
+    filesystems = [of_variable(entry) for entry in given["filesystems"]]
     wanted = wanted_mounts(filesystems, given["host"], given["groups"], 0)
     return [
         Target(
@@ -341,7 +341,7 @@ def main() -> None:
             else:
                 held = rounds.Held.of(given["held"].get(name) or {})
                 found[name] = rounds.read(target, held, here)
-    except (StorageError, OSError) as error:
+    except OSError as error:
         module.fail_json(msg=f"storage: {error}", layer=LAYER, checks=[])
     told = rounds.checks_of(list(found.values())) if given["round"] == "read" else []
     held = {name: one.as_dict() for name, one in found.items()}

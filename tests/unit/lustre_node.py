@@ -31,7 +31,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part impor
     Step,
     Verdict,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import mount_options
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     FileSystem,
     Lustre,
@@ -42,7 +41,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.settings import (
     read_settings,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.units import unit_name
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.units import (
+    unit_name,
+    wanted_mounts,
+)
 
 from tests.stand_ins.content.lustre_stand_in import Hangs, Machine, method_of
 
@@ -106,7 +108,8 @@ class LustreNode:
         self.change(targets=targets)
 
     def mount(self, fs: FileSystem = LUSTRE) -> None:
-        options = ",".join(mount_options.options(fs, 600))
+        (only,) = wanted_mounts([fs], "node01", fs.hosts, 600)
+        options = ",".join(only.options)
         rc, _out, err = self.stand_in.run("mount.lustre", ["-o", options, fs.source, fs.mount])
         assert rc == 0, err
 

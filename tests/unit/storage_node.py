@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
 
@@ -28,9 +28,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_sy
     Serve,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.mounts import Mounts
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.wanted_mounts import (
-    wanted_mounts,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.units import wanted_mounts
 
 ROOT_MOUNT = "20 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
 FSTAB = "# <file system> <mount point>\nUUID=1 / ext4 defaults 0 1\nUUID=2 none swap sw 0 0\n"
@@ -66,8 +64,6 @@ class StorageNode:
         self.busy: set[str] = set()
         """Units of devices that something keeps which no process is, as the kernel's server."""
         self.journal = ""
-        self.leads_to: dict[str, Optional[list[str]]] = {}
-        """Addresses of names; None where nobody answers. All others lead to ADDRESS."""
         self.reloads_fail = False
         self.number = 100
         self.write("etc/fstab", FSTAB)
@@ -83,10 +79,9 @@ class StorageNode:
         groups: Sequence[str] = ("compute",),
         absent: Sequence[str] = (),
         timeout_s: int = 600,
-        servers: Optional[Mapping[str, Sequence[str]]] = None,
     ) -> Mounts:
         wanted = wanted_mounts(filesystems, host, groups, timeout_s)
-        return Mounts(wanted, absent, self.run, WAIT_S, servers or {})
+        return Mounts(wanted, absent, self.run, WAIT_S)
 
     def settle(self, *filesystems: FileSystem, check_mode: bool = False, **given: Any) -> Outcome:
         return settle([self.mounts(*filesystems, **given)], self.node(check_mode))
@@ -172,7 +167,7 @@ class StorageNode:
     def changing(self) -> list[list[str]]:
         """Calls that change something; a mount that is started is as if it were used."""
         looking = (["systemctl", "show"], ["systemctl", "start"])
-        programs = ("realpath", "find", "grep", "journalctl", "dpkg-query", "rpm", "timeout")
+        programs = ("realpath", "find", "grep", "journalctl", "dpkg-query", "rpm")
         return [call for call in self.calls if call[:2] not in looking and call[0] not in programs]
 
     def snapshot(self) -> dict[str, str]:
@@ -204,26 +199,14 @@ class StorageNode:
     def _journalctl(self, words: list[str]) -> tuple[int, str]:
         return 0, self.journal
 
-    def _timeout(self, words: list[str]) -> tuple[int, str]:
-        assert words[2:4] == ["getent", "ahosts"]
-        found = self.leads_to.get(words[4], [ADDRESS])
-        if found is None:
-            return 124, ""
-        kinds = ("STREAM", "DGRAM", "RAW")
-        return 0 if found else 2, "".join(f"{each} {x}\n" for each in found for x in kinds)
-
-    def _mount(self, words: list[str]) -> tuple[int, str]:
-        """`-o remount,bind,FLAGS POINT`: the flags of this mount become these."""
-        changes = words[2].split(",")
-        assert changes[:2] == ["remount", "bind"]
-        flags = ",".join(["ro" if "ro" in changes else "rw", *changes[2:]])
+    def remount(self, point: str, *flags: str) -> None:
+        """By hand: the flags of this mount become these."""
         lines = self.read("proc/self/mountinfo").splitlines()
-        last = max(number for number, line in enumerate(lines) if line.split()[4] == words[3])
+        last = max(number for number, line in enumerate(lines) if line.split()[4] == point)
         fields = lines[last].split(" ")
-        fields[5] = ",".join(dict.fromkeys(flags.split(",")))
+        fields[5] = ",".join(flags)
         lines[last] = " ".join(fields)
         self.write("proc/self/mountinfo", "\n".join(lines) + "\n")
-        return 0, ""
 
     def _systemctl_daemon_reload(self, words: list[str]) -> tuple[int, str]:
         if self.reloads_fail:

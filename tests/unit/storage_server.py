@@ -26,25 +26,18 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_sy
     Serve,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.options import server_parts
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server import nfs_conf
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.directory import (
     User,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.exports_file import (  # noqa: E501
-    parse_exports,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.served import (
-    read_clients,
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.exports import (
     served_by,
 )
 
 HOST = "storage01"
 DISK = "/dev/disk/by-id/nvme-A1"
 MIB = 1 << 20
-NODES = (
-    {"name": "node01", "addresses": ["10.240.0.11", "10.140.0.11"]},
-    {"name": "node02", "addresses": ["10.240.0.12", "10.140.0.12"]},
-)
+NODES = ("10.140.0.11", "10.140.0.12", "10.240.0.11", "10.240.0.12")
+EXPORT = re.compile(r"(/\S*)\s+([^\s(]+)\((\S*)\)")
 OURS = "etc/exports.d/baremetal-mpi-roce.exports"
 
 
@@ -140,11 +133,11 @@ class ServerHost:
     def settle(
         self,
         *systems: FileSystem,
-        clients: Sequence[dict[str, Any]] = NODES,
+        clients: Sequence[str] = NODES,
         check_mode: bool = False,
         **settings: Any,
     ) -> Outcome:
-        served = served_by(HOST, systems, {each.name: read_clients(clients) for each in systems})
+        served = served_by(HOST, systems, {each.name: clients for each in systems})
         user = settings.pop("user", User("mpi", 2000))
         parts = server_parts(served, user, **settings)
         return settle(parts, self.node(check_mode))
@@ -181,8 +174,8 @@ class ServerHost:
         """What exportfs reads, as lines of its table by directory and client."""
         found = {}
         for path in [self.root / "etc/exports", *sorted(self.root.glob("etc/exports.d/*.exports"))]:
-            for each in parse_exports(path.read_text()):
-                found[each.path, each.client] = _table(each.path, each.client, each.options)
+            for each in EXPORT.finditer(path.read_text()):
+                found[each[1], each[2]] = _table(each[1], each[2], each[3].split(","))
         return found
 
     def _exportfs(self, words: list[str]) -> tuple[int, str]:
@@ -212,8 +205,9 @@ class ServerHost:
     def _by_key(self) -> dict[tuple[str, str], str]:
         found = {}
         for line in self.etab:
-            (export,) = parse_exports(line)
-            found[export.path, export.client] = line
+            export = EXPORT.fullmatch(line)
+            assert export, line
+            found[export[1], export[2]] = line
         return found
 
     def _systemctl(self, words: list[str]) -> tuple[int, str]:
@@ -252,7 +246,10 @@ class ServerHost:
         """The kernel's server starts with the settings that are in force."""
         if (self.root / "proc/fs/nfsd/threads").exists() and not restart:
             return
-        known = {key: value for key, (value, _) in nfs_conf.effective(self.node()).items()}
+        known: dict[str, str] = {}
+        for path in [self.root / "etc/nfs.conf", *sorted(self.root.glob("etc/nfs.conf.d/*.conf"))]:
+            if path.exists():
+                known.update(re.findall(r"^([\w-]+)=(.*)$", path.read_text(), re.MULTILINE))
         self.write("proc/fs/nfsd/threads", f"{known.get('threads', '8')}\n")
         ports = [f"tcp {known.get('port', '2049')}"]
         if known.get("rdma") == "y":

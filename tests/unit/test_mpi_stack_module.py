@@ -152,8 +152,3 @@ def test_programs_find_checkpoints_and_datasets_where_they_are_mounted(tmp_path:
     own = {**given, "environment": {"CLUSTER_CHECKPOINT_DIR": "/mnt/other"}}
     found = mpi_environment.environment(settled(own)[0])
     assert found["CLUSTER_CHECKPOINT_DIR"] == "/mnt/other"  # the operator's word is the last
-
-
-def test_file_systems_that_cannot_be_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="cluster_filesystems"):
-        settled(params(tmp_path, transport="tcp", filesystems=[{"name": "a"}]))

@@ -5,18 +5,14 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ansible.errors import AnsibleUndefinedVariable
-from ansible_collections.baremetal.mpi_roce.plugins.action import shared_storage as action
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.key_files import KeyFileError
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.storage import (
-    ADDRESSES,
+    ClientError,
     clients_of,
     lustre_key,
-    servers_of,
 )
 
 from tests.unit.storage_node import filesystem, served
@@ -44,8 +40,8 @@ DIRECTORY = [
 def test_every_host_that_mounts_by_every_address_and_nobody_else():
     assert clients_of("storage01", [served()], DIRECTORY, GROUPS) == {
         "checkpoints": [
-            {"name": "node01", "addresses": ["10.0.0.11", "10.1.0.11", "10.1.1.11"]},
-            {"name": "node02", "addresses": ["10.0.0.12", "10.1.0.12", "10.1.1.12"]},
+            *("10.0.0.11", "10.0.0.12"),
+            *("10.1.0.11", "10.1.0.12", "10.1.1.11", "10.1.1.12"),
         ]
     }
 
@@ -56,16 +52,26 @@ def test_a_host_that_serves_nothing_hears_of_nobody():
 
 def test_a_node_that_serves_is_no_client_of_itself():
     found = clients_of("node01", [served(host="node01")], DIRECTORY, GROUPS)
-    assert [each["name"] for each in found["checkpoints"]] == ["node02", "storage01"]
+    assert found["checkpoints"] == ["10.0.0.9", "10.0.0.12", "10.1.0.12", "10.1.1.12"]
+
+
+def further(*addresses: str) -> list[str]:
+    only = {"node02": addresses}
+    found = clients_of("storage01", [served()], DIRECTORY, GROUPS, lambda name: only.get(name, ()))
+    return found["checkpoints"]
 
 
 def test_further_addresses_of_a_host():
-    further = {"node02": ["10.9.9.9"]}
-    found = clients_of(
-        "storage01", [served()], DIRECTORY, GROUPS, lambda name: further.get(name, [])
-    )
-    assert found["checkpoints"][1]["addresses"][-1] == "10.9.9.9"
-    assert "10.9.9.9" not in found["checkpoints"][0]["addresses"]
+    assert further("10.9.9.9", "FD00::1")[-2:] == ["10.9.9.9", "fd00::1"]
+
+
+@pytest.mark.parametrize(
+    "address", ["10.0.0.0/24", "*", "node01", "0.0.0.0", "127.0.0.1", "224.0.0.1"]
+)
+def test_nothing_but_addresses_of_single_hosts_is_let_in(address):
+    with pytest.raises(ClientError) as error:
+        further(address)
+    assert "node02" in str(error.value) and repr(address) in str(error.value)
 
 
 def settings(path: str, digest: str) -> dict[str, Any]:
@@ -97,82 +103,3 @@ def test_a_key_that_is_not_to_be_trusted_is_refused(tmp_path, content, digest, s
     with pytest.raises(KeyFileError, match=said) as error:
         lustre_key(settings("l.asc", digest), [LUSTRE], ["compute"], tmp_path)
     assert "BEGIN" not in str(error.value)
-
-
-VARIABLES: dict[str, dict[str, Any]] = {
-    "storage01": {
-        "cluster_management": {"address": "10.0.0.9", "prefix": 24},
-        "cluster_rails": [{"address": "10.1.0.9"}, {"address": "10.1.1.9"}],
-        "shared_storage_client_addresses": "10.9.9.9",
-    },
-    "storage02": {},
-}
-
-
-def servers(host: str, *filesystems: Any, groups: tuple[str, ...] = ("compute",)) -> Any:
-    asked: list[str] = []
-
-    def variables(name: str) -> dict[str, Any]:
-        asked.append(name)
-        return VARIABLES[name]
-
-    found = servers_of(host, filesystems, groups, variables)
-    assert asked == list(found), "each once"
-    return found
-
-
-def test_who_serves_what_a_host_mounts_by_every_address():
-    wanted = {"storage01": ["10.0.0.9", "10.1.0.9", "10.1.1.9", "10.9.9.9"]}
-    assert servers("node01", served(), served("scratch")) == wanted
-    assert servers("node01", served(host="storage02")) == {"storage02": []}
-
-
-def test_nobody_is_asked_for_who_serves_nothing_that_this_host_mounts():
-    others = (filesystem("datasets"), LUSTRE)
-    assert servers("node01", *others) == {}
-    assert servers("storage01", served(), groups=("storage",)) == {}, "by itself"
-    assert servers("launcher01", served(), groups=("launcher",)) == {}
-
-
-def test_variables_are_those_of_hosts_that_there_are():
-    hostvars = {"storage01": {"cluster_management": {"address": "10.0.0.9"}}}
-    assert action._variables(hostvars, "storage01") == hostvars["storage01"]
-    assert action._variables(hostvars, "somebody") == {}
-
-
-class Lazy(list):
-    """As Ansible gives a value that has templates: whoever looks at it finds what is wrong."""
-
-    def __iter__(self):
-        raise AnsibleUndefinedVariable("object of type 'dict' has no attribute 'fast'")
-
-
-def test_a_server_that_the_play_is_not_for_may_have_addresses_by_its_facts(monkeypatch):
-    """Variables of it that cannot be templated are no failure of those that mount from it."""
-    given: dict[str, Any] = {}
-
-    def execute(self, name, module_args, task_vars):
-        given.update(module_args)
-        return {}
-
-    monkeypatch.setattr(action.ActionModule, "_execute_module", execute)
-    monkeypatch.setattr(action.ActionBase, "run", lambda self, tmp, task_vars: {})
-    of_servers = {"datasets": "storage01", "scratch": "storage02"}
-    mounted = [
-        served(name, host=of, source=f"{of}:/srv/{name}", purpose=name).as_variable()
-        for name, of in of_servers.items()
-    ]
-    hostvars = {
-        "storage01": {"cluster_management": {"address": "10.0.0.9"}, ADDRESSES: Lazy(["x"])},
-        "storage02": {"cluster_management": {"address": "10.0.0.8"}},
-    }
-    task_vars = {
-        "groups": {"compute": ["node01"], "storage": list(hostvars)},
-        "group_names": ["compute"],
-        "inventory_hostname": "node01",
-        "hostvars": hostvars,
-    }
-    it = action.ActionModule.__new__(action.ActionModule)
-    it._task = SimpleNamespace(args={"filesystems": mounted})
-    assert it.run(task_vars=task_vars) == {}
-    assert given["servers"] == {"storage01": [], "storage02": ["10.0.0.8"]}

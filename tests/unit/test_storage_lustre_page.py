@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import yaml
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import mount_options
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import (
     client,
     health,
@@ -45,5 +44,4 @@ def test_checks_and_files_stand_in_it() -> None:
 
 
 def test_options_and_programs_stand_in_it() -> None:
-    assert f"`{','.join(mount_options.options(LUSTRE, 600))}`" in PAGE
     assert ", ".join(f"`{name}`" for name in client.PROGRAMS) in PAGE

@@ -15,17 +15,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distri
     Distribution,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import packages
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
-    Nfs,
-    Serve,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.keys import PORTS
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import Serve
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.left import LeftLnet
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.mounts import Mounts
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.options import storage
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.rdma_module import (
-    RdmaModule,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.device import (
     LeftDevices,
 )
@@ -37,13 +30,11 @@ from tests.unit.storage_node import StorageNode, served
 
 DISTRIBUTION = Distribution(DEBIAN, "debian", "12")
 ABSENT = ["/mnt/old/", "/srv/old", "/etc/lnet.conf"]
-SERVERS = {"storage01": ["10.0.0.9"]}
 GIVEN: dict[str, Any] = {
     "filesystems": [served().as_variable()],
     "host": "node01",
     "groups": ["compute"],
     "clients": {},
-    "servers": SERVERS,
     "user": "mpi",
     "uid": None,
     "absent": ABSENT,
@@ -85,35 +76,15 @@ def test_devices_end_before_mounts_take_their_place_and_lnet_after_them(
     assert order == sorted(order)
 
 
-def test_mounts_know_the_servers_and_how_long_to_wait(parts: Sequence[Any]) -> None:
-    mounts = only(parts, Mounts)
-    assert (mounts.servers, mounts.wait_s) == (SERVERS, 7)
-
-
-@pytest.mark.parametrize(
-    ("container", "purposes"), [(None, {packages.NFS_SERVER, packages.XFS}), ("podman", set())]
-)
+@pytest.mark.parametrize(("container", "purposes"), [(None, ["server", "xfs"]), ("podman", [])])
 def test_no_server_is_installed_in_a_container(
-    tmp_path: Path, container: Optional[str], purposes: set[str]
+    tmp_path: Path, container: Optional[str], purposes: list[str]
 ) -> None:
     fs = replace(served(), serve=Serve("storage01", "/dev/disk/by-id/nvme-A1", "xfs"))
-    client = {"name": "node01", "addresses": ["10.0.0.11"]}
     given = {**GIVEN, "filesystems": [fs.as_variable()], "host": "storage01", "groups": []}
     node = StorageNode(tmp_path, container=container).node()
     with ExitStack() as closing:
         parts = storage(
-            {**given, "clients": {fs.name: [client]}}, node, DISTRIBUTION, closing
+            {**given, "clients": {fs.name: ["10.0.0.11"]}}, node, DISTRIBUTION, closing
         ).parts
     assert only(parts, packages.Packages).purposes == purposes
-
-
-@pytest.mark.parametrize(("transport", "count"), [("rdma", 1), ("tcp", 0)])
-def test_the_module_of_rdma_is_looked_at_where_something_is_mounted_by_it(
-    tmp_path: Path, transport: str, count: int
-) -> None:
-    fs = replace(served(), nfs=Nfs(transport=transport, port=PORTS[transport]))
-    node = StorageNode(tmp_path).node()
-    with ExitStack() as closing:
-        given = {**GIVEN, "filesystems": [fs.as_variable()]}
-        parts = storage(given, node, DISTRIBUTION, closing).parts
-    assert sum(isinstance(part, RdmaModule) for part in parts) == count

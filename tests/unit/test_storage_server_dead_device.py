@@ -10,8 +10,10 @@ from typing import Any, Callable
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import NoAnswerError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server import blank
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import bounded
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import bounded
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server import (
+    device as blank,
+)
 
 from tests.unit.storage_server import DISK, ServerHost, found, system, wrong
 from tests.waiting import deadline

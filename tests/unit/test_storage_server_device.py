@@ -9,7 +9,9 @@ from typing import Callable
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server import blank
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server import (
+    device as blank,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.device import (
     label,
     unit_text,

@@ -100,13 +100,6 @@ def test_a_file_in_its_place_is_refused(host: ServerHost) -> None:
         host.settle(system())
 
 
-@pytest.mark.parametrize("path", ["/", "/home", "/etc", "/usr/share", "/srv"])
-def test_directories_of_the_host_are_never_given_away(host: ServerHost, path: str) -> None:
-    part = Directory(path, "", "", "0770", User("mpi", 2000))
-    with pytest.raises(PlanError, match="cannot be served"):
-        part.plan(host.node())
-
-
 def test_the_owner_is_the_mpi_user(host: ServerHost) -> None:
     assert plan_text(host) == "owner 2000, group 2000, mode 0770"
     host.accounts["passwd"]["mpi"] = "mpi:x:2000:3000::/:/bin/sh"

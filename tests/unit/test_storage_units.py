@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files import with_header
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import units
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.units import MountUnit
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.wanted_mounts import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import Lustre
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.units import (
+    WantedMount,
     wanted_mounts,
 )
 from hypothesis import given, settings
@@ -34,30 +35,27 @@ TEXTS = {
 }
 
 
-def unit(case: str) -> MountUnit:
+def wanted(case: str) -> WantedMount:
     fs, host, group = TEXTS[case]
     (only,) = wanted_mounts([fs], host, [group], 600)
-    return only.unit
+    return only
 
 
-def texts(of: MountUnit) -> dict[str, str]:
-    found = {of.mount: with_header(units.mount_text(of))}
-    if not of.is_bind:
-        found[of.automount] = with_header(units.automount_text(of))
-    return found
+def texts(of: WantedMount) -> dict[str, str]:
+    return {name: with_header(text) for name, text in of.texts().items()}
 
 
 @pytest.mark.parametrize("case", TEXTS)
 def test_texts(case):
-    shown = "".join(f"=== {name}\n{text}" for name, text in texts(unit(case)).items())
+    shown = "".join(f"=== {name}\n{text}" for name, text in texts(wanted(case)).items())
     assert shown == (GOLDEN / f"units_{case}.txt").read_text()
 
 
 @pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not installed")
 @pytest.mark.parametrize("case", [*TEXTS, "odd"])
 def test_systemd_accepts_them(tmp_path, case):
-    odd = MountUnit("odd", "s:/srv/a b", "/mnt/a-b c%p/.d", "nfs", ("hard", "x=%n"), 600)
-    for name, text in texts(odd if case == "odd" else unit(case)).items():
+    odd = WantedMount(filesystem(mount="/mnt/a-b/.d"), "s:/srv/a b", "nfs", ("hard", "x=%n"), 600)
+    for name, text in texts(odd if case == "odd" else wanted(case)).items():
         (tmp_path / name).write_text(text)
     paths = [str(path) for path in tmp_path.iterdir()]
     done = subprocess.run([ANALYZE, "verify", *paths], capture_output=True, text=True, check=False)
@@ -97,31 +95,20 @@ def test_names_are_those_of_systemd(parts):
     assert units.escape_path(path) == told.removesuffix("\n")
 
 
-@given(st.lists(_PARTS.filter(lambda part: part not in (".", "..")), max_size=4))
-def test_no_two_paths_have_one_name(parts):
-    """A name leads back to its path."""
-    raw = units.escape_path("/" + "/".join(parts)).encode()
-    path = b"" if raw == b"-" else raw.replace(b"-", b"/").decode("unicode_escape").encode("latin1")
-    assert path == "/".join(parts).encode()
+def words(timeout_s: int = 600, **given) -> tuple[str, ...]:
+    (only,) = wanted_mounts([filesystem(**given)], "node01", ["compute"], timeout_s)
+    return only.options
 
 
-def test_an_automount_point_waits_for_nothing():
-    """Ordered after the network it would make a cycle; with a time limit a job would lose it."""
-    text = units.automount_text(unit("nfs_tcp"))
-    assert "After=" not in text and "Requires=" not in text
-    assert "TimeoutIdleSec=0" in text and "WantedBy=remote-fs.target" in text
-
-
-def test_a_server_that_refuses_often_does_not_cost_the_automount_point():
-    """systemd ends it with `mount-start-limit-hit`, and what is under it is seen."""
-    for text in texts(unit("nfs_tcp")).values():
-        assert "\nStartLimitIntervalSec=0\n" in text.partition("[Mount]")[0].partition("[Auto")[0]
-
-
-def test_a_mount_comes_after_rails_and_network_and_is_no_part_of_the_boot():
-    text = units.mount_text(unit("nfs_tcp"))
-    after = next(line for line in text.splitlines() if line.startswith("After="))
-    assert after.split("=")[1].split() == [
-        *("network-online.target", "remote-fs-pre.target", "baremetal-mpi-roce-rails.service"),
-    ]
-    assert "[Install]" not in text and "TimeoutSec=600" in text
+def test_options_of_the_operator_take_the_place_of_defaults():
+    given = words(options=("timeo=100", "nosuid"))
+    assert "timeo=600" not in given and given[-2:] == ("timeo=100", "nosuid")
+    assert "retry=3" in words(180) and "retry=1" in words(5)
+    lustre = {"type": "lustre", "source": "10.0.0.1@o2ib:/x"}
+    assert words(**lustre) == (
+        *("noatime", "nosuid", "nodev", "user_xattr", "lazystatfs", "flock"),
+    )
+    assert words(**lustre, options=("relatime", "nolazystatfs", "suid")) == (
+        *("nodev", "user_xattr", "flock", "relatime", "nolazystatfs", "suid"),
+    )
+    assert words(**lustre, lustre=Lustre(flock=False))[-1] == "noflock"

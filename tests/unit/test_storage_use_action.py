@@ -190,7 +190,3 @@ def test_nothing_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_cannot_be_is_said() -> None:
     with pytest.raises(AnsibleActionFail, match="not known"):
         Run([FS]).task("again")
-    run = Run([FS])
-    run.filesystems[0]["type"] = "smb"
-    with pytest.raises(AnsibleActionFail, match=r"storage: .*cluster_filesystems"):
-        run.task("plan")

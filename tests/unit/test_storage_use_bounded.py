@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import bounded
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import bounded
 
 from tests.waiting import deadline, until
 

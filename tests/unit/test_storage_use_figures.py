@@ -11,7 +11,6 @@ import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     Expectation,
     FileSystem,
-    Serve,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import target
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import storage_use as table
@@ -56,15 +55,6 @@ def test_a_seat_travels() -> None:
     seat = target.Seat(4, "node02", 7, ("node02",))
     assert target.Seat.of(seat.as_dict()) == seat
     assert target.Seat.of({}) == target.Seat(1)
-
-
-def test_who_uses_it() -> None:
-    assert target.uses(FS, "node01", ["compute"])
-    assert not target.uses(FS, "leaf01", ["leaf"])
-    both = replace(FS, hosts=("compute", "storage"), serve=Serve("store01"))
-    assert target.uses(both, "store01", ["storage"])
-    assert not target.uses(replace(both, mount="/export/a"), "store01", ["storage"])
-    assert target.uses(replace(both, mount="/export/a"), "store02", ["storage"])
 
 
 # ---- figures

@@ -17,14 +17,16 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
     PENDING,
     Check,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import mounted
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import bounded, mounted
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     Expectation,
     FileSystem,
     Serve,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.units import (
+    wanted_mounts,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import (
-    bounded,
     judging,
     probe,
     rounds,
@@ -32,9 +34,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use imp
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use.target import (
     Seat,
     Target,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.wanted_mounts import (
-    wanted_mounts,
 )
 
 from tests.waiting import deadline

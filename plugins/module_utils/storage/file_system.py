@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, field
 from typing import Any, Optional
 
@@ -95,3 +96,25 @@ class FileSystem:
         value = asdict(self)
         del value[LUSTRE if self.type == NFS else NFS]
         return {**value, "hosts": list(self.hosts), "options": list(self.options)}
+
+
+PORTS = {TCP: 2049, RDMA: 20049}
+"""Where a server answers, by transport: IANA has 20049 for NFS over RDMA."""
+
+
+def of_variable(entry: Mapping[str, Any]) -> FileSystem:
+    """Of an entry of `cluster_filesystems`, which the controller has validated."""
+    nfs, serve = dict(entry.get(NFS) or {}), entry.get("serve")
+    nfs["port"] = nfs.get("port") or PORTS[nfs.get("transport", TCP)]
+    nfs["version"] = str(nfs.get("version", Nfs.version))
+    return FileSystem(
+        **{
+            **entry,
+            "hosts": tuple(entry.get("hosts", ("compute", "launcher"))),
+            "options": tuple(entry.get("options", ())),
+            "nfs": Nfs(**nfs),
+            "lustre": Lustre(**(entry.get(LUSTRE) or {})),
+            "serve": Serve(**serve) if serve else None,
+            "expect": Expectation(**(entry.get("expect") or {})),
+        }
+    )

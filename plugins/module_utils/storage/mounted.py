@@ -13,7 +13,6 @@ from ..core.mounts import Mount as Mount
 from ..core.mounts import parse as parse
 from ..core.mounts import read as read
 from ..core.mounts import unescape as unescape
-from .paths import within
 
 AUTOFS = "autofs"
 SYSTEMD = "systemd-1"
@@ -62,3 +61,12 @@ def place(mounts: Iterable[Mount], directory: str) -> Optional[tuple[str, str]]:
     inside = directory[len(mount.point.rstrip("/")) :]
     whole = (mount.root.rstrip("/") + inside).rstrip("/") or "/"
     return mount.device, whole
+
+
+def within(path: str, directory: str) -> bool:
+    """Whether the path is the directory, or in it."""
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
+def overlap(one: str, other: str) -> bool:
+    return within(one, other) or within(other, one)

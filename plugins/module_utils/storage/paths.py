@@ -12,6 +12,8 @@ import re
 from typing import Optional
 
 from ..schema.kinds import Wrong
+from .mounted import overlap as overlap
+from .mounted import within
 from .units import unit_name
 
 FINE = "letters, digits, and . _ -"
@@ -124,12 +126,3 @@ def of_the_system(path: str) -> Optional[str]:
             where = "is" if path == directory else f"is in {directory},"
             return f"{path!r} {where} a directory of the system"
     return None
-
-
-def within(path: str, directory: str) -> bool:
-    """Whether the path is the directory, or in it."""
-    return path == directory or path.startswith(directory.rstrip("/") + "/")
-
-
-def overlap(one: str, other: str) -> bool:
-    return within(one, other) or within(other, one)

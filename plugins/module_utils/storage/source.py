@@ -18,14 +18,6 @@ _HOST = r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*\.?"
 _NETWORK = r"(tcp|o2ib)(\d{1,3})?"
 
 
-def plain_nfs(source: str) -> str:
-    """One spelling: no slash at the end, none twice, the server in small letters."""
-    server, colon, path = source.rpartition(":/")
-    if not colon:
-        return source
-    return f"{server.lower()}:{re.sub('/{2,}', '/', '/' + path).rstrip('/') or '/'}"
-
-
 def wrong_nfs(source: str) -> Optional[Wrong]:
     """What is wrong with `server:/directory`."""
     if "://" in source:

@@ -1,18 +1,24 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The systemd units of a mount: `.mount`, and the `.automount` that waits for its first use.
+"""Which of the cluster's file systems one host mounts, and the systemd units of each.
 
-Only the automount point is part of the boot, and it needs no server. The mount itself is done by
-whoever first enters the directory, who waits for it as long as `TimeoutSec=` says; from then on
-the kernel waits for the server (`hard`).
+A file system has a `.mount` unit, and an `.automount` that waits for its first use. Only the
+automount point is part of the boot, and it needs no server. The mount itself is done by the first
+access, which waits for it as long as `TimeoutSec=` says; from then on the kernel waits for the
+server (`hard`). A host that serves a file system itself gets a bind mount: a client whose server is
+the same kernel waits for itself when memory is short.
 """
 
 from __future__ import annotations
 
+import re
 import string
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable
 
 from ..core.dataclass import dataclass
 from ..nic import BOOT_UNIT as RAILS
+from .file_system import LUSTRE, NFS, FileSystem
+from .lustre.source import read_source, same_source
+from .mounted import Mount, on, place
 
 MOUNT, AUTOMOUNT = "mount", "automount"
 DIRECTORY = "etc/systemd/system"
@@ -22,17 +28,45 @@ MARK = "[X-Baremetal-MPI-RoCE]\nPart=client-mount"
 UNLIMITED = "StartLimitIntervalSec=0"
 """A server that refuses five mounts within ten seconds would cost the automount point itself, and
 programs would find the empty directory under it."""
+BIND = "none"
+NFS_TYPES = ("nfs", "nfs4")
+"""What the kernel calls it."""
+NOFAIL = "nofail"
+"""A disk that died must not keep the host from booting: systemd would wait for it otherwise."""
+
+TIMEO, RETRANS = 600, 2
+"""Tenths of a second before a request is sent again, and how often before the log says so. With
+`hard` and a connection that keeps order, sending again sooner only doubles the load of a server
+that is slow."""
+LUSTRE_DEFAULTS = ("noatime", "nosuid", "nodev", "user_xattr", "lazystatfs")
+"""Unless the file system says otherwise: no write for a read, no devices and no set-user-ID
+programs from a server, attributes for checkpoint and data set tools, and a df that does not wait
+for a dead target."""
+_ACCESS_TIMES = ("noatime", "relatime", "strictatime", "atime")
+_SUBJECTS = {
+    **dict.fromkeys(_ACCESS_TIMES, "atime"),
+    **dict.fromkeys(("ro", "rw"), "ro"),
+    **dict.fromkeys(("hard", "soft", "softerr"), "hard"),
+    **dict.fromkeys(("flock", "localflock", "noflock"), "flock"),
+    "async": "sync",
+}
+_OF_BIND = frozenset(
+    (
+        *(*_ACCESS_TIMES, "ro", "rw", "nosuid", "suid", "nodev", "dev", "noexec", "exec"),
+        *("nodiratime", "diratime", "nosymfollow", "symfollow"),
+    )
+)
+"""Options that a bind mount can have as well: the kernel keeps them per mount."""
 _PLAIN = frozenset((string.ascii_letters + string.digits + ":_.").encode())
 
 
 @dataclass(frozen=True)
-class MountUnit:
-    """What the units of one mount point say."""
+class WantedMount:
+    """A file system at its mount point on this host, as its units have it."""
 
-    name: str
-    """Of the file system."""
-    what: str
-    where: str
+    fs: FileSystem
+    source: str
+    """In the kernel's spelling; a directory for a bind mount."""
     kind: str
     """`Type=`: `nfs`, `lustre`, or `none` for a bind mount."""
     options: tuple[str, ...]
@@ -41,21 +75,117 @@ class MountUnit:
     """Further units that come first."""
 
     @property
-    def mount(self) -> str:
-        return unit_name(self.where, MOUNT)
+    def point(self) -> str:
+        return self.fs.mount
 
     @property
-    def automount(self) -> str:
-        return unit_name(self.where, AUTOMOUNT)
+    def is_bind(self) -> bool:
+        return self.kind == BIND
+
+    @property
+    def mount_unit(self) -> str:
+        return unit_name(self.point, MOUNT)
 
     @property
     def at_boot(self) -> str:
         """What starts at boot: the automount point, or a bind mount itself."""
-        return self.mount if self.is_bind else self.automount
+        return unit_name(self.point, MOUNT if self.is_bind else AUTOMOUNT)
 
-    @property
-    def is_bind(self) -> bool:
-        return self.kind == "none"
+    def texts(self) -> dict[str, str]:
+        """Units to their text, without the header."""
+        found = {self.mount_unit: mount_text(self)}
+        return found if self.is_bind else {**found, self.at_boot: automount_text(self)}
+
+    def is_source(self, running: Mount, mounts: Collection[Mount]) -> bool:
+        """Whether what runs is of the wanted file system and directory."""
+        if self.is_bind:
+            # What shows the directory below a device that is still to come shows another one then.
+            device = self.fs.serve.device if self.fs.serve is not None else ""
+            awaited = device and on(mounts, self.source) is None
+            return not awaited and place(mounts, self.source) == (running.device, running.root)
+        if not self.of_this_kind(running):
+            return False
+        if self.kind == LUSTRE:
+            return same_source(self.source, running.source)
+        return self.source == plain_nfs(running.source)
+
+    def of_this_kind(self, running: Mount) -> bool:
+        """Whether an earlier state of the same mount may look like that."""
+        return running.kind in ((LUSTRE,) if self.fs.type == LUSTRE else NFS_TYPES)
+
+
+def wanted_mounts(
+    filesystems: Iterable[FileSystem],
+    host: str,
+    groups: Collection[str],
+    timeout_s: int,
+    lustre_after: tuple[str, ...] = (),
+) -> tuple[WantedMount, ...]:
+    """Those of a host in `groups`, in the order of the list, outer mount points before inner."""
+    found = []
+    for fs in filesystems:
+        if not mounts(fs, host, groups):
+            continue
+        if serves(fs, host):
+            words = ("bind", NOFAIL, *(word for word in fs.options if word in _OF_BIND))
+            found.append(WantedMount(fs, fs.path, BIND, words, timeout_s))
+        elif fs.type == LUSTRE:
+            source = str(read_source(fs.source))
+            words = _options(fs, timeout_s)
+            found.append(WantedMount(fs, source, LUSTRE, words, timeout_s, lustre_after))
+        else:
+            words = _options(fs, timeout_s)
+            found.append(WantedMount(fs, plain_nfs(fs.source), NFS, words, timeout_s))
+    return tuple(sorted(found, key=lambda each: each.point.count("/")))
+
+
+def serves(fs: FileSystem, host: str) -> bool:
+    return fs.type == NFS and fs.serve is not None and fs.serve.host == host
+
+
+def mounts(fs: FileSystem, host: str, groups: Collection[str]) -> bool:
+    """Whether a host mounts it. One that serves it under the same path has nothing to mount."""
+    return bool(set(fs.hosts) & set(groups)) and not (serves(fs, host) and fs.path == fs.mount)
+
+
+def plain_nfs(source: str) -> str:
+    """One spelling: no slash at the end, none twice, the server in small letters."""
+    server, colon, path = source.rpartition(":/")
+    if not colon:
+        return source
+    return f"{server.lower()}:{re.sub('/{2,}', '/', '/' + path).rstrip('/') or '/'}"
+
+
+def subject(word: str) -> str:
+    """Of two words with one subject only one can hold."""
+    name = word.partition("=")[0]
+    plain = name[2:] if name.startswith("no") and name not in _SUBJECTS else name
+    # `norelatime` switches relatime off, and asks for none of the others.
+    return plain if plain != name and plain in _ACCESS_TIMES else _SUBJECTS.get(plain, plain)
+
+
+def _options(fs: FileSystem, timeout_s: int) -> tuple[str, ...]:
+    """Defaults that the file system does not replace, then its own, in its order."""
+    if fs.type == LUSTRE:  # its client has no option for a time limit
+        words = [*LUSTRE_DEFAULTS, "flock" if fs.lustre.flock else "noflock"]
+    else:
+        nfs = fs.nfs
+        words = [
+            "hard",
+            f"vers={nfs.version}",
+            f"proto={nfs.transport}",
+            f"port={nfs.port}",
+            *([f"nconnect={nfs.connections}"] if nfs.connections > 1 else []),
+            f"timeo={TIMEO}",
+            f"retrans={RETRANS}",
+            # mount.nfs gives up after two minutes of its own where the unit would wait on.
+            f"retry={max(1, timeout_s // 60)}",
+        ]
+    own = {subject(word) for word in fs.options}
+    return (*(word for word in words if subject(word) not in own), *fs.options)
+
+
+# Names and texts
 
 
 def escape_path(path: str) -> str:
@@ -81,64 +211,66 @@ def path_of(unit: str) -> str:
     return f"{DIRECTORY}/{unit}"
 
 
-def mount_text(unit: MountUnit) -> str:
-    """Without the header: the body of the `.mount` unit."""
-    network = ["Wants=network-online.target"] if not unit.is_bind else []
-    first = [] if unit.is_bind else ["network-online.target", "remote-fs-pre.target", RAILS]
-    after = [*first, *unit.after]
-    install = [] if not unit.is_bind else ["", *_install()]
+def mount_text(wanted: WantedMount) -> str:
+    first = [] if wanted.is_bind else ["network-online.target", "remote-fs-pre.target", RAILS]
+    after = [*first, *wanted.after]
     return "\n".join(
         [
             MARK,
             "",
             "[Unit]",
-            f"Description=Shared file system {_literal(unit.name)}",
+            f"Description=Shared file system {wanted.fs.name}",
             # A container has the mounts that its host gives it.
             "ConditionVirtualization=!container",
             UNLIMITED,
-            *network,
+            *([] if wanted.is_bind else ["Wants=network-online.target"]),
             *([f"After={' '.join(after)}"] if after else []),
             "",
             "[Mount]",
-            f"What={_literal(unit.what)}",
-            f"Where={_literal(unit.where)}",
-            f"Type={unit.kind}",
-            f"Options={_literal(','.join(unit.options))}",
+            f"What={_literal(wanted.source)}",
+            f"Where={wanted.point}",
+            f"Type={wanted.kind}",
+            f"Options={_literal(','.join(wanted.options))}",
             "DirectoryMode=0755",
-            f"TimeoutSec={unit.timeout_s}",
-            *install,
+            f"TimeoutSec={wanted.timeout_s}",
+            *(["", *_INSTALL] if wanted.is_bind else []),
             "",
         ]
     )
 
 
-def automount_text(unit: MountUnit) -> str:
+def automount_text(wanted: WantedMount) -> str:
     """No ordering after the network here: the point is there before it, and needs none."""
     return "\n".join(
         [
             MARK,
             "",
             "[Unit]",
-            f"Description=Shared file system {_literal(unit.name)}, mounted at its first use",
+            f"Description=Shared file system {wanted.fs.name}, mounted at its first use",
             "ConditionVirtualization=!container",
             UNLIMITED,
             "",
             "[Automount]",
-            f"Where={_literal(unit.where)}",
+            f"Where={wanted.point}",
             # Never unmounted for want of use: a job that comes back to it would wait once more.
             "TimeoutIdleSec=0",
             "DirectoryMode=0755",
             "",
-            *_install(),
+            *_INSTALL,
             "",
         ]
     )
 
 
-def _install() -> Sequence[str]:
-    return ["[Install]", "WantedBy=remote-fs.target"]
+_INSTALL = ("[Install]", "WantedBy=remote-fs.target")
 
 
 def _literal(text: str) -> str:
     """systemd expands `%` in these settings."""
     return text.replace("%", "%%")
+
+
+def value_of(text: str, key: str) -> str:
+    """Of a unit file that the collection wrote; empty where it has none."""
+    lines = (line for line in text.split("\n") if line.startswith(f"{key}="))
+    return next(lines, "=").partition("=")[2].replace("%%", "%")

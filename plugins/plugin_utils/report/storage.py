@@ -1,19 +1,25 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What the controller knows for a host: who mounts what it serves, and the key of Lustre."""
+"""What the controller knows for a host: its clients' addresses, and the key of Lustre."""
 
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
-from ...module_utils.storage.file_system import LUSTRE, NFS, FileSystem
+from ...module_utils.storage.file_system import LUSTRE, FileSystem
+from ...module_utils.storage.units import serves
 from ..model.key_files import MOST, KeyFileError
 
 ADDRESSES = "shared_storage_client_addresses"
 """Variable of a host: addresses beside those of the model that its requests may come from."""
-_KEY = "shared_storage_lustre.packages.repository.key"
+_LUSTRE_KEY = "shared_storage_lustre.packages.repository.key"
+
+
+class ClientError(ValueError):
+    """Not a client that can be let in; the text says which, and why."""
 
 
 def clients_of(
@@ -22,80 +28,44 @@ def clients_of(
     directory: Sequence[Mapping[str, Any]],
     groups: Mapping[str, Collection[str]],
     further: Callable[[str], Sequence[str]] = lambda host: (),
-) -> dict[str, list[dict[str, Any]]]:
-    """By name of a file system that `host` serves: every other host that mounts it, by address.
-
-    Of the whole inventory, whatever the play is limited to: an export follows from the model.
-    """
-    mine = [
-        fs
-        for fs in filesystems
-        if fs.type == NFS and fs.serve is not None and fs.serve.host == host
-    ]
-    if not mine:
-        return {}
-    found: dict[str, list[dict[str, Any]]] = {}
-    for fs in mine:
-        members = set().union(*(groups.get(group, ()) for group in fs.hosts))
-        found[fs.name] = [
-            {
-                "name": entry["name"],
-                "addresses": [
-                    address
-                    for address in (
-                        entry["management_address"],
-                        *(rail["address"] for rail in entry["rails"]),
-                        *further(entry["name"]),
-                    )
-                    if address
-                ],
-            }
-            for entry in directory
-            if entry["name"] in members and entry["name"] != host
-        ]
-    return found
-
-
-def servers_of(
-    host: str,
-    filesystems: Sequence[FileSystem],
-    groups: Collection[str],
-    variables: Callable[[str], Mapping[str, Any]],
-    unknown: tuple[type[Exception], ...] = (),
 ) -> dict[str, list[str]]:
-    """By name of a host that serves what `host`, which is in `groups`, mounts: its addresses.
+    """By name of a file system that `host` serves: addresses of all other hosts that mount it.
 
-    `variables` of a host are merged anew each time that they are asked for: once for each server.
-    What one of them may raise in templating is in `unknown`: a server that the play is not for has
-    no facts. Then nothing is known of it, rather than some of its addresses for all.
+    Of the whole inventory, whatever the play is limited to: an export follows from the model. Each
+    once, in the order of addresses. Raises ClientError.
     """
-    names = {
-        fs.serve.host
-        for fs in filesystems
-        if fs.type == NFS
-        and fs.serve is not None
-        and fs.serve.host != host
-        and set(fs.hosts) & set(groups)
-    }
-    found = {}
-    for name in sorted(names):
-        try:
-            found[name] = _addresses(variables(name))
-        except unknown:
-            found[name] = []
+    found: dict[str, list[str]] = {}
+    for fs in filesystems:
+        if not serves(fs, host):
+            continue
+        members = set().union(*(groups.get(group, ()) for group in fs.hosts)) - {host}
+        addresses: set[str] = set()
+        for entry in directory:
+            if entry["name"] not in members:
+                continue
+            mine = [entry["management_address"], *(rail["address"] for rail in entry["rails"])]
+            addresses.update(filter(None, mine))
+            addresses.update(_address(entry["name"], text) for text in further(entry["name"]))
+        found[fs.name] = sorted(addresses, key=_key)
     return found
 
 
-def _addresses(of_host: Mapping[str, Any]) -> list[str]:
-    management = of_host.get("cluster_management") or {}
-    rails = of_host.get("cluster_rails") or []
-    more = of_host.get(ADDRESSES) or []
-    addresses = [
-        management.get("address"),
-        *(rail.get("address") for rail in rails),
-        *([more] if isinstance(more, str) else more),
-    ]
-    return [str(each) for each in addresses if each]
+def _address(host: str, text: str) -> str:
+    try:
+        address = ipaddress.ip_address(text)
+        if not (address.is_unspecified or address.is_multicast or address.is_loopback):
+            return str(address)
+    except ValueError:
+        pass
+    raise ClientError(
+        f"{ADDRESSES} of {host}: {text!r} is not the address of one host, and exports are to "
+        "single addresses only. Correct the inventory"
+    )
+
+
+def _key(text: str) -> tuple[int, int]:
+    address = ipaddress.ip_address(text)
+    return address.version, int(address)
 
 
 def lustre_key(
@@ -106,7 +76,7 @@ def lustre_key(
 ) -> bytes:
     """The public key of the repository of Lustre; empty where this host needs none.
 
-    Raises KeyFileError. What else is wrong with the settings the module says.
+    Raises KeyFileError.
     """
     if not any(fs.type == LUSTRE and set(fs.hosts) & set(groups) for fs in filesystems):
         return b""
@@ -134,4 +104,4 @@ def lustre_key(
 
 
 def _refused(path: Path, problem: str) -> KeyFileError:
-    return KeyFileError([f"{_KEY}: {path} {problem}"])
+    return KeyFileError([f"{_LUSTRE_KEY}: {path} {problem}"])

@@ -31,7 +31,7 @@ from ...software.distribution import REDHAT, Distribution
 from ...software.software_set import DOCA
 from .. import mounted, units
 from ..file_system import LUSTRE, FileSystem
-from ..paths import within
+from ..mounted import within
 from .health import HealthPart
 from .keys import DKMS, PREBUILT, PRESENT
 from .left import LeftLnet

@@ -17,6 +17,7 @@ from ...core.files import HEADER
 from ...core.part import Node, Plan, PlanError, Step, Verdict
 from ...core.text import some
 from .. import foreign
+from ..units import value_of
 from .lnet import CONF, DROP_IN, MODPROBE, SERVICE, Kernel, unload
 
 CHECK = "lustre_left"
@@ -92,9 +93,7 @@ class LeftLnet:
 
     def _units(self, node: Node) -> list[str]:
         """Mount points of Lustre that have a unit of ours."""
-        return list(
-            foreign.our_points(node, lambda text: foreign.value_of(text, "Type") == "lustre")
-        )
+        return list(foreign.our_points(node, lambda text: value_of(text, "Type") == "lustre"))
 
     def _found(self, node: Node, files: Sequence[str]) -> str:
         state = systemd.state(node, SERVICE)

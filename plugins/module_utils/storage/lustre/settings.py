@@ -16,7 +16,7 @@ from ...core.text import some
 from ...schema.findings import Findings, Path, RefusedError
 from ...schema.kinds import check
 from ..file_system import LUSTRE, FileSystem
-from ..paths import within
+from ..mounted import within
 from .keys import PRESENT, RAILS, SETTINGS, VARIABLE
 from .source import O2IB, Nid, kind, read_net, read_nid, read_source
 

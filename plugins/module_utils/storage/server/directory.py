@@ -18,7 +18,6 @@ from ...core.dataclass import dataclass
 from ...core.files import make_directories
 from ...core.part import Node, Plan, PlanError, Step, StepError, Verdict
 from .. import mounted
-from ..paths import wrong_served
 
 CHECK = "nfs_directory"
 
@@ -54,9 +53,6 @@ class Directory:
     """Mounted there first, where one is given."""
 
     def plan(self, node: Node) -> Plan:
-        wrong = wrong_served(self.path)
-        if wrong is not None:
-            raise PlanError(f"{self.path} cannot be served: {wrong.problem}. {wrong.remedy}")
         self._real(node)
         wanted = self._wanted(node)
         if self.device and not node.container:

@@ -12,7 +12,7 @@ from ...core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check
 from ...core.dataclass import dataclass
 from ...core.machine import IN_CONTAINER, NO_MOUNTS
 from .. import mounted
-from .bounded import Answer
+from ..bounded import Answer
 from .probe import DIRECTORY
 from .target import Target
 
@@ -160,7 +160,7 @@ def unmounted(target: Target, container: Optional[str]) -> Book:
         "storage_mounted",
         "not mounted",
         "what is there is a directory of this node, and nothing was written to it: run --tags "
-        f"storage, or systemctl start {target.wanted.unit.mount}",
+        f"storage, or systemctl start {target.wanted.mount_unit}",
     )
     return book.close(EVERY)
 
@@ -178,7 +178,7 @@ def _another(book: Book, running: mounted.Mount) -> None:
         "storage_server",
         f"{running.source} ({running.kind})",
         "another file system is mounted there, and nothing was written to it: end what uses it, "
-        f"then run --tags storage, or systemctl restart {book.target.wanted.unit.mount}",
+        f"then run --tags storage, or systemctl restart {book.target.wanted.mount_unit}",
     )
 
 
@@ -257,7 +257,7 @@ def _looked(book: Book, answer: Answer, automount: bool) -> None:
                 "storage_mounted",
                 "not mounted",
                 "it was unmounted meanwhile, or its automount point mounted nothing; nothing was "
-                f"written: systemctl status {target.wanted.unit.mount}",
+                f"written: systemctl status {target.wanted.mount_unit}",
             )
             return
         book.ok("storage_mounted")
@@ -297,7 +297,7 @@ def _error(book: Book, number: int, text: str, step: str, automount: bool) -> No
         book.failed(name, told, "the server's log and dmesg here say more")
         return
     name, word, remedy = meaning
-    unit, user = book.target.wanted.unit.mount, book.target.user
+    unit, user = book.target.wanted.mount_unit, book.target.user
     book.failed(name, f"{word}: {told}", remedy.format(unit=unit, user=user))
 
 

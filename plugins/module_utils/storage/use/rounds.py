@@ -15,9 +15,9 @@ from typing import Any, Optional
 
 from ...core.checks import Check
 from ...core.dataclass import dataclass
-from .. import mounted
+from .. import bounded, mounted
 from ..units import escape_path
-from . import bounded, judging, probe
+from . import judging, probe
 from .target import Target
 
 Mounts = tuple[mounted.Mount, ...]

@@ -4,14 +4,14 @@ the next one wrote, so that the work grows with their number and no faster."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain, islice
 from typing import Any, Optional
 
 from ...core.dataclass import dataclass
-from ..file_system import HOME, NFS, SOFTWARE, FileSystem
-from ..wanted_mounts import WantedMount
+from ..file_system import HOME, SOFTWARE, FileSystem
+from ..units import WantedMount
 
 FREE_SHARE = 0.05
 """Of what is free, all writers together take at most this much."""
@@ -38,14 +38,6 @@ class Seat:
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> Seat:
         return cls(**{"writers": 1, **value, "peers": tuple(value.get("peers", ()))})
-
-
-def uses(fs: FileSystem, host: str, groups: Collection[str]) -> bool:
-    """Whether a host mounts it. One that serves it under the same path has nothing to mount."""
-    if not set(fs.hosts) & set(groups):
-        return False
-    served = fs.type == NFS and fs.serve is not None and fs.serve.host == host
-    return not (served and fs.path == fs.mount)
 
 
 def seat(ring: Sequence[str], host: str, wrote: Callable[[str], Optional[int]]) -> Optional[Seat]:
@@ -101,7 +93,7 @@ class Target:
 
     @property
     def served_here(self) -> bool:
-        return self.wanted.unit.is_bind
+        return self.wanted.is_bind
 
     def is_for_user(self, found: Mapping[str, Any]) -> bool:
         """Whether the MPI user is meant to write in the top directory, as the model says.

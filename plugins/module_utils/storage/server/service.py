@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The kernel's NFS server: enabled, running, and listening where clients will ask.
+"""The kernel's NFS server: its settings, enabled, running, and listening where clients will ask.
 
-It is not restarted under its clients for what can be changed while it runs: threads and a further
-port for RDMA are told to the kernel. What only a start can change (the port of TCP, the versions)
-is refused while clients are connected, unless a restart is allowed: with `hard` mounts nothing is
-lost by one, and all of them wait for the grace period, 90 s.
+It is not restarted under its clients for what can be changed while it runs: threads, and a further
+port for RDMA. What only a start can change (the port of TCP, version 3) is refused while clients
+are connected, unless a restart is allowed: with `hard` mounts nothing is lost by one, and all of
+them wait for the grace period, 90 s.
 """
 
 from __future__ import annotations
@@ -20,17 +20,22 @@ from ...core.commands import CommandError
 from ...core.dataclass import dataclass
 from ...core.part import NAME, Node, Plan, PlanError, Step, Verdict
 from ...core.text import some
-from .. import rdma_module
-from . import exports_file
-from .nfs_conf import THREADS, overruled
-from .served import NFS_PORT, Wire
+from ..file_system import RDMA, FileSystem
 
 UNIT = "nfs-server.service"
 ENABLED = "enabled, active"
-MODULE = rdma_module.RPCRDMA
-MODULE_OF = f"{rdma_module.OF_DOCA}: {' or '.join(rdma_module.INSTALL.values())}"
+CONF = f"etc/nfs.conf.d/{NAME}.conf"
 MODULES_FILE = f"etc/modules-load.d/{NAME}-nfs-rdma.conf"
+MODULE = "rpcrdma"
+MODULE_REMEDY = (
+    "DOCA-OFED's drivers have it in a package of their own release: apt-get install "
+    "mlnx-nfsrdma-dkms, or dnf install kmod-mlnx-nfsrdma; then modprobe rpcrdma"
+)
 NFSD = "proc/fs/nfsd"
+NFS_PORT = 2049
+THREADS = 64
+"""One serves one request at a time. The kernel's own 8 to 16 are for a few desktops: with
+`nconnect` of 8 and checkpoints, four nodes alone keep some dozens of requests under way."""
 SHOWN = 6
 SERVICE, RUNNING, LISTENS, SPEAKS, LOADED = (
     "nfs_service", "nfs_threads", "nfs_listens", "nfs_version", "nfs_rdma_module"
@@ -39,7 +44,7 @@ SERVICE, RUNNING, LISTENS, SPEAKS, LOADED = (
 
 @dataclass(frozen=True)
 class Running:
-    """The server as the kernel has it; None where it does not run."""
+    """The server as the kernel has it."""
 
     threads: int
     listens: frozenset[str]
@@ -51,25 +56,23 @@ class Running:
 
 
 @dataclass(frozen=True)
-class Services:
+class Service:
     """`restart`: even under its clients."""
 
-    wire: Wire
+    filesystems: Sequence[FileSystem]
     threads: int = THREADS
     restart: bool = False
     _not_loaded: list[str] = field(default_factory=list, init=False, compare=False, repr=False)
-    """What was said when the module could not be loaded: a part of its check, and no error beside.
-    The server serves TCP without it."""
+    """Why the module could not be loaded: part of its check. The server serves TCP without it."""
 
     def plan(self, node: Node) -> Plan:
-        rdma = bool(self.wire.rdma_ports)
-        files = [node.file(MODULES_FILE, f"{MODULE}\n" if rdma else None)]
-        if not rdma and not files[0].changed:
-            files = []
+        files = [node.file(CONF, self._conf())]
+        if self._by_rdma() or node.path(MODULES_FILE).exists():
+            files.append(node.file(MODULES_FILE, f"{MODULE}\n" if self._by_rdma() else None))
         if node.container:
             return Plan(files)
         steps = []
-        if self.wire.rdma_ports and not _loaded(node):
+        if self._by_rdma() and not _loaded(node):
             load = partial(self._load, node)
             steps.append(Step(f"kernel module {MODULE}", "not loaded", "loaded", load))
         before = systemd.state(node, UNIT)
@@ -80,29 +83,27 @@ class Services:
             return Plan(files, steps)
         if before != ENABLED:
             steps.append(Step(UNIT, before, ENABLED, partial(systemd.enable, node, UNIT)))
-        why = self._only_by_start(node, running)
+        why = self._only_by_start(running)
         if why:
-            self._may_restart(why, running)
+            self._refuse_restart(why, running)
             after = "restarted: clients wait for the grace period, 90 s, and lose nothing"
             act = partial(systemd.restart, node, UNIT)
             steps.append(Step(f"{UNIT}: {'; '.join(why)}", "running", after, act))
             return Plan(files, steps)
         if running.threads != self.threads:
-            tell = partial(_tell, node, "threads", str(self.threads))
-            steps.append(Step("NFS threads", str(running.threads), str(self.threads), tell))
-        for listener in sorted(self._listeners() - running.listens):
-            if listener.startswith("tcp"):  # a later file has another, which is found
-                continue
-            tell = partial(self._listen, node, listener)
+            set_threads = partial(_write, node, "threads", str(self.threads))
+            steps.append(Step("NFS threads", str(running.threads), str(self.threads), set_threads))
+        for listener in sorted(self._by_rdma() - running.listens):
             before = ", ".join(sorted(running.listens))
-            steps.append(Step("NFS listeners", before, f"{before}, {listener}", tell))
+            act = partial(self._listen, node, listener)
+            steps.append(Step("NFS listeners", before, f"{before}, {listener}", act))
         return Plan(files, steps)
 
     def verify(self, node: Node) -> Verdict:
         listeners = sorted(self._listeners())
         if node.container:
             why = node.not_here("the kernel's NFS server is the host's")
-            names = (SERVICE, RUNNING, *([LISTENS] if listeners else []))
+            names = (SERVICE, RUNNING, LISTENS)
             return Verdict([not_applicable(name, "running", why, subject=UNIT) for name in names])
         pending = node.check_mode
 
@@ -110,41 +111,66 @@ class Services:
             return compare(name, wanted, found, subject=subject, check_mode=pending, reason=reason)
 
         state = systemd.state(node, UNIT)
-        checks = [held(SERVICE, ENABLED, state, f"see journalctl -b -u {UNIT}")]
         running = read(node)
-        if running is None and state != ENABLED and not pending:  # one fault, told once
+        checks = [held(SERVICE, ENABLED, state, f"see journalctl -b -u {UNIT}")]
+        if running is None and state != ENABLED and not pending:  # one fault, reported once
             why = f"not read: see {SERVICE}"
-            checks += [not_applicable(LISTENS, x, why, subject=UNIT) for x in listeners]
-            return Verdict(checks)
+            return Verdict(
+                [*checks, *(not_applicable(LISTENS, x, why, subject=UNIT) for x in listeners)]
+            )
         if running is None:
-            why = f"/{NFSD} tells nothing: the server does not run"
+            why = f"/{NFSD}: the server does not run"
             return Verdict([*checks, *(held(LISTENS, each, "", why) for each in listeners)])
-        why = "something has changed them since: see /proc/fs/nfsd/threads"
+        why = "changed since: see /proc/fs/nfsd/threads and /etc/nfs.conf.d"
         checks.append(held(RUNNING, self.threads, running.threads, why))
-        told = ", ".join(sorted(running.listens)) or "nowhere"
+        now = ", ".join(sorted(running.listens)) or "nowhere"
         for each in listeners:
             there = each in running.listens
-            if not there and each in self._by_module() and not _loaded(node):
+            if not there and each in self._by_rdma() and not _loaded(node):
                 why = f"nothing listens without the module {MODULE}: see {LOADED}"
                 checks.append(not_applicable(LISTENS, each, why, subject=UNIT))
                 continue
-            why = "see dmesg; for RDMA an RDMA device is needed"
-            checks.append(held(LISTENS, each, each if there else told, why))
-        if self.wire.version_3:
+            why = "see dmesg and /etc/nfs.conf.d; for RDMA an RDMA device is needed"
+            checks.append(held(LISTENS, each, each if there else now, why))
+        if self._version_3():
             spoken = "3" if "3" in running.versions else ", ".join(sorted(running.versions))
-            checks.append(held(SPEAKS, "3", spoken, ""))
-        if self.wire.rdma_ports:
+            checks.append(held(SPEAKS, "3", spoken, "see vers3 in /etc/nfs.conf.d"))
+        if self._by_rdma():
             found = "loaded" if _loaded(node) else "not loaded"
-            why = "; ".join([*self._not_loaded, MODULE_OF])
+            why = "; ".join([*self._not_loaded, MODULE_REMEDY])
             checks.append(held(LOADED, "loaded", found, why, MODULE))
         return Verdict(checks)
 
-    def _listeners(self) -> frozenset[str]:
-        tcp = self.wire.ports or (NFS_PORT,)
-        return frozenset(f"tcp {port}" for port in tcp) | self._by_module()
+    # What is wanted
 
-    def _by_module(self) -> frozenset[str]:
-        return frozenset(f"rdma {port}" for port in self.wire.rdma_ports)
+    def _port(self, rdma: bool) -> Optional[int]:
+        ports = sorted({x.nfs.port for x in self.filesystems if (x.nfs.transport == RDMA) == rdma})
+        if len(ports) > 1:
+            raise PlanError(
+                f"file systems served by this host have ports {', '.join(map(str, ports))} for "
+                f"{'RDMA' if rdma else 'TCP'}, and a server has one. Give them the same `port`"
+            )
+        return ports[0] if ports else None
+
+    def _version_3(self) -> bool:
+        return any(each.nfs.version == "3" for each in self.filesystems)
+
+    def _by_rdma(self) -> frozenset[str]:
+        port = self._port(rdma=True)
+        return frozenset([f"rdma {port}"] if port else [])
+
+    def _listeners(self) -> frozenset[str]:
+        return self._by_rdma() | {f"tcp {self._port(rdma=False) or NFS_PORT}"}
+
+    def _conf(self) -> str:
+        tcp, rdma = self._port(rdma=False), self._port(rdma=True)
+        lines = ["[nfsd]", f"threads={self.threads}"]
+        lines += [f"port={tcp}"] if tcp not in (None, NFS_PORT) else []
+        lines += ["vers3=y"] if self._version_3() else []
+        lines += ["rdma=y", f"rdma-port={rdma}"] if rdma else []
+        return "".join(f"{line}\n" for line in lines)
+
+    # What is done
 
     def _load(self, node: Node) -> None:
         try:
@@ -153,29 +179,18 @@ class Services:
             self._not_loaded.append(str(error))
 
     def _listen(self, node: Node, listener: str) -> None:
-        if listener not in self._by_module() or _loaded(node):
-            _tell(node, "portlist", listener)
+        if _loaded(node):
+            _write(node, "portlist", listener)
 
-    def _only_by_start(self, node: Node, running: Running) -> list[str]:
-        """What of the wanted settings a server takes at its start alone.
-
-        Not what a later file of the operator's says otherwise: no start would change it.
-        """
-        lost = overruled(node)
-        found = [
-            f"{listener} is not listened on"
-            for listener in sorted(self._listeners() - running.listens)
-            if listener.startswith("tcp") and "port" not in lost
-        ]
-        if "vers3" in lost:
-            return found
-        if self.wire.version_3 and "3" not in running.versions:
+    def _only_by_start(self, running: Running) -> list[str]:
+        """What of the wanted settings a server takes at its start alone."""
+        missing = sorted(self._listeners() - self._by_rdma() - running.listens)
+        found = [f"{listener} is not listened on" for listener in missing]
+        if self._version_3() and "3" not in running.versions:
             found.append("version 3 is off")
-        if not self.wire.version_3 and "3" in running.versions and not exports_file.foreign(node):
-            found.append("version 3 is on, and nobody needs it")
         return found
 
-    def _may_restart(self, why: Sequence[str], running: Running) -> None:
+    def _refuse_restart(self, why: Sequence[str], running: Running) -> None:
         if self.restart or not running.clients:
             return
         raise PlanError(
@@ -186,7 +201,7 @@ class Services:
 
 
 def read(node: Node) -> Optional[Running]:
-    """From the kernel. None: no server runs, whatever systemd thinks of its unit."""
+    """From the kernel. None: no server runs, whatever the state of its unit."""
     threads = (node.read(f"{NFSD}/threads") or "").strip()
     if not threads.isdigit() or threads == "0":
         return None
@@ -225,6 +240,6 @@ def _loaded(node: Node) -> bool:
     return node.path(f"sys/module/{MODULE}").is_dir()
 
 
-def _tell(node: Node, name: str, text: str) -> None:
-    """By a program: what the kernel answers to a write has to come back as an error."""
+def _write(node: Node, name: str, text: str) -> None:
+    """By a program: the kernel's answer to a write comes back as an error."""
     node.run(["tee", str(node.path(f"{NFSD}/{name}"))], stdin=f"{text}\n")

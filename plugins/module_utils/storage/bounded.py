@@ -20,7 +20,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, Optional
 
-from ...core.dataclass import dataclass
+from ..core.dataclass import dataclass
 
 REAP_S = 2.0
 """Seconds that a killed process has to go; one that waits for a dead server may not."""
