@@ -23,7 +23,7 @@ from ansible.utils.display import Display
 from ..module_utils.core import machine
 from ..module_utils.core.checks import FAILED, OK, REBOOT, Check, as_dicts
 from ..module_utils.reboot import node
-from ..plugin_utils.reboot import bounded, layers, lock, planning, table
+from ..plugin_utils.reboot import guards, planning, table
 from ..plugin_utils.steps import Step, SteppedAction
 
 display = Display()
@@ -83,8 +83,8 @@ class ActionModule(SteppedAction):
         try:
             planning.check(settings)
             if not self._task.check_mode:
-                lock.take(Path(self._args("state_directory", "")).expanduser(), os.getppid())
-        except (planning.SettingError, lock.LockedError) as error:
+                guards.take(Path(self._args("state_directory", "")).expanduser(), os.getppid())
+        except (planning.SettingError, guards.LockedError) as error:
             raise AnsibleActionFail(f"nothing was rebooted: {error}") from None
         controller = planning.Controller(machine.boot_id(), node.machine_id(), socket.gethostname())
         roles = verified_by()
@@ -270,10 +270,10 @@ class ActionModule(SteppedAction):
 
     def _boot_id(self) -> tuple[str, str]:
         try:
-            with bounded.bounded(LOOK_S):
+            with guards.bounded(LOOK_S):
                 self._fresh_connection()
                 done = self._low_level_execute_command(BOOT_ID, sudoable=False)
-        except (AnsibleError, OSError, bounded.NoAnswerError) as error:
+        except (AnsibleError, OSError, guards.NoAnswerError) as error:
             return "", " ".join(str(error).split())[:MESSAGE_SHOWN]
         if done["rc"] != 0:
             return "", f"exit status {done['rc']}: {done.get('stderr', '').strip()[:MESSAGE_SHOWN]}"
@@ -291,11 +291,11 @@ class ActionModule(SteppedAction):
     ) -> dict[str, Any]:
         """A step on the host. A lost connection is a result, with `lost` in it."""
         try:
-            with bounded.bounded(within_s):
+            with guards.bounded(within_s):
                 done: dict[str, Any] = self._execute_module(
                     MODULE, module_args=arguments, task_vars=task_vars
                 )
-        except (AnsibleConnectionFailure, bounded.NoAnswerError) as error:
+        except (AnsibleConnectionFailure, guards.NoAnswerError) as error:
             return {"failed": True, "lost": True, "msg": str(error)}
         if done.get("unreachable"):
             return {"failed": True, "lost": True, "msg": str(done.get("msg"))}
@@ -309,7 +309,7 @@ class ActionModule(SteppedAction):
 def verified_by() -> dict[str, str]:
     """Layer -> role, as playbooks/verify.yml has it."""
     plays = yaml.safe_load(VERIFY.read_text(encoding="utf-8"))
-    return layers.roles(play for play in plays if isinstance(play, Mapping))
+    return planning.verifiers(play for play in plays if isinstance(play, Mapping))
 
 
 def _in_order(task_vars: Any) -> list[str]:

@@ -14,7 +14,11 @@ from typing import Any, Optional
 import pytest
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible_collections.baremetal.mpi_roce.plugins.action import cluster_reboot as action
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.reboot import lock, planning, table
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.reboot import (
+    guards,
+    planning,
+    table,
+)
 
 
 class Task:
@@ -231,7 +235,7 @@ def test_every_step_on_the_host_is_bounded(monkeypatch):
         limits.append(seconds)
         yield
 
-    monkeypatch.setattr(action.bounded, "bounded", bounded)
+    monkeypatch.setattr(action.guards, "bounded", bounded)
     arrived = {"boot_id": "after", "system": "running"}
     steps = {"read": LOST, "leave": {}, "arrive": arrived, "finish": LOST}
     run = Action(steps, ("after",), wait_s=3600, timeout_s=1800)
@@ -250,11 +254,11 @@ def test_an_alarm_of_ansible_that_comes_first_stays():
     hung = Hung()
     try:
         signal.setitimer(signal.ITIMER_REAL, 3600)
-        with pytest.raises(TimeoutError), action.bounded.bounded(7200):
+        with pytest.raises(TimeoutError), action.guards.bounded(7200):
             hung.once()
         hung.begun.pop().kill()
         signal.setitimer(signal.ITIMER_REAL, 7200)
-        with pytest.raises(action.bounded.NoAnswerError), action.bounded.bounded(3600):
+        with pytest.raises(action.guards.NoAnswerError), action.guards.bounded(3600):
             hung.once()
         assert hung.ended()
         assert 3600 < signal.getitimer(signal.ITIMER_REAL)[0] < 7200
@@ -320,9 +324,9 @@ def test_the_plan_is_of_every_host_and_has_the_lock(tmp_path, monkeypatch):
     assert (done["hosts"], done["sizes"]) == (["node01", "login01"], [1, 1])
     assert [left["name"] for left in done["reboot_plan"]["left"]] == ["node02", "storage01"]
 
-    monkeypatch.setattr(lock, "started", lambda pid, root: "1")
+    monkeypatch.setattr(guards, "started", lambda pid, root: "1")
     another = os.getppid() + 1  # this run's parent may be init
-    (tmp_path / "state" / lock.NAME).write_text(json.dumps([another, "1"]))
+    (tmp_path / "state" / guards.NAME).write_text(json.dumps([another, "1"]))
     with pytest.raises(AnsibleActionFail, match="nothing was rebooted: another run"):
         Action(**arguments)._plan(variables)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.reboot import (
-    layers,
     planning,
     table,
 )
@@ -249,14 +248,14 @@ def test_the_table_has_a_row_for_each():
 
 
 def test_every_layer_that_records_reasons_is_verified_by_a_role():
-    roles = layers.roles(yaml.safe_load((TOP / "playbooks/verify.yml").read_text()))
+    roles = planning.verifiers(yaml.safe_load((TOP / "playbooks/verify.yml").read_text()))
     assert roles["os"] == "baremetal.mpi_roce.os_baseline"
     for record in ("os", "rdma", "gpu", "rails", "rails-firmware"):
-        assert layers.layer_of(record, roles) is not None, record
+        assert planning.layer_of(record, roles) is not None, record
 
 
 def test_every_role_of_verify_is_the_one_that_its_layer_applies():
-    verified = layers.roles(yaml.safe_load((TOP / "playbooks/verify.yml").read_text()))
+    verified = planning.verifiers(yaml.safe_load((TOP / "playbooks/verify.yml").read_text()))
     for layer, role in verified.items():
         applied = yaml.safe_load((TOP / f"playbooks/{layer}.yml").read_text())
-        assert [role] in [layers.imported(play) for play in applied], layer
+        assert [role] in [planning.imported(play) for play in applied], layer

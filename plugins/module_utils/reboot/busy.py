@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Optional
 
 from ..core.dataclass import dataclass
+from ..core.processes import COMM_LENGTH, pids
+from ..core.text import some
 
 NAMES = frozenset(
     [
@@ -35,8 +37,6 @@ VALUED = frozenset(["-W", "-X", "-o", "-O"])
 """Options of an interpreter that the next word belongs to."""
 INSTEAD = ("-c", "-m", "-e", "-E")
 """And those that are in the place of a script."""
-COMM_LENGTH = 15
-"""The kernel keeps so many characters of a name."""
 COMMAND_SHOWN = 80
 SHOWN = 5
 
@@ -55,19 +55,12 @@ class Process:
 def processes(root: Path = Path("/"), more: Sequence[str] = ()) -> list[Process]:
     """Every one of them, by pid. `more` are further names that keep a host from its reboot."""
     names = NAMES | set(more)
-    found = []
-    for folder in (root / "proc").iterdir():
-        if folder.name.isdigit():
-            process = _look(folder, names)
-            if process is not None:
-                found.append(process)
-    return sorted(found, key=lambda each: each.pid)
+    found = (_look(root / f"proc/{pid}", names) for pid in pids(root))
+    return [each for each in found if each is not None]
 
 
-def told(found: Sequence[Process]) -> str:
-    shown = ", ".join(each.text() for each in found[:SHOWN])
-    rest = len(found) - SHOWN
-    return shown + (f" and {rest} more" if rest > 0 else "")
+def listed(found: Sequence[Process]) -> str:
+    return some([each.text() for each in found], SHOWN)
 
 
 def _look(folder: Path, names: frozenset[str]) -> Optional[Process]:

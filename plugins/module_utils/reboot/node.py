@@ -1,22 +1,19 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What happens on the node: it is read, it leaves for its reboot, and it is told off afterwards.
+"""The steps of a reboot on the node.
 
-    read     says everything that the plan needs, and changes nothing
-    leave    drains, looks for jobs once more, notes the boot that ends, and lets systemd reboot
+    read     returns everything that the plan needs, and changes nothing
+    leave    drains, looks for jobs once more, records the boot that ends, and has systemd reboot
     arrive   waits until the system is up
-    finish   gives the node back to Slurm and strikes off the reasons that a verification disproved
+    finish   resumes the node in Slurm and clears the reboot reasons that a verification disproved
 
 Each may be killed at any point and done again.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Optional
@@ -24,6 +21,7 @@ from typing import Any, Optional
 from ..core import machine, reboots
 from ..core.commands import CommandError, Runner, find_program
 from ..core.dataclass import dataclass
+from ..core.locks import HeldError, alone
 from . import busy, history, slurm
 
 POLL_S = 2.0
@@ -104,8 +102,11 @@ def leave(
 
     Raises LeaveError with everything as it was: what was drained here is resumed.
     """
-    with _alone(here):
-        return _leave(here, boot_id, reasons, wait_s, more)
+    try:
+        with alone(here.root / LOCK, 0):
+            return _leave(here, boot_id, reasons, wait_s, more)
+    except HeldError as error:
+        raise LeaveError(f"another run is about to reboot it: {error}; run again later") from None
 
 
 def _leave(
@@ -125,7 +126,7 @@ def _leave(
         still = _wait(here, wait_s, more)
         if still:
             raise LeaveError(still)
-        _note(here, boot_id)
+        history.record(boot_id, here.clock(), here.root, here.uid, here.gid).apply()
         _reboot(here, why)
     except (slurm.SlurmError, CommandError, OSError, LeaveError) as error:
         said = str(error)
@@ -193,20 +194,6 @@ def _slurm(here: Here) -> Optional[slurm.Node]:
     return slurm.read(here.run, here.node_name, program) if program else None
 
 
-@contextlib.contextmanager
-def _alone(here: Here) -> Iterator[None]:
-    path = here.root / LOCK
-    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise LeaveError(
-                f"another run is about to reboot it (it holds {path}): let it end, and run again"
-            ) from None
-        yield
-
-
 def _wait(here: Here, wait_s: float, more: Sequence[str]) -> str:
     """What still runs after `wait_s`, or nothing."""
     until = here.clock() + wait_s
@@ -220,15 +207,9 @@ def _wait(here: Here, wait_s: float, more: Sequence[str]) -> str:
 def _occupied(here: Here, more: Sequence[str]) -> str:
     found = busy.processes(here.root, more)
     if found:
-        return f"MPI runs on it: {busy.told(found)}"
+        return f"MPI runs on it: {busy.listed(found)}"
     node = _slurm(here)
-    return slurm.told(node.as_dict()) if node is not None and node.busy else ""
-
-
-def _note(here: Here, boot_id: str) -> None:
-    known, _lines = history.dates(here.run, boot_id, machine.container(here.root), here.root)
-    dates = list(dict.fromkeys(known[boot_id]))
-    history.record(boot_id, dates, here.clock(), here.root, here.uid, here.gid).apply()
+    return slurm.shown(node.as_dict()) if node is not None and node.busy else ""
 
 
 def _reboot(here: Here, why: str) -> None:

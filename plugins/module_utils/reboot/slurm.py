@@ -120,5 +120,5 @@ def _scontrol(run: Runner, *argv: str) -> tuple[int, str, str]:
     return done.rc, done.stdout, done.stderr
 
 
-def told(node: Mapping[str, Any]) -> str:
+def shown(node: Mapping[str, Any]) -> str:
     return f"Slurm has it as {node['state']}" + (f" ({node['reason']})" if node["reason"] else "")

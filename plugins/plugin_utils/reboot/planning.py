@@ -1,10 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Who is rebooted, in which batch, and who is left and why. Nothing here touches a host.
+"""Which hosts are rebooted, in which batch, and which are left and why. Touches no host.
 
-Compute nodes go first, in batches; then each launcher alone, with every compute node there again;
-storage last, one by one, and only where that was asked for. Before all of them come those that have
-rebooted since they recorded their reasons: a reboot of theirs was not seen to its end, so they are
-verified, and not rebooted again.
+Compute nodes go first, in batches; then each launcher alone, with every compute node back; storage
+last, one by one, and only on request. Before all of them come those that rebooted since they
+recorded their reasons: they are verified, and not rebooted again.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from typing import Any, Optional, Union
 
 from ...module_utils.core.dataclass import dataclass
 from ...module_utils.reboot import busy, history, slurm
-from . import layers
 
 COMPUTE, LAUNCHER, STORAGE = "compute", "launcher", "storage"
 GROUPS = (COMPUTE, LAUNCHER, STORAGE)
 """In the order of their turns."""
 ALONE = (LAUNCHER, STORAGE)
 LAST, NEVER = "last", "never"
+IMPORT = "ansible.builtin.import_role"
 VERIFY = "verify"
 """What is done with a host that has rebooted already."""
 REBOOT = "reboot"
@@ -120,7 +119,7 @@ def judge(
         return Left(name, "; ".join(found["problems"]), why)
     if not reasons and not (node and node["ours"]):
         return None
-    asked = {record: layers.layer_of(record, roles) for record in records}
+    asked = {record: layer_of(record, roles) for record in records}
     unknown = sorted(record for record, layer in asked.items() if layer is None)
     if unknown:
         return Left(
@@ -136,6 +135,29 @@ def judge(
     if refused is not None:
         return Left(name, refused[0], why, policy=refused[1])
     return Turn(name, group, REBOOT, records, wanted, why, found["boot_id"])
+
+
+def verifiers(plays: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Layer -> role, of the plays of playbooks/verify.yml: one role each, in check mode."""
+    found: dict[str, str] = {}
+    for play in plays:
+        named = imported(play)
+        tags = play.get("tags") or []
+        if play.get("check_mode") is True and len(named) == 1 and len(tags) == 1:
+            found[str(tags[0])] = named[0]
+    return found
+
+
+def imported(play: Mapping[str, Any]) -> list[str]:
+    """The roles that a play runs, as the playbooks of the collection write it."""
+    tasks = play.get("tasks") or []
+    return [str(task[IMPORT]["name"]) for task in tasks if IMPORT in task]
+
+
+def layer_of(record: str, known: Iterable[str]) -> Optional[str]:
+    """The layer that wrote a record (`os`, `rails-firmware`); None when no role verifies it."""
+    layers = set(known)
+    return next((each for each in (record, record.partition("-")[0]) if each in layers), None)
 
 
 def due(reasons: Mapping[str, Sequence[Mapping[str, str]]], boot_id: str) -> bool:
@@ -219,10 +241,10 @@ def _refused(
         return None
     running = [busy.Process(**each) for each in found["processes"]]
     if running:
-        return f"MPI runs on it: {busy.told(running)}", False
+        return f"MPI runs on it: {busy.listed(running)}", False
     node = found.get("slurm")
     if node and node["busy"]:
-        return slurm.told(node), False
+        return slurm.shown(node), False
     return None
 
 

@@ -1,0 +1,115 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""One run of reboots at a time for a cluster, and a time limit for each step over a connection."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Optional
+
+from ...module_utils.core.locks import alone
+
+NAME = "reboot.lock"
+
+
+class LockedError(Exception):
+    """Another run holds the lock; the text has its process."""
+
+
+def take(directory: Path, pid: int, root: Path = Path("/")) -> Path:
+    """Take the lock for process `pid`, or find that it has it already.
+
+    It holds the process's id and start time, for a whole ansible-playbook. It needs no release:
+    the lock of a process that ended does not count.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = directory / NAME
+    with alone(directory / f"{NAME}.busy"):
+        holder = _holder(path)
+        if holder is not None and holder[0] != pid and started(holder[0], root) == holder[1]:
+            raise LockedError(
+                f"another run reboots hosts of this cluster (process {holder[0]}, lock {path}):"
+                f" wait for its end, or see ps -fp {holder[0]}"
+            )
+        path.write_text(json.dumps([pid, started(pid, root)]) + "\n", encoding="ascii")
+    return path
+
+
+def started(pid: int, root: Path = Path("/")) -> Optional[str]:
+    """When a process started, in ticks since the kernel did; None when it ended."""
+    words = _stat(root / "proc" / str(pid) / "stat")
+    return None if words[0] == "Z" else words[19]
+
+
+def _holder(path: Path) -> Optional[tuple[int, str]]:
+    try:
+        pid, when = json.loads(path.read_text(encoding="ascii"))
+        return int(pid), str(when)
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _stat(path: Path) -> list[str]:
+    """The words of a process's stat after its name; those of a zombie where there is none."""
+    with contextlib.suppress(OSError):
+        return path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    return ["Z", "0"]
+
+
+class NoAnswerError(Exception):
+    """A step took too long, and was ended with every program that it had started."""
+
+
+class _Alarm(BaseException):
+    """No Exception: connection plugins catch those and try again."""
+
+
+@contextlib.contextmanager
+def bounded(seconds: float) -> Iterator[None]:
+    """Raises NoAnswerError after so many seconds. An earlier alarm of Ansible's own stays.
+
+    The timeout of ssh ends with the login. A host whose disk is dead accepts the login and then
+    never answers; its kernel still does, so no keep-alive notices.
+    """
+    pending = signal.getitimer(signal.ITIMER_REAL)[0]
+    if threading.current_thread() is not threading.main_thread() or 0 < pending <= seconds:
+        yield
+        return
+    before, began = _children(), time.monotonic()
+
+    def rings(_number: int, _frame: Optional[FrameType]) -> None:
+        raise _Alarm
+
+    former = signal.signal(signal.SIGALRM, rings)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    except _Alarm:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for child in _children() - before:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGTERM)
+        raise NoAnswerError(f"connected, and no answer within {seconds:g} s") from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, former)
+        if pending:
+            left = pending - (time.monotonic() - began)
+            signal.setitimer(signal.ITIMER_REAL, max(0.001, left))
+
+
+def _children() -> set[int]:
+    """Ids of the processes that this one started and that have not ended."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        words = _stat(path)
+        if words[0] != "Z" and int(words[1]) == os.getpid():
+            found.add(int(path.parent.name))
+    return found
