@@ -7,14 +7,17 @@ import functools
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
 import testinfra
+import yaml
 from testinfra.host import Host
 
 TOP = Path(__file__).resolve().parents[1]
@@ -62,6 +65,15 @@ class Nodes:
             "ANSIBLE_NOCOLOR": "1",
             "ANSIBLE_FORCE_COLOR": "0",
         }
+
+    def changed(self, folder: Path, change: Callable[[dict[str, Any]], None]) -> Nodes:
+        """The same nodes by a copy of their inventory in `folder`, with a changed cluster.yml."""
+        copy = folder / self.inventory.name
+        shutil.copytree(self.inventory, copy, dirs_exist_ok=True)
+        model = yaml.safe_load((self.inventory / "cluster.yml").read_text(encoding="utf-8"))
+        change(model)
+        (copy / "cluster.yml").write_text(yaml.safe_dump(model), encoding="utf-8")
+        return Nodes(copy)
 
     def command(self, playbook: str, *words: str) -> list[str]:
         """The command line of a run, for tests that start it themselves."""

@@ -12,13 +12,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ansible.errors import AnsibleActionFail
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.display import Display
 
 from ..module_utils.core.checks import FAILED, NOT_APPLICABLE, PENDING, Check, failures
-from ..module_utils.qos import ContractError, read_contract
 from ..plugin_utils.fabric.links import Group, Links, Node, Switch, check_links
+from ..plugin_utils.qos import contract_of
 from ..plugin_utils.report import reports
 from ..plugin_utils.steps import Step, SteppedAction
 
@@ -43,10 +42,7 @@ class ActionModule(SteppedAction):
 
     def _judge(self, task_vars: Any) -> dict[str, Any]:
         arguments = self._task.args
-        try:
-            contract = read_contract(arguments.get("qos") or {})
-        except ContractError as error:
-            raise AnsibleActionFail(f"{LAYER}: {error}") from None
+        contract = contract_of(arguments["qos"])
         groups, hostvars = task_vars["groups"], task_vars["hostvars"]
         links = check_links(
             contract,

@@ -16,7 +16,7 @@ from ansible import context
 from ansible.utils.display import Display
 
 from ..module_utils.core.checks import Check, as_dicts, not_applicable
-from ..module_utils.qos import host_settings, read_contract
+from ..module_utils.qos import HostSettings
 from ..module_utils.verbs.exchanges import END_S, Effort
 from ..module_utils.verbs.wire import tos_text
 from ..plugin_utils import rail_pairs
@@ -110,7 +110,7 @@ class ActionModule(SteppedAction):
             arrived[host] = collected.get("arrived") or {}
         if not found:
             return {"changed": False}
-        settings = host_settings(read_contract(arguments.get("qos") or {}))
+        settings = HostSettings.of(arguments["qos"])
         planned = sum(len(part["drives"]) for part in parts.values())
         for line in table.lines(found, tos_text(settings.traffic_class), planned):
             display.display(line)

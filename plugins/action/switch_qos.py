@@ -21,10 +21,9 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.utils.display import Display
 
 from ..module_utils.core.checks import STRICT, Check, as_dicts, failure_message, not_applicable
-from ..module_utils.fabric.intent import SwitchIntent
-from ..module_utils.qos import ContractError, read_contract
 from ..plugin_utils.fabric import order, promises, session
 from ..plugin_utils.fabric.compiler import compile_switch
+from ..plugin_utils.fabric.intent import SwitchIntent
 from ..plugin_utils.fabric.report import SwitchReport
 from ..plugin_utils.fabric.shell import Completed
 from ..plugin_utils.fabric.system import (
@@ -36,6 +35,7 @@ from ..plugin_utils.fabric.system import (
     System,
     WantedError,
 )
+from ..plugin_utils.qos import contract_of
 from ..plugin_utils.steps import Step, SteppedAction
 
 display = Display()
@@ -79,7 +79,7 @@ class ActionModule(SteppedAction):
             return _said([_without_ports()])
         try:
             system, switch, intent = self._switch(variables)
-        except (WantedError, ContractError, SwitchError) as error:
+        except (WantedError, SwitchError) as error:
             return _unplanned(str(error))
         before = (task_vars.get(STATE) or {}).get("report")
         until = time.monotonic() + float(self._task.args.get("settle_s", 0))
@@ -154,7 +154,7 @@ class ActionModule(SteppedAction):
         _check_turn(task_vars["inventory_hostname"], arguments.get("order"), task_vars["hostvars"])
         try:
             system, switch, intent = self._switch(variables)
-        except (WantedError, ContractError, SwitchError) as error:
+        except (WantedError, SwitchError) as error:
             return {"failed": True, "msg": str(error)}
         with _interruptible():
             outcome = session.run(
@@ -197,7 +197,7 @@ class ActionModule(SteppedAction):
             variables.text("cluster_asic"),
             variables.value("cluster_asics", {}),
             variables.value("cluster_ports", []),
-            read_contract(variables.value("roce_qos", {})),
+            contract_of(variables.value("roce_qos", None)),
         )
         package = import_module(f"{FABRIC}.{system}")
         if system in OVER_SSH:

@@ -49,7 +49,7 @@ options:
     default: 0
   qos:
     description:
-      - QoS contract, as in C(roce_qos); empty takes every default. Used with the transport V(rc).
+      - What the QoS contract asks of a node, as in C(cluster_qos). Used with the transport V(rc).
     type: dict
     default: {}
   user:
@@ -136,7 +136,7 @@ EXAMPLES = r"""
     rails: "{{ cluster_rails }}"
     slots: "{{ cluster_slots }}"
     gpus: "{{ cluster_gpus | length }}"
-    qos: "{{ roce_qos }}"
+    qos: "{{ cluster_qos }}"
     user: "{{ cluster_mpi_user }}"
     mca_file: /etc/openmpi/openmpi-mca-params.conf
     profile: "{{ lookup('ansible.builtin.file', 'profile.sh') }}"
@@ -175,7 +175,6 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils import qos
 from ..module_utils.core import checks, commands, files
 from ..module_utils.core.checks import end
 from ..module_utils.hardware import Machine, survey
@@ -189,6 +188,7 @@ from ..module_utils.mpi import (
     versions as mpi_versions,
 )
 from ..module_utils.os_baseline.limits import parse_proc
+from ..module_utils.qos import HostSettings
 from ..module_utils.storage.file_system import CHECKPOINTS, DATASETS, of_variable
 
 LAYER = "mpi"
@@ -229,7 +229,7 @@ def wanted(params: dict) -> mpi_environment.Settings:
         rails=tuple(rails),
         slots=params["slots"],
         management_interface=management["interface"] or "",
-        contract=qos.read_contract(params["qos"]),
+        qos=HostSettings.of(params["qos"]) if params["qos"] else None,
         directories=storage_directories(params),
         oversubscribe=params["oversubscribe"],
         tree_spawn=params["tree_spawn"],
@@ -354,9 +354,9 @@ def rdma_readback(
     rails, machine = settings.rails, rdma.machine
     result = list(rdma.lacking)
     result += mpi_rdma.readback(rails, machine, settings.slots, environment, check_mode=check_mode)
-    if rails and settings.contract is not None:
+    if rails and settings.qos is not None:
         result += mpi_rdma.contract_checks(
-            settings.contract, rails, environment, ucx.settings, check_mode=check_mode
+            settings.qos, rails, environment, ucx.settings, check_mode=check_mode
         )
         result += mpi_rdma.nccl_file_checks(
             files.plan_file(NCCL_FILE, None).before or "", environment

@@ -65,7 +65,7 @@ options:
       - For V(report), where the controller saves the figures as JSON; a relative path starts where
         Ansible was started. Empty saves nothing.
     type: path
-  qos: {type: dict, default: {}, description: "The QoS contract, C(roce_qos)."}
+  qos: {type: dict, default: {}, description: "What the QoS contract asks of NICs, C(cluster_qos)."}
   rails:
     description: C(cluster_rails) of this host, for the line rates.
     type: list
@@ -258,7 +258,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.core import commands
 from ..module_utils.core.checks import FAILED, Check, end
 from ..module_utils.hardware import SurveyError, survey
-from ..module_utils.qos import ContractError, host_settings, read_contract
+from ..module_utils.qos import HostSettings
 from ..module_utils.verbs import driving, exchanges, judging, serving
 from ..module_utils.verbs.exchanges import EXCHANGES
 from ..module_utils.verbs.request import Expectation, Half, Request
@@ -272,11 +272,7 @@ def request_of(params: dict) -> Request:
     return Request(
         run_id=plan["run_id"],
         host=part["host"],
-        settings=host_settings(
-            read_contract(
-                params["qos"], min((rail["mtu"] for rail in params["rails"]), default=None)
-            )
-        ),
+        settings=HostSettings.of(params["qos"]),
         drives=tuple(Half(**entry) for entry in part["drives"]),
         serves=tuple(Half(**entry) for entry in part["serves"]),
         effort=exchanges.Effort(
@@ -397,7 +393,6 @@ def main() -> None:
     try:
         step(module, request_of(module.params))
     except (
-        ContractError,
         SurveyError,
         serving.ServingError,
         commands.CommandError,

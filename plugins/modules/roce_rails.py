@@ -126,9 +126,9 @@ options:
     default: 30
   qos:
     description:
-      - The QoS contract, as the variable C(roce_qos) has it. What is left out has its default.
+      - What the QoS contract asks of NICs, as the model compiles it to the variable C(cluster_qos).
     type: dict
-    default: {}
+    required: true
   nic:
     description: Options of the NICs beyond the contract. What is null is left as the NIC has it.
     type: dict
@@ -220,7 +220,7 @@ EXAMPLES = r"""
   baremetal.mpi_roce.roce_rails:
     rails: "{{ cluster_rails }}"
     management: "{{ cluster_management }}"
-    qos: "{{ roce_qos }}"
+    qos: "{{ cluster_qos }}"
 
 - name: Configure one rail by hand
   baremetal.mpi_roce.roce_rails:
@@ -325,7 +325,6 @@ from ..module_utils.nic.request import QUICK_S
 from ..module_utils.nic.request import Host as NicHost
 from ..module_utils.nic.request import Request as NicRequest
 from ..module_utils.nic.session import Session
-from ..module_utils.qos import ContractError
 from ..module_utils.rails import arp, detect, lock
 from ..module_utils.rails.backend import BACKENDS
 from ..module_utils.rails.converge import Outcome, converge
@@ -419,7 +418,7 @@ def main() -> None:
             },
             "check_path": {"type": "bool", "default": True},
             "wait": {"type": "float", "default": 30},
-            "qos": {"type": "dict", "default": {}},
+            "qos": {"type": "dict", "required": True},
             "nic": {"type": "dict", "default": {}, "options": NIC},
             "gpus": {"type": "list", "elements": "dict", "default": []},
             "firmware": {"type": "bool", "default": True},
@@ -441,7 +440,7 @@ def main() -> None:
             management=given["management"],
         )
         nics = NicRequest.read(given)
-    except (PlanError, ContractError, OptionsError, ParameterError) as error:
+    except (PlanError, OptionsError, ParameterError) as error:
         module.fail_json(msg=f"rails: nothing was changed: {error}", layer=LAYER, checks=[])
     session = Session(
         nics, NicHost(run, quick=partial(run, timeout_s=QUICK_S)), given["rails"], given["gpus"]

@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "collections")]
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import read_contract  # noqa: E402
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import (  # noqa: E402
     eos,
     nvue,
@@ -40,6 +39,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import ( 
     inventory_of,
     read,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import read_contract  # noqa: E402
 
 from tests.unit import eos_switch, nvue_switch, sonic_switch  # noqa: E402
 

@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "collections")]
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.asics import SPECTRUM4  # noqa: E402
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import SPECTRUM4  # noqa: E402
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.headroom import (  # noqa: E402
     MOST_METRES,
     Headroom,

@@ -7,14 +7,11 @@ What is changed by hand is shown exactly, and repaired alone.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
-    HostSettings,
-    host_settings,
-    read_contract,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import HostSettings
 
 from tests.nodes import Nodes, Run
 
@@ -34,7 +31,7 @@ def rails(machines: Nodes, name: str, *words: str) -> Run:
 
 
 def contract_of(machines: Nodes, name: str) -> HostSettings:
-    return host_settings(read_contract(machines.of(name).get("roce_qos")))
+    return HostSettings.of(machines.of(name)["cluster_qos"])
 
 
 def dcb(machines: Nodes, name: str, kind: str, rail: str) -> dict[str, Any]:
@@ -125,15 +122,16 @@ def test_drift_of_everything_that_soft_roce_has(machines: Nodes, node: str) -> N
     assert rails(machines, node, "--check", "--diff").total("changed") == 0
 
 
-def test_a_contract_of_ones_own_is_set_as_well(machines: Nodes, node: str) -> None:
+def test_a_contract_of_ones_own_is_set_as_well(machines: Nodes, node: str, tmp_path: Path) -> None:
     """Nothing of the defaults stays behind: no second priority for a DSCP, no PFC on another."""
     other = {"roce": {"dscp": 24, "priority": 5}, "cnp": {"dscp": 46, "priority": 7}}
-    given = f"--extra-vars={json.dumps({'roce_qos': other})}"
-    wanted = host_settings(read_contract(other))
-    machines.play("playbooks/rails.yml", f"--limit={node}", given)
+    changed = machines.changed(tmp_path, lambda model: model.update(roce_qos=other))
+    wanted = contract_of(changed, node)
+    assert wanted.pfc_priorities == (5,)
+    changed.play("playbooks/rails.yml", f"--limit={node}")
     pfc = dcb(machines, node, "pfc", "rail0")["prio_pfc"]
     assert [place for place, on in enumerate(pfc) if on] == list(wanted.pfc_priorities)
     app = dcb(machines, node, "app", "rail0")["dscp_prio"]
     assert sorted(app) == [list(pair) for pair in sorted(wanted.dscp_to_priority.items())]
-    assert machines.play("playbooks/rails.yml", f"--limit={node}", given).total("changed") == 0
+    assert changed.play("playbooks/rails.yml", f"--limit={node}").total("changed") == 0
     assert rails(machines, node).total("changed") == 1

@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
-    host_settings,
-    read_contract,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import HostSettings
 
 from tests.nodes import TOP, Nodes, Run
 
@@ -64,7 +62,7 @@ def test_every_rail_both_ways_and_the_contract_on_every_packet(machines: Nodes) 
     nodes = machines.group("compute")
     for name in nodes:
         (peer,) = [other for other in nodes if other != name]
-        settings = host_settings(read_contract(machines.of(name).get("roce_qos")))
+        settings = HostSettings.of(machines.of(name)["cluster_qos"])
         for rail in rails(machines, name):
             for exchange in ("write_bw", "write_lat", "send_bw", "ucx"):
                 for kind, way in (("wire_sent", "->"), ("wire_arrived", "<-")):
@@ -101,13 +99,18 @@ def test_every_rail_both_ways_and_the_contract_on_every_packet(machines: Nodes) 
         assert left == sum(one["wire"]["in"]["packets"] for one in arrived.values()) > 0
 
 
-def test_mpi_that_does_not_know_the_contract_is_found_on_the_wire(machines: Nodes) -> None:
+def test_mpi_that_does_not_know_the_contract_is_found_on_the_wire(
+    machines: Nodes, tmp_path: Path
+) -> None:
     """The contract changes, the nodes' MPI environment does not: UCX still sends the old mark."""
-    before = host_settings(read_contract(machines.of(machines.group("compute")[0])["roce_qos"]))
+    name = machines.group("compute")[0]
+    before = HostSettings.of(machines.of(name)["cluster_qos"])
     dscp = 24 if before.traffic_class >> 2 != 24 else 28
-    after = host_settings(read_contract({"roce": {"dscp": dscp}}))
-    contract = json.dumps({"roce_qos": {"roce": {"dscp": dscp}}})
-    run = verbs(machines, *SHORT, "-e", contract, expect=2)
+    changed = machines.changed(
+        tmp_path, lambda model: model.update(roce_qos={"roce": {"dscp": dscp}})
+    )
+    after = HostSettings.of(changed.of(name)["cluster_qos"])
+    run = verbs(changed, *SHORT, expect=2)
     sent = {check["subject"].split()[-1]: check for check in named(run, "wire_sent")}
     # perftest is told by the contract, so it shows what the NIC does ...
     assert sent["write_lat"]["status"] == "ok"

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.asics import Asic
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.intent import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import Asic
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.intent import (
     PortIntent,
     SwitchIntent,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
     fabric_intent,
     read_contract,
 )

@@ -15,11 +15,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.rdma_settin
     RdmaSettings,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import Rail
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
-    fabric_intent,
-    host_settings,
-    read_contract,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links import (
     Links,
     Node,
@@ -36,6 +31,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     compile_model,
     inventory_of,
     read,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
+    fabric_intent,
+    host_settings,
+    read_contract,
 )
 
 MODEL = """\

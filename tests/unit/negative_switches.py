@@ -8,7 +8,6 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.intent import SwitchIntent
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compiler import (
     compile_switch,
 )
@@ -16,6 +15,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos impo
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.present import (
     Present as EosPresent,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.intent import SwitchIntent
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import SYSTEM as NVUE
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.reading import (
     Present as NvuePresent,

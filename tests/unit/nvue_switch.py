@@ -10,11 +10,10 @@ from typing import Any
 from urllib.parse import unquote
 
 import httpx
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.intent import SwitchIntent
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import read_contract
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compiler import (
     compile_switch,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.intent import SwitchIntent
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.reading import Present
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.spelling import uniform
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.switch import (
@@ -22,6 +21,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.swi
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.tree import put
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import Login
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import read_contract
 
 Tree = dict[str, Any]
 PASSWORD = "a-word-of-the-test"

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 import yaml
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import defaults
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos.contract import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import keys as defaults
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos.contract import (
     traffic_class_of,
 )
 

@@ -3,9 +3,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Optional
 
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
+    host_settings,
+    read_contract,
+)
 from hypothesis import strategies as st
+
+
+def compiled(value: Optional[dict[str, Any]] = None) -> dict[str, Any]:
+    """The variable `cluster_qos` of a model with this contract."""
+    return host_settings(read_contract(value)).as_variable()
+
 
 STORAGE: dict[str, Any] = {
     "roce": {"dscp": 24, "priority": 4, "traffic_class": 5, "bandwidth_percent": 60},

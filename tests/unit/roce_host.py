@@ -21,6 +21,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import engi
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.ethtool import Rings
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import Rail
 
+from tests.unit.qos_contracts import compiled
+
 NO_FIRMWARE = {"firmware": False}
 """Requests of these tests: the firmware has its own."""
 PCI = "0000:{:02x}:00.0"
@@ -151,7 +153,7 @@ class FakeNode:
         return request.Host(self.run, self.root, self.ethtool, which, os.getuid(), os.getgid())
 
     def providers(self, **given):
-        wanted = request.Request.read({**NO_FIRMWARE, **given})
+        wanted = request.Request.read({"qos": compiled(), **NO_FIRMWARE, **given})
         return wanted.providers(self.host())
 
     def converge(self, *, check_mode=False, **given):

@@ -16,11 +16,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.intent import SwitchIntent
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import read_contract
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compiler import (
     compile_switch,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.intent import SwitchIntent
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.shell import Completed
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import Present, tables
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.difference import (
@@ -33,6 +32,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     inventory_of,
     read,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import read_contract
 
 ROOT = Path(__file__).resolve().parents[2]
 Config = dict[str, dict[str, dict[str, str]]]

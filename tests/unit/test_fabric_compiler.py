@@ -8,26 +8,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.intent import (
-    PortIntent,
-    SwitchIntent,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
-    Contract,
-    fabric_intent,
-    read_contract,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compiler import (
     compile_switch,
     fabric_findings,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.headroom import headroom
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.intent import (
+    PortIntent,
+    SwitchIntent,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import WantedError
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     compile_model,
     inventory_of,
     load,
     read,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
+    Contract,
+    fabric_intent,
+    read_contract,
 )
 
 from tests.bench.inventory import model as big_model

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.asics import Asic, Value
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import Asic, Value
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM, render
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import WantedError
 

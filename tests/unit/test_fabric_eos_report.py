@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos.fabric import PfcWatchdog
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.present import (
     Present,
@@ -18,6 +17,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.report i
     Neighbour,
     PortReport,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos.compiled import PfcWatchdog
 
 from tests.unit.eos_intents import OTHER, leaf
 from tests.unit.eos_switch import empty, show, typed

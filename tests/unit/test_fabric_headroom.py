@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.fabric.asics import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import (
     ASICS,
     SPECTRUM4,
     Asic,

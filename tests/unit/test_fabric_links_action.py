@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.action import fabric_links as action
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import read_contract
 
 from tests.unit.link_fabric import Fabric
 
@@ -54,6 +55,7 @@ class Run:
             "ansible_play_hosts_all": self.all,
             "inventory_hostname": self.here[0],
         }
+        arguments = {"qos": read_contract({}).as_variable(), **arguments}
         this = SimpleNamespace(_task=SimpleNamespace(args=arguments, check_mode=check_mode))
         found: dict[str, Any] = action.ActionModule._judge(this, task_vars)
         return found
@@ -192,8 +194,3 @@ def test_a_report_that_cannot_be_saved_takes_nothing_away(
     assert judged["report"] == ""
     assert judged["told"]
     assert "fabric_links_report_directory" in run.said[-1]
-
-
-def test_an_impossible_contract_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(action.AnsibleActionFail, match="links: roce_qos cannot be kept"):
-        Run(Fabric(), monkeypatch).judge(qos={"roce": {"dscp": 200}})

@@ -9,7 +9,6 @@ import json
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos.fabric import PfcWatchdog
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import SYSTEM
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.tree import put
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.report import (
@@ -18,6 +17,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.report i
     PortReport,
     SwitchReport,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos.compiled import PfcWatchdog
 
 from tests.unit.nvue_switch import Tree, intent, merged, present
 from tests.unit.test_fabric_nvue_difference import converged, told

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import read_contract
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import Findings
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import read_software
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.reading import (
@@ -26,6 +25,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     load,
     software_sets,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import read_contract
 
 from tests.unit.file_systems import NFS, SITE, changed, one, two
 from tests.unit.link_fabric import Fabric

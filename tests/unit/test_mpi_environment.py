@@ -28,9 +28,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.environment
     rails_by_rank,
     rails_from_model,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import RdmaPort, read_contract
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import HostSettings, RdmaPort
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.unit.qos_contracts import compiled
 
 ROLE_FILES = Path(__file__).parents[2] / "roles/mpi_stack/files"
 RAILS = tuple(Rail(f"rail{number}", number) for number in range(8))
@@ -57,8 +59,8 @@ def rdma_rails(indexes: Sequence[int], planes: int = 1) -> tuple[Rail, ...]:
 
 
 def over_rdma(rails: Sequence[Rail], slots: int, **changes: object) -> dict[str, str]:
-    contract = read_contract({})
-    base = Settings(LAYOUT, "10.10.0.0/22", "rc", tuple(rails), slots, contract=contract)
+    qos = HostSettings.of(compiled())
+    base = Settings(LAYOUT, "10.10.0.0/22", "rc", tuple(rails), slots, qos=qos)
     return environment(replace(base, **changes))
 
 
@@ -71,9 +73,9 @@ def test_rc_never_offers_tcp_to_fall_back_to() -> None:
 
 def test_rc_is_marked_as_the_contract_says() -> None:
     found = over_rdma(rdma_rails([3, 3]), 2)
-    assert found["UCX_IB_TRAFFIC_CLASS"] == str(read_contract({}).traffic_class_byte)
-    other = read_contract({"roce": {"dscp": 24}})
-    found = over_rdma(rdma_rails([3, 3]), 2, contract=other)
+    assert found["UCX_IB_TRAFFIC_CLASS"] == "106"
+    other = HostSettings.of(compiled({"roce": {"dscp": 24}}))
+    found = over_rdma(rdma_rails([3, 3]), 2, qos=other)
     assert found["UCX_IB_TRAFFIC_CLASS"] == found["NCCL_IB_TC"] == "98"
     assert found["UCX_IB_GID_INDEX"] == found["NCCL_IB_GID_INDEX"] == "3"
     assert "UCX_IB_TRAFFIC_CLASS" not in environment(NODE), "TCP is not marked by UCX"

@@ -30,9 +30,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.rdma import
     readback,
     with_ports,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import read_contract
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import HostSettings
 
-CONTRACT = read_contract({})
+from tests.unit.qos_contracts import compiled
+
+QOS = HostSettings.of(compiled())
 RAILS = [Rail("rail0", 0, "10.100.0.11"), Rail("rail1", 1, "10.100.1.11")]
 
 
@@ -100,7 +102,7 @@ def test_a_rail_without_an_rdma_device_is_named_with_the_ways_out(machine: Machi
 
 def variables(machine: Machine = MACHINE, slots: int = 2) -> dict[str, str]:
     rails, _lacking = with_ports(RAILS, machine)
-    settings = Settings(Layout("/x"), "10.0.0.0/24", "rc", tuple(rails), slots, contract=CONTRACT)
+    settings = Settings(Layout("/x"), "10.0.0.0/24", "rc", tuple(rails), slots, qos=QOS)
     return environment(settings)
 
 
@@ -172,7 +174,7 @@ def contract(**changes: Any) -> dict[str, Check]:
     rails, _lacking = with_ports(RAILS, MACHINE)
     settings = {**SETTINGS, **changes.pop("settings", {})}
     values = {**variables(), **changes}
-    checks = contract_checks(CONTRACT, rails, values, settings)
+    checks = contract_checks(QOS, rails, values, settings)
     return {check.subject: check for check in checks}
 
 

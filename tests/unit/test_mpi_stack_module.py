@@ -19,6 +19,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi import (
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi import versions as mpi_versions
 from ansible_collections.baremetal.mpi_roce.plugins.modules import mpi_stack as module
 
+from tests.unit.qos_contracts import compiled
+
 UCX = mpi_versions.Ucx(
     "1.19.0",
     {"mlx5_0:1": ["rc_mlx5"], "cuda": ["cuda_copy", "cuda_ipc"]},
@@ -44,7 +46,7 @@ def params(tmp_path: Path, **changes: Any) -> dict[str, Any]:
         "rails": [{"interface": "rail0", "gpu": 0, "rail": 0, "address": "10.100.0.11"}],
         "slots": 1,
         "gpus": 1,
-        "qos": {},
+        "qos": compiled(),
         "user": "nobody",
         "filesystems": [],
         "groups": ["compute"],
@@ -91,11 +93,6 @@ def test_over_tcp_nobody_looks_for_rdma(tmp_path: Path, monkeypatch: pytest.Monk
     settings, rdma = settled(params(tmp_path, transport="tcp"))
     assert rdma == module.Rdma()
     assert mpi_environment.environment(settings)["UCX_NET_DEVICES"] == "rail0"
-
-
-def test_a_contract_that_cannot_be_kept_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="dscp"):
-        module.wanted(params(tmp_path, qos={"roce": {"dscp": 99}}))
 
 
 class Refused(Exception):

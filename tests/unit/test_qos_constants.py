@@ -12,14 +12,17 @@ from tests.unit.qos_constants import search
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = ("plugins", "roles", "playbooks")
-HOME = "plugins/module_utils/qos/defaults.py"
+HOME = "plugins/plugin_utils/qos/keys.py"
 NVUE = "roles/virtual_nodes/files/switch/nvue"
 SONIC = "roles/virtual_nodes/files/switch/sonic"
 MEANS_ANOTHER_THING = {
-    ("plugins/module_utils/fabric/asics.py", "192"): "bytes of a buffer cell of Spectrum-4",
+    ("plugins/plugin_utils/fabric/asics.py", "192"): "bytes of a buffer cell of Spectrum-4",
     ("plugins/module_utils/gpu/wanted.py", "48"): "Xid of a double-bit ECC error",
     ("plugins/module_utils/gpu/judging.py", "48"): "Xid of a double-bit ECC error",
-    ("plugins/module_utils/qos/path_mtu.py", "PATH_MTUS 4096"): "every path MTU that RDMA has",
+    (
+        "plugins/plugin_utils/qos/contract.py",
+        "PATH_MTUS 4096",
+    ): "every path MTU of RDMA",
     ("plugins/module_utils/verbs/wire.py", "26"): "SO_ATTACH_FILTER of Linux",
     ("roles/mpi_stack/files/allreduce.py", "48"): "length of a netlink request",
     (f"{SONIC}/yang.py", "9216"): "largest MTU that the models of SONiC accept",

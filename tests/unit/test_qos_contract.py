@@ -11,19 +11,21 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
-    Contract,
     RdmaPort,
-    fabric_intent,
-    host_settings,
     mpi_environment,
-    read_contract,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos.keys import CONTRACT
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.kinds import (
     Key,
     Section,
     section_in,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
+    Contract,
+    fabric_intent,
+    host_settings,
+    read_contract,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos.keys import CONTRACT
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -133,7 +135,7 @@ def test_every_consumer_gets_the_same_byte(dscp: int, byte: int) -> None:
     one = contract(dscp=dscp)
     assert one.traffic_class_byte == byte
     assert host_settings(one).traffic_class == byte
-    environment = mpi_environment(one, [PORT])
+    environment = mpi_environment(host_settings(one), [PORT])
     assert environment["UCX_IB_TRAFFIC_CLASS"] == str(byte)
     assert environment["NCCL_IB_TC"] == str(byte)
     assert fabric_intent(one).queue("roce").dscps == (byte >> 2,)
@@ -148,7 +150,7 @@ def test_any_dscp_and_priority_agree_everywhere(dscp: int, priority: int) -> Non
     assert host.dscp_to_priority[dscp] == priority
     assert host.pfc_priorities == fabric.pfc_priorities == (priority,)
     assert host.ecn_priorities == (priority,)
-    environment = mpi_environment(one, [PORT])
+    environment = mpi_environment(host_settings(one), [PORT])
     assert environment["UCX_IB_SL"] == environment["NCCL_IB_SL"] == str(priority)
 
 

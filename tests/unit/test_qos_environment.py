@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
+    HostSettings,
     RdmaPort,
     mpi_environment,
-    read_contract,
 )
 
-DEFAULT = read_contract(None)
+from tests.unit.qos_contracts import compiled
+
+DEFAULT = HostSettings.of(compiled())
 
 
 def ports(*indexes: int) -> list[RdmaPort]:
@@ -32,14 +34,14 @@ def test_all_that_a_job_is_told() -> None:
 
 
 def test_another_contract_is_told_in_its_own_numbers() -> None:
-    contract = read_contract({"roce": {"dscp": 24, "priority": 5}})
+    contract = HostSettings.of(compiled({"roce": {"dscp": 24, "priority": 5}}))
     environment = mpi_environment(contract, ports(1))
     assert environment["UCX_IB_TRAFFIC_CLASS"] == environment["NCCL_IB_TC"] == "98"
     assert environment["UCX_IB_SL"] == environment["NCCL_IB_SL"] == "5"
 
 
 def test_a_service_level_is_the_priority_and_not_the_traffic_class() -> None:
-    contract = read_contract({"roce": {"priority": 4, "traffic_class": 5}})
+    contract = HostSettings.of(compiled({"roce": {"priority": 4, "traffic_class": 5}}))
     assert mpi_environment(contract, ports(3))["UCX_IB_SL"] == "4"
 
 

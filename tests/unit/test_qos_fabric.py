@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
     fabric_intent,
     read_contract,
 )

@@ -9,19 +9,21 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
-    ContractError,
     RdmaPort,
+    mpi_environment,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
+    ContractError,
     fabric_intent,
     host_settings,
-    mpi_environment,
     read_contract,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos.keys import CONTRACT
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos.path_mtu import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos.contract import (
     FRAME_OVERHEAD,
     PATH_MTUS,
     ROCE_OVERHEAD,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos.keys import CONTRACT
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/qos-contract.md").read_text(encoding="utf-8")
@@ -64,5 +66,5 @@ def test_the_page_names_every_variable_of_the_environment() -> None:
     contract = read_contract(None)
     for indexes in ((3, 3), (3, 5)):
         ports = [RdmaPort(f"mlx5_{n}", 1, index, f"rail{n}") for n, index in enumerate(indexes)]
-        for name in mpi_environment(contract, ports):
+        for name in mpi_environment(host_settings(contract), ports):
             assert name in PAGE or name.endswith("_GID_INDEX"), name

@@ -6,11 +6,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
     ContractError,
     read_contract,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import rules as rules_module
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import rules as rules_module
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -50,6 +50,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.boot_unit i
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.request import Host, Request
 
+from tests.unit.qos_contracts import compiled
 from tests.unit.test_roce_sriov import Nic
 from tests.waiting import deadline
 
@@ -95,7 +96,11 @@ class Node:
         self.calls.clear()
         rails = {"interfaces": ("rail0",), "with_rdma": (), "settings": HOLD, "checks": ()}
         rails.update({name: more.pop(name) for name in list(more) if name in rails})
-        given = {"firmware_parameters": {"ATS_ENABLED": 0}, **more.pop("request", {})}
+        given = {
+            "qos": compiled(),
+            "firmware_parameters": {"ATS_ENABLED": 0},
+            **more.pop("request", {}),
+        }
         now = {"asked": True, "check_mode": False, "run": self.systemctl, **more}
         done = boot_unit.converge(
             boot_unit.Rails(**rails),
@@ -473,7 +478,7 @@ def test_tools_of_the_firmware_run_only_for_an_operator(node):
         (None, STATE),
         ("{", "JSONDecodeError"),
         ("{}", "KeyError: 'rails'"),
-        ('{"rails": [], "with_rdma": [], "qos": {"roce": {"dscp": 99}}}', "ContractError"),
+        ('{"rails": [], "with_rdma": [], "qos": {}}', "KeyError: 'dscp_to_priority'"),
     ],
 )
 def test_what_cannot_be_read_is_neither_good_nor_bad(node, capsys, text, said):
@@ -492,7 +497,7 @@ def test_a_host_without_sysfs_is_neither_good_nor_bad(node, capsys):
 
 
 def test_wishes_survive_the_file():
-    request = Request.read({"nic": {"rings": {"rx": 8192}}, "firmware": False})
+    request = Request.read({"qos": compiled(), "nic": {"rings": {"rx": 8192}}, "firmware": False})
     wishes = boot_program.Wishes(("rail0", "rail1"), ("rail1",), request)
     assert boot_program.Wishes.read(wishes.text()) == wishes
 

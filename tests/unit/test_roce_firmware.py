@@ -14,7 +14,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.firmware_de
     Firmwares,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import Rail
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
     host_settings,
     read_contract,
 )

@@ -15,7 +15,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting imp
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.sriov import (
     VirtualFunctionsProvider,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
     host_settings,
     read_contract,
 )

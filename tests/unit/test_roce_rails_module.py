@@ -11,7 +11,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import boot
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.converge import Outcome
 from ansible_collections.baremetal.mpi_roce.plugins.modules import roce_rails
 
+from tests.unit.qos_contracts import compiled
+
 GIVEN = {
+    "qos": compiled(),
     "rails": [],
     "routing": "source",
     "table_base": 1000,

@@ -15,6 +15,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting imp
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import survey
 
+from tests.unit.qos_contracts import compiled
 from tests.unit.rails_host import FakeHost, rail
 from tests.unit.roce_host import FakeEthtool, FakeNode, kernel_writes
 
@@ -173,7 +174,7 @@ def nics(tmp_path, monkeypatch):
 
 
 def run(node, check_mode=False, **given):
-    wanted = request.Request.read({"firmware": False, **given})
+    wanted = request.Request.read({"qos": compiled(), "firmware": False, **given})
     nic = session.Session(wanted, node.host(), RAILS)
     return node.host_ip.converge(RAILS, further=nic, check_mode=check_mode), nic
 
@@ -203,7 +204,7 @@ def test_settings_go_to_the_rail_under_its_new_name(tmp_path, monkeypatch):
 
     monkeypatch.setattr(session, "machine_of", machine_of)
     monkeypatch.setattr(session, "compare_with_model", lambda *_given, **_more: [])
-    wanted = request.Request.read({"firmware": False})
+    wanted = request.Request.read({"qos": compiled(), "firmware": False})
     rails = [rail(0, pci=pci)]
     nic = session.Session(wanted, node.host(), rails)
     outcome = host.converge(rails, further=nic)
@@ -295,7 +296,7 @@ def test_veth_rails_cost_no_program(tmp_path, monkeypatch):
         raise AssertionError(argv)
 
     reading = request.Host(no_program, tmp_path, ethtool, lambda _name: None, *ids(host))
-    nic = session.Session(request.Request.read({}), reading, RAILS)
+    nic = session.Session(request.Request.read({"qos": compiled()}), reading, RAILS)
     outcome = host.converge(RAILS, further=nic)
     checks = [check for check in outcome.checks if check.name == "rail_settings"]
     assert [(check.subject, check.status) for check in checks] == [

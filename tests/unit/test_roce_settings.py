@@ -28,6 +28,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.unit.qos_contracts import compiled
 from tests.unit.roce_host import PCI, FakeNode, config_space, kernel_writes, mlnx_qos_text
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -355,7 +356,7 @@ def test_ecn_on_more_priorities_than_the_contract_is_left(doca):
 
 
 def test_another_contract_gives_other_settings(doca):
-    qos = {"roce": {"dscp": 24, "priority": 5}, "cnp": {"dscp": 46, "priority": 7}}
+    qos = compiled({"roce": {"dscp": 24, "priority": 5}, "cnp": {"dscp": 46, "priority": 7}})
     outcome = doca.converge(qos=qos)
     shown = {name: entry["found"] for name, entry in outcome.settings["rail0"].items()}
     assert failed(outcome) == {}
@@ -439,7 +440,7 @@ def test_options_that_make_no_sense_are_refused(nic, words):
 
 def test_a_request_is_the_same_after_a_round_trip():
     given = {
-        "qos": {"roce": {"dscp": 24}},
+        "qos": compiled({"roce": {"dscp": 24}}),
         "nic": {"adaptive_routing": False, "rings": None},
         "firmware_parameters": {"ATS_ENABLED": 0},
         "remove_vfs_in_use": True,
@@ -448,7 +449,7 @@ def test_a_request_is_the_same_after_a_round_trip():
     again = request.Request.read(json.loads(json.dumps(first.as_variable())))
     assert again.as_variable() == first.as_variable()
     assert again.options == first.options
-    assert again.contract == first.contract
+    assert again.qos == first.qos
 
 
 # What cannot be read
@@ -479,7 +480,7 @@ def test_qos_programs_are_not_waited_for_long(tmp_path):
         return node.run(argv, **_more)
 
     host = replace(node.host(), run=patient, quick=node.run)
-    providers = request.Request.read({"firmware": False}).providers(host)
+    providers = request.Request.read({"qos": compiled(), "firmware": False}).providers(host)
     assert engine.converge(node.rails, providers).written == ["rail0", "rail1"]
 
 

@@ -15,6 +15,7 @@ import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.action import rdma_verify as action
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.rail_pairs import parts
 
+from tests.unit.qos_contracts import compiled
 from tests.waiting import deadline
 
 ROOT = Path(__file__).parents[2]
@@ -150,6 +151,7 @@ def reported(directory: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """What the step `report` says of where it saved the figures of one pair."""
     monkeypatch.setattr(action.table, "lines", lambda *_figures: [])
     asked = {"plan": {"parts": {"node01": {"drives": []}}}, "driven": "d", "collected": "c"}
+    asked["qos"] = compiled()
     hostvars = {"node01": {"d": {"figures": {"pairs": ["a pair"]}}}}
     one = object.__new__(action.ActionModule)
     said = one._report({**asked, "report_directory": str(directory)}, {"hostvars": hostvars})

@@ -14,10 +14,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.invent
     Gid,
     RdmaDevice,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
-    host_settings,
-    read_contract,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import (
     driving,
     exchanges,
@@ -25,6 +21,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import (
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges import EXCHANGES
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.request import Half, Request
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
+    host_settings,
+    read_contract,
+)
 
 DATA = Path(__file__).parent / "data/verbs"
 HELP = "--out_json_file=<file> --source_ip"

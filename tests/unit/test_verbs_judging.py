@@ -12,16 +12,16 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
     OK,
     Check,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
-    host_settings,
-    read_contract,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import endpoints, judging
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges import EXCHANGES
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.request import (
     Expectation,
     Half,
     Request,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
+    host_settings,
+    read_contract,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import verbs as table
 

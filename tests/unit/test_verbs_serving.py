@@ -20,10 +20,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.invent
     Gid,
     RdmaDevice,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
-    host_settings,
-    read_contract,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import (
     exchanges,
     serving,
@@ -34,6 +30,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.endpoints
     endpoint,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.request import Half, Request
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
+    host_settings,
+    read_contract,
+)
 
 from tests.unit.loopback import held_port, own_address
 from tests.waiting import deadline, until

@@ -16,7 +16,7 @@ from dataclasses import field
 from typing import Any, Optional
 
 from ..core.dataclass import dataclass
-from ..qos import Contract, RdmaPort, mpi_environment
+from ..qos import HostSettings, RdmaPort, mpi_environment
 
 ENVIRONMENT_FILE = "/etc/baremetal-mpi-roce/mpi.env"
 PROFILE_FILE = "/etc/profile.d/baremetal-mpi-roce.sh"
@@ -79,7 +79,7 @@ class Settings:
     rails: tuple[Rail, ...] = ()
     slots: int = 0
     management_interface: str = ""
-    contract: Optional[Contract] = None
+    qos: Optional[HostSettings] = None
     """What RoCE traffic is marked with; with `rc` only."""
     cuda: tuple[str, ...] = ()
     """Of CUDA_TRANSPORTS those that this host's UCX has; none on a host without GPUs."""
@@ -189,8 +189,8 @@ def _rdma_environment(settings: Settings, ranks: Sequence[Sequence[Rail]]) -> di
         # No index is right for all rails: rail-bind gives each rank that of its own rail, and a
         # program that is not bound leaves the choice to UCX.
         values["MPI_ROCE_GID_INDEXES_BY_RANK"] = " ".join(map(str, indexes))
-    if settings.contract is not None:
-        values.update(mpi_environment(settings.contract, ports))
+    if settings.qos is not None:
+        values.update(mpi_environment(settings.qos, ports))
     return values
 
 

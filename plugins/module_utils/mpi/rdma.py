@@ -10,7 +10,7 @@ from typing import Any, Optional
 
 from ..core.checks import FAILED, OK, PENDING, Check, compare, not_applicable
 from ..hardware import Gid, Machine, RdmaDevice
-from ..qos import Contract, RdmaPort, mpi_environment
+from ..qos import HostSettings, RdmaPort, mpi_environment
 from .environment import CUDA_TRANSPORTS, Rail, rails_by_rank
 
 ROCE_V2 = "RoCE v2"
@@ -169,7 +169,7 @@ def cuda_check(
 
 
 def contract_checks(
-    contract: Contract,
+    qos: HostSettings,
     rails: Sequence[Rail],
     environment: Mapping[str, str],
     settings: Mapping[str, str],
@@ -187,7 +187,7 @@ def contract_checks(
             check_mode=check_mode,
             reason="roce_qos says otherwise: change it there, and not in mpi_stack_environment",
         )
-        for name, value in mpi_environment(contract, ports).items()
+        for name, value in mpi_environment(qos, ports).items()
     ]
 
 

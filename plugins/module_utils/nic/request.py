@@ -11,7 +11,7 @@ from typing import Any, Optional
 
 from ..core.commands import Runner, find_program
 from ..core.dataclass import dataclass
-from ..qos import Contract, host_settings, read_contract
+from ..qos import HostSettings
 from . import dcb, mlnx_qos
 from .dcb_state import QosTool
 from .ethtool import Ethtool, KernelEthtool
@@ -51,7 +51,7 @@ class Host:
 class Request:
     """The settings of all rails of one host."""
 
-    contract: Contract
+    qos: HostSettings
     nic: Mapping[str, Any] = field(default_factory=dict)
     """As it was given; `options` is what it means."""
     options: NicOptions = field(default_factory=NicOptions)
@@ -61,10 +61,10 @@ class Request:
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Request:
-        """Raises ContractError, OptionsError or ParameterError, each with all that is wrong."""
+        """Raises OptionsError or ParameterError, each with all that is wrong."""
         nic = given.get("nic") or {}
         return cls(
-            contract=read_contract(given.get("qos") or {}),
+            qos=HostSettings.of(given["qos"]),
             nic=dict(nic),
             options=read_options(nic),
             firmware=bool(given.get("firmware", True)),
@@ -75,7 +75,7 @@ class Request:
     def as_variable(self) -> dict[str, Any]:
         """Plain JSON that `read` makes the same request of."""
         return {
-            "qos": self.contract.as_variable(),
+            "qos": self.qos.as_variable(),
             "nic": dict(self.nic),
             "firmware": self.firmware,
             "firmware_parameters": dict(self.firmware_parameters),
@@ -86,18 +86,17 @@ class Request:
         self, host: Host, keep: Mapping[str, str] = MappingProxyType({})
     ) -> list[Provider]:
         """In the order in which a rail is written. `keep`: what this host is reached by."""
-        wanted = host_settings(self.contract)
         tool, missing = _qos_tool(host)
         registers = Registers(host.run, next(filter(host.which, PROGRAMS), None))
         providers: list[Provider] = [
             NicSettings(self.options, host.ethtool, registers, host.root),
-            QosSettings(wanted, tool, missing),
+            QosSettings(self.qos, tool, missing),
             RdmaSettings(
-                wanted, RdmaCm(host.run, host.root), host.root, self.options.congestion_control
+                self.qos, RdmaCm(host.run, host.root), host.root, self.options.congestion_control
             ),
         ]
         if self.firmware:
-            parameters = wanted_parameters(wanted, self.firmware_parameters)
+            parameters = wanted_parameters(self.qos, self.firmware_parameters)
             from_tool = next(filter(host.which, FIRMWARE_TOOLS), None)
             providers.append(
                 FirmwareProvider(Firmwares(from_tool, host.run), parameters, host.root)

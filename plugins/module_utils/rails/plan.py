@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from ..qos.path_mtu import IP_MTU_LIMITS
+from ..qos import IP_MTU_LIMITS
 
 SOURCE = "source"
 """Each rail has a routing table of its own, looked up by its source address."""

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Optional
 
-from ..fabric.intent import UPLINK
-from ..qos.path_mtu import IP_MTU_LIMITS
+from ..qos import IP_MTU_LIMITS
 from .inventory import (
     CLUSTER_NAME,
     Node,
@@ -34,7 +33,7 @@ from .inventory import (
     node_namespace,
     short_name,
 )
-from .routing import Router, Switches, interface_of, routers_of
+from .routing import UPLINK, Router, Switches, interface_of, routers_of
 
 MANAGEMENT_BRIDGE = "management"
 CONTROLLER_PORT = "controller"

@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import Any, Optional
 
 from ..core.commands import Runner
-from ..fabric.intent import DOWNLINK, UPLINK
 from .inventory import RUN, Node, VirtualError, router_namespace, short_name
 
 Switches = Mapping[str, Sequence[Mapping[str, Any]]]
 """Leaves and spines by name: the variable `cluster_ports` of each."""
 
+UPLINK, DOWNLINK = "uplink", "downlink"
+"""Kinds of ports: from a leaf to a spine, from a spine to a leaf."""
 SPINES_AS = 65000
 FIRST_LEAF_AS = 65001
 PATHS = 64

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Union
 
 from ...module_utils.core.text import nearest, some
-from ...module_utils.fabric.asics import ASICS, ETHERNET_GBPS, Asic, asic_named
-from ...module_utils.fabric.intent import SYSTEMS, TO_NODES, PortIntent, SwitchIntent
-from ...module_utils.qos import Contract, FabricIntent, fabric_intent
-from ...module_utils.qos.contract import PRIORITIES
 from ...module_utils.schema.findings import Finding, Findings
 from ...module_utils.schema.kinds import check
+from ..qos import Contract, FabricIntent, fabric_intent
+from ..qos.contract import PRIORITIES
 from . import keys
+from .asics import ASICS, ETHERNET_GBPS, Asic, asic_named
+from .intent import SYSTEMS, TO_NODES, PortIntent, SwitchIntent
 from .system import WantedError
 
 

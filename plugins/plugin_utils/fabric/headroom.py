@@ -19,8 +19,8 @@ from fractions import Fraction
 from math import ceil
 
 from ...module_utils.core.dataclass import dataclass
-from ...module_utils.fabric.asics import ASICS, Asic, Formula
 from ...module_utils.schema.findings import Finding
+from .asics import ASICS, Asic, Formula
 from .system import WantedError
 
 PAUSE_QUANTA = {10: 67, 25: 80, 40: 118, 50: 147, 100: 394, 200: 453, 400: 905, 800: 905}

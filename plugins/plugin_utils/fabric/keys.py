@@ -5,9 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...module_utils.fabric.asics import EOS_QUEUES
-from ...module_utils.fabric.intent import HOST, KINDS
-from ...module_utils.qos.path_mtu import IP_MTU_LIMITS
+from ...module_utils.qos import IP_MTU_LIMITS
 from ...module_utils.schema.findings import Findings, Path
 from ...module_utils.schema.kinds import (
     Integer,
@@ -21,6 +19,8 @@ from ...module_utils.schema.kinds import (
     Text,
     check,
 )
+from .asics import EOS_QUEUES
+from .intent import HOST, KINDS
 
 CHIP_NAME = Text(
     r"[a-z][a-z0-9_-]*", "a chip's name (a to z, 0 to 9, - and _)", "spectrum4", most=40

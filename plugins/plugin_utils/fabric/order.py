@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...module_utils.core.dataclass import dataclass
-from ...module_utils.fabric.intent import HOST, STORAGE
+from .intent import HOST, STORAGE
 
 LEAF, SPINE = "leaf", "spine"
 

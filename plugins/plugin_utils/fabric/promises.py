@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any, Optional
 
 from ...module_utils.core.checks import FAILED, OK, PENDING, Check
-from ...module_utils.fabric.intent import SwitchIntent
 from .headroom import headroom
+from .intent import SwitchIntent
 from .links import said
 from .links.cabling import Switch
 from .links.said import DscpTexts, Unsaid

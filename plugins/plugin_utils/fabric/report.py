@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any, Optional
 
 from ...module_utils.core.dataclass import dataclass
-from ...module_utils.qos.fabric import PfcWatchdog
+from ..qos.compiled import PfcWatchdog
 
 
 @dataclass(frozen=True)

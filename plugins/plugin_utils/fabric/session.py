@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Optional
 
 from ...module_utils.core.dataclass import dataclass
-from ...module_utils.fabric.intent import SwitchIntent
+from .intent import SwitchIntent
 from .report import SwitchReport
 from .system import Applied, Difference, Switch, SwitchError, System, WantedError
 

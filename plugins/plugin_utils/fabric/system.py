@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any, Optional, Protocol
 
 from ...module_utils.core.dataclass import dataclass
-from ...module_utils.fabric.intent import SwitchIntent
 from ...module_utils.schema.findings import Finding
+from .intent import SwitchIntent
 from .report import SwitchReport
 
 OWNED = "BAREMETAL_MPI_ROCE"

@@ -11,9 +11,9 @@ from dataclasses import field
 from typing import Any, Optional
 
 from ...module_utils.core.dataclass import dataclass
-from ...module_utils.qos import Contract
 from ...module_utils.software.software_set import SoftwareSet
 from ...module_utils.storage.file_system import FileSystem
+from ..qos import Contract
 
 
 @dataclass

@@ -7,7 +7,6 @@ from itertools import groupby
 from typing import Any, Optional
 
 from ...module_utils.mpi.hostfile import rail_name
-from ...module_utils.qos import Contract
 from ...module_utils.schema.findings import Findings
 from ...module_utils.schema.kinds import check
 from ...module_utils.software.software_set import SoftwareSet
@@ -15,6 +14,7 @@ from ...module_utils.storage.file_system import FileSystem
 from ...module_utils.storage.keys import KEY
 from ...module_utils.storage.reading import finish
 from ...module_utils.storage.rules import Site
+from ..qos import Contract
 from . import rules
 from .address_plan import AddressPlan
 from .addresses import Network, text

@@ -14,13 +14,12 @@ from typing import Any, Optional
 
 from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.text import some
-from ...module_utils.qos import Contract
-from ...module_utils.qos.keys import CONTRACT, VARIABLE
-from ...module_utils.qos.reading import finish
-from ...module_utils.qos.rules import check_rail
 from ...module_utils.schema.findings import Findings, Path
 from ...module_utils.schema.kinds import check
 from ..fabric.keys import ASICS, check_asics, check_ports
+from ..qos import Contract
+from ..qos.keys import CONTRACT, VARIABLE
+from ..qos.rules import check_rail, finish
 
 # What an inventory says of switches, compiled by a model or written by hand.
 

@@ -8,14 +8,13 @@ from collections.abc import Iterable
 from typing import Any, Optional
 
 from ...module_utils.core.text import counted, nearest, some
-from ...module_utils.qos import Contract
-from ...module_utils.qos.reading import finish
-from ...module_utils.qos.rules import check_rail
 from ...module_utils.schema.findings import Findings, Path
 from ...module_utils.software.keys import KEY as SOFTWARE
 from ...module_utils.software.reading import finish as finish_software
 from ...module_utils.software.reading import refuse
 from ...module_utils.software.software_set import SoftwareSet
+from ..qos import Contract
+from ..qos.rules import check_rail, finish
 from .addresses import Network, text
 from .cluster import rack_group
 from .kinds import HOST_NAME, INTERFACE

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-from ...module_utils.fabric.intent import SYSTEMS
-from ...module_utils.qos.keys import CONTRACT
-from ...module_utils.qos.path_mtu import IP_MTU_LIMITS
+from ...module_utils.qos import IP_MTU_LIMITS
 from ...module_utils.schema.kinds import (
     Boolean,
     Integer,
@@ -21,7 +19,9 @@ from ...module_utils.software.keys import KEY as SOFTWARE_KEY
 from ...module_utils.software.keys import SOFTWARE
 from ...module_utils.storage.keys import FILE_SYSTEMS
 from ...module_utils.storage.keys import KEY as FILESYSTEMS_KEY
+from ..fabric.intent import SYSTEMS
 from ..fabric.keys import ASICS, CHIP_NAME
+from ..qos.keys import CONTRACT
 from .kinds import (
     CLUSTER_NAME,
     DOMAIN,

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Optional
 
 from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.text import counted, nearest
-from ...module_utils.fabric.asics import ASICS, Asic, asic_named
 from ...module_utils.schema.findings import Findings, Path
+from ..fabric.asics import ASICS, Asic, asic_named
 from ..fabric.keys import check_asics
 from .topology import Ports
 

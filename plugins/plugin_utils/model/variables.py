@@ -11,6 +11,7 @@ from dataclasses import field
 from typing import Any
 
 from ...module_utils.core.dataclass import dataclass
+from ..qos import host_settings
 from .cluster import Cluster, Host, Node, Switch, rack_group
 
 
@@ -49,6 +50,7 @@ def inventory_of(cluster: Cluster) -> Inventory:
             "cluster_slots": cluster.slots,
             "cluster_drained": False,
             "cluster_gpus": _plain(cluster.gpus),
+            "cluster_qos": host_settings(cluster.roce_qos).as_variable(),
         },
         **{role: {"cluster_role": role} for role in ("launcher", "storage", "leaf", "spine")},
     }

@@ -9,7 +9,7 @@ one.
 
 from __future__ import annotations
 
-from ....module_utils.fabric.intent import SwitchIntent
+from ..intent import SwitchIntent
 from ..report import SwitchReport
 from ..system import Difference, Login, Switch, System
 from .difference import difference

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from ....module_utils.core.dataclass import dataclass
-from ....module_utils.fabric.intent import SwitchIntent
+from ..intent import SwitchIntent
 from ..system import Change, Difference, Impact, SwitchError
 from .compare import Item, compare, is_mtu, is_object, port_of
 from .present import Present

@@ -12,11 +12,11 @@ from threading import Lock
 from typing import Any, Optional
 
 from ....module_utils.core.dataclass import dataclass
-from ....module_utils.fabric.asics import EOS_QUEUES
-from ....module_utils.fabric.intent import SwitchIntent
-from ....module_utils.qos.fabric import FabricIntent, Queue
 from ....module_utils.schema.findings import Finding, Findings, Path
+from ...qos.compiled import FabricIntent, Queue
+from ..asics import EOS_QUEUES
 from ..headroom import headroom
+from ..intent import SwitchIntent
 from ..system import OWNED, WantedError
 from .settings import INTERFACE, Settings, read_settings
 

@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Optional
 
-from ....module_utils.fabric.intent import PortIntent, SwitchIntent
-from ....module_utils.qos.contract import DSCPS
-from ....module_utils.qos.fabric import PfcWatchdog
+from ...qos.compiled import PfcWatchdog
+from ...qos.contract import DSCPS
+from ..intent import PortIntent, SwitchIntent
 from ..report import EcnReport, Neighbour, PortReport, SwitchReport
 from ..system import OWNED
 from .present import Present

@@ -8,7 +8,7 @@ from dataclasses import field
 from typing import Any, NamedTuple, Optional
 
 from ....module_utils.core.dataclass import dataclass
-from ....module_utils.fabric.intent import DOWNLINK, HOST, STORAGE, UPLINK
+from ..intent import DOWNLINK, HOST, STORAGE, UPLINK
 
 
 class End(NamedTuple):

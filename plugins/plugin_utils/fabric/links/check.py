@@ -9,12 +9,12 @@ from typing import Any, Optional
 
 from ....module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, Check
 from ....module_utils.core.dataclass import dataclass
-from ....module_utils.fabric.asics import asic_named
-from ....module_utils.fabric.intent import HOST, STORAGE, UPLINK
-from ....module_utils.qos import Contract, fabric_intent, host_settings
 from ....module_utils.schema.findings import Findings
 from ....module_utils.schema.kinds import check
+from ...qos import Contract, fabric_intent, host_settings
+from ..asics import asic_named
 from ..headroom import headroom
+from ..intent import HOST, STORAGE, UPLINK
 from ..keys import ASICS, check_asics, check_ports
 from ..system import WantedError
 from . import said

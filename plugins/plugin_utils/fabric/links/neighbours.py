@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Optional, Union
 
 from ....module_utils.core.checks import FAILED, NOT_APPLICABLE, Check
-from ....module_utils.fabric.intent import DOWNLINK, UPLINK
+from ..intent import DOWNLINK, UPLINK
 from .cabling import Cabling, End, Node, Switch
 
 NAME = "link_neighbour"

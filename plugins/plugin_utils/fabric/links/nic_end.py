@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Optional, Union
 
-from ....module_utils.qos.contract import DSCPS
-from ....module_utils.qos.fabric import FabricIntent
-from ....module_utils.qos.host import HostSettings
+from ....module_utils.qos import HostSettings
+from ...qos.compiled import FabricIntent
+from ...qos.contract import DSCPS
 from . import said
 from .cabling import Node
 from .said import DscpTexts, Said, Unsaid

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Union
 
 from ....module_utils.core.dataclass import dataclass
-from ....module_utils.qos.fabric import FabricIntent, PfcWatchdog, Queue
+from ...qos.compiled import FabricIntent, PfcWatchdog, Queue
 
 PORT = "port"
 UP = "up"

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Optional, Union
 
-from ....module_utils.fabric.asics import Asic, asic_named
-from ....module_utils.fabric.intent import HOST, STORAGE
-from ....module_utils.qos.contract import Ecn
-from ....module_utils.qos.fabric import FabricIntent
+from ...qos.compiled import FabricIntent
+from ...qos.contract import Ecn
+from ..asics import Asic, asic_named
 from ..headroom import rounded
+from ..intent import HOST, STORAGE
 from . import said
 from .cabling import Switch
 from .said import DscpTexts, Said, Unsaid

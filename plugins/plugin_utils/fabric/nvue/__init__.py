@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....module_utils.fabric.intent import SwitchIntent
+from ..intent import SwitchIntent
 from ..report import SwitchReport
 from ..system import Difference, Login, Switch
 from .difference import difference

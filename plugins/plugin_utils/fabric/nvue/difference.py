@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ....module_utils.fabric.asics import Asic
-from ....module_utils.fabric.intent import SwitchIntent
 from .. import headroom
+from ..asics import Asic
+from ..intent import SwitchIntent
 from ..system import Change, Difference, Impact, SwitchError
 from .objects import LOSSLESS_POOL, LOSSY_POOL, MODE, PROFILE
 from .reading import Present

@@ -6,10 +6,10 @@ None means that nothing may be said there. Spelled as releases before 5.15 do (`
 
 from __future__ import annotations
 
-from ....module_utils.fabric.intent import SwitchIntent
-from ....module_utils.qos.contract import DSCPS, PRIORITIES
-from ....module_utils.qos.fabric import FabricIntent
 from ....module_utils.schema.findings import Findings
+from ...qos.compiled import FabricIntent
+from ...qos.contract import DSCPS, PRIORITIES
+from ..intent import SwitchIntent
 from ..system import WantedError
 from .tree import Tree
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any, Optional
 
 from ....module_utils.core.dataclass import dataclass
-from ....module_utils.fabric.intent import SwitchIntent
-from ....module_utils.qos.contract import DSCPS, PRIORITIES
-from ....module_utils.qos.fabric import PfcWatchdog
+from ...qos.compiled import PfcWatchdog
+from ...qos.contract import DSCPS, PRIORITIES
+from ..intent import SwitchIntent
 from ..report import EcnReport, Neighbour, PortReport, SwitchReport
 from .objects import ACTION, PROFILE
 from .reading import Present

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....module_utils.fabric.intent import SwitchIntent
+from ..intent import SwitchIntent
 from ..report import SwitchReport
 from ..shell import Shell
 from ..system import Difference

@@ -9,7 +9,7 @@ from typing import Any, Optional, Union
 
 from ....module_utils.core.dataclass import dataclass
 from ....module_utils.core.text import counted
-from ....module_utils.fabric.intent import SwitchIntent
+from ..intent import SwitchIntent
 from ..system import Change, Difference, Impact, SwitchError
 from . import tables
 from .reading import SAVED_FILE, Present

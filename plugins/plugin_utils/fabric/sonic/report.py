@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterable
 from typing import Optional
 
-from ....module_utils.fabric.intent import SwitchIntent
-from ....module_utils.qos.contract import DSCPS, PRIORITIES
-from ....module_utils.qos.fabric import PfcWatchdog
+from ...qos.compiled import PfcWatchdog
+from ...qos.contract import DSCPS, PRIORITIES
+from ..intent import SwitchIntent
 from ..report import EcnReport, Neighbour, PortReport, SwitchReport
 from . import buffers, tables
 from .reading import Present

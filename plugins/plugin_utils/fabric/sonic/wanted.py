@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import Optional
 
 from ....module_utils.core.dataclass import dataclass
-from ....module_utils.fabric.intent import PortIntent, SwitchIntent
-from ....module_utils.qos.contract import PRIORITIES, Ecn
-from ....module_utils.qos.fabric import LOSSY_PRIORITY_GROUP, FabricIntent, PfcWatchdog, Queue
 from ....module_utils.schema.findings import Finding
+from ...qos.compiled import LOSSY_PRIORITY_GROUP, FabricIntent, PfcWatchdog, Queue
+from ...qos.contract import PRIORITIES, Ecn
 from ..headroom import headroom
+from ..intent import PortIntent, SwitchIntent
 from ..system import OWNED, WantedError
 from . import tables
 from .tables import Config, Row

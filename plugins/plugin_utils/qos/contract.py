@@ -1,18 +1,16 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The QoS contract that both ends of every link keep: how packets are marked, which are lossless.
 
-Built by `reading.read_contract` alone, which fills every default in and refuses contradictions: who
-holds a Contract holds one that can be kept.
+`rules.read_contract` validates what an operator wrote; `contract_of` trusts what the model made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, Optional, Union
 
-from ..core.dataclass import dataclass
-from .path_mtu import FRAME_OVERHEAD
+from ...module_utils.core.dataclass import dataclass
 
 ECT0 = 0b10
 """ECN-capable transport: without it switches drop a packet where they would have marked it."""
@@ -22,6 +20,22 @@ TRUST = "dscp"
 
 PRIORITIES = 8
 DSCPS = 64
+
+
+FRAME_OVERHEAD = 18
+"""Ethernet header (14) and checksum (4) around an IP packet; routed links carry no VLAN tag."""
+
+ROCE_OVERHEAD = 96
+"""What the kernel reserves in an IP packet around RoCE payload, whatever the packet: IPv6 (40), UDP
+(8), base transport (12), XRC (4) and atomic (28) headers, checksum (4). So a netdev has the path
+MTU 4096 from 4192 bytes on."""
+
+PATH_MTUS = (256, 512, 1024, 2048, 4096)
+
+
+def needed_ip_mtu(path_mtu: int) -> int:
+    """The smallest IP MTU that carries RoCE packets of this path MTU."""
+    return path_mtu + ROCE_OVERHEAD
 
 
 def traffic_class_of(dscp: int) -> int:
@@ -195,3 +209,21 @@ class Contract:
     def traffic_class_byte(self) -> int:
         """The byte of the IP header that RoCE data carries."""
         return traffic_class_of(self.roce.dscp)
+
+
+def contract_of(value: Mapping[str, Any]) -> Contract:
+    """The contract of a complete value, such as the compiled variable `roce_qos`: trusted."""
+    pfc = value["pfc"]
+    return Contract(
+        roce=RoceClass(**value["roce"]),
+        cnp=CnpClass(**value["cnp"]),
+        best_effort=BestEffort(**value["best_effort"]),
+        classes=tuple(
+            FurtherClass(**{**entry, "dscps": tuple(entry["dscps"])}) for entry in value["classes"]
+        ),
+        ecn=Ecn(**value["ecn"]),
+        pfc=Pfc(pfc["xoff_bytes"], Watchdog(**pfc["watchdog"])),
+        mtu=Mtu(**value["mtu"]),
+        cable_metres=Cables(**value["cable_metres"]),
+        congestion_control=CongestionControl(**value["congestion_control"]),
+    )

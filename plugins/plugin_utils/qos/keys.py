@@ -5,9 +5,48 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..schema.kinds import Boolean, Integer, Key, ListOf, OneOf, OrNull, Section, Text, Wrong
-from . import defaults
-from .path_mtu import FRAME_OVERHEAD, IP_MTU_LIMITS
+from ...module_utils.qos import IP_MTU_LIMITS
+from ...module_utils.schema.kinds import (
+    Boolean,
+    Integer,
+    Key,
+    ListOf,
+    OneOf,
+    OrNull,
+    Section,
+    Text,
+    Wrong,
+)
+from .contract import FRAME_OVERHEAD
+
+# The contract of a site that writes none. The only place where these numbers stand: a unit test
+# searches the rest of the code for them.
+
+ROCE_DSCP = 26
+ROCE_PRIORITY = 3
+ROCE_BANDWIDTH_PERCENT = 50
+
+CNP_DSCP = 48
+CNP_PRIORITY = 6
+
+BEST_EFFORT_PRIORITY = 0
+
+# What Cumulus Linux sets for lossless RoCE. No vendor has published a rule for 800G.
+ECN_MINIMUM_BYTES = 150_000
+ECN_MAXIMUM_BYTES = 1_500_000
+ECN_PROBABILITY_PERCENT = 100
+
+WATCHDOG_DETECTION_MS = 200
+WATCHDOG_RESTORATION_MS = 400
+WATCHDOG_ACTION = "drop"
+
+FABRIC_MTU = 9216
+FABRIC_MTU_LAYER = "frame"
+ROCE_PATH_MTU = 4096
+
+# Too long a cable costs buffer, too short a one loses packets: rather long.
+CABLE_METRES_TO_NODES = 50
+CABLE_METRES_BETWEEN_SWITCHES = 100
 
 VARIABLE = "roce_qos"
 RESERVED_NAMES = ("roce", "cnp", "best_effort")
@@ -50,14 +89,14 @@ ROCE = Section(
     "roce_qos.roce",
     "RoCE data: lossless, marked by ECN. The only class with PFC.",
     (
-        Key("dscp", _DSCP, "Its DSCP.", default=defaults.ROCE_DSCP),
-        Key("priority", _PRIORITY, "Its priority; PFC is on here.", default=defaults.ROCE_PRIORITY),
+        Key("dscp", _DSCP, "Its DSCP.", default=ROCE_DSCP),
+        Key("priority", _PRIORITY, "Its priority; PFC is on here.", default=ROCE_PRIORITY),
         Key("traffic_class", _TRAFFIC_CLASS, _TC_HELP, default_text=_TC_OF_PRIORITY),
         Key(
             "bandwidth_percent",
             _SHARE,
             "Its share of a full port.",
-            default=defaults.ROCE_BANDWIDTH_PERCENT,
+            default=ROCE_BANDWIDTH_PERCENT,
         ),
     ),
     dict.fromkeys(("tos", "tclass"), "Write dscp; the byte of the IP header is computed from it")
@@ -70,8 +109,8 @@ CNP = Section(
     "Congestion notification packets, which tell a sender to slow down: lossy and strict, so that "
     "they never wait behind the queue that they are about.",
     (
-        Key("dscp", _DSCP, "Their DSCP.", default=defaults.CNP_DSCP),
-        Key("priority", _PRIORITY, "Their priority.", default=defaults.CNP_PRIORITY),
+        Key("dscp", _DSCP, "Their DSCP.", default=CNP_DSCP),
+        Key("priority", _PRIORITY, "Their priority.", default=CNP_PRIORITY),
         Key("traffic_class", _TRAFFIC_CLASS, _TC_HELP, default_text=_TC_OF_PRIORITY),
         Key("strict", Boolean(), "Served before every other class; never false.", default=True),
     ),
@@ -83,7 +122,7 @@ BEST_EFFORT = Section(
     "roce_qos.best_effort",
     "Every packet whose DSCP no class names, and what has no DSCP.",
     (
-        Key("priority", _PRIORITY, "Its priority.", default=defaults.BEST_EFFORT_PRIORITY),
+        Key("priority", _PRIORITY, "Its priority.", default=BEST_EFFORT_PRIORITY),
         Key("traffic_class", _TRAFFIC_CLASS, _TC_HELP, default_text=_TC_OF_PRIORITY),
         Key("bandwidth_percent", _SHARE, "Its share.", default_text="what the others leave"),
     ),
@@ -111,18 +150,18 @@ ECN = Section(
     "roce_qos.ecn",
     "Where switches mark RoCE data: queue lengths, and how many packets at the upper one.",
     (
-        Key("minimum_bytes", _BYTES, "Marking begins.", default=defaults.ECN_MINIMUM_BYTES),
+        Key("minimum_bytes", _BYTES, "Marking begins.", default=ECN_MINIMUM_BYTES),
         Key(
             "maximum_bytes",
             _BYTES,
             "From here on every packet is marked. Below the PFC point.",
-            default=defaults.ECN_MAXIMUM_BYTES,
+            default=ECN_MAXIMUM_BYTES,
         ),
         Key(
             "probability_percent",
             _SHARE,
             "Share of packets marked just below the maximum.",
-            default=defaults.ECN_PROBABILITY_PERCENT,
+            default=ECN_PROBABILITY_PERCENT,
         ),
     ),
     dict.fromkeys(("kmin", "min"), "Write minimum_bytes")
@@ -139,19 +178,19 @@ WATCHDOG = Section(
             "detection_ms",
             Integer(200, 5000, "milliseconds"),
             "Held for so long, a queue is taken for stuck.",
-            default=defaults.WATCHDOG_DETECTION_MS,
+            default=WATCHDOG_DETECTION_MS,
         ),
         Key(
             "restoration_ms",
             Integer(200, 60_000, "milliseconds"),
             "Not held for so long, it is served again.",
-            default=defaults.WATCHDOG_RESTORATION_MS,
+            default=WATCHDOG_RESTORATION_MS,
         ),
         Key(
             "action",
             OneOf(("drop", "forward", "alert")),
             "What happens to packets of a stuck queue; `alert` only says so.",
-            default=defaults.WATCHDOG_ACTION,
+            default=WATCHDOG_ACTION,
         ),
     ),
 )
@@ -182,21 +221,21 @@ MTU = Section(
             "fabric",
             Integer(IP_MTU_LIMITS[0] + FRAME_OVERHEAD, 10_240, "bytes"),
             "What every switch port carries.",
-            default=defaults.FABRIC_MTU,
+            default=FABRIC_MTU,
         ),
         Key(
             "fabric_layer",
             OneOf((FRAME, IP)),
             "`frame`: the whole Ethernet frame, 18 bytes more than the IP packet in it. `ip`: the "
             "IP packet, as `rails.mtu` counts.",
-            default=defaults.FABRIC_MTU_LAYER,
+            default=FABRIC_MTU_LAYER,
         ),
         Key(
             "roce_path",
             Integer(256, 4096, "bytes"),
             "RoCE payload of one packet: 256, 512, 1024, 2048 or 4096. An IP packet is up to 96 "
             "bytes larger.",
-            default_text=f"`{defaults.ROCE_PATH_MTU}`, or the largest that rails and fabric carry",
+            default_text=f"`{ROCE_PATH_MTU}`, or the largest that rails and fabric carry",
         ),
     ),
 )
@@ -210,13 +249,13 @@ CABLES = Section(
             "to_nodes",
             _METRES,
             "From a leaf to a node.",
-            default=defaults.CABLE_METRES_TO_NODES,
+            default=CABLE_METRES_TO_NODES,
         ),
         Key(
             "between_switches",
             _METRES,
             "From a leaf to a spine.",
-            default=defaults.CABLE_METRES_BETWEEN_SWITCHES,
+            default=CABLE_METRES_BETWEEN_SWITCHES,
         ),
     ),
 )

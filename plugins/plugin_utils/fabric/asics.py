@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Any, Optional
 
-from ..core.dataclass import dataclass
+from ...module_utils.core.dataclass import dataclass
 
 ETHERNET_GBPS = (1, 10, 25, 40, 50, 100, 200, 400, 800, 1600)
 """Rates that Ethernet ports have."""

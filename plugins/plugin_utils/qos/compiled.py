@@ -1,15 +1,13 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What every switch port towards a node, a spine or a leaf does to keep the contract.
-
-Says nothing of any switch's own language: each system renders it in its terms.
-"""
+"""What the contract means for switch ports and for NICs, in no vendor's terms."""
 
 from __future__ import annotations
 
 from typing import Optional
 
-from ..core.dataclass import dataclass
-from .contract import DSCPS, TRUST, Cables, Contract, Ecn, ForwardingClass
+from ...module_utils.core.dataclass import dataclass
+from ...module_utils.qos import HostSettings, TrafficClass
+from .contract import DSCPS, PRIORITIES, TRUST, Cables, Contract, Ecn, ForwardingClass
 
 LOSSY_PRIORITY_GROUP = 0
 
@@ -100,4 +98,29 @@ def _queue(entry: ForwardingClass, contract: Contract) -> Queue:
         strict=entry.bandwidth_percent is None,
         weight_percent=entry.bandwidth_percent or 0,
         ecn=contract.ecn if entry.lossless else None,
+    )
+
+
+def host_settings(contract: Contract) -> HostSettings:
+    dscp_to_priority = {}
+    # Priorities that no class has, which only a VLAN tag could name, are best effort.
+    priority_to_tc = [contract.best_effort.traffic_class] * PRIORITIES
+    ets = [TrafficClass("ets", 0)] * PRIORITIES
+    for entry in contract.forwarding:
+        dscp_to_priority.update(dict.fromkeys(entry.dscps, entry.priority))
+        priority_to_tc[entry.priority] = entry.traffic_class
+        share = entry.bandwidth_percent
+        ets[entry.traffic_class] = TrafficClass("strict" if share is None else "ets", share or 0)
+    return HostSettings(
+        trust=TRUST,
+        dscp_to_priority=dict(sorted(dscp_to_priority.items())),
+        priority_to_tc=tuple(priority_to_tc),
+        ets=tuple(ets),
+        pfc_priorities=tuple(entry.priority for entry in contract.forwarding if entry.lossless),
+        traffic_class=contract.traffic_class_byte,
+        service_level=contract.roce.priority,
+        cnp_dscp=contract.cnp.dscp,
+        cnp_priority=contract.cnp.priority,
+        ecn_priorities=(contract.roce.priority,) if contract.congestion_control.on else (),
+        roce_mtu=contract.mtu.roce_path,
     )

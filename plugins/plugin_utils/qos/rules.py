@@ -1,19 +1,20 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What no contract can say: each contradiction has its own message, with its reason.
+"""From what an operator wrote to a contract, or to every reason why it cannot be kept.
 
 Every value has its type and range already; a section is None where it has not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Optional
 
-from ..core.text import some
-from ..schema.findings import Findings, Path, dotted
-from .contract import Contract, Mtu
-from .keys import IP, RESERVED_NAMES, VARIABLE
-from .path_mtu import FRAME_OVERHEAD, PATH_MTUS, largest_path_mtu, needed_ip_mtu
+from ...module_utils.core.text import some
+from ...module_utils.schema.findings import Findings, Path, RefusedError, dotted
+from ...module_utils.schema.kinds import check
+from .contract import FRAME_OVERHEAD, PATH_MTUS, Contract, Mtu, contract_of, needed_ip_mtu
+from .keys import CONTRACT, IP, RESERVED_NAMES, ROCE_PATH_MTU, VARIABLE
 
 Value = dict[str, Any]
 CLASSES = ("roce", "cnp", "best_effort", "classes")
@@ -315,3 +316,59 @@ def check_rail(contract: Contract, mtu: int, findings: Findings, rail: Path, pat
             f"Write {largest_path_mtu(mtu)}, or raise the rail's MTU to {needed_ip_mtu(size)}",
             value=(size, mtu),
         )
+
+
+def largest_path_mtu(ip_mtu: int) -> int:
+    """The path MTU of links that carry IP packets of `ip_mtu`, where nobody asks for one."""
+    fitting = [size for size in PATH_MTUS if needed_ip_mtu(size) <= ip_mtu]
+    return min(fitting[-1] if fitting else PATH_MTUS[0], ROCE_PATH_MTU)
+
+
+class ContractError(RefusedError):
+    """The contract is refused."""
+
+    what = f"{VARIABLE} cannot be kept"
+
+
+def read_contract(value: Optional[Mapping[str, Any]], rail_mtu: Optional[int] = None) -> Contract:
+    """The contract that `value` describes; None and {} are the defaults. Raises ContractError.
+
+    `rail_mtu`: what the rails are set to, where that is known.
+    """
+    findings = Findings()
+    checked = check(CONTRACT, {} if value is None else value, findings, (VARIABLE,))
+    contract = finish(checked, findings, (VARIABLE,), rail_mtu)
+    if contract is None:
+        raise ContractError(findings.found)
+    return contract
+
+
+def finish(
+    checked: Any, findings: Findings, path: Path, rail_mtu: Optional[int] = None
+) -> Optional[Contract]:
+    """The contract of a value that went through `check`; None where anything was found in it.
+
+    Rules speak of what is left after the first look: one wrong type hides no contradiction
+    elsewhere. `rail_mtu`: what the rails are set to, where that is known.
+    """
+    if checked is None:
+        return None
+    value = _complete(copy.deepcopy(checked), rail_mtu)
+    check_contract(value, findings, path)
+    return contract_of(value) if findings.clean(path) else None
+
+
+def _complete(value: dict[str, Any], rail_mtu: Optional[int]) -> dict[str, Any]:
+    """Fill in what depends on other keys, as far as these can be read."""
+    classes = [value["roce"], value["cnp"], value["best_effort"], *(value["classes"] or [])]
+    for entry in classes:
+        if entry and entry["traffic_class"] is None:
+            entry["traffic_class"] = entry["priority"]
+    best_effort, mtu = value["best_effort"], value["mtu"]
+    if best_effort and best_effort["bandwidth_percent"] is None:
+        others = [entry.get("bandwidth_percent") for entry in classes if entry]
+        best_effort["bandwidth_percent"] = 100 - sum(filter(None, others))
+    if mtu and mtu["roce_path"] is None and None not in (mtu["fabric"], mtu["fabric_layer"]):
+        carried = Mtu(mtu["fabric"], mtu["fabric_layer"], 0).fabric_ip
+        mtu["roce_path"] = largest_path_mtu(min(carried, rail_mtu or carried))
+    return value

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from ..core.dataclass import dataclass
-from ..qos.fabric import FabricIntent
+from ...module_utils.core.dataclass import dataclass
+from ..qos.compiled import FabricIntent
 from .asics import Asic
 
 SYSTEMS = ("sonic", "nvue", "eos")
