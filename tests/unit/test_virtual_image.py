@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import struct
 import subprocess
 import sys
 import zipfile
@@ -14,10 +16,19 @@ from typing import Optional
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.image import (
+    FIRST,
+    SECTOR,
+    SIZE,
     Bootstrap,
     Builder,
+    Disk,
+    DiskBuilder,
+    DiskRecipe,
     Recipe,
     Steps,
+    file_system_command,
+    first_sector,
+    write_boot_loader,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import (
     VirtualError,
@@ -148,6 +159,102 @@ def test_a_failed_step_says_which_and_shows_the_end_of_the_log(tmp_path: Path) -
     assert "== try\nthe reason\n" in log.read_text()
     steps.run("go on", ["true"])
     assert [step.name for step in steps.done] == ["go on"]
+
+
+@pytest.fixture
+def disk_recipe(tmp_path: Path) -> DiskRecipe:
+    for name in ("machine/prepare", "image/common/etc/sudoers"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(name)
+    base = Bootstrap("bookworm", "", ("linux-image-amd64", "python3"))
+    return DiskRecipe(base, build_packages=("make",), source=tmp_path)
+
+
+def test_every_input_changes_the_name(disk_recipe: DiskRecipe) -> None:
+    base = disk_recipe.base
+    names = {
+        disk_recipe.name,
+        replace(disk_recipe, base=replace(base, suite="trixie")).name,
+        replace(disk_recipe, base=replace(base, mirror="http://mirror")).name,
+        replace(disk_recipe, base=replace(base, packages=("linux-image-amd64",))).name,
+        replace(disk_recipe, build_packages=()).name,
+    }
+    for name in ("machine/prepare", "image/common/etc/sudoers"):
+        (disk_recipe.source / name).write_text("changed")
+        names.add(disk_recipe.name)
+    (disk_recipe.source / "machine/prepare").chmod(0o755)
+    names.add(disk_recipe.name)
+    assert len(names) == 8
+
+
+def test_the_order_of_packages_changes_nothing(disk_recipe: DiskRecipe) -> None:
+    other = replace(disk_recipe.base, packages=disk_recipe.base.packages[::-1])
+    assert replace(disk_recipe, base=other).name == disk_recipe.name
+
+
+def test_what_builds_the_module_is_told_what_to_remove(disk_recipe: DiskRecipe) -> None:
+    words = disk_recipe.command(Path("/build/root"))
+    assert "--include=linux-image-amd64,python3,make" in words
+    assert words[-2:] == ["bookworm", "/build/root"]
+    assert any("BUILD_PACKAGES=make chroot" in word for word in words)
+
+
+def test_the_first_sector_starts_grub_and_names_the_partition() -> None:
+    boot = bytes(range(256)) * 2
+    sector = first_sector(boot[:510] + b"\x55\xaa")
+    assert sector[:446] == boot[:446]
+    assert sector[510:] == b"\x55\xaa"
+    active, kind, start, count = sector[446], sector[450], *struct.unpack("<II", sector[454:462])
+    assert (active, kind) == (0x80, 0x83)
+    assert start * SECTOR == FIRST
+    assert (start + count) * SECTOR == SIZE
+    assert sector[462:510] == bytes(48)
+
+
+def test_the_second_stage_follows_and_the_file_system_is_not_touched(tmp_path: Path) -> None:
+    raw, boot, core = tmp_path / "raw", tmp_path / "boot.img", tmp_path / "core.img"
+    boot.write_bytes(bytes(510) + b"\x55\xaa")
+    core.write_bytes(b"core" * 1000)
+    raw.write_bytes(b"x" * (FIRST + 100))
+    write_boot_loader(raw, boot, core)
+    written = raw.read_bytes()
+    assert written[SECTOR : SECTOR + 4000] == b"core" * 1000
+    assert written[SECTOR + 4000 :] == b"x" * (FIRST + 100 - SECTOR - 4000)
+    core.write_bytes(bytes(FIRST))
+    with pytest.raises(VirtualError, match="no room"):
+        write_boot_loader(raw, boot, core)
+
+
+def test_the_file_system_ends_with_the_partition() -> None:
+    words = file_system_command(Path("root"), Path("raw"))
+    assert words[-1] == f"{(SIZE - FIRST) // 1024}k"
+    assert f"offset={FIRST}," in words[words.index("-E") + 1]
+
+
+def test_a_disk_without_its_kernel_is_none(disk_recipe: DiskRecipe, tmp_path: Path) -> None:
+    disk = Disk.of(disk_recipe, tmp_path)
+    disk.path.touch()
+    assert not disk.exists
+    disk.kernel.touch()
+    assert disk.exists
+
+
+def test_old_disks_go_but_not_those_in_use(tmp_path: Path) -> None:
+    images, machines = tmp_path / "images", tmp_path / "machines"
+    images.mkdir()
+    for age, name in enumerate(("used", "old", "newer", "newest")):
+        for suffix in (".raw", ".kernel"):
+            path = (images / name).with_suffix(suffix)
+            path.touch()
+            os.utime(path, (age, age))
+    (images / "building-1").mkdir()
+    (machines / "some/node01").mkdir(parents=True)
+    (machines / "some/node01/image").write_text(f"{images / 'used.raw'}\n")
+    DiskBuilder(tmp_path / "log", images).forget_old(machines)
+    left = {path.name for path in images.iterdir()}
+    assert left == {
+        f"{name}{end}" for name in ("used", "newer", "newest") for end in (".raw", ".kernel")
+    }
 
 
 COMPILED = (

@@ -330,9 +330,6 @@ def test_names_fit_and_stay_apart() -> None:
         ({"cluster": "a.b"}, r"cluster name 'a\.b'"),
         ({"prefix": 16}, "one management network"),
         ({"leaf": "leaf09"}, r"10\.10\.0\.0/24 ends on leaf01 and on leaf09"),
-        ({"interface": "rail-much-too-long"}, "has more than 15 characters"),
-        ({"drop": "leaf"}, "no key 'leaf'"),
-        ({"leaf": "node01-mgmt0"}, "would be called node01-mgmt0 in test-fabric"),
     ],
 )
 def test_an_impossible_inventory_is_refused(change: dict[str, Any], message: str) -> None:
@@ -341,19 +338,9 @@ def test_an_impossible_inventory_is_refused(change: dict[str, Any], message: str
     rail = links["node02"][0]
     if "prefix" in change:
         nodes["node02"]["prefix"] = change["prefix"]
-    if "drop" in change:
-        del rail[change["drop"]]
-    if change.get("leaf") == "node01-mgmt0":
-        rail["network"] = "10.77.0.0/24"
-    rail.update({key: change[key] for key in ("leaf", "interface") if key in change})
+    rail["leaf"] = change.get("leaf", rail["leaf"])
     with pytest.raises(VirtualError, match=message):
         plan_network(change.get("cluster", "test"), parse_nodes(nodes, links))
-
-
-def test_an_exhausted_management_network_is_refused() -> None:
-    nodes = {f"n{last}": {"address": f"10.99.0.{last}", "prefix": 30} for last in (1, 2)}
-    with pytest.raises(VirtualError, match="the controller needs one"):
-        plan_network("test", parse_nodes(nodes, {}))
 
 
 def test_a_machines_cables_are_taps_beside_the_containers(machine: Machine) -> None:

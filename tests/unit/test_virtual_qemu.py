@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import os
 import signal
-from collections.abc import Sequence
+import socket
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
@@ -33,7 +36,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.nodes i
     Work,
     plan_work,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.qemu import Qemu
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.qemu import (
+    GuestAgent,
+    Qemu,
+)
+
+from tests.waiting import deadline
 
 
 def machine(name: str = "node01", memory: int = 1024) -> Machine:
@@ -242,3 +250,95 @@ def test_one_that_ends_while_it_boots_is_not_waited_for(
     host.kill(101, signal.SIGKILL)
     with pytest.raises(VirtualError, match="node01: ended"):
         wait(host, monkeypatch, "", ssh=False, timeout_s=3600)
+
+
+# The guest agent: one program, its output, its exit status.
+
+
+class Server:
+    """The agent behind QEMU's socket. Its channel keeps what a former client did not read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.stale = b'{"return": {"pid": 1}}\n'
+        self.runs = 2
+        self.asked: list[dict[str, Any]] = []
+        self.error = ""
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.bind(str(path))
+        self._socket.listen()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            with connection, connection.makefile("rwb") as stream:
+                stream.write(self.stale)
+                for line in stream:
+                    stream.write(self._answer(json.loads(line.lstrip(b"\xff"))))
+                    stream.flush()
+
+    def _answer(self, question: dict[str, Any]) -> bytes:
+        name, given = question["execute"], question["arguments"]
+        if name == "guest-sync-delimited":
+            return b"\xff" + json.dumps({"return": given["id"]}).encode() + b"\n"
+        self.asked.append(question)
+        if self.error:
+            return json.dumps({"error": {"desc": self.error}}).encode() + b"\n"
+        answer: dict[str, Any] = {"pid": 7}
+        if name == "guest-exec-status":
+            self.runs -= 1
+            answer = {"exited": self.runs <= 0}
+            if self.runs <= 0:
+                text = base64.b64encode(b"running\n").decode()
+                answer.update({"exitcode": 3, "out-data": text})
+        return json.dumps({"return": answer}).encode() + b"\n"
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    server = Server(tmp_path / "agent")
+    yield server
+    server.close()
+
+
+def agent_of(server: Server) -> GuestAgent:
+    return GuestAgent(server.path, timeout_s=deadline(60))
+
+
+def test_a_programs_output_and_status(server: Server) -> None:
+    done = agent_of(server).run(["systemctl", "is-system-running"])
+    assert (done.rc, done.stdout, done.stderr) == (3, "running\n", "")
+    assert server.asked[0]["arguments"]["path"] == "systemctl"
+    assert server.asked[0]["arguments"]["arg"] == ["is-system-running"]
+
+
+def test_what_it_refuses_is_told(server: Server) -> None:
+    server.error = "Guest agent command failed: no such program"
+    with pytest.raises(CommandError, match="no such program"):
+        agent_of(server).run(["nothing"])
+
+
+def test_one_that_runs_for_ever_is_given_up(server: Server) -> None:
+    server.runs = 10**6
+    with pytest.raises(CommandError, match="no answer within"):
+        agent_of(server).run(["sleep", "infinity"], timeout_s=0.1)
+
+
+def test_a_machine_that_is_off_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="guest agent at"):
+        GuestAgent(tmp_path / "nobody").run(["true"])
+
+
+def test_one_that_says_nothing_is_an_error(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "agent"))
+        silent.listen()
+        with pytest.raises(CommandError, match="timed out"):
+            GuestAgent(tmp_path / "agent", timeout_s=0.1).run(["true"])

@@ -100,12 +100,9 @@ def test_every_leaf_has_its_own_autonomous_system_and_the_spines_share_one() -> 
     assert " neighbor Ethernet9-1 interface" in routers["leaf01"].configuration
 
 
-def test_a_fabric_whose_switches_are_not_described_is_refused() -> None:
-    with pytest.raises(VirtualError, match="the inventory has none of spine02"):
-        plan(leaf02=[group("uplink", "swp2", swp9="spine02")])
-    lonely: dict[str, list[dict[str, Any]]] = {"leaf01": []}
-    with pytest.raises(VirtualError, match="none of leaf02"):
-        plan_network("test", parse_nodes(MANAGEMENT, RAILS), switches=lonely)
+def test_a_routed_fabric_has_no_machines() -> None:
+    with pytest.raises(VirtualError, match="node01 is a machine"):
+        plan_network("test", parse_nodes(MANAGEMENT, RAILS, ["node01"]), switches=SWITCHES)
 
 
 # Daemons

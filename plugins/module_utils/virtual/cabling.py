@@ -155,7 +155,7 @@ def plan_network(
     ]
     cables += _uplinks(switches, homes)
     containers = [node.name for node in nodes if not node.machine]
-    plan = Plan(
+    return Plan(
         cluster=cluster,
         namespaces=(
             fabric,
@@ -170,8 +170,6 @@ def plan_network(
         network=network,
         routers=routers,
     )
-    _refuse_double_names(plan)
-    return plan
 
 
 def _cables(
@@ -224,18 +222,3 @@ def leaf_gateways(nodes: Sequence[Node]) -> dict[str, tuple[str, ...]]:
             )
         gateways.setdefault(rail.leaf, {})[f"{rail.gateway}/{rail.prefix}"] = None
     return {leaf: tuple(addresses) for leaf, addresses in gateways.items()}
-
-
-def _refuse_double_names(plan: Plan) -> None:
-    seen: set[tuple[str, str]] = set()
-    for port in [
-        *plan.bridges,
-        *(port for cable in plan.cables for port in (cable.near, cable.far)),
-        *(tap.near for tap in plan.taps),
-    ]:
-        if (port.namespace, port.name) in seen:
-            raise VirtualError(
-                f"two interfaces of the virtual network would be called {port.name} in "
-                f"{port.namespace or 'the host'}. Rename the node, rail or leaf in cluster.yml."
-            )
-        seen.add((port.namespace, port.name))

@@ -88,13 +88,8 @@ def controller_address(nodes: Sequence[Node]) -> str:
     network = management_network(nodes)
     taken = {ipaddress.ip_address(node.address) for node in nodes}
     candidate = network.broadcast_address - 1
-    while candidate in taken and candidate > network.network_address:
+    while candidate in taken:
         candidate -= 1
-    if candidate <= network.network_address:
-        raise VirtualError(
-            f"management network {network}: the nodes use every address, and the controller needs "
-            "one. Widen the management prefix in cluster.yml."
-        )
     return str(candidate)
 
 
@@ -115,37 +110,24 @@ def parse_nodes(
     machines: Collection[str] = (),
 ) -> tuple[Node, ...]:
     """Nodes from the inventory's `cluster_management` and `cluster_rails`, by host name."""
-    nodes = []
-    for name, settings in management.items():
-        try:
-            node = Node(
-                name=name,
-                address=str(settings["address"]),
-                prefix=int(settings["prefix"]),
-                interface=str(settings.get("interface") or MANAGEMENT),
-                rails=tuple(
-                    Rail(
-                        interface=str(rail["interface"]),
-                        leaf=str(rail["leaf"]),
-                        leaf_port=str(rail.get("leaf_port") or ""),
-                        network=str(rail["network"]),
-                        gateway=str(rail["gateway"]) if rail.get("gateway") else None,
-                        pci=str(rail["pci"]).lower() if rail.get("pci") else None,
-                    )
-                    for rail in rails.get(name) or ()
-                ),
-                machine=name in machines,
-            )
-        except KeyError as error:
-            raise VirtualError(
-                f"host {name}: cluster_management or cluster_rails has no key {error}. Describe "
-                "the cluster in cluster.yml, or set the variables docs/architecture.md lists."
-            ) from error
-        for interface in [node.interface, *(rail.interface for rail in node.rails)]:
-            if len(interface) > INTERFACE_LENGTH:
-                raise VirtualError(
-                    f"host {name}: interface name {interface!r} has more than {INTERFACE_LENGTH} "
-                    "characters, which Linux refuses. Shorten it in cluster.yml."
+    return tuple(
+        Node(
+            name=name,
+            address=str(settings["address"]),
+            prefix=int(settings["prefix"]),
+            interface=str(settings.get("interface") or MANAGEMENT),
+            rails=tuple(
+                Rail(
+                    interface=str(rail["interface"]),
+                    leaf=str(rail["leaf"]),
+                    leaf_port=str(rail.get("leaf_port") or ""),
+                    network=str(rail["network"]),
+                    gateway=str(rail["gateway"]) if rail.get("gateway") else None,
+                    pci=str(rail["pci"]).lower() if rail.get("pci") else None,
                 )
-        nodes.append(node)
-    return tuple(nodes)
+                for rail in rails.get(name) or ()
+            ),
+            machine=name in machines,
+        )
+        for name, settings in management.items()
+    )

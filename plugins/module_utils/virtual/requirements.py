@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, Optional
 
@@ -38,8 +39,34 @@ MACHINE_PROGRAMS = {
 }
 
 
+TRIALS = {
+    "namespaces": (
+        ("unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "true"),
+        "this machine (a container?) may not make namespaces: use a virtual machine or a "
+        "privileged container",
+    ),
+    "interfaces": (
+        (
+            *("unshare", "--net", "sh", "-c"),
+            "ip link add try0 type veth peer name try1 && ip link add try2 type bridge",
+        ),
+        "the kernel has no veth or bridge: modprobe veth bridge",
+    ),
+    "podman": (
+        ("podman", "info", "--format", "{{.Store.GraphDriverName}}"),
+        "see what `podman info` prints",
+    ),
+    "taps": (
+        ("unshare", "--net", "ip", "tuntap", "add", "dev", "try0", "mode", "tap"),
+        "machines are cabled by taps, and /dev/net/tun does not give any: modprobe tun, or "
+        "give this container the device; or have containers only (virtual_nodes_kind)",
+    ),
+}
+"""What is tried: the command, and the remedy where it fails. Taps are for machines only."""
+
+
 class Requirements:
-    """Each method reads one thing and returns its check; none changes the machine."""
+    """What this machine has; nothing is changed."""
 
     def __init__(
         self,
@@ -68,96 +95,58 @@ class Requirements:
         The later ones need the earlier ones to mean anything. What nodes take is theirs already
         while they are up.
         """
-        first = [
-            self.superuser(),
-            *self.programs(bootstraps=bootstraps, machines=bool(machines), switches=bool(switches)),
-        ]
+        uid = self._uid()
+        first = [_check("root", "uid 0", f"uid {uid}", uid == 0, "run as root, or with sudo")]
+        first += self._programs(bootstraps, bool(machines), bool(switches))
         if any(check.status == FAILED for check in first):
             return first
-        checks = [*first, self.namespaces(), self.interfaces(), self.podman()]
+        tried = [self._tried(name) for name in TRIALS if name != "taps" or machines]
         instances = containers * INOTIFY_PER_NODE + switches * INOTIFY_PER_SWITCH
-        checks.append(self.inotify(0 if is_up else instances))
-        if machines:
-            checks.append(self.taps())
-        need = containers * MEMORY_PER_CONTAINER_MIB + switches * MEMORY_PER_SWITCH_MIB
-        need += sum(int(memory) + MEMORY_OF_QEMU_MIB for memory in machines.values())
-        return [*checks, self.memory(0 if is_up else need), self.disk()]
+        memory = containers * MEMORY_PER_CONTAINER_MIB + switches * MEMORY_PER_SWITCH_MIB
+        memory += sum(int(each) + MEMORY_OF_QEMU_MIB for each in machines.values())
+        if is_up:
+            instances = memory = 0
+        return [*first, *tried, self._inotify(instances), self._memory(memory), self._disk()]
 
-    def superuser(self) -> Check:
-        uid = self._uid()
-        return _check("root", "uid 0", f"uid {uid}", uid == 0, "run as root, or with sudo")
-
-    def programs(
-        self, *, bootstraps: bool, machines: bool = False, switches: bool = False
-    ) -> list[Check]:
-        bootstraps = bootstraps or machines
-        wanted = dict(PROGRAMS)
-        if machines:
-            wanted.update(MACHINE_PROGRAMS)
+    def _programs(self, bootstraps: bool, machines: bool, switches: bool) -> list[Check]:
+        wanted = {**PROGRAMS, **(MACHINE_PROGRAMS if machines else {})}
         if switches:
             wanted["openssl"] = "openssl"
-        if bootstraps:
+        if bootstraps or machines:
             wanted["mmdebstrap"] = "mmdebstrap"
         if not (self._root / "sys/fs/cgroup/cgroup.controllers").exists():
             wanted["runc"] = "runc"
-        checks = [
+        there = {program: bool(self._which(program)) for program in wanted}
+        if bootstraps or machines:
+            wanted[f"/{KEYRING}"] = "debian-archive-keyring"
+            there[f"/{KEYRING}"] = (self._root / KEYRING).exists()
+        return [
             _check(
                 "program",
                 "installed",
-                "installed" if self._which(program) else "missing",
-                bool(self._which(program)),
+                "installed" if there[program] else "missing",
+                there[program],
                 f"apt-get install {package}",
                 subject=program,
             )
             for program, package in wanted.items()
         ]
-        if bootstraps:
-            there = (self._root / KEYRING).exists()
-            checks.append(
-                _check(
-                    "keyring",
-                    "installed",
-                    "installed" if there else "missing",
-                    there,
-                    "apt-get install debian-archive-keyring",
-                    subject=f"/{KEYRING}",
-                )
-            )
-        return checks
 
-    def namespaces(self) -> Check:
-        kinds = ("--net", "--mount", "--uts", "--ipc", "--pid")
-        return self._works(
-            "namespaces",
-            ["unshare", *kinds, "--fork", "true"],
-            "this machine (a container?) may not make namespaces: use a virtual machine or a "
-            "privileged container",
-        )
+    def _tried(self, name: str) -> Check:
+        command, remedy = TRIALS[name]
+        try:
+            self._run(command)
+        except CommandError as error:
+            return Check(name, "works", str(error), FAILED, reason=remedy)
+        return Check(name, "works", "works", OK)
 
-    def interfaces(self) -> Check:
-        script = "ip link add try0 type veth peer name try1 && ip link add try2 type bridge"
-        return self._works(
-            "interfaces",
-            ["unshare", "--net", "sh", "-c", script],
-            "the kernel has no veth or bridge: modprobe veth bridge",
-        )
-
-    def taps(self) -> Check:
-        return self._works(
-            "taps",
-            ["unshare", "--net", "ip", "tuntap", "add", "dev", "try0", "mode", "tap"],
-            "machines are cabled by taps, and /dev/net/tun does not give any: modprobe tun, or "
-            "give this container the device; or have containers only (virtual_nodes_kind)",
-        )
-
-    def podman(self) -> Check:
-        command = ["podman", "info", "--format", "{{.Store.GraphDriverName}}"]
-        return self._works("podman", command, "see what `podman info` says")
-
-    def inotify(self, need: int) -> Check:
+    def _inotify(self, need: int) -> Check:
         """systemd in every node watches files; the kernel counts all of root's together."""
         limit = int((self._root / "proc/sys/fs/inotify/max_user_instances").read_text())
-        used = self._inotify_instances()
+        used = 0
+        for path in (self._root / "proc").glob("[0-9]*/fd/*"):
+            with suppress(OSError):
+                used += str(path.readlink()) == "anon_inode:inotify"
         return _check(
             "inotify_instances",
             f"{need} free",
@@ -167,16 +156,7 @@ class Requirements:
             "other virtual nodes down",
         )
 
-    def _inotify_instances(self) -> int:
-        found = 0
-        for path in (self._root / "proc").glob("[0-9]*/fd/*"):
-            try:
-                found += str(path.readlink()) == "anon_inode:inotify"
-            except OSError:
-                continue
-        return found
-
-    def memory(self, need: int) -> Check:
+    def _memory(self, need: int) -> Check:
         lines = (self._root / "proc/meminfo").read_text(encoding="ascii").splitlines()
         free = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
         return _check(
@@ -187,7 +167,7 @@ class Requirements:
             "describe fewer nodes in cluster.yml, or give the machine more memory",
         )
 
-    def disk(self) -> Check:
+    def _disk(self) -> Check:
         place = self._root / STORAGE
         while not place.exists():
             place = place.parent
@@ -200,13 +180,6 @@ class Requirements:
             "make room, for example with `podman system prune`",
             subject=str(place),
         )
-
-    def _works(self, name: str, command: Sequence[str], remedy: str) -> Check:
-        try:
-            self._run(command)
-        except CommandError as error:
-            return Check(name, "works", str(error), FAILED, reason=remedy)
-        return Check(name, "works", "works", OK)
 
 
 def _check(

@@ -72,7 +72,13 @@ def routers_of(cluster: str, switches: Switches, nodes: Sequence[Node]) -> tuple
     """None where no switches are given: leaves are bridges then."""
     if not switches:
         return ()
-    _check(switches, nodes)
+    machine = next((node.name for node in nodes if node.machine), "")
+    if machine:
+        raise VirtualError(
+            f"{machine} is a machine, whose cables end in one namespace for all leaves: a "
+            "routed fabric has containers only (virtual_nodes_kind), or leave virtual_nodes_fabric "
+            "at bridges."
+        )
     routers = []
     leaves = 0
     for number, (name, groups) in enumerate(switches.items(), start=1):
@@ -95,29 +101,6 @@ def routers_of(cluster: str, switches: Switches, nodes: Sequence[Node]) -> tuple
 def interface_of(port: str) -> str:
     """A port's name as Linux takes it: without `/`, and of at most 15 characters."""
     return short_name(port.replace("/", "-"))
-
-
-def _check(switches: Switches, nodes: Sequence[Node]) -> None:
-    machines = [node.name for node in nodes if node.machine]
-    if machines:
-        raise VirtualError(
-            f"{machines[0]} is a machine, whose cables end in one namespace for all leaves: a "
-            "routed fabric has containers only (virtual_nodes_kind), or leave virtual_nodes_fabric "
-            "at bridges."
-        )
-    missing = {rail.leaf for node in nodes for rail in node.rails} - switches.keys()
-    missing |= {
-        spine
-        for groups in switches.values()
-        for group in groups
-        if group["kind"] == UPLINK
-        for spine in group["peers"].values()
-    } - switches.keys()
-    if missing:
-        raise VirtualError(
-            f"a routed fabric needs the ports of every leaf and spine, and the inventory has none "
-            f"of {', '.join(sorted(missing))}. Describe them in cluster.yml (leaves, spines)."
-        )
 
 
 PROGRAMS = Path("/usr/lib/frr")
