@@ -137,7 +137,6 @@ reboot_reasons:
 """
 
 import base64
-import binascii
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -146,11 +145,10 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.engine import Layer, Settled, carry_out, settle
-from ..module_utils.core.part import Node, PlanError
+from ..module_utils.core.part import Node
 from ..module_utils.core.system import distribution, manager_of
 from ..module_utils.hardware import SurveyError
 from ..module_utils.packages.manager import PackageError
-from ..module_utils.rdma import acs_part, iommu
 from ..module_utils.rdma.hardware import THIS, Hardware
 from ..module_utils.rdma.options import stack
 from ..module_utils.software import (
@@ -170,26 +168,16 @@ LAYER = Layer(
 )
 
 
-def decoded(keys: Mapping[str, Any]) -> dict[str, bytes]:
-    """Raises PlanError; the content of a key is in no message."""
-    found = {}
-    for name, text in keys.items():
-        try:
-            found[name] = base64.b64decode(str(text), validate=True)
-        except binascii.Error as error:
-            raise PlanError(f"keys.{name}: not in base64 ({error})") from error
-    return found
-
-
 def converge(given: Mapping[str, Any], node: Node) -> Settled:
     root = Path(given["hardware_root"])
     hardware = Hardware(root, simulated=root != THIS)
     software = read_software(given["software"])
     found = distribution()
     release = software.kernel or hardware.release(node)
-    wanted = rdma_packages(software, found, decoded(given["keys"]), release)
+    keys = {name: base64.b64decode(text) for name, text in given["keys"].items()}
+    wanted = rdma_packages(software, found, keys, release)
     with manager_of(found, wanted, LAYER.tag) as manager:
-        it = stack(given, node, software, wanted, manager, hardware, found.family)
+        it = stack(given, node, software, wanted, manager, hardware)
         outcome = settle(it.parts, node)
     return Settled(outcome, it.simulated, returned={"source": software.rdma.source})
 
@@ -205,8 +193,12 @@ def main() -> None:
                 "elements": "str",
                 "default": ["mlx5_ib", "ib_umad", "rdma_ucm"],
             },
-            "iommu": {"type": "str", "choices": list(iommu.CHOICES), "default": "pt"},
-            "acs": {"type": "str", "choices": list(acs_part.CHOICES), "default": "disable"},
+            "iommu": {"type": "str", "choices": ["pt", "on", "off", ""], "default": "pt"},
+            "acs": {
+                "type": "str",
+                "choices": ["disable", "verify", "keep"],
+                "default": "disable",
+            },
             "firmware_minimum": {"type": "str", "default": ""},
             "hardware_root": {"type": "path", "default": "/"},
         },

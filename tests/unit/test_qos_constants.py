@@ -17,7 +17,7 @@ NVUE = "roles/virtual_nodes/files/switch/nvue"
 SONIC = "roles/virtual_nodes/files/switch/sonic"
 MEANS_ANOTHER_THING = {
     ("plugins/plugin_utils/fabric/asics.py", "192"): "bytes of a buffer cell of Spectrum-4",
-    ("plugins/module_utils/gpu/wanted.py", "48"): "Xid of a double-bit ECC error",
+    ("plugins/module_utils/gpu/findings.py", "48"): "Xid of a double-bit ECC error",
     ("plugins/module_utils/gpu/judging.py", "48"): "Xid of a double-bit ECC error",
     (
         "plugins/plugin_utils/qos/contract.py",

@@ -3,27 +3,19 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import reboots
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma import (
-    acs,
-    acs_part,
-    drivers,
-    iommu,
     packages,
+    pcie,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.unit.rdma_node import DOCA_SET, RdmaNode, found, wrong
 
@@ -72,10 +64,6 @@ def answer(**answers: tuple[int, str]) -> Callable[[RdmaNode], None]:
     return lambda node: node.answers.update(answers)
 
 
-MFT_OF_CUDA = (
-    "mft:\n  Version table:\n *** 4.34.0-145 500\n        500 https://example.org/cuda x\n"
-    "        100 /var/lib/dpkg/status\n     4.30.0 500\n        500 file:/srv/doca ./ Packages\n"
-)
 FAULTS: dict[str, tuple[Callable[[RdmaNode], None], str, str]] = {
     "no RDMA device": (lambda node: without_rdma(node, 1), "rdma_device", "rail1"),
     "InfiniBand": (lambda node: infiniband(node, 1), "rdma_device", "rail1"),
@@ -98,7 +86,6 @@ FAULTS: dict[str, tuple[Callable[[RdmaNode], None], str, str]] = {
         "rdma_ofed",
         "",
     ),
-    "mft of CUDA's repository": (answer(**{"apt-cache": (0, MFT_OF_CUDA)}), "rdma_mft", ""),
     "drivers of the kernel": (
         lambda node: node.modinfo.update(
             mlx5_core=("25.10-1.2.8", "25.10-1.2.8-mlx5_core", "kernel/mlx5_core.ko")
@@ -243,7 +230,7 @@ def test_arguments_follow_the_processor(tmp_path: Path) -> None:
     }
     for vendor, settings in table.items():
         cpuinfo.write_text(f"processor\t: 0\nvendor_id\t: {vendor}\n")
-        assert {each: iommu.arguments(each, tmp_path) for each in iommu.CHOICES} == settings
+        assert {each: pcie.arguments(each, tmp_path) for each in settings} == settings
 
 
 def test_groups_are_not_asked_for_before_the_reboot(node: RdmaNode) -> None:
@@ -330,22 +317,10 @@ def test_a_kernel_that_is_locked_down_is_not_written_to_and_the_check_says_why(
     assert wrong(node.settle(DOCA_SET)) == []
 
 
-def test_a_write_that_even_root_may_not_do_says_why(
-    node: RdmaNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(*_arguments: object) -> int:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(acs.os, "pwrite", refused)
-    node.configuration("0000:10:00.0", 0x1D)
-    (error,) = node.settle(DOCA_SET).errors
-    assert "pci=disable_acs_redir=0000:10:00.0" in error
-
-
 def test_what_is_not_disabled_any_more_leaves_no_unit(node: RdmaNode) -> None:
-    assert (node.tree.root / acs_part.PROGRAM).exists()
+    assert (node.tree.root / pcie.PROGRAM).exists()
     node.settle(DOCA_SET, acs="verify")
-    for path in (acs_part.PROGRAM, acs_part.UNIT_FILE, acs_part.ENABLED):
+    for path in (pcie.PROGRAM, pcie.UNIT_FILE, pcie.ENABLED):
         assert not (node.tree.root / path).exists()
         assert not (node.tree.root / path).is_symlink()
     assert not node.settle(DOCA_SET, acs="verify").changed
@@ -353,7 +328,7 @@ def test_what_is_not_disabled_any_more_leaves_no_unit(node: RdmaNode) -> None:
 
 
 def test_the_program_does_at_boot_what_the_module_did(node: RdmaNode) -> None:
-    program = node.tree.root / acs_part.PROGRAM
+    program = node.tree.root / pcie.PROGRAM
     assert program.stat().st_mode & 0o777 == 0o755
     node.configuration("0000:10:01.0", 0x1D)
 
@@ -371,29 +346,3 @@ def test_the_program_does_at_boot_what_the_module_did(node: RdmaNode) -> None:
     (node.sys("bus/pci/devices") / "0000:10:01.0/config").write_bytes(bytes(64))
     hidden = run()
     assert hidden.returncode == 2
-
-
-@given(st.binary(min_size=256, max_size=4096) | st.just(bytes(256)) | st.just(bytes(4096)))
-def test_no_configuration_space_keeps_the_reader_going_round(data: bytes) -> None:
-    place = acs._register(data, Path("config"))
-    assert place is None or 0x100 <= place <= len(data) - 2
-
-
-# What modinfo prints
-
-
-def test_a_module_that_states_no_name_has_that_of_its_file() -> None:
-    text = "filename:       /lib/modules/6.8/updates/dkms/mlx5-core.ko.zst\nversion:        25.04\n"
-    node = SimpleNamespace(run=lambda argv, check: Result(tuple(argv), 0, text, ""))
-    (module,) = drivers.installed(node, ["mlx5_core"]).values()
-    assert (module.name, module.version) == ("mlx5_core", "25.04")
-
-
-# Kernel arguments are those of this layer
-
-
-def test_the_reboot_for_the_iommu_is_recorded_under_this_layer(node: RdmaNode) -> None:
-    node.settle(DOCA_SET, iommu="on")
-    record = json.loads(node.tree.read("var/lib/baremetal-mpi-roce/kernel-arguments.json"))
-    assert set(record["owned"]) == {"rdma"}
-    assert reboots.recorded("os", node.tree.root) == []

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
+from .findings import Wanted
 from .judging import Verdict, judge
 from .reading import Gpus, read
 from .smi import Smi
 from .smi import ask as ask_smi
-from .wanted import Wanted
 
 __all__ = ["Gpus", "Smi", "Verdict", "Wanted", "ask_smi", "judge", "read"]

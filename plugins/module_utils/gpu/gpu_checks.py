@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """What holds for each GPU that answers: one rule per check, in the order in which they are made.
 
-A rule may ask which checks have found a fault of the same GPU before it (`book.blamed`).
+A rule may ask which checks have found a fault of the same GPU before it (`findings.blamed`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from ..core.checks import FAILED, PENDING
 from ..core.reboots import Reason
 from ..hardware import PcieLink
 from ..hardware.pci import best, describe
-from .book import Book, Result, aside, bad, unknown
+from .findings import Findings, Place, Result, aside, bad, unknown
 from .node_checks import missing_modules
 from .reading import ACTIVE, FABRIC_MANAGER, PERSISTENCED, SIMULATED
 from .smi import Gpu
-from .wanted import Place
 
 PRESENT = "gpu_present"
 PRODUCT, VBIOS = "gpu_product", "gpu_vbios"
@@ -58,14 +57,14 @@ SLOWDOWNS: Mapping[str, str] = {
 }
 
 
-def _alike(path: str, remedy: str, book: Book, place: Place) -> Result:
+def _alike(path: str, remedy: str, findings: Findings, place: Place) -> Result:
     """The same on every GPU: what is wanted, else what most have."""
 
     def value(gpu: Gpu) -> str:
         return gpu.text(path).removesuffix(SIMULATED).strip()
 
-    known = Counter(value(each.gpu) for each in book.there if value(each.gpu))
-    wanted = book.wanted.product if path == "product_name" else book.wanted.vbios
+    known = Counter(value(each.gpu) for each in findings.there if value(each.gpu))
+    wanted = findings.wanted.product if path == "product_name" else findings.wanted.vbios
     goal = wanted or (known.most_common(1)[0][0] if known else "known")
     seen = value(place.gpu)
     if not seen:
@@ -76,7 +75,7 @@ def _alike(path: str, remedy: str, book: Book, place: Place) -> Result:
     return bad(goal, seen, f"it has {seen}, {others} {goal}", remedy)
 
 
-def mig(book: Book, place: Place) -> Result:
+def mig(findings: Findings, place: Place) -> Result:
     """Whole: one that is split offers a rank a part of it, and no NVLink."""
     path = "mig_mode/current_mig"
     on, pending = place.gpu.flag(path), place.gpu.flag("mig_mode/pending_mig")
@@ -96,20 +95,20 @@ def mig(book: Book, place: Place) -> Result:
     )
 
 
-def persistence(book: Book, place: Place) -> Result:
+def persistence(findings: Findings, place: Place) -> Result:
     on = place.gpu.persistence
     remedy = f"systemctl enable --now {PERSISTENCED}."
-    if book.found.services[PERSISTENCED] == ACTIVE:
+    if findings.found.services[PERSISTENCED] == ACTIVE:
         remedy = f"{PERSISTENCED} runs all the same: nvidia-smi -pm 1, and see its journal."
     if on is None:
         return unknown(place, "enabled", "persistence_mode", remedy)
     if on:
         return Result("enabled", "enabled")
-    status = PENDING if book.check_mode else FAILED
+    status = PENDING if findings.check_mode else FAILED
     return bad("enabled", "disabled", "persistence mode is disabled", remedy, status)
 
 
-def ecc_mode(book: Book, place: Place) -> Result:
+def ecc_mode(findings: Findings, place: Place) -> Result:
     path = "ecc_mode/current_ecc"
     on = place.gpu.flag(path)
     if on is None:
@@ -124,9 +123,9 @@ def ecc_mode(book: Book, place: Place) -> Result:
     return bad("enabled", "disabled", what, "nvidia-smi -e 1 on it, then reboot the node.")
 
 
-def row_remap(book: Book, place: Place) -> Result:
+def row_remap(findings: Findings, place: Place) -> Result:
     """Repairs of the memory: waiting for a reset, failed, or too many."""
-    most = book.wanted.remapped_rows
+    most = findings.wanted.remapped_rows
     limit = f"at most {most} rows, none pending, no failure"
     count, flag = place.gpu.number, place.gpu.flag
     values: dict[str, Optional[int]] = {
@@ -156,9 +155,9 @@ def row_remap(book: Book, place: Place) -> Result:
     return Result(limit, f"{seen}, {kinds} pending", reason=reason)
 
 
-def ecc(book: Book, place: Place) -> Result:
+def ecc(findings: Findings, place: Place) -> Result:
     """Errors that could not be corrected: since the driver was loaded, and for life."""
-    most, blamed = book.wanted.volatile_uncorrectable, book.blamed.get(place.name, [])
+    most, blamed = findings.wanted.volatile_uncorrectable, findings.blamed.get(place.name, [])
     goal = f"at most {most} uncorrectable since the driver was loaded"
     for path, what in (
         ("unrepairable_memory", "its memory cannot be repaired any more"),
@@ -192,12 +191,12 @@ def ecc(book: Book, place: Place) -> Result:
     return Result(goal, count, note)
 
 
-def pcie(book: Book, place: Place) -> Result:
+def pcie(findings: Findings, place: Place) -> Result:
     """Width always; speed unless the GPU sleeps, when it may slow its link down."""
-    wanted, function = book.wanted, place.function
+    wanted, function = findings.wanted, place.function
     link = function.link if function else PcieLink()
     bridges = function.bridges if function else ()
-    above = book.found.machine.functions.get(bridges[-1]) if bridges else None
+    above = findings.found.machine.functions.get(bridges[-1]) if bridges else None
     could = best(link, above.link if above else None)
     speed = wanted.pcie_gts or could.max_speed_gts or could.speed_gts
     goal = describe(speed, wanted.pcie_width)
@@ -225,7 +224,7 @@ def pcie(book: Book, place: Place) -> Result:
     return bad(goal, seen, f"its PCIe link is {seen}, {goal} is wanted", remedy)
 
 
-def numa(book: Book, place: Place) -> Result:
+def numa(findings: Findings, place: Place) -> Result:
     goal = place.entry.get("numa")
     seen = place.function.numa if place.function else None
     if goal is None:
@@ -237,12 +236,12 @@ def numa(book: Book, place: Place) -> Result:
     return bad(goal, seen, what, remedy)
 
 
-def rail(book: Book, place: Place) -> Result:
+def rail(findings: Findings, place: Place) -> Result:
     """GPU k and the NIC of its rail share a switch, by the bus and not by a name."""
-    machine = book.found.machine
+    machine = findings.found.machine
     nics = {
         str(entry["pci"]): str(entry.get("interface") or f"rail{entry.get('rail')}")
-        for entry in book.wanted.rails
+        for entry in findings.wanted.rails
         if entry.get("gpu") == place.index and entry.get("pci")
     }
     if not nics or not place.function:
@@ -264,7 +263,7 @@ def rail(book: Book, place: Place) -> Result:
     return bad(goal, seen, what, remedy, together=True)
 
 
-def fabric(book: Book, place: Place) -> Result:
+def fabric(findings: Findings, place: Place) -> Result:
     """Completed and Success on each."""
     goal = "Completed, Success"
     state = place.gpu.text("fabric/state")
@@ -277,14 +276,14 @@ def fabric(book: Book, place: Place) -> Result:
         what = f"it is in the fabric, which is not healthy: {faults}"
         remedy = "See /var/log/fabricmanager.log; stop its jobs, reset it or reboot the node."
         return bad(goal, f"{seen}, {faults}", what, remedy)
-    if book.without_fabric:
-        return aside(goal, f"{seen or 'unknown'}: see {book.without_fabric}")
+    if findings.without_fabric:
+        return aside(goal, f"{seen or 'unknown'}: see {findings.without_fabric}")
     if not state:
         remedy = "If its GPUs have no NVSwitches, say so (fabric: false)."
         return unknown(place, goal, "fabric/state", remedy)
     if state in UNSETTLED:
         what = f"its fabric is {seen}: until that is done CUDA fails with error 802"
-        remedy = missing_modules(book.found) or (
+        remedy = missing_modules(findings.found) or (
             f"It takes a minute or two after {FABRIC_MANAGER} was started; if it stays so, see its "
             "journal, /var/log/fabricmanager.log and /var/log/nvlsm.log."
         )
@@ -305,9 +304,9 @@ def _fabric_faults(gpu: Gpu) -> str:
     return ", ".join(f"{name} {value}" for name, value in faults.items() if value)
 
 
-def nvlinks(book: Book, place: Place) -> Result:
+def nvlinks(findings: Findings, place: Place) -> Result:
     """So many links, each of them active."""
-    goal, answer = book.wanted.nvlinks, book.found.nvml
+    goal, answer = findings.wanted.nvlinks, findings.found.nvml
     links = answer.links.get(place.pci)
     if links is None:
         error = answer.errors.get(place.pci, "it does not list this GPU")
@@ -316,9 +315,9 @@ def nvlinks(book: Book, place: Place) -> Result:
     active = sum(links)
     if active >= goal:
         return Result(goal, active)
-    blamed = FABRIC in book.blamed.get(place.name, [])
-    if blamed or book.without_fabric:
-        return aside(goal, f"{active} active: see {book.without_fabric or FABRIC}")
+    blamed = FABRIC in findings.blamed.get(place.name, [])
+    if blamed or findings.without_fabric:
+        return aside(goal, f"{active} active: see {findings.without_fabric or FABRIC}")
     down = ", ".join(str(number) for number, link in enumerate(links) if not link)
     what = f"{active} of {len(links)} NVLinks are active, {goal} are wanted, down: {down or 'none'}"
     remedy = (
@@ -328,7 +327,7 @@ def nvlinks(book: Book, place: Place) -> Result:
     return bad(goal, active, what, remedy)
 
 
-def slowdown(book: Book, place: Place) -> Result:
+def slowdown(findings: Findings, place: Place) -> Result:
     base = "clocks_event_reasons/clocks_event_reason_"
     flag = place.gpu.flag
     causes = ", ".join(cause for name, cause in SLOWDOWNS.items() if flag(base + name))
@@ -342,14 +341,14 @@ def slowdown(book: Book, place: Place) -> Result:
     return bad("none", causes, f"hardware slows its clocks down: {causes}", remedy)
 
 
-def recovery(book: Book, place: Place) -> Result:
+def recovery(findings: Findings, place: Place) -> Result:
     """What the driver asks for, where no other finding says why."""
     action = place.gpu.text("gpu_recovery_action")
     if not action:
         return aside("None", "this driver does not say what it takes to recover a GPU")
     if action == "None":
         return Result("None", action)
-    blamed = book.blamed.get(place.name)
+    blamed = findings.blamed.get(place.name)
     if blamed:
         return aside("None", f"the driver asks for {action}: see {', '.join(blamed)}")
     text = (
@@ -360,7 +359,7 @@ def recovery(book: Book, place: Place) -> Result:
     return Result("None", action, reason=reason)
 
 
-RULES: Mapping[str, Callable[[Book, Place], Result]] = {
+RULES: Mapping[str, Callable[[Findings, Place], Result]] = {
     PRODUCT: partial(
         _alike,
         "product_name",

@@ -9,10 +9,9 @@ from ..core.checks import FAILED, OK, PENDING, Check
 from ..core.dataclass import dataclass
 from ..core.reboots import Reason
 from . import gpu_checks, node_checks
-from .book import Book, Result, aside, bad
+from .findings import Findings, Place, Result, Wanted, aside, bad, places
 from .gpu_checks import ECC, FABRIC, NVLINKS, PRESENT, ROW_REMAP
 from .reading import Gpus, Xid
-from .wanted import Place, Wanted, places
 
 # Errors of the kernel log, each with the GPU it is of, and not twice what is found already.
 
@@ -35,24 +34,24 @@ MEANS: Mapping[int, tuple[str, Sequence[str]]] = {
 OTHER: tuple[str, Sequence[str]] = ("see NVIDIA's catalogue of Xids", ())
 
 
-def xids(book: Book, known: Sequence[Place]) -> None:
-    error = book.found.xid_error
+def xids(findings: Findings, known: Sequence[Place]) -> None:
+    error = findings.found.xid_error
     if error:
         reason = f"the kernel log cannot be read: {error}. See journalctl -k -b."
-        book.fail(XID, "none", error, reason)
+        findings.fail(XID, "none", error, reason)
         return
-    fatal = [xid for xid in book.found.xids if xid.number in book.wanted.xids]
-    book.each(XID, [(place, _judged(book, place, fatal)) for place in known])
+    fatal = [xid for xid in findings.found.xids if xid.number in findings.wanted.xids]
+    findings.each(XID, [(place, _judged(findings, place, fatal)) for place in known])
     for xid in fatal:
         if all(xid.pci != place.pci for place in known):
             reason = (
                 f"the kernel log has Xid {xid.number} of {xid.pci}, where no GPU is: {xid.text}"
             )
-            book.fail(XID, "none", xid.number, reason, xid.pci)
+            findings.fail(XID, "none", xid.number, reason, xid.pci)
 
 
-def _judged(book: Book, place: Place, fatal: Sequence[Xid]) -> Result:
-    blamed = book.blamed.get(place.name, [])
+def _judged(findings: Findings, place: Place, fatal: Sequence[Xid]) -> Result:
+    blamed = findings.blamed.get(place.name, [])
     own: dict[int, list[str]] = {}
     others = {}
     for number, pci, text in fatal:
@@ -63,7 +62,7 @@ def _judged(book: Book, place: Place, fatal: Sequence[Xid]) -> Result:
             own.setdefault(number, []).append(text)
         else:
             others[number] = check
-            book.explain(check, place, f"Kernel log: Xid {number}, {text}")
+            findings.explain(check, place, f"Kernel log: Xid {number}, {text}")
     if own:
         what = "; ".join(
             f"Xid {number}, {len(texts)} times in the kernel log since the boot "
@@ -114,36 +113,36 @@ def judge(
     `rebooted_for` are the reasons already recorded for this layer and `boot_id` is the boot that
     runs: what a reboot was to cure and did not is a failure, not a reason for another one.
     """
-    book = Book(gpus, wanted, check_mode, rebooted_for, boot_id)
-    hindered = node_checks.modules(book)
+    findings = Findings(gpus, wanted, check_mode, rebooted_for, boot_id)
+    hindered = node_checks.modules(findings)
     if hindered:
-        made = {check.name for check in book.checks}
-        book.unread([name for name in NAMES if name not in made], hindered)
-        return Verdict(book.checks, book.reasons)
-    node_checks.warnings(book)
-    node_checks.gpudirect(book)
-    book.without_fabric = node_checks.fabric_manager(book)
-    node_checks.nvml(book)
+        made = {check.name for check in findings.checks}
+        findings.unread([name for name in NAMES if name not in made], hindered)
+        return Verdict(findings.checks, findings.reasons)
+    node_checks.warnings(findings)
+    node_checks.gpudirect(findings)
+    findings.without_fabric = node_checks.fabric_manager(findings)
+    node_checks.nvml(findings)
     known = places(gpus, wanted)
-    _presence(book, known)
-    skipped = _skipped(book)
+    _presence(findings, known)
+    skipped = _skipped(findings)
     for name, rule in gpu_checks.RULES.items():
         if skipped.get(name):
-            book.skip(name, None, skipped[name])
+            findings.skip(name, None, skipped[name])
         else:
-            book.each(name, [(place, rule(book, place)) for place in book.there])
-    xids(book, known)
-    recovery = [(place, gpu_checks.recovery(book, place)) for place in book.there]
-    book.each(gpu_checks.RECOVERY, recovery)
+            findings.each(name, [(place, rule(findings, place)) for place in findings.there])
+    xids(findings, known)
+    recovery = [(place, gpu_checks.recovery(findings, place)) for place in findings.there]
+    findings.each(gpu_checks.RECOVERY, recovery)
     for place in known:
-        if place not in book.there:
-            book.unread(EACH, PRESENT, place.name)
-    return Verdict(book.checks, book.reasons, _settling(book))
+        if place not in findings.there:
+            findings.unread(EACH, PRESENT, place.name)
+    return Verdict(findings.checks, findings.reasons, _settling(findings))
 
 
-def _skipped(book: Book) -> dict[str, str]:
+def _skipped(findings: Findings) -> dict[str, str]:
     """Rules that are not to be followed on this node, and why."""
-    wanted, off = book.wanted, {}
+    wanted, off = findings.wanted, {}
     if wanted.mig:
         off[gpu_checks.MIG] = "GPUs may be split (mig: true)"
     if not wanted.persistence:
@@ -154,33 +153,33 @@ def _skipped(book: Book) -> dict[str, str]:
         off[gpu_checks.FABRIC] = node_checks.NO_FABRIC
     if not wanted.nvlinks:
         off[gpu_checks.NVLINKS] = "none are wanted (nvlinks: 0)"
-    elif book.found.nvml.error:
+    elif findings.found.nvml.error:
         off[gpu_checks.NVLINKS] = f"not read: see {node_checks.NVML}"
-    if COUNT in book.blamed.get("", []) and not wanted.by_address:
+    if COUNT in findings.blamed.get("", []) and not wanted.by_address:
         # One that is missing somewhere shifts the places of those behind it.
         off[gpu_checks.NUMA] = off[gpu_checks.RAIL] = f"not read: see {COUNT}"
     return off
 
 
-def _settling(book: Book) -> bool:
-    failed = {check.name for check in book.checks if check.status in (FAILED, PENDING)}
-    if failed != {gpu_checks.FABRIC} or node_checks.missing_modules(book.found):
+def _settling(findings: Findings) -> bool:
+    failed = {check.name for check in findings.checks if check.status in (FAILED, PENDING)}
+    if failed != {gpu_checks.FABRIC} or node_checks.missing_modules(findings.found):
         return False
-    waiting = [p for p in book.there if gpu_checks.FABRIC in book.blamed.get(p.name, [])]
+    waiting = [p for p in findings.there if gpu_checks.FABRIC in findings.blamed.get(p.name, [])]
     return all(p.gpu.text("fabric/state") in gpu_checks.UNSETTLED for p in waiting)
 
 
-def _presence(book: Book, known: Sequence[Place]) -> None:
+def _presence(findings: Findings, known: Sequence[Place]) -> None:
     """Is every GPU there, does the driver reach it, are there more, are they in order?"""
-    results = [(place, _present(book.found, place)) for place in known]
-    book.each(PRESENT, results)
-    book.there = [place for place, result in results if result.status == OK]
-    missing = len(book.there) < len(known)
-    goal, seen = len(book.wanted.gpus), len(book.there)
+    results = [(place, _present(findings.found, place)) for place in known]
+    findings.each(PRESENT, results)
+    findings.there = [place for place, result in results if result.status == OK]
+    missing = len(findings.there) < len(known)
+    goal, seen = len(findings.wanted.gpus), len(findings.there)
     if missing:
-        book.skip(COUNT, goal, f"{seen} answer: see {PRESENT}")
+        findings.skip(COUNT, goal, f"{seen} answer: see {PRESENT}")
     elif seen == goal:
-        book.ok(COUNT, goal, seen)
+        findings.ok(COUNT, goal, seen)
     else:
         extra = ", ".join(place.pci for place in known if not place.entry)
         which = f" The model does not name {extra}." if extra else ""
@@ -188,24 +187,26 @@ def _presence(book: Book, known: Sequence[Place]) -> None:
             f"{seen} GPUs answer and the model has {goal}.{which} Look at lspci -d 10de: for those "
             "that are missing; if the machine is right, correct gpus in the model."
         )
-        book.fail(COUNT, goal, seen, reason)
+        findings.fail(COUNT, goal, seen, reason)
 
     # GPU k of the model is GPU k of nvidia-smi and, by PCI order, of CUDA.
     modelled = [place for place in known if place.entry]
     wanted = [place.pci for place in modelled]
     order = [place.pci for place in sorted(modelled, key=lambda place: place.gpu.index)]
-    if not book.wanted.by_address:
-        book.skip(ORDER, None, "the model gives no PCI addresses of GPUs: the driver's order holds")
+    if not findings.wanted.by_address:
+        findings.skip(
+            ORDER, None, "the model gives no PCI addresses of GPUs: the driver's order holds"
+        )
     elif missing:
-        book.skip(ORDER, wanted, f"a missing GPU shifts the others: see {PRESENT}")
+        findings.skip(ORDER, wanted, f"a missing GPU shifts the others: see {PRESENT}")
     elif order == wanted:
-        book.ok(ORDER, wanted, order)
+        findings.ok(ORDER, wanted, order)
     else:
         reason = (
             "the driver counts GPUs by PCI address and the model otherwise: GPU k of a job is not "
             f"the GPU of rail k. Put gpus.pci of the model in this order: {', '.join(order)}."
         )
-        book.fail(ORDER, wanted, order, reason)
+        findings.fail(ORDER, wanted, order, reason)
 
 
 def _present(found: Gpus, place: Place) -> Result:

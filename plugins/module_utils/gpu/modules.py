@@ -16,10 +16,10 @@ from ..core.checks import NOT_APPLICABLE, OK, REBOOT, Check, compare
 from ..core.commands import CommandError
 from ..core.dataclass import dataclass
 from ..core.part import NAME, Node, Plan, Step, StepError, Verdict
+from .findings import AUTO, PEERMEM
 from .node_checks import DMABUF_KERNEL, kernel_version
 from .shared import OPENERS, Shared, active, run
 from .users import users
-from .wanted import AUTO, PEERMEM
 
 BLACKLIST = f"etc/modprobe.d/90-{NAME}-nouveau.conf"
 NO_NOUVEAU = "blacklist nouveau\noptions nouveau modeset=0\n"

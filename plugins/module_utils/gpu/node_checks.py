@@ -6,9 +6,8 @@ from __future__ import annotations
 import re
 
 from ..core.reboots import Reason
-from .book import Book
+from .findings import AUTO, DMABUF, NONE, PEERMEM, Findings
 from .reading import ACTIVE, FABRIC_MANAGER, Gpus
-from .wanted import AUTO, DMABUF, NONE, PEERMEM
 
 DRIVER = "gpu_driver"
 VERSION = "gpu_driver_version"
@@ -25,68 +24,68 @@ DMABUF_KERNEL = (5, 12)
 NO_FABRIC = "the GPUs of this node have no NVSwitch fabric (fabric: false)"
 
 
-def modules(book: Book) -> str:
+def modules(findings: Findings) -> str:
     """Is the kernel module there, is it the open one, does the driver answer?
 
     Returns the name of the finding that stands in the way of all the rest, or nothing.
     """
-    driver, said = book.found.driver, book.found.smi
-    answers = f"nvidia-smi answers for {len(book.wanted.gpus)} GPUs"
+    driver, said = findings.found.driver, findings.found.smi
+    answers = f"nvidia-smi answers for {len(findings.wanted.gpus)} GPUs"
     if not driver.module and not said.gpus:
-        _not_loaded(book, answers)
+        _not_loaded(findings, answers)
         return DRIVER
     if said.hung:
         reason = (
             f"nvidia-smi does not end ({said.error}): the driver hangs. Look for Xid and for hung "
             "tasks in dmesg, drain the node and reboot it; if it hangs again, power it off and on."
         )
-        book.fail(DRIVER, answers, said.error, reason)
+        findings.fail(DRIVER, answers, said.error, reason)
         return DRIVER
-    if not _version(book) and said.mismatch:
+    if not _version(findings) and said.mismatch:
         return VERSION
-    if not _open(book) and not said.gpus:
+    if not _open(findings) and not said.gpus:
         return OPEN
     if said.gpus or any(":" in pci for pci in said.unreachable):
-        book.ok(DRIVER, answers, f"nvidia-smi answers for {len(said.gpus)} GPUs")
+        findings.ok(DRIVER, answers, f"nvidia-smi answers for {len(said.gpus)} GPUs")
         return ""
     reason = f"nvidia-smi gives no GPU ({said.error}). Look at dmesg for NVRM."
-    book.fail(DRIVER, answers, said.error, reason)
+    findings.fail(DRIVER, answers, said.error, reason)
     return DRIVER
 
 
-def _not_loaded(book: Book, answers: str) -> None:
+def _not_loaded(findings: Findings, answers: str) -> None:
     """No kernel module: because of nouveau, or because it is not there or does not load."""
-    driver = book.found.driver
+    driver = findings.found.driver
     what = "the kernel module nvidia is not loaded"
     if not driver.on_disk:
         reason = (
             f"{what}, and there is none for kernel {driver.kernel}. Install the set's driver; if "
             "it is installed, look at dkms status and at the kernel's headers."
         )
-        book.fail(DRIVER, answers, "no kernel module nvidia", reason, fixable=True)
-    elif "nouveau" in book.found.machine.modules and driver.on_disk == book.wanted.driver:
+        findings.fail(DRIVER, answers, "no kernel module nvidia", reason, fixable=True)
+    elif "nouveau" in findings.found.machine.modules and driver.on_disk == findings.wanted.driver:
         why = f"nouveau has the GPUs and keeps nvidia {driver.on_disk} out until the next boot."
         waits = Reason("kernel module of the GPUs", "nvidia", "nouveau", why)
-        book.reboot(DRIVER, answers, "nouveau is loaded", waits)
+        findings.reboot(DRIVER, answers, "nouveau is loaded", waits)
     else:
         reason = (
             f"{what}, though {driver.on_disk} is on disk for kernel {driver.kernel}: modprobe "
             "nvidia says why. With Secure Boot the module's key has to be enrolled (mokutil)."
         )
-        book.fail(DRIVER, answers, "not loaded", reason, fixable=True)
+        findings.fail(DRIVER, answers, "not loaded", reason, fixable=True)
 
 
-def _version(book: Book) -> bool:
+def _version(findings: Findings) -> bool:
     """Whether kernel module = library = what is on disk = the set."""
-    driver, version = book.found.driver, book.wanted.driver
-    library = book.found.nvml.library  # empty before pynvml.py is on the node
+    driver, version = findings.found.driver, findings.wanted.driver
+    library = findings.found.nvml.library  # empty before pynvml.py is on the node
     seen = (
         f"kernel module {driver.module}, library {library or 'unknown'}, "
         f"on disk {driver.on_disk or 'unknown'}"
     )
     of_the_set = library in ("", version)
-    if driver.module == version and of_the_set and not book.found.smi.mismatch:
-        book.ok(VERSION, version, seen)
+    if driver.module == version and of_the_set and not findings.found.smi.mismatch:
+        findings.ok(VERSION, version, seen)
         return True
     if driver.module != version and driver.on_disk == version and of_the_set:
         why = (
@@ -94,7 +93,7 @@ def _version(book: Book) -> bool:
             "nothing can use the GPUs (Driver/library version mismatch)."
         )
         waits = Reason("kernel module nvidia", version, driver.module, why)
-        book.reboot(VERSION, version, seen, waits)
+        findings.reboot(VERSION, version, seen, waits)
         return False
     reason = f"the set says {version} ({seen}). Install the set's driver packages."
     if driver.module == version and driver.on_disk in ("", version):
@@ -103,7 +102,7 @@ def _version(book: Book) -> bool:
             "libnvidia-ml.so.1 from elsewhere is found first. See ldconfig -p, and remove what no "
             "package of the set owns."
         )
-        book.fail(VERSION, version, seen, reason)
+        findings.fail(VERSION, version, seen, reason)
         return False
     if driver.on_disk not in ("", version) and of_the_set:
         reason = (
@@ -111,62 +110,62 @@ def _version(book: Book) -> bool:
             f"was not built for kernel {driver.kernel}. See dkms status and "
             "/var/lib/dkms/nvidia/*/build/make.log."
         )
-    book.fail(VERSION, version, seen, reason, fixable=True)
+    findings.fail(VERSION, version, seen, reason, fixable=True)
     return False
 
 
-def _open(book: Book) -> bool:
+def _open(findings: Findings) -> bool:
     """Whether the modules are of the kind that is wanted."""
-    driver = book.found.driver
-    if not book.wanted.open_modules:
-        book.skip(OPEN, "open", "the set does not ask for the open kernel modules")
+    driver = findings.found.driver
+    if not findings.wanted.open_modules:
+        findings.skip(OPEN, "open", "the set does not ask for the open kernel modules")
         return True
     if driver.open:
-        book.ok(OPEN, "open", "open")
+        findings.ok(OPEN, "open", "open")
         return True
     if driver.on_disk_open:
         why = "the open kernel modules are installed and the proprietary ones still run."
         waits = Reason("kind of the kernel module nvidia", "open", "proprietary", why)
-        book.reboot(OPEN, "open", "proprietary", waits)
+        findings.reboot(OPEN, "open", "proprietary", waits)
         return False
     reason = (
         "the proprietary kernel modules run, which open no GPU of Blackwell and have no dma-buf. "
         "Install the open ones: nvidia-open on Ubuntu, module stream nvidia-driver:BRANCH-open on "
         "EL; then reboot."
     )
-    book.fail(OPEN, "open", "proprietary", reason, fixable=True)
+    findings.fail(OPEN, "open", "proprietary", reason, fixable=True)
     return False
 
 
-def warnings(book: Book) -> None:
+def warnings(findings: Findings) -> None:
     """What nvidia-smi says beside its answer is never good news."""
-    said = "; ".join(book.found.smi.warnings)
+    said = "; ".join(findings.found.smi.warnings)
     if not said:
-        book.ok(WARNINGS, "none", "none")
+        findings.ok(WARNINGS, "none", "none")
         return
     remedy = "Look at dmesg for NVRM."
     if "inforom" in said.lower():
         remedy = "A corrupted infoROM does not mend itself: run NVIDIA's field diagnostic, replace."
-    book.fail(WARNINGS, "none", said, f"nvidia-smi says: {said}. {remedy}")
+    findings.fail(WARNINGS, "none", said, f"nvidia-smi says: {said}. {remedy}")
 
 
-def gpudirect(book: Book) -> None:
+def gpudirect(findings: Findings) -> None:
     """A way for NICs to reach GPU memory: dma-buf, or the module nvidia_peermem."""
-    wanted, driver = book.wanted, book.found.driver
+    wanted, driver = findings.wanted, findings.found.driver
     if wanted.gpudirect == NONE:
-        book.skip(DIRECT, None, "not wanted (gpudirect: none)")
+        findings.skip(DIRECT, None, "not wanted (gpudirect: none)")
         return
     there = []
     if driver.open and kernel_version(driver.kernel) >= DMABUF_KERNEL:
         there.append(DMABUF)
-    if "nvidia_peermem" in book.found.machine.modules:
+    if "nvidia_peermem" in findings.found.machine.modules:
         there.append(PEERMEM)
     goal = "dmabuf or peermem" if wanted.gpudirect == AUTO else wanted.gpudirect
     seen = " and ".join(there) or "neither dma-buf nor nvidia_peermem"
     if wanted.gpudirect in there or (there and wanted.gpudirect == AUTO):
-        book.ok(DIRECT, goal, seen)
-    elif OPEN in book.blamed.get("", []) and wanted.gpudirect != PEERMEM:
-        book.unread([DIRECT], OPEN)
+        findings.ok(DIRECT, goal, seen)
+    elif OPEN in findings.blamed.get("", []) and wanted.gpudirect != PEERMEM:
+        findings.unread([DIRECT], OPEN)
     else:
         reason = (
             f"NICs have no way to GPU memory ({goal} is wanted): dma-buf takes the open modules "
@@ -174,7 +173,7 @@ def gpudirect(book: Book) -> None:
             f"{driver.kernel}); otherwise load nvidia_peermem (modprobe, layer rdma), which is "
             "built against DOCA-OFED."
         )
-        book.fail(DIRECT, goal, seen, reason)
+        findings.fail(DIRECT, goal, seen, reason)
 
 
 def kernel_version(release: str) -> tuple[int, int]:
@@ -183,32 +182,32 @@ def kernel_version(release: str) -> tuple[int, int]:
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
-def fabric_manager(book: Book) -> str:
+def fabric_manager(findings: Findings) -> str:
     """Fabric manager of the driver's version, and running. The finding that hinders, or nothing."""
-    if not book.wanted.fabric:
+    if not findings.wanted.fabric:
         for name in (FM_VERSION, FM):
-            book.skip(name, None, NO_FABRIC)
+            findings.skip(name, None, NO_FABRIC)
         return ""
-    version, found = book.wanted.driver, book.found.driver.fabric_manager
+    version, found = findings.wanted.driver, findings.found.driver.fabric_manager
     if found != version:
         reason = (
             f"the fabric manager is {found} and the driver {version}; it ends at once unless they "
             "are the same. Install the set's (nvlink5 packages), restart the service."
         )
-        book.fail(FM_VERSION, version, found, reason, fixable=True)
-        book.unread([FM], FM_VERSION)
+        findings.fail(FM_VERSION, version, found, reason, fixable=True)
+        findings.unread([FM], FM_VERSION)
         return FM_VERSION
-    book.ok(FM_VERSION, version, found)
-    seen = book.found.services[FABRIC_MANAGER]
+    findings.ok(FM_VERSION, version, found)
+    seen = findings.found.services[FABRIC_MANAGER]
     if seen == ACTIVE:
-        book.ok(FM, ACTIVE, seen)
+        findings.ok(FM, ACTIVE, seen)
         return ""
     reason = (
-        f"{FABRIC_MANAGER} does not run: {seen}. {missing_modules(book.found)}systemctl start "
+        f"{FABRIC_MANAGER} does not run: {seen}. {missing_modules(findings.found)}systemctl start "
         f"{FABRIC_MANAGER}; journalctl -u {FABRIC_MANAGER} and /var/log/fabricmanager.log say why "
         "it ended."
     )
-    book.fail(FM, ACTIVE, seen, reason, fixable=True)
+    findings.fail(FM, ACTIVE, seen, reason, fixable=True)
     return FM
 
 
@@ -223,16 +222,16 @@ def missing_modules(found: Gpus) -> str:
     )
 
 
-def nvml(book: Book) -> None:
+def nvml(findings: Findings) -> None:
     """Whether NVML answers."""
-    error = book.found.nvml.error
-    if not book.wanted.nvlinks:
-        book.skip(NVML, "answers", "asked for NVLinks alone, and none are wanted (nvlinks: 0)")
+    error = findings.found.nvml.error
+    if not findings.wanted.nvlinks:
+        findings.skip(NVML, "answers", "asked for NVLinks alone, and none are wanted (nvlinks: 0)")
     elif not error:
-        book.ok(NVML, "answers", "answers")
+        findings.ok(NVML, "answers", "answers")
     else:
         reason = (
             f"NVML gives no answer: {error}. Look for libnvidia-ml.so.1 (ldconfig -p) and for the "
             "file pynvml.py of nvidia-ml-py on the node."
         )
-        book.fail(NVML, "answers", error, reason, fixable=book.found.nvml.absent)
+        findings.fail(NVML, "answers", error, reason, fixable=findings.found.nvml.absent)

@@ -1,21 +1,218 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The machine against the rails of the cluster model: every difference with its own words."""
+"""The machine against the rails of the cluster model: every difference with its own words.
+
+Is the NIC there, can it be a rail, does it do RDMA, is its port one device or several as the model
+has it; then its PCIe link, rate, GPU, NUMA node and virtual functions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Optional
 
-from ..core.checks import FAILED, OK, PENDING, Check
-from .inventory import RAIL, Machine
-from .inventory import RdmaDevice as Port
-from .modelled import Modelled, Rail, is_nic, named, nic, planes, rdma
-from .pci import best, capacity_gbps, describe
+from ..core.checks import FAILED, OK, Check, differs, not_applicable
+from ..core.dataclass import dataclass
+from .inventory import (
+    BLUEFIELD,
+    DATA_DIRECT,
+    MELLANOX,
+    NVSWITCH_BRIDGE,
+    RAIL,
+    SOFTWARE,
+    VIRTUAL,
+    Machine,
+    RdmaDevice,
+)
+from .pci import best, bus_of, capacity_gbps, card_of, describe
+from .ports import ETHERNET, INFINIBAND
 
+NIC, RDMA, PLANES = "rail_nic", "rail_rdma", "rail_planes"
 PCIE, SPEED, GPU, NUMA, VFS = "rail_pcie", "rail_speed", "rail_gpu", "rail_numa", "rail_vfs"
 
 NAMED_VFS = 4
 """As many virtual functions are named in a message; a NIC can have hundreds."""
+
+NOT_A_RAIL: Mapping[str, str] = {
+    NVSWITCH_BRIDGE: "a management bridge to the NVSwitches (SW_MNG), for the fabric manager",
+    DATA_DIRECT: "a Data Direct function, which has no port",
+    BLUEFIELD: "a BlueField DPU, for storage and management",
+    VIRTUAL: "a virtual function, and rails are physical functions",
+}
+CORRECT = "correct rails.pci in the model (host_vars, where only this machine differs)"
+
+
+@dataclass(frozen=True)
+class Rail:
+    """One entry of `cluster_rails`, and what the machine has at its place."""
+
+    name: str
+    entry: Mapping[str, Any]
+    port: Optional[RdmaDevice]
+
+    @property
+    def pci(self) -> str:
+        """Where the model says it is; without that, where its interface is."""
+        return self.entry.get("pci") or (self.port.pci if self.port else None) or ""
+
+    @property
+    def speed(self) -> Optional[float]:
+        speed: Optional[float] = self.entry.get("speed_gbps")
+        return speed
+
+    @property
+    def place(self) -> str:
+        """`rail3 at 0000:5d:00.0`, as messages say it."""
+        return f"{self.name} at {self.pci}" if self.pci else self.name
+
+
+class Modelled:
+    """A machine and the rails that it is to have."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        rails: Sequence[Mapping[str, Any]],
+        gpus: Sequence[Mapping[str, Any]],
+    ) -> None:
+        self.machine = machine
+        self.rails = [Rail(str(entry["interface"]), entry, self._port(entry)) for entry in rails]
+        self.gpus = {int(gpu["index"]): str(gpu["pci"]) for gpu in gpus if gpu.get("pci")}
+
+    def _port(self, entry: Mapping[str, Any]) -> Optional[RdmaDevice]:
+        if entry.get("pci"):
+            return self.machine.at(str(entry["pci"]))
+        name = str(entry["interface"])
+        return next((port for port in self.machine.netdevs if port.netdev == name), None)
+
+    def spare(self) -> str:
+        """NICs beside a GPU that no rail of the model names."""
+        taken = {rail.pci for rail in self.rails}
+        found = [port for port in self.machine.of_kind(RAIL) if port.pci not in taken]
+        return f"NICs beside a GPU without a rail in the model: {named(found) or 'none'}"
+
+    def on_card(self, pci: str) -> list[Rail]:
+        """The rails of the model that share a card, and so its PCIe link."""
+        return [rail for rail in self.rails if card_of(rail.pci) == card_of(pci)]
+
+    def functions_on_card(self, pci: str) -> list[RdmaDevice]:
+        """The functions on a card that can be rails."""
+        return [
+            port for port in self.machine.of_kind(RAIL) if card_of(port.pci or "") == card_of(pci)
+        ]
+
+    def planes(self, rail: Rail) -> int:
+        """How many planes the model gives this rail."""
+        return sum(1 for each in self.rails if each.entry.get("rail") == rail.entry.get("rail"))
+
+    def split(self, rail: Rail) -> bool:
+        """Whether the rail's card shows up as more functions than the model has rails on it."""
+        if rail.port is None or rail.port.kind != RAIL:
+            return False
+        return len(self.functions_on_card(rail.pci)) > len(self.on_card(rail.pci))
+
+    def merged(self, rail: Rail) -> bool:
+        """Whether this is a plane without a function, on a card that shows up as fewer."""
+        beside = self.functions_on_card(rail.pci)
+        return rail.port is None and self.planes(rail) > 1 and bool(beside)
+
+
+def is_nic(port: Optional[RdmaDevice]) -> bool:
+    """Whether this is a physical RoCE NIC, with its driver or without."""
+    return port is not None and (port.vendor == MELLANOX or bool(port.name))
+
+
+def named(ports: Iterable[RdmaDevice]) -> str:
+    """`0000:5d:00.0 (rail3), 0000:8b:00.0`"""
+    return ", ".join(
+        f"{port.pci} ({port.netdev or port.name})" if port.netdev or port.name else str(port.pci)
+        for port in ports
+    )
+
+
+def nic(model: Modelled, rail: Rail) -> Check:
+    """The function at the rail's PCI address, or the one behind its interface."""
+    port, machine = rail.port, model.machine
+    if port is not None and port.kind not in NOT_A_RAIL:
+        return Check(NIC, rail.pci, port.pci, OK, rail.name)
+    function = machine.functions.get(rail.pci)
+    if port is not None:
+        found = f"{port.kind} {port.vendor}:{port.device_id}"
+        reason = f"{function} is {NOT_A_RAIL[port.kind]}: {CORRECT}. {model.spare()}"
+    elif not rail.pci:
+        reason = "the model gives no PCI address, and no NIC has an interface of that name"
+        return not_applicable(NIC, f"an interface {rail.name}", reason, subject=rail.name)
+    elif function is not None:
+        found = f"{function.vendor}:{function.device_id}"
+        reason = f"{function} is no network function: {CORRECT}. {model.spare()}"
+    elif model.merged(rail):
+        found = "no such NIC"
+        reason = "its card is there as fewer functions than the model has planes: see rail_planes"
+    else:
+        found = "no such NIC"
+        slot = machine.slots.get(card_of(rail.pci))
+        bus = bus_of(rail.pci)
+        beside = [str(each) for each in machine.functions.values() if bus_of(each.pci) == bus]
+        reason = (
+            f"no PCI function at {rail.pci}{f' (slot {slot})' if slot else ''}; on its bus: "
+            f"{', '.join(beside) or 'nothing'}. {model.spare()}. Power the node off and on; if "
+            f"lspci -s {rail.pci} still shows nothing, reseat or replace the NIC. If the machine "
+            f"is right, {CORRECT}"
+        )
+    return Check(NIC, rail.pci, found, FAILED, rail.name, reason)
+
+
+def rdma(model: Modelled, rail: Rail) -> Check:
+    """The RDMA device of a rail whose NIC is there, and that its port is Ethernet."""
+    wanted, port = f"an {ETHERNET} RDMA device", rail.port
+    if port is None or not is_nic(port):
+        device = model.machine.device_of((port.netdev if port else "") or rail.name)
+        if device is not None and device.kind == SOFTWARE:
+            return Check(RDMA, wanted, device.name, OK, rail.name, "made of software")
+        what = f"driver {port.driver or 'none'}" if port else "a virtual interface"
+        return not_applicable(RDMA, wanted, f"no RoCE NIC ({what})", subject=rail.name)
+    if port.name and port.link_layer == INFINIBAND:
+        reason = (
+            f"the port of {rail.place} is InfiniBand. Make it Ethernet in its firmware "
+            f"(mlxconfig -d {port.pci} set LINK_TYPE_P1=2), then reset the NIC or reboot."
+        )
+        return Check(RDMA, wanted, f"{port.name}, {INFINIBAND}", FAILED, rail.name, reason)
+    if port.name:
+        return Check(RDMA, wanted, port.name, OK, rail.name)
+    missing = [each for each in ("mlx5_core", "mlx5_ib") if each not in model.machine.modules]
+    if missing:
+        reason = (
+            f"the kernel module {missing[0]} is not loaded: modprobe {missing[0]}. If it is not "
+            "found, the kernel lacks its extra modules, or DOCA-OFED was built for another kernel."
+        )
+    elif not port.driver:
+        reason = (
+            f"mlx5_core is loaded and not bound to {port.pci}: look for 'mlx5_core {port.pci}' in "
+            f"dmesg, then echo {port.pci} > /sys/bus/pci/drivers/mlx5_core/bind, or reboot."
+        )
+    else:
+        reason = (
+            f"{port.driver} is bound to {port.pci}. RoCE may be off (devlink dev param show "
+            f"pci/{port.pci} name enable_roce), or mlx5_ib failed (dmesg)."
+        )
+    return Check(RDMA, wanted, "none", FAILED, rail.name, reason)
+
+
+def planes(model: Modelled) -> Optional[Check]:
+    """One check for the whole machine where they disagree: all its ports are split, or none."""
+    differing = [rail for rail in model.rails if model.split(rail) or model.merged(rail)]
+    if not differing:
+        return None
+    first = differing[0]
+    functions = model.functions_on_card(first.pci)
+    wanted, found, rate = model.planes(first), len(functions), functions[0].speed_gbps
+    reason = (
+        f"planes of a rail in the model: {wanted}; functions of its card: {found}, of "
+        f"{f'{rate:g}' if rate else 'unknown'} Gb/s ({named(functions)}). {len(differing)} rails "
+        f"differ, the first is {first.place}. Set rails.planes: {found} in the model, "
+        "rails.speed_gbps of one function and rails.pci with all functions of each rail; or "
+        "configure the ports in the NICs' firmware."
+    )
+    return Check(PLANES, wanted, found, FAILED, "", reason)
 
 
 def compare_with_model(
@@ -51,7 +248,7 @@ def compare_with_model(
     return [check for check in found if check is not None]
 
 
-def _pcie(model: Modelled, rail: Rail, port: Port) -> Check:
+def _pcie(model: Modelled, rail: Rail, port: RdmaDevice) -> Check:
     """The PCIe link: as good as both its ends can, and enough for all rails of the card."""
     functions = model.machine.functions
     function = functions.get(port.pci or "")
@@ -83,7 +280,7 @@ def _pcie(model: Modelled, rail: Rail, port: Port) -> Check:
     return Check(PCIE, wanted, found, FAILED, rail.name, reason)
 
 
-def _speed(model: Modelled, rail: Rail, port: Port, *, check_mode: bool) -> Optional[Check]:
+def _speed(model: Modelled, rail: Rail, port: RdmaDevice, *, check_mode: bool) -> Optional[Check]:
     """The rate of the port, which NIC, cable and leaf agree on once its interface is up."""
     wanted, found = rail.speed, port.speed_gbps
     if wanted is None:
@@ -99,7 +296,7 @@ def _speed(model: Modelled, rail: Rail, port: Port, *, check_mode: bool) -> Opti
     if found is None and not port.name:
         reason = "unknown without a driver: see rail_rdma"
     elif found is None and port.netdev and not port.up:
-        status = PENDING if check_mode else FAILED
+        status = differs(check_mode)
         reason = f"the interface {port.netdev} is down, and its link with it"
     elif found is None:
         reason = f"the link of {rail.place} is down. {look}."
@@ -110,7 +307,7 @@ def _speed(model: Modelled, rail: Rail, port: Port, *, check_mode: bool) -> Opti
     return Check(SPEED, wanted, found, status, rail.name, reason)
 
 
-def _gpu(model: Modelled, rail: Rail, port: Port) -> Optional[Check]:
+def _gpu(model: Modelled, rail: Rail, port: RdmaDevice) -> Optional[Check]:
     """The GPU behind the NIC's switch is the one that the model pairs with the rail."""
     index = rail.entry.get("gpu")
     if index is None:
@@ -140,7 +337,7 @@ def _gpu(model: Modelled, rail: Rail, port: Port) -> Optional[Check]:
     return Check(GPU, wanted, found, FAILED, rail.name, reason)
 
 
-def _numa(rail: Rail, port: Port) -> Optional[Check]:
+def _numa(rail: Rail, port: RdmaDevice) -> Optional[Check]:
     """The NUMA node of the NIC, to which ranks are bound."""
     wanted = rail.entry.get("numa")
     if wanted is None or port.numa is None:
@@ -154,7 +351,7 @@ def _numa(rail: Rail, port: Port) -> Optional[Check]:
     return Check(NUMA, wanted, port.numa, FAILED, rail.name, reason)
 
 
-def _virtual_functions(rail: Rail, port: Port, *, check_mode: bool) -> Check:
+def _virtual_functions(rail: Rail, port: RdmaDevice, *, check_mode: bool) -> Check:
     """Rails are physical functions. The role removes virtual ones, unless they are in use."""
     found = max(port.sriov_numvfs, len(port.vfs))
     if not found:
@@ -166,4 +363,4 @@ def _virtual_functions(rail: Rail, port: Port, *, check_mode: bool) -> Check:
         f"{rail.place} has virtual functions: {', '.join(shown)}. End what uses them, then "
         f"echo 0 > /sys/bus/pci/devices/{port.pci}/sriov_numvfs"
     )
-    return Check(VFS, 0, found, PENDING if check_mode else FAILED, rail.name, reason)
+    return Check(VFS, 0, found, differs(check_mode), rail.name, reason)

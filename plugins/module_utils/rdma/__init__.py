@@ -4,10 +4,8 @@
 hardware     where sysfs is read: this machine, or a recorded tree
 packages     the set's packages, by the package engine; a change of source
 drivers      the kernel and drivers that run beside those installed; who uses RDMA devices
-iommu        arguments of the kernel command line, and the groups they lead to
 acs          redirection between GPUs and NICs; a program of its own, which also runs at boot
-acs_part     the registers now, that program and its unit on the node
-devices      the RDMA device, link layer and firmware of every rail
-tools        programs that have to answer, and whose mft is installed
+pcie         IOMMU and ACS: kernel arguments and groups; that program, its unit and the registers
+devices      the RDMA device, link layer and firmware of every rail; programs that have to answer
 options      from the options of the module to the parts; Secure Boot and kernel modules
 """

@@ -17,13 +17,11 @@ from ..os_baseline.kernel_cmdline import KernelArguments
 from ..packages.manager import Manager
 from ..packages.package import PackageSet
 from ..software.software_set import DOCA, NO_RDMA, SoftwareSet
-from . import iommu
-from .acs_part import Acs
-from .devices import Devices
+from . import pcie
+from .devices import Devices, Tools
 from .drivers import Drivers, Kernel
 from .hardware import Hardware
 from .packages import Packages
-from .tools import Tools
 
 # Whether the kernel would load the drivers that DKMS builds of DOCA-OFED.
 #
@@ -142,7 +140,6 @@ def stack(
     wanted: PackageSet,
     manager: Manager,
     hardware: Hardware,
-    family: str,
 ) -> Stack:
     rdma = software.rdma
     simulated: list[str] = []
@@ -160,7 +157,7 @@ def stack(
         return packages.changing
 
     nothing = rdma.source == NO_RDMA
-    arguments = [] if nothing else iommu.arguments(options["iommu"], node.root)
+    arguments = [] if nothing else pcie.arguments(options["iommu"], node.root)
     parts: list[Part] = [SecureBoot(rdma.source, hardware), packages]
     if not nothing:
         parts += [
@@ -169,11 +166,11 @@ def stack(
         ]
     parts.append(Modules([] if nothing else options["modules"], hardware))
     parts.append(KernelArguments(arguments))
-    parts.append(Acs("keep" if nothing else options["acs"], hardware))
+    parts.append(pcie.Acs("keep" if nothing else options["acs"], hardware))
     if not nothing:
         parts += [
-            iommu.IommuGroups(options["iommu"], options["rails"], options["gpus"], hardware),
+            pcie.IommuGroups(options["iommu"], options["rails"], options["gpus"], hardware),
             Devices(options["rails"], options["firmware_minimum"], changing, hardware),
-            Tools(rdma.source, family, manager.installed, changing, hardware, simulated),
+            Tools(rdma.source, manager.installed, changing, hardware, simulated),
         ]
     return Stack(parts, simulated)

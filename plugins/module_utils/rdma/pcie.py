@@ -1,0 +1,241 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The ways between GPUs and NICs: IOMMU and PCIe ACS, set for every boot and read back.
+
+IOMMU `pt` lets devices of the host reach memory directly, which is what GPUDirect RDMA wants, and
+leaves interrupt remapping on. Which kernel arguments select it depends on the processor. ACS
+redirection is turned off on every bridge between a GPU and a NIC, now and at every boot.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..core import systemd
+from ..core.checks import FAILED, OK, PENDING, Check, compare, not_applicable
+from ..core.dataclass import dataclass
+from ..core.files import HEADER, FilePlan, plan_file
+from ..core.part import Node, Plan, Step, Verdict
+from ..hardware import tree as sysfs
+from . import acs
+from .hardware import Hardware
+
+PASS_THROUGH, TRANSLATED, OFF = "pt", "on", "off"
+INTEL, AMD = "GenuineIntel", "AuthenticAMD"
+
+_MODES = {PASS_THROUGH: "pt", TRANSLATED: "nopt", OFF: "off"}
+_TYPES = {PASS_THROUGH: ("identity",), TRANSLATED: ("DMA", "DMA-FQ")}
+"""Types of a group, as the kernel calls them."""
+TABLES = ("DMAR", "IVRS")
+"""How the firmware of Intel and AMD machines describes an IOMMU that is turned on."""
+IOMMU = "iommu_group"
+GROUPS = "sys/kernel/iommu_groups"
+
+
+def arguments(setting: str, root: Path = Path("/")) -> list[str]:
+    """Arguments of the kernel command line for `setting` on this machine's processor."""
+    if not setting:
+        return []
+    vendor, found = _vendor(root), [f"iommu={_MODES[setting]}"]
+    if vendor == INTEL:
+        return [f"intel_iommu={'off' if setting == OFF else 'on'}", *found]
+    return ["amd_iommu=off", *found] if (vendor, setting) == (AMD, OFF) else found
+
+
+def _vendor(root: Path) -> str:
+    match = re.search(r"^vendor_id\s*:\s*(\S+)", sysfs.text(root / "proc/cpuinfo"), re.MULTILINE)
+    return match[1] if match else ""
+
+
+@dataclass(frozen=True)
+class IommuGroups:
+    """What became of the arguments: how the kernel treats the DMA of each rail's NIC and GPU."""
+
+    setting: str
+    rails: Sequence[Mapping[str, Any]] = ()
+    gpus: Sequence[Mapping[str, Any]] = ()
+    hardware: Hardware = field(default_factory=Hardware)
+
+    def plan(self, node: Node) -> Plan:
+        return Plan()
+
+    def verify(self, node: Node) -> Verdict:
+        types = _TYPES.get(self.setting)
+        wanted = types[0] if types else "no IOMMU"
+        if not self.setting:
+            return Verdict()
+        missing = self.hardware.missing(node, "the IOMMU is the host's")
+        if missing:
+            return Verdict([not_applicable(IOMMU, wanted, missing)])
+        running = (node.read("proc/cmdline") or "").split()
+        configured = all(each in running for each in arguments(self.setting, node.root))
+        if not self.hardware.simulated and not configured:
+            return Verdict()  # the arguments wait for a reboot: see kernel_argument
+        if types is None:
+            groups = len(sysfs.names(self.hardware.root / GROUPS))
+            found = f"{groups} groups" if groups else wanted
+            return Verdict(
+                [
+                    compare(
+                        IOMMU, wanted, found, reason="it is still on: see DMAR or AMD-Vi in dmesg"
+                    )
+                ]
+            )
+        return Verdict(self._groups(wanted, types))
+
+    def _groups(self, wanted: str, types: Sequence[str]) -> list[Check]:
+        if not sysfs.names(self.hardware.root / GROUPS):
+            acpi = self.hardware.root / "sys/firmware/acpi/tables"
+            tables = [name for name in TABLES if (acpi / name).exists()]
+            if tables:
+                reason = (
+                    f"the firmware describes one ({tables[0]}), and the kernel does not use it: "
+                    "look for DMAR or AMD-Vi in dmesg"
+                )
+                return [Check(IOMMU, wanted, "no IOMMU", FAILED, reason=reason)]
+            why = "the firmware describes no IOMMU: this is a virtual machine, or it is off there"
+            return [not_applicable(IOMMU, wanted, why)]
+        return [self._group(pci, wanted, types) for pci in self._functions()]
+
+    def _functions(self) -> list[str]:
+        given = [each.get("pci") for each in (*self.rails, *self.gpus)]
+        there = self.hardware.machine.functions
+        return sorted({str(pci) for pci in given if pci and pci in there})
+
+    def _group(self, pci: str, wanted: str, types: Sequence[str]) -> Check:
+        root = self.hardware.root
+        number = sysfs.target(root / "sys/bus/pci/devices" / pci / "iommu_group")
+        found = sysfs.text(root / GROUPS / number / "type") if number else "none"
+        if found in types:
+            return compare(IOMMU, found, found, subject=pci)
+        reason = (
+            "something else chose it: /sys/kernel/iommu_groups, a kernel built with another "
+            "default, or a device that the kernel does not trust"
+        )
+        return Check(IOMMU, wanted, found, FAILED, pci, reason)
+
+
+DISABLE, VERIFY, KEEP = "disable", "verify", "keep"
+ACS, ACS_BOOT = "acs_redirect", "acs_boot"
+REDIRECTS, DIRECT = "redirects", "does not redirect"
+
+UNIT = "baremetal-mpi-roce-acs.service"
+UNIT_FILE = f"etc/systemd/system/{UNIT}"
+ENABLED = f"etc/systemd/system/multi-user.target.wants/{UNIT}"
+PROGRAM = "usr/local/libexec/baremetal-mpi-roce/acs"
+
+_UNIT_BODY = f"""[Unit]
+Description=PCIe ACS redirection off between GPUs and NICs (baremetal.mpi_roce)
+After=systemd-modules-load.service
+Before=nvidia-fabricmanager.service slurmd.service kubelet.service
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/{PROGRAM} --apply
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def program_text() -> str:
+    """The module acs.py as a program: the same code, from wherever it runs now."""
+    text = pkgutil.get_data(__name__.rpartition(".")[0], "acs.py")
+    assert text is not None
+    end = '\n\nif __name__ == "__main__":\n    sys.exit(main(sys.argv[1:]))\n'
+    return f"#!/usr/bin/python3 -IS\n# {HEADER}\n{text.decode().rstrip()}\n{end}"
+
+
+@dataclass(frozen=True)
+class Acs:
+    setting: str = DISABLE
+    hardware: Hardware = field(default_factory=Hardware)
+
+    def plan(self, node: Node) -> Plan:
+        if node.container is not None:
+            return Plan()
+        bridges = acs.bridges(self.hardware.root)
+        wanted = self.setting == DISABLE and bool(bridges)
+        files = self._files(node, wanted)
+        steps = []
+        if self._clears():
+            for each in bridges:
+                if each.redirects:
+                    act = partial(acs.clear, each.pci, self.hardware.root)
+                    steps.append(Step(f"ACS of bridge {each.pci}", REDIRECTS, DIRECT, act))
+        enabled = node.path(ENABLED).is_symlink()
+        if enabled != wanted or any(planned.changed for planned in files):
+            act = partial(_enable, node, wanted)
+            steps.append(Step(UNIT, _enabled(enabled), _enabled(wanted), act))
+        return Plan(files, steps)
+
+    def verify(self, node: Node) -> Verdict:
+        if self.setting == KEEP:
+            return Verdict()
+        missing = self.hardware.missing(node, "PCIe bridges are the host's")
+        if missing:
+            return Verdict([not_applicable(ACS, DIRECT, missing)])
+        try:
+            bridges = acs.bridges(self.hardware.root)
+        except OSError as error:
+            if self.hardware.simulated:
+                why = "the recorded machine has no configuration spaces"
+                return Verdict([not_applicable(ACS, DIRECT, why)])
+            return Verdict([Check(ACS, DIRECT, "cannot be read", FAILED, reason=str(error))])
+        if not bridges:
+            why = "no GPU and NIC of this machine share a PCIe switch"
+            return Verdict([not_applicable(ACS, DIRECT, why)])
+        checks = [self._check(node, each) for each in bridges]
+        if self.setting == DISABLE and node.container is None:
+            found = _enabled(node.path(ENABLED).is_symlink())
+            checks.append(
+                compare(ACS_BOOT, "enabled", found, subject=UNIT, check_mode=node.check_mode)
+            )
+        return Verdict(checks)
+
+    def _clears(self) -> bool:
+        """Whether registers are written: not where the kernel would refuse it."""
+        if self.setting != DISABLE or self.hardware.simulated:
+            return False
+        return not acs.locked_down(self.hardware.root)
+
+    def _check(self, node: Node, bridge: acs.Bridge) -> Check:
+        if not bridge.redirects:
+            return Check(ACS, DIRECT, DIRECT, OK, bridge.pci)
+        if node.check_mode and self._clears():
+            return Check(ACS, DIRECT, REDIRECTS, PENDING, bridge.pci)
+        if self.setting == VERIFY:
+            reason = "turn it off: rdma_stack_acs: disable, or ACS in the BIOS setup"
+        elif acs.locked_down(self.hardware.root):
+            reason = acs.LOCKED.format(pci=bridge.pci)
+        else:
+            reason = "the firmware holds the register: turn ACS off in the BIOS setup"
+        return Check(ACS, DIRECT, REDIRECTS, FAILED, bridge.pci, reason)
+
+    def _files(self, node: Node, wanted: bool) -> list[FilePlan]:
+        if not wanted and not any(node.path(each).exists() for each in (PROGRAM, UNIT_FILE)):
+            return []
+        program = program_text() if wanted else None
+        return [
+            plan_file(node.path(PROGRAM), program, mode=0o755, uid=node.uid, gid=node.gid),
+            node.file(UNIT_FILE, _UNIT_BODY if wanted else None),
+        ]
+
+
+def _enabled(yes: bool) -> str:
+    return "enabled" if yes else "not enabled"
+
+
+def _enable(node: Node, wanted: bool) -> None:
+    systemd.reload(node)
+    link = node.path(ENABLED)
+    if wanted and not link.is_symlink():
+        systemd.enable(node, UNIT)
+    elif not wanted:
+        link.unlink(missing_ok=True)
