@@ -17,7 +17,14 @@ from ansible.plugins.action import ActionBase
 
 from ..module_utils.storage.file_system import of_variable
 from ..plugin_utils.model.key_files import KeyFileError
-from ..plugin_utils.report.storage import ADDRESSES, ClientError, clients_of, lustre_key
+from ..plugin_utils.report.storage import (
+    ADDRESSES,
+    ClientError,
+    LustreError,
+    clients_of,
+    lustre_key,
+    lustre_settings,
+)
 
 MODULE = "baremetal.mpi_roce.shared_storage"
 LAYER = "storage"
@@ -41,19 +48,16 @@ class ActionModule(ActionBase):
                 arguments["clients"] = clients_of(
                     host, filesystems, directory, task_vars["groups"], further
                 )
-            key = lustre_key(
-                arguments.get("lustre"),
-                filesystems,
-                groups,
-                Path(str(task_vars.get("inventory_dir") or ".")),
-            )
-        except (ClientError, KeyFileError) as error:
+            lustre = lustre_settings(arguments.get("lustre"), filesystems, groups)
+            key = lustre_key(lustre, Path(str(task_vars.get("inventory_dir") or ".")))
+        except (ClientError, KeyFileError, LustreError) as error:
             return {
                 "failed": True,
                 "msg": f"storage: nothing was changed:\n{error}",
                 "layer": LAYER,
                 "checks": [],
             }
+        arguments["lustre"] = lustre
         if key:
             arguments["lustre_key"] = base64.b64encode(key).decode()
         found: dict[str, Any] = self._execute_module(

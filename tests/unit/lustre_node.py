@@ -39,11 +39,15 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.
     lustre_parts,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.settings import (
+    LustreSettings,
     read_settings,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.units import (
     unit_name,
     wanted_mounts,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.storage import (
+    lustre_settings,
 )
 
 from tests.stand_ins.content.lustre_stand_in import Hangs, Machine, method_of
@@ -64,6 +68,16 @@ def striped(count: int = 0, size_mib: int = 0, pool: str = "") -> FileSystem:
         LUSTRE.purpose,
         lustre=Lustre(stripe_count=count, stripe_size_mib=size_mib, pool=pool),
     )
+
+
+def settings_of(
+    value: Optional[Mapping[str, Any]],
+    rails: Sequence[Mapping[str, Any]] = tuple(RAILS),
+    filesystems: Sequence[FileSystem] = (LUSTRE,),
+) -> LustreSettings:
+    """As the action checks them and the module reads them."""
+    groups = [group for fs in filesystems for group in fs.hosts]
+    return read_settings(lustre_settings(value, filesystems, groups), rails, filesystems)
 
 
 class LustreNode:
@@ -150,15 +164,14 @@ class LustreNode:
         rails: Sequence[Mapping[str, Any]] = tuple(RAILS),
         check_mode: bool = False,
         container: Optional[str] = None,
-        user: str = "",
         mounts: Sequence[FileSystem] = (),
         absent: Sequence[str] = (),
     ) -> Outcome:
         """`mounts`: file systems whose automount points are armed by this run, before `after`."""
         node = self.node(check_mode=check_mode, container=container)
         self.calls.clear()
-        settings = read_settings(value, rails, filesystems)
-        parts = lustre_parts(settings, filesystems, rails, node, user=user, absent=absent)
+        settings = settings_of(value, rails, filesystems)
+        parts = lustre_parts(settings, filesystems, rails, node, absent=absent)
         between: list[Part] = [_Arming(self, mounts)] if mounts else []
         return settle([*parts.before, *between, *parts.after], node)
 

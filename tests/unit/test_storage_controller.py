@@ -18,7 +18,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.storage 
 from tests.unit.storage_node import filesystem, served
 
 GROUPS = {"compute": ["node01", "node02"], "storage": ["storage01"], "launcher": ["launcher01"]}
-LUSTRE = filesystem(type="lustre", source="10.0.0.1@o2ib:/lfs", hosts=("compute",))
 
 
 def host(name: str, last: int, rails: int = 0) -> dict[str, Any]:
@@ -78,14 +77,11 @@ def settings(path: str, digest: str) -> dict[str, Any]:
     return {"packages": {"repository": {"url": "file:///srv", "key": path, "key_sha256": digest}}}
 
 
-def test_a_key_is_read_where_lustre_is_mounted_alone(tmp_path: Path):
+def test_a_key_is_read_where_one_is_named(tmp_path: Path):
     (tmp_path / "l.asc").write_bytes(b"public")
     good = settings("l.asc", hashlib.sha256(b"public").hexdigest())
-    assert lustre_key(good, [LUSTRE], ["compute"], tmp_path) == b"public"
-    for filesystems, groups in (([filesystem()], ["compute"]), ([LUSTRE], ["storage"])):
-        assert lustre_key(good, filesystems, groups, tmp_path) == b""
-    assert lustre_key({}, [LUSTRE], ["compute"], tmp_path) == b""
-    assert lustre_key(None, [LUSTRE], ["compute"], tmp_path) == b""
+    assert lustre_key(good, tmp_path) == b"public"
+    assert lustre_key({}, tmp_path) == b""
 
 
 @pytest.mark.parametrize(
@@ -101,5 +97,5 @@ def test_a_key_that_is_not_to_be_trusted_is_refused(tmp_path, content, digest, s
     if content is not None:
         (tmp_path / "l.asc").write_bytes(content)
     with pytest.raises(KeyFileError, match=said) as error:
-        lustre_key(settings("l.asc", digest), [LUSTRE], ["compute"], tmp_path)
+        lustre_key(settings("l.asc", digest), tmp_path)
     assert "BEGIN" not in str(error.value)

@@ -38,12 +38,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.
     client_packages,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.lnet import Kernel
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.settings import (
-    read_settings,
-)
 
 from tests.stand_ins import lustre, table
-from tests.unit.lustre_node import LUSTRE, RAILS, LustreNode, wrong
+from tests.unit.lustre_node import LustreNode, settings_of, wrong
 
 UBUNTU, EL = distribution_of("ubuntu", "24.04"), distribution_of("rocky", "9.6")
 KERNELS = {UBUNTU: "6.8.0-60-generic", EL: "5.14.0-570.12.1.el9_6.x86_64"}
@@ -58,7 +55,7 @@ REPOSITORY = {
 
 def settings(method="dkms", version="2.15.7", **more):
     given = {"method": method, "version": version, "repository": REPOSITORY, **more}
-    return read_settings({"packages": given}, RAILS, [LUSTRE])
+    return settings_of({"packages": given})
 
 
 def wanted(where, method, version="2.15.7", rdma="inbox", **more):
@@ -120,7 +117,7 @@ def test_what_is_not_published_is_said():
 
 
 def test_present_installs_nothing():
-    of = client_packages(read_settings({}, RAILS, [LUSTRE]), EL, KERNELS[EL])
+    of = client_packages(settings_of({}), EL, KERNELS[EL])
     assert not of.stages
     assert not of.repositories
 

@@ -12,11 +12,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre 
     health,
     lnet,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.settings import (
-    read_settings,
-)
 
-from tests.unit.lustre_node import LUSTRE, RAILS
+from tests.unit.lustre_node import settings_of
 from tests.unit.programs import program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,11 +28,11 @@ def test_the_example_can_be_used() -> None:
     found = re.search(r"\n\n((    .*\n)+)\nand in `cluster.yml`", PAGE)
     assert found is not None
     value = yaml.safe_load(found[1])["shared_storage_lustre"]
-    assert read_settings(value, RAILS, [LUSTRE]).packages.version == "2.15.7"
+    assert settings_of(value).packages.version == "2.15.7"
 
 
 def test_checks_and_files_stand_in_it() -> None:
-    names = (health.TARGETS, health.TARGET, health.SERVERS, health.MGS, health.ROOM, health.QUOTA)
+    names = (health.TARGETS, health.TARGET, health.SERVERS, health.MGS, health.ROOM)
     for name in (*names, client.CHECK):
         assert f"| `{name}` |" in PAGE
     assert lnet.NETWORK.startswith("lustre_lnet_")

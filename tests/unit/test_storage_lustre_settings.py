@@ -8,7 +8,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_sy
     FileSystem,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.settings import (
-    LustreError,
     Network,
     read_settings,
 )
@@ -19,56 +18,45 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.
     read_source,
     same_source,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.storage import (
+    LustreError,
+    lustre_settings,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.lustre_node import settings_of
 from tests.unit.told import brief
 
 RAILS = [{"interface": "rail0"}, {"interface": "rail1"}]
-TCP = {"net": "tcp0", "interfaces": ["stor0"]}
 
 
 def lustre(source="10.9.0.1@o2ib:/lustre", **more):
     return FileSystem("ckpt", "lustre", source, "/lustre", "checkpoints", **more)
 
 
-def findings(value, rails=RAILS, filesystems=None):
+def findings(value):
     with pytest.raises(LustreError) as caught:
-        read_settings(value, rails, [lustre()] if filesystems is None else filesystems)
+        lustre_settings(value, [lustre()], ["compute"])
     assert "u:secret" not in str(caught.value)
     return brief(caught.value.findings, below=1)
 
 
 class TestDefaults:
     def test_all_rails_are_in_the_network_that_the_source_names(self):
-        settings = read_settings(None, RAILS, [lustre("10.9.0.1@tcp2:/lustre")])
+        settings = settings_of(None, RAILS, [lustre("10.9.0.1@tcp2:/lustre")])
         assert settings.networks == (Network("tcp2", ("rail0", "rail1")),)
         assert settings.discovery
 
-    def test_without_lustre_nothing_has_to_be_possible(self):
+    def test_a_host_without_lustre_needs_none(self):
         nfs = FileSystem("home", "nfs", "s:/home", "/home", "home")
-        assert read_settings({}, [], [nfs]).networks == (Network("o2ib", ()),)
+        assert lustre_settings({"lnet": []}, [nfs], ["compute"]) == {}
+        assert read_settings({}).networks == ()
 
 
 BAD = {
     "unknown key": ({"lnet": []}, ["model.unknown_key lnet"]),
     "no network": ({"networks": [{"net": "ib0"}]}, ["model.wrong_form networks[0].net 'ib0'"]),
-    "network twice": (
-        {"networks": [{"net": "o2ib"}, {"net": "o2ib0", "interfaces": ["stor0"]}]},
-        ["lustre.net_twice networks[1].net 'o2ib'"],
-    ),
-    "interface twice": (
-        {"networks": [{"net": "o2ib", "interfaces": ["rail0", "rail0"]}]},
-        ["lustre.interface_twice networks[0].interfaces 'rail0'"],
-    ),
-    "gateway in another network": (
-        {"routes": [{"net": "tcp5", "gateway": "10.9.9.9@tcp7"}]},
-        ["lustre.gateway_elsewhere routes[0].gateway '10.9.9.9@tcp7'"],
-    ),
-    "no interface": (
-        {"networks": [{"net": "o2ib", "interfaces": []}]},
-        ["lustre.no_interface_here networks[0] 'o2ib'"],
-    ),
     "wrong word": (
         {"networks": [{"net": "o2ib", "interfaces": "rail"}]},
         ["model.not_a_choice networks[0].interfaces 'rail'"],
@@ -77,18 +65,9 @@ BAD = {
         {"routes": [{"net": "tcp1", "gateway": "10.0.0.1"}]},
         ["model.wrong_form routes[0].gateway '10.0.0.1'"],
     ),
-    "peer without NIDs": ({"peers": [{"nids": []}]}, ["lustre.peer_without_nids peers[0].nids"]),
     "IPv6": (
         {"peers": [{"nids": ["fe80::1@tcp"]}]},
         ["model.wrong_form peers[0].nids[0] 'fe80::1@tcp'"],
-    ),
-    "source out of reach": (
-        {"networks": [TCP]},
-        ["lustre.source_elsewhere ckpt.source '10.9.0.1@o2ib'"],
-    ),
-    "no version, no repository": (
-        {"packages": {"method": "dkms"}},
-        ["lustre.packages_missing packages.version", "lustre.packages_missing packages.repository"],
     ),
     "password in a URL": (
         {
@@ -99,10 +78,6 @@ BAD = {
             }
         },
         ["lustre.secret_in_url packages.repository.url 'a secret'"],
-    ),
-    "said twice": (
-        {"modprobe": {"lnet": {"networks": "tcp(eth0)"}}},
-        ["lustre.option_of_key modprobe.lnet.networks"],
     ),
     "stripes elsewhere": (
         {"stripes": [{"directory": "/home/a"}]},
@@ -116,33 +91,6 @@ BAD = {
 def test_what_cannot_be_is_said_with_the_way_out(case):
     value, wanted = BAD[case]
     assert findings(value) == wanted
-
-
-def test_a_host_without_rails_needs_interfaces_by_name():
-    assert findings(None, rails=[]) == ["lustre.no_interface_here networks[0] 'o2ib'"]
-
-
-def test_a_source_is_reachable_through_a_route():
-    value = {
-        "networks": [TCP],
-        "routes": [{"net": "o2ib", "gateway": "10.1.0.1@tcp"}],
-    }
-    assert read_settings(value, RAILS, [lustre()]).routes[0][1] == Nid("10.1.0.1", "tcp")
-
-
-def test_one_nid_of_each_server_is_enough():
-    both = lustre("10.1.0.1@tcp,10.9.0.1@o2ib:10.9.0.2@o2ib:/lustre")
-    assert read_settings({"networks": [{"net": "o2ib"}]}, RAILS, [both])
-    one = lustre("10.1.0.1@tcp,10.9.0.1@o2ib:10.1.0.2@tcp:/lustre")
-    assert findings({"networks": [{"net": "o2ib"}]}, filesystems=[one]) == [
-        "lustre.source_elsewhere ckpt.source '10.1.0.2@tcp'"
-    ]
-
-
-def test_the_option_network_excludes_discovery():
-    fs = lustre(options=("network=o2ib",))
-    assert findings({}, filesystems=[fs]) == ["lustre.network_with_discovery ckpt"]
-    assert read_settings({"discovery": False}, RAILS, [fs])
 
 
 @pytest.mark.parametrize(

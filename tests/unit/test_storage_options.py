@@ -16,7 +16,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distri
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import packages
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import Serve
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.left import LeftLnet
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.lnet import LeftLnet
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.mounts import Mounts
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.options import storage
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.device import (

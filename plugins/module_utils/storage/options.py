@@ -21,9 +21,8 @@ from ..packages.package import PackageSet
 from ..software.distribution import Distribution
 from .file_system import LUSTRE, FileSystem, of_variable
 from .lustre.client import AFTER, LustreParts, NotKnown, client_packages, lustre_parts
-from .lustre.keys import PRESENT
-from .lustre.left import without_lnet
-from .lustre.settings import LustreSettings, read_settings
+from .lustre.lnet import without_lnet
+from .lustre.settings import PRESENT, LustreSettings, read_settings
 from .mounts import Mounts
 from .packages import CLIENT, SERVER, Packages
 from .server import service
@@ -157,7 +156,6 @@ def _lustre(
         look=partial(run, timeout_s=settings.time_limit_s),
         manager=manager,
         packages=wanted,
-        user=options["user"],
         root=root,
         absent=options["absent"],
     )

@@ -9,7 +9,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
+from ...module_utils.core.text import some
+from ...module_utils.schema.findings import Findings, RefusedError
+from ...module_utils.schema.kinds import check
 from ...module_utils.storage.file_system import LUSTRE, FileSystem
+from ...module_utils.storage.lustre.keys import SETTINGS, VARIABLE
+from ...module_utils.storage.mounted import within
 from ...module_utils.storage.units import serves
 from ..model.key_files import MOST, KeyFileError
 
@@ -68,21 +73,43 @@ def _key(text: str) -> tuple[int, int]:
     return address.version, int(address)
 
 
-def lustre_key(
-    settings: Optional[Mapping[str, Any]],
-    filesystems: Sequence[FileSystem],
-    groups: Collection[str],
-    directory: Path,
-) -> bytes:
+class LustreError(RefusedError):
+    what = f"{VARIABLE} cannot be used"
+
+
+def lustre_settings(
+    value: Optional[Mapping[str, Any]], filesystems: Sequence[FileSystem], groups: Collection[str]
+) -> dict[str, Any]:
+    """`shared_storage_lustre` with its defaults; empty for a host without Lustre.
+
+    Raises LustreError.
+    """
+    points = [fs.mount for fs in filesystems if fs.type == LUSTRE and set(fs.hosts) & set(groups)]
+    if not points:
+        return {}
+    findings = Findings()
+    found: dict[str, Any] = check(SETTINGS, dict(value or {}), findings, (VARIABLE,))
+    for number, stripes in enumerate([] if findings else found["stripes"]):
+        if not any(within(stripes["directory"], point) for point in points):
+            findings.add(
+                "lustre.stripes_elsewhere",
+                (VARIABLE, "stripes", number, "directory"),
+                f"{stripes['directory']} lies on no Lustre file system of this host",
+                f"Choose one below {some(points)}",
+                value=stripes["directory"],
+            )
+    if findings:
+        raise LustreError(findings.found)
+    return found
+
+
+def lustre_key(settings: Mapping[str, Any], directory: Path) -> bytes:
     """The public key of the repository of Lustre; empty where this host needs none.
 
     Raises KeyFileError.
     """
-    if not any(fs.type == LUSTRE and set(fs.hosts) & set(groups) for fs in filesystems):
-        return b""
-    packages = (settings or {}).get("packages") or {}
-    repository = packages.get("repository") if isinstance(packages, Mapping) else None
-    if not isinstance(repository, Mapping) or not repository.get("key"):
+    repository = (settings.get("packages") or {}).get("repository")
+    if not repository:
         return b""
     path = directory / str(repository["key"])
     try:

@@ -33,10 +33,8 @@ from .. import mounted, units
 from ..file_system import LUSTRE, FileSystem
 from ..mounted import within
 from .health import HealthPart
-from .keys import DKMS, PREBUILT, PRESENT
-from .left import LeftLnet
-from .lnet import SERVICE, Kernel, LnetPart
-from .settings import LustreSettings, Stripes
+from .lnet import SERVICE, Kernel, LeftLnet, LnetPart
+from .settings import DKMS, PREBUILT, PRESENT, LustreSettings, Stripes
 
 # Stripe defaults of directories: where the files that are made there are spread.
 # Files that are there keep their layout. A directory is looked at only while its file system is
@@ -231,8 +229,13 @@ def client_packages(
     Raises NotKnown.
     """
     packages, repository = settings.packages, settings.packages.repository
-    if packages.method == PRESENT or repository is None:
+    if packages.method == PRESENT:
         return PackageSet()
+    if repository is None or not packages.version:
+        raise NotKnown(
+            f"{COMPONENT}: the method {packages.method} needs a version and a repository; write "
+            "them, or method: present where the site installs the client"
+        )
     family = _redhat if distribution.family == REDHAT else _ubuntu
     layout, before, names, other = family(settings, distribution, kernel_release, rdma_source)
     wanted = [Wanted(name, packages.version, COMPONENT) for name in packages.names or names]
@@ -387,7 +390,6 @@ def lustre_parts(
     look: Optional[Runner] = None,
     manager: Optional[Manager] = None,
     packages: Optional[PackageSet] = None,
-    user: str = "",
     root: Path = THIS,
     absent: Sequence[str] = (),
 ) -> LustreParts:
@@ -399,7 +401,6 @@ def lustre_parts(
     `look`         runs what may not come back: it has `settings.time_limit_s`
     `manager`      with `packages`, which are those of `client_packages`; neither is needed with
                    the method `present`
-    `user`         the MPI user, whose quota is judged
     `root`         where sys and proc of the kernel are; another than `/` is a stand-in's
     `absent`       all that is to be taken away, of any kind
     """
@@ -421,7 +422,7 @@ def lustre_parts(
         ],
         after=[
             StripesPart(wishes(mine, settings.stripes), [fs.mount for fs in mine], kernel),
-            HealthPart(settings, mine, kernel, user),
+            HealthPart(settings, mine, kernel),
         ],
         simulated=told,
     )

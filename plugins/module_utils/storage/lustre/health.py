@@ -20,14 +20,9 @@ from .lnet import Kernel, pairs
 from .settings import LustreSettings
 from .source import Source, read_source
 
-TARGETS, TARGET, SERVERS, MGS, ROOM, QUOTA = (
-    "lustre_targets",
-    "lustre_target",
-    "lustre_servers",
-    "lustre_mgs",
-    "lustre_target_room",
-    "lustre_quota",
-)
+TARGETS, TARGET, SERVERS, MGS, ROOM = (
+    "lustre_targets", "lustre_target", "lustre_servers", "lustre_mgs", "lustre_target_room"
+)  # fmt: skip
 CONNECTED = "connected"
 ANSWERS = "an answer"
 PING_S = 5
@@ -114,28 +109,11 @@ def read_df(text: str) -> dict[str, int]:
     return {target: int(percent) for target, percent in _ROOM.findall(text)}
 
 
-def read_quota(text: str) -> Optional[list[str]]:
-    """Of `lfs quota -u USER MOUNT`: what is beyond a limit, marked with a star; None: no quota."""
-    _before, head, after = text.partition("Filesystem")
-    words = after.partition("\n")[2].split()[1:9]
-    if not head or len(words) < 8:
-        return None
-    over = []
-    for what, place in (("KiB", 0), ("files", 4)):
-        if words[place].endswith("*"):
-            used, soft, hard = (word.rstrip("*") for word in words[place : place + 3])
-            over.append(f"{used} {what} (quota {soft}, limit {hard}, grace {words[place + 3]})")
-    return over
-
-
 @dataclass
 class HealthPart:
-    """`user`: whose quota is judged; empty: none is."""
-
     settings: LustreSettings
     filesystems: Sequence[FileSystem]
     kernel: Kernel
-    user: str = ""
 
     def plan(self, node: Node) -> Plan:
         return Plan()
@@ -226,7 +204,7 @@ class HealthPart:
             why = f"lfs check servers: exit status {told.rc}: {told.stderr.strip()[-500:]}"
             return [Check(SERVERS, ANSWERS, "unknown", FAILED, fs.mount, why)]
         answers = Check(SERVERS, ANSWERS, ANSWERS, OK, fs.mount)
-        return [answers, *self._room(fs), *self._quota(fs)]
+        return [answers, *self._room(fs)]
 
     def _room(self, fs: FileSystem) -> list[Check]:
         limit = self.settings.full_percent
@@ -249,20 +227,6 @@ class HealthPart:
             for target, percent in rooms.items()
             if percent >= limit
         ]
-
-    def _quota(self, fs: FileSystem) -> list[Check]:
-        if not self.user:
-            return []
-        told, _problem = self._ask(["lfs", "quota", "-u", self.user, fs.mount])
-        over = read_quota(told.stdout) if told is not None and told.rc == 0 else None
-        subject, wanted = f"{fs.mount} {self.user}", "within its limits"
-        if over is None:
-            why = "lfs quota shows none: quotas are off there"
-            return [not_applicable(QUOTA, wanted, why, subject=subject)]
-        if not over:
-            return [Check(QUOTA, wanted, wanted, OK, subject)]
-        why = "jobs cannot write when the grace time ends: remove files, or raise the limit"
-        return [Check(QUOTA, wanted, ", ".join(over), FAILED, subject, why)]
 
     def _ask(self, argv: Sequence[str]) -> tuple[Optional[Result], str]:
         """The answer, or None and why there is none."""

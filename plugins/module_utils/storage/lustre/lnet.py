@@ -1,15 +1,16 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""LNet: its configuration on disk, and as it runs.
+"""LNet: one generated /etc/lnet.conf, compared as data with what runs.
 
-Networks of a running LNet are exchanged by unloading it, which takes every mount of Lustre away:
-while there is one, such a change is refused. What can be set in a running LNet is set there.
+LNet is changed by unloading it and importing the file anew, which takes every mount of Lustre away:
+while there is one, a change is refused. A host without Lustre file systems keeps its LNet until
+that is declared absent, by the name of its file.
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Any, Optional
@@ -21,7 +22,8 @@ from ...core.dataclass import dataclass
 from ...core.files import HEADER
 from ...core.part import Node, Plan, PlanError, Step, StepError, Verdict
 from ...core.text import some
-from .. import mounted
+from .. import foreign, mounted
+from ..units import value_of
 from .settings import LustreSettings
 from .source import O2IB, TCP, kind, read_net
 
@@ -32,12 +34,24 @@ DROP_IN = f"etc/systemd/system/{SERVICE}.d/baremetal-mpi-roce.conf"
 READY = "enabled, active"
 SERVICE_CHECK, NETWORK = "lustre_lnet_service", "lustre_lnet_network"
 DISCOVERY, ROUTE, PEER = "lustre_lnet_discovery", "lustre_lnet_route", "lustre_lnet_peer"
-OPTION, VERSION = "lustre_module_option", "lustre_module_version"
-UP = "up"
+OPTION, VERSION, LEFT = "lustre_module_option", "lustre_module_version", "lustre_left"
+NAME = f"/{CONF}"
+"""What stands for all of LNet in `shared_storage_absent`."""
 ALIKE = ("lustre", "lustre_tgt")
 """What mountinfo calls clients, and targets of a server."""
+_REASONS = {
+    NETWORK: "lnetctl net show shows other interfaces than /etc/lnet.conf",
+    DISCOVERY: "see lnetctl global show",
+    ROUTE: "see lnetctl route show -v",
+    PEER: "see lnetctl peer show",
+    OPTION: "the module was loaded with another value",
+    VERSION: "the kernel still has the modules that it loaded before the packages changed",
+}
 _DOWN = re.compile(r"Network is down|errno:\s*-(100|3)\b")
 """LNet is loaded and not configured: there are no networks, and that is an answer."""
+
+Values = dict[tuple[str, str], Any]
+"""By check and subject."""
 
 
 @dataclass(frozen=True)
@@ -68,14 +82,23 @@ class Kernel:
     def has_lnet(self) -> bool:
         return self.module("lnet").exists()
 
-    def rdma_interfaces(self) -> set[Optional[str]]:
-        """Those of an RDMA device; also of Soft-RoCE."""
+    def lacking(self, settings: LustreSettings) -> Iterator[str]:
+        """Interfaces that LNet cannot use, one line each."""
         ports = (self.root / "sys/class/infiniband").glob("*/ports/*/gid_attrs/ndevs/*")
-        return {_text(path) for path in ports}
+        rdma = {_text(path) for path in ports}
+        for network in settings.networks:
+            place = f"shared_storage_lustre.networks: {network.net}"
+            if not network.interfaces:
+                yield f"{place}: no interface of this host is named, and it has no rails"
+            for name in network.interfaces:
+                if not (self.root / "sys/class/net" / name).exists():
+                    yield f"{place}: {name} is not an interface of this host; see --tags rails"
+                elif kind(network.net) == O2IB and name not in rdma:
+                    yield f"{place}: {name} has no RDMA device; see --tags rdma,rails"
 
 
 def _text(path: Path) -> Optional[str]:
-    """Of a file in sys; None where there is none, or it cannot be read."""
+    """Of a file in sys; None where it cannot be read."""
     try:
         return path.read_text().strip()
     except OSError:
@@ -86,10 +109,7 @@ def unload(node: Node, kernel: Kernel) -> None:
     """The service ends before its modules, and neither under a mount."""
     points = kernel.points()
     if points:
-        raise StepError(
-            f"Lustre is mounted at {some(points)}, so LNet stays as it is. Unmount it, then "
-            "run again"
-        )
+        raise StepError(f"Lustre is mounted at {some(points)}: unmount it, then run again")
     if systemd.installed(node, [SERVICE]):
         systemd.stop(node, SERVICE)
     if kernel.has_lnet:
@@ -105,10 +125,7 @@ def unload(node: Node, kernel: Kernel) -> None:
 
 
 def lnet_conf(settings: LustreSettings) -> str:
-    """The body of /etc/lnet.conf, in the form that `lnetctl export --backup` prints.
-
-    `lnetctl import` adds what stands there, and takes nothing away.
-    """
+    """The body of /etc/lnet.conf, in the form that `lnetctl export --backup` prints."""
     lines = ["net:"]
     for network in settings.networks:
         lines += [f"    - net type: {network.net}", "      local NI(s):"]
@@ -116,12 +133,10 @@ def lnet_conf(settings: LustreSettings) -> str:
             lines += ["        - interfaces:", f"              0: {interface}"]
             lines += _numbers("tunables", network.tunables)
             lines += _numbers("lnd tunables", network.driver_tunables)
-    if settings.routes:
-        lines.append("route:")
+    lines += ["route:"] if settings.routes else []
     for net, gateway in settings.routes:
         lines += [f"    - net: {net}", f"      gateway: {gateway}"]
-    if settings.peers:
-        lines.append("peer:")
+    lines += ["peer:"] if settings.peers else []
     for nids in settings.peers:
         lines += [f"    - primary nid: {nids[0]}", f"      Multi-Rail: {len(nids) > 1}"]
         lines += ["      peer ni:", *(f"        - nid: {nid}" for nid in nids)]
@@ -135,7 +150,7 @@ def _numbers(name: str, values: Mapping[str, int]) -> list[str]:
 
 
 def module_options(settings: LustreSettings) -> dict[str, dict[str, str]]:
-    """What is wanted of each kernel module, the operator's word last."""
+    """What is wanted of each kernel module, the operator's value last."""
     found: dict[str, dict[str, str]] = {
         # LNet may be loaded by a mount before lnet.service: its module needs this option.
         "lnet": {"lnet_peer_discovery_disabled": str(int(not settings.discovery))},
@@ -156,19 +171,61 @@ def modprobe_conf(settings: LustreSettings) -> str:
     )
 
 
-# What runs
+# What is wanted, and what runs
 
 
-@dataclass
-class Lnet:
-    networks: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
-    """Interfaces and their status, without the loopback network."""
-    discovery: str = ""
-    """`1` or `0`."""
-    routes: set[tuple[str, str]] = field(default_factory=set)
-    """Network and gateway."""
-    peers: dict[str, set[str]] = field(default_factory=dict)
-    """Primary NID to all NIDs."""
+def wanted_values(settings: LustreSettings) -> Values:
+    found: Values = {(NETWORK, each.net): sorted(each.interfaces) for each in settings.networks}
+    found[DISCOVERY, ""] = "on" if settings.discovery else "off"
+    found.update({(ROUTE, net): str(router) for net, router in settings.routes})
+    found.update({(PEER, str(nids[0])): sorted(map(str, nids)) for nids in settings.peers})
+    return found
+
+
+def running_values(kernel: Kernel, wanted: Values) -> tuple[Values, set[str]]:
+    """What LNet has of what is wanted and all its networks; and interfaces that are down.
+
+    Only for an LNet that is loaded: lnetctl would load it. Raises CommandError.
+    """
+    found: Values = {}
+    down: set[str] = set()
+    net = status = primary = ""
+    for key, value in _shown(kernel, "net"):
+        if key == "net type":
+            net = read_net(value)
+            if net != "lo":
+                found[NETWORK, net] = []
+        elif key in ("nid", "status"):
+            status = value if key == "status" else "up"
+        elif key.isdigit() and (NETWORK, net) in found:  # below `interfaces`
+            found[NETWORK, net] = sorted([*found[NETWORK, net], value])
+            down |= {value} if status not in ("up", "") else set()
+    told = dict(_shown(kernel, "global")).get("discovery", "")
+    found[DISCOVERY, ""] = {"1": "on", "0": "off"}.get(told, "unknown")
+    routes: dict[str, set[str]] = {}
+    for key, value in _shown(kernel, "route") if _asked(wanted, ROUTE) else ():
+        if key == "net":
+            net = read_net(value)
+        elif key == "gateway":
+            routes.setdefault(net, set()).add(value)
+    peers: dict[str, set[str]] = {}
+    for key, value in _shown(kernel, "peer") if _asked(wanted, PEER) else ():
+        if key == "primary nid":
+            primary = value
+        elif key == "nid":
+            peers.setdefault(primary, set()).add(value)
+    for subject in _asked(wanted, ROUTE):
+        there = routes.get(subject, set())
+        right = wanted[ROUTE, subject]
+        found[ROUTE, subject] = right if right in there else ", ".join(sorted(there)) or "none"
+    for subject in _asked(wanted, PEER):
+        there, nids = peers.get(subject, set()), wanted[PEER, subject]
+        found[PEER, subject] = nids if there.issuperset(nids) else sorted(there)
+    return found, down
+
+
+def _asked(wanted: Values, check: str) -> list[str]:
+    return [subject for name, subject in wanted if name == check]
 
 
 def pairs(text: str) -> Iterator[tuple[str, str]]:
@@ -183,38 +240,6 @@ def pairs(text: str) -> Iterator[tuple[str, str]]:
             yield key.strip("\"' "), value.strip("!\"' ")
 
 
-def read_lnet(kernel: Kernel, settings: LustreSettings) -> Optional[Lnet]:
-    """None while LNet is not loaded: lnetctl would load it, and a check must not.
-
-    Raises CommandError where it does not answer.
-    """
-    if not kernel.has_lnet:
-        return None
-    found = Lnet()
-    net = status = primary = ""
-    for key, value in _shown(kernel, "net"):
-        if key == "net type":
-            net = read_net(value)
-            if net != "lo":
-                found.networks[net] = []
-        elif key in ("nid", "status"):
-            status = value if key == "status" else UP
-        elif key.isdigit() and net in found.networks:  # below `interfaces`
-            found.networks[net].append((value, status or UP))
-    found.discovery = dict(_shown(kernel, "global")).get("discovery", "")
-    for key, value in _shown(kernel, "route") if settings.routes else ():
-        if key == "net":
-            net = read_net(value)
-        elif key == "gateway":
-            found.routes.add((net, value))
-    for key, value in _shown(kernel, "peer") if settings.peers else ():
-        if key == "primary nid":
-            primary = value
-        elif key == "nid":
-            found.peers.setdefault(primary, set()).add(value)
-    return found
-
-
 def _shown(kernel: Kernel, what: str) -> list[tuple[str, str]]:
     told = kernel.look(["lnetctl", what, "show"], check=False)
     if told.rc == 0 and "errno:" not in told.stdout:
@@ -223,30 +248,6 @@ def _shown(kernel: Kernel, what: str) -> list[tuple[str, str]]:
     if _DOWN.search(text):
         return []
     raise CommandError(f"lnetctl {what} show: {text.strip()[-500:]}")
-
-
-@dataclass(frozen=True)
-class Promise:
-    """One thing that LNet is to have, and what it has."""
-
-    name: str
-    subject: str
-    wanted: Any
-    found: Any
-    reason: str
-    live: Optional[Callable[[], None]] = None
-    """Sets it in the LNet that runs; None: it has to be loaded again."""
-    stays: bool = False
-    """Loading it again does not help."""
-
-    @property
-    def changes(self) -> bool:
-        return self.wanted != self.found and not self.stays
-
-    @property
-    def what(self) -> str:
-        name = self.name.replace("lustre_lnet_", "").replace("lustre_", "").replace("_", " ")
-        return f"{name} {self.subject}".strip()
 
 
 @dataclass
@@ -263,7 +264,8 @@ class LnetPart:
         missing = self.kernel.missing(node)
         findings = self._foreign(node)
         if not missing and not (node.check_mode and not self.kernel.has_lnet):
-            findings += self._lacking()  # in check mode of a fresh node, rails are still to come
+            # In check mode of a fresh node, rails are still to come.
+            findings += self.kernel.lacking(self.settings)
         if findings:
             raise PlanError("\n".join(findings))
         # LNet binds to interfaces: they need their names and addresses first.
@@ -273,62 +275,44 @@ class LnetPart:
             node.file(MODPROBE, modprobe_conf(self.settings)),
             node.file(DROP_IN, drop_in),
         ]
+        if missing:
+            return Plan(files)
         steps = []
-        if files[-1].changed and not missing:
-            steps.append(
-                Step("systemd", "older units", "units read again", partial(systemd.reload, node))
-            )
-        return Plan(files, steps if missing else [*steps, *self._steps(node)])
-
-    def verify(self, node: Node) -> Verdict:
-        missing = self.kernel.missing(node)
-        service = self._service_check(node, missing)
-        lnet = None if missing else read_lnet(self.kernel, self.settings)
-        if lnet is not None:
-            promises = [*self._of_lnet(node, lnet), *self._of_modules(node)]
-            return Verdict([service, *(self._check(node, each) for each in promises)])
-        status = NOT_APPLICABLE if missing else PENDING if node.check_mode else FAILED
-        found = None if missing else "not loaded"
-        why = missing or next(self._lacking(), "LNet is not loaded")
-        checks = [
-            Check(each.name, each.wanted, found, status, each.subject, why)
-            for each in self._of_lnet(node, Lnet())
-        ]
-        return Verdict([service, *checks])
+        if files[-1].changed:
+            reload = partial(systemd.reload, node)
+            steps.append(Step("systemd", "older units", "units read again", reload))
+        return Plan(files, [*steps, *self._steps(node)])
 
     def _steps(self, node: Node) -> list[Step]:
-        lnet = read_lnet(self.kernel, self.settings)
         steps = []
-        state = systemd.state(node, SERVICE)
-        enabled, _comma, active = state.partition(", ")
+        enabled, _comma, active = systemd.state(node, SERVICE).partition(", ")
         if enabled != "enabled":
             steps.append(Step(SERVICE, enabled, "enabled", partial(systemd.enable, node, SERVICE)))
+        loaded = self.kernel.has_lnet
         changes = []
-        if lnet is not None:
-            promises = [*self._of_lnet(node, lnet), *self._of_modules(node, self.changing())]
-            changes = [each for each in promises if each.changes]
-        for each in changes:
-            if each.live is not None:
-                steps.append(Step(each.what, _list(each.found), _list(each.wanted), each.live))
-        again = [each for each in changes if each.live is None]
+        if loaded:
+            wanted, found, _down = self._values(node)
+            changes = [
+                (f"{name} {subject}".strip(), found.get((name, subject)), value)
+                for (name, subject), value in wanted.items()
+                if found.get((name, subject)) != value
+            ]
+            if self.changing():
+                changes.append((VERSION, "loaded", "of the new packages"))
         points = self.kernel.points()
-        if lnet is not None and not again and (active == "active" or points):
+        if loaded and not changes and (active == "active" or points):
             return steps  # under mounts only the next boot needs the service
+        before = "\n".join(f"{what}: {_list(now)}" for what, now, _then in changes)
+        after = "\n".join(f"{what}: {_list(then)}" for what, _now, then in changes)
         if points and not node.check_mode:
-            what = "; ".join(
-                f"{each.what} from {_list(each.found)} to {_list(each.wanted)}" for each in again
-            )
             raise PlanError(
-                f"LNet: a change of {what} was not begun: it unloads LNet, and Lustre is mounted "
-                f"at {some(points)}. End the jobs, unmount them (systemctl stop UNIT, or "
-                f"umount {points[0]}), then run again with --tags storage"
+                f"LNet: {after}: not changed, as that unloads LNet, and Lustre is mounted at "
+                f"{some(points)}. End the jobs, unmount them (systemctl stop UNIT, or umount "
+                f"{points[0]}), then run again with --tags storage"
             )
-        before = "not loaded" if lnet is None else f"loaded without {SERVICE}"
-        after = f"as in /{CONF}"
-        if again:
-            before = "\n".join(f"{each.what}: {_list(each.found)}" for each in again)
-            after = "\n".join(f"{each.what}: {_list(each.wanted)}" for each in again)
-        steps.append(Step("LNet", before, after, partial(self._load, node), essential=True))
+        before = before or (f"loaded without {SERVICE}" if loaded else "not loaded")
+        load = partial(self._load, node)
+        steps.append(Step("LNet", before, after or f"as in {NAME}", load, essential=True))
         return steps
 
     def _load(self, node: Node) -> None:
@@ -336,81 +320,66 @@ class LnetPart:
         unload(node, self.kernel)
         systemd.start(node, SERVICE)
 
-    def _of_lnet(self, node: Node, lnet: Lnet) -> Iterator[Promise]:
-        wanted = {net.net: sorted(net.interfaces) for net in self.settings.networks}
-        for net in sorted({*wanted, *lnet.networks}):
-            found = sorted(name for name, _status in lnet.networks.get(net, ()))
-            down = sorted(name for name, status in lnet.networks.get(net, ()) if status != UP)
-            why = "lnetctl net show shows other interfaces than /etc/lnet.conf"
-            # A link is down, or its peer is gone: nothing that loading LNet again changes.
-            stays = bool(down) and found == wanted.get(net)
-            if stays:
-                why = f"see ip -br link show {down[0]}, lnetctl net show -v 3, and the layer rails"
-                found = [f"{name} (down)" if name in down else name for name in found]
-            yield Promise(NETWORK, net, wanted.get(net, []), found, why, stays=stays)
-        on = self.settings.discovery
-        told = {"1": "on", "0": "off"}.get(lnet.discovery, "unknown")
-        live = partial(_run, node, "lnetctl", "set", "discovery", str(int(on)))
-        why = "see lnetctl global show"
-        yield Promise(DISCOVERY, "", "on" if on else "off", told, why, live, told == "unknown")
-        for net, router in self.settings.routes:
-            there = sorted(via for routed, via in lnet.routes if routed == net)
-            via = str(router) if str(router) in there else _list(there)
-            yield Promise(ROUTE, net, str(router), via, "see lnetctl route show -v")
-        for nids in self.settings.peers:
-            all_nids = sorted(map(str, nids))
-            known = sorted(lnet.peers.get(str(nids[0]), ()))
-            known = all_nids if set(known).issuperset(all_nids) else known
-            yield Promise(PEER, str(nids[0]), all_nids, known, "see lnetctl peer show")
-
-    def _of_modules(self, node: Node, changing: bool = False) -> Iterator[Promise]:
-        running = _text(self.kernel.module("lnet") / "version") or ""
-        try:
-            answer = node.look(["modinfo", "-F", "version", "lnet"], check=False)
-            installed = answer.stdout.strip() if answer.rc == 0 else ""
-        except CommandError:
-            installed = ""
-        if changing:
-            yield Promise(VERSION, "", "of the new packages", running or "loaded", "")
-        elif running and installed:
-            why = "the kernel goes on with the modules that it loaded before the packages changed"
-            yield Promise(VERSION, "", installed, running, why)
+    def _values(self, node: Node) -> tuple[Values, Values, set[str]]:
+        """Wanted, found, and interfaces that are down; of an LNet that is loaded."""
+        wanted = wanted_values(self.settings)
+        found, down = running_values(self.kernel, wanted)
+        wanted = {**{key: [] for key in found if key[0] == NETWORK}, **wanted}
         for module, options in module_options(self.settings).items():
             for option, value in options.items():
-                # Of a module that is not loaded yet, the file is checked; discovery is a promise.
-                loaded = self.kernel.module(module).exists()
-                if loaded and option != "lnet_peer_discovery_disabled":
-                    yield self._of_option(module, option, value)
+                now = _text(self.kernel.module(module) / "parameters" / option)
+                if now is None or option == "lnet_peer_discovery_disabled":
+                    continue  # not loaded yet, or not shown by this release; or the check above
+                # The kernel prints Y and N for what was written as 1 and 0.
+                flags = {"1": "Y", "0": "N", "y": "Y", "n": "N"}
+                same = flags.get(value, value) == flags.get(now, now)
+                wanted[OPTION, f"{module} {option}"] = value
+                found[OPTION, f"{module} {option}"] = value if same else now
+        running = _text(self.kernel.module("lnet") / "version")
+        try:
+            installed = node.look(["modinfo", "-F", "version", "lnet"], check=False)
+        except CommandError:
+            return wanted, found, down
+        if running and installed.rc == 0 and installed.stdout.strip():
+            wanted[VERSION, ""], found[VERSION, ""] = installed.stdout.strip(), running
+        return wanted, found, down
 
-    def _of_option(self, module: str, option: str, value: str) -> Promise:
-        subject = f"{module} {option}"
-        path = self.kernel.module(module) / "parameters" / option
-        now = _text(path)
-        if now is None:
-            why = f"{module} of this release has no such option, or does not show it"
-            return Promise(OPTION, subject, value, "not shown", why, stays=True)
-        writable = path.stat().st_mode & 0o200
-        live = partial(_write, path, f"{value}\n") if writable else None
-        # The kernel prints Y and N for what was written as 1 and 0.
-        flags = {"1": "Y", "0": "N", "y": "Y", "n": "N"}
-        found = value if flags.get(value, value) == flags.get(now, now) else now
-        return Promise(
-            OPTION, subject, value, found, "the module was loaded with another value", live
-        )
+    def verify(self, node: Node) -> Verdict:
+        missing = self.kernel.missing(node)
+        service = self._service_check(node, missing)
+        if missing or not self.kernel.has_lnet:
+            status = NOT_APPLICABLE if missing else PENDING if node.check_mode else FAILED
+            found = None if missing else "not loaded"
+            why = missing or next(self.kernel.lacking(self.settings), "LNet is not loaded")
+            wanted = wanted_values(self.settings)
+            checks = [
+                Check(name, value, found, status, subject, why)
+                for (name, subject), value in wanted.items()
+            ]
+            return Verdict([service, *checks])
+        wanted, now, down = self._values(node)
+        checks = [
+            self._check(node, key, value, now.get(key), down) for key, value in wanted.items()
+        ]
+        return Verdict([service, *checks])
 
-    def _check(self, node: Node, each: Promise) -> Check:
-        reason = each.reason
+    def _check(
+        self, node: Node, key: tuple[str, str], wanted: Any, found: Any, down: set[str]
+    ) -> Check:
+        name, subject = key
+        if name == NETWORK and found == wanted and down.intersection(found):
+            # A link is down, or its peer is gone: nothing that loading LNet again changes.
+            shown = [f"{each} (down)" if each in down else each for each in found]
+            first = sorted(down)[0]
+            why = f"see ip -br link show {first}, lnetctl net show -v 3, and the layer rails"
+            return Check(name, wanted, shown, FAILED, subject, why)
+        reason = _REASONS[name]
         points = self.kernel.points()
-        if node.check_mode and points and each.live is None and not each.stays:
+        if node.check_mode and points:
             reason = f"refused until Lustre is unmounted, which is mounted at {some(points)}"
-        return compare(
-            each.name,
-            each.wanted,
-            each.found,
-            subject=each.subject,
-            check_mode=node.check_mode and not each.stays,
-            reason=reason,
-        )
+        pending = node.check_mode
+        found = [] if found is None else found
+        return compare(name, wanted, found, subject=subject, check_mode=pending, reason=reason)
 
     def _service_check(self, node: Node, missing: str) -> Check:
         if missing:
@@ -424,38 +393,98 @@ class LnetPart:
             SERVICE_CHECK, READY, state, subject=SERVICE, check_mode=node.check_mode, reason=why
         )
 
-    # What is refused
-
     def _foreign(self, node: Node) -> list[str]:
         text = node.read(CONF) or ""
         lines = [line for line in text.splitlines() if line.strip() and line.strip()[0] != "#"]
         if not lines or HEADER in text.splitlines()[0]:
             return []
         return [
-            f"/{CONF}: has other content ({lines[0].strip()!r}, {len(lines)} lines). Write it to "
-            f"shared_storage_lustre (networks, routes, peers), then: mv /{CONF} /{CONF}.before"
+            f"{NAME}: has other content ({lines[0].strip()!r}, {len(lines)} lines). Write it to "
+            f"shared_storage_lustre (networks, routes, peers), then: mv {NAME} {NAME}.before"
         ]
-
-    def _lacking(self) -> Iterator[str]:
-        for network in self.settings.networks:
-            for name in network.interfaces:
-                what = ""
-                if not (self.kernel.root / "sys/class/net" / name).exists():
-                    what = "is not an interface of this host. Correct the name, or run the layer"
-                elif kind(network.net) == O2IB and name not in self.kernel.rdma_interfaces():
-                    what = "has no RDMA device. Write a network tcp0, or run the layers rdma and"
-                if what:
-                    place = f"shared_storage_lustre.networks: {network.net}"
-                    yield f"{place}: {name} {what} rails first (--tags rails)"
-
-
-def _run(node: Node, *argv: str) -> None:
-    node.run(argv)
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text)
 
 
 def _list(value: Any) -> str:
-    return value if isinstance(value, str) else ", ".join(value) or "none"
+    return value if isinstance(value, str) else ", ".join(value or ()) or "none"
+
+
+# On a host that has no file system of Lustre any more
+
+
+def without_lnet(absent: Sequence[str]) -> list[str]:
+    """The mount points and directories of the list."""
+    return [path for path in absent if posixpath.normpath(path) != NAME]
+
+
+@dataclass(frozen=True)
+class LeftLnet:
+    """`wanted`: this host has file systems of Lustre. `absent`: `shared_storage_absent`."""
+
+    kernel: Kernel
+    wanted: bool
+    absent: Sequence[str] = ()
+
+    @property
+    def asked(self) -> bool:
+        return len(without_lnet(self.absent)) < len(self.absent)
+
+    def plan(self, node: Node) -> Plan:
+        if self.asked and self.wanted:
+            raise PlanError(
+                f"shared_storage_absent: {NAME} is LNet, which the Lustre file systems of this "
+                "host need. Remove one of the two"
+            )
+        files = self.files(node)
+        if not self.asked or not files:
+            return Plan()
+        gone = {posixpath.normpath(path) for path in self.absent}
+        mounts = [] if self.kernel.missing(node) else self.kernel.points()
+        points = sorted({*self._units(node), *mounts} - gone)
+        if points:
+            raise PlanError(
+                f"shared_storage_absent: {NAME} is LNet, which {some(points)} needs. Unmount what "
+                "was mounted by hand, and name the others beside it"
+            )
+        step = Step(
+            *("LNet", self._found(node, files), "unloaded, not started at boot, without its files"),
+            lambda: self._end(node, files),
+            shown=[node.file(name, None).diff() for name in files],
+        )
+        return Plan([], [step])
+
+    def verify(self, node: Node) -> Verdict:
+        files = [] if self.wanted else self.files(node)
+        if not files:
+            there = self.asked and not self.wanted
+            return Verdict([Check(LEFT, "absent", "absent", OK, NAME)] if there else [])
+        words = ", ".join(f'"{point}"' for point in [*self._units(node), NAME])
+        why = (
+            "no file system of this host is of Lustre any more. Put it back, or take LNet away "
+            f"with -e '{{\"shared_storage_absent\": [{words}]}}' and --limit to these hosts"
+        )
+        status = PENDING if node.check_mode and self.asked else FAILED
+        found = self._found(node, files)
+        return Verdict([Check(LEFT, "a Lustre file system", found, status, NAME, why)])
+
+    def files(self, node: Node) -> list[str]:
+        """Those of this collection; others are kept."""
+        names = (CONF, MODPROBE, DROP_IN)
+        return [x for x in names if HEADER in (node.read(x) or "").split("\n", 1)[0]]
+
+    def _units(self, node: Node) -> list[str]:
+        """Mount points of Lustre that have a unit of ours."""
+        return list(foreign.our_points(node, lambda text: value_of(text, "Type") == "lustre"))
+
+    def _found(self, node: Node, files: Sequence[str]) -> str:
+        state = systemd.state(node, SERVICE)
+        return ", ".join([f"/{name}" for name in files] + [f"{SERVICE} {state}"])
+
+    def _end(self, node: Node, files: Sequence[str]) -> None:
+        """The files last: interrupted before, and they are found again."""
+        if not self.kernel.missing(node):
+            unload(node, self.kernel)
+        if systemd.installed(node, [SERVICE]):
+            node.run(["systemctl", "disable", SERVICE])
+        for name in files:
+            node.file(name, None).apply()
+        systemd.reload(node)
