@@ -354,7 +354,6 @@ def test_roce_brings_the_vendors_settings(make: Make) -> None:
     assert (sorted(marked), marked["3"]["min-threshold"]) == (["0", "3"], 150000)
     queue = api.get("/interface/swp1/qos/congestion-control")["traffic-class"]["3"]
     assert queue["min-threshold"] == 159744
-    assert api.get("/qos/roce")["congestion-control"]["min-threshold"] == 150000
 
 
 @pytest.mark.parametrize(

@@ -269,7 +269,6 @@ def _port_defaults() -> Tree:
 
 def operational(config: Tree, hardware: Hardware, faults: Faults, uptime: int) -> Tree:
     """What the switch does: its configuration carried out, with links, neighbours and rounding."""
-    release = vendor.version(hardware)
     config = expanded(config)
     tree = filled(config, hardware)
     heard = hardware.neighbours(faults)
@@ -282,11 +281,9 @@ def operational(config: Tree, hardware: Hardware, faults: Faults, uptime: int) -
         link["state"] = {"up" if up else "down": {}}
         link["admin-status"] = "up" if wanted_up else "down"
         link["oper-status"] = "up" if up else "down"
+        link.pop("speed", None)
         if up:
             link["speed"] = _speed(port)
-        else:
-            link.pop("speed", None)
-        if up:
             name = heard[port.name].system or heard[port.name].port
             interface["lldp"] = {
                 "neighbor": {
@@ -304,7 +301,6 @@ def operational(config: Tree, hardware: Hardware, faults: Faults, uptime: int) -
                 }
             }
         interface["qos"] = port_qos(port.name, config, whole, hardware)
-    tree["qos"]["roce"] = _roce_status(tree["qos"], config, release)
     tree["system"] = {
         **{
             key: value
@@ -344,49 +340,6 @@ def port_qos(name: str, config: Tree, whole: Tree, hardware: Hardware) -> Tree:
             str(queue): {"status": "OK", "deadlock-count": 0} for queue in range(8)
         }
     return result
-
-
-def _roce_status(whole: Tree, config: Tree, release: tuple[int, ...]) -> Tree:
-    """`nv show qos roce`: the default profiles as RoCE sees them."""
-    status = dict(whole["roce"])
-    if not roce(config):
-        return status
-    marked = whole["congestion-control"][vendor.PROFILE]["traffic-class"]
-    flow = whole.get("pfc", {}).get(vendor.PROFILE, {})
-    trust = {"both": "pcp,dscp", "l2": "pcp", "l3": "dscp", "port": "port"}
-    first = next(iter(marked.values()))
-    queues = whole["egress-queue-mapping"][vendor.PROFILE]["switch-priority"]
-    shares = whole["egress-scheduler"][vendor.PROFILE]["traffic-class"]
-    status["congestion-control"] = {
-        "congestion-mode": "ECN",
-        "enabled-tc": ",".join(sorted(marked)),
-        "min-threshold": first["min-threshold"],
-        "max-threshold": first["max-threshold"],
-        "probability": first["probability"],
-    }
-    status["pfc"] = {
-        "pfc-priority": ",".join(sorted(flow.get("switch-priority", {}))) or "-",
-        "rx-enabled": flow.get("rx", able(release, False)),
-        "tx-enabled": flow.get("tx", able(release, False)),
-        "cable-length": flow.get("cable-length", vendor.REACH["roce"]),
-    }
-    status["trust"] = {"trust-mode": trust[whole["mapping"][vendor.PROFILE]["trust"]]}
-    status["lldp-app-tlv"] = {"priority": vendor.DATA, "protocol-id": 4791, "selector": "UDP"}
-    status["tc-map"] = {
-        priority: {
-            "switch-prio": int(priority),
-            "traffic-class": queue["traffic-class"],
-            "scheduler-weight": _weight(shares.get(str(queue["traffic-class"]), {})),
-        }
-        for priority, queue in queues.items()
-    }
-    return status
-
-
-def _weight(share: Tree) -> str:
-    if share.get("mode") == "strict":
-        return "strict-priority"
-    return f"DWRR-{share.get('bw-percent', 0)}%"
 
 
 def _speed(port: Port) -> str:
