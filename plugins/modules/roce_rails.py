@@ -48,7 +48,7 @@ options:
         type: str
       address: {type: str, required: true, description: IPv4 address.}
       prefix: {type: int, required: true, description: Prefix length of its network.}
-      network: {type: str, description: "Its network, compared with the address where given."}
+      network: {type: str, description: Its network; not used here.}
       gateway: {type: str, description: Address on the leaf.}
       mtu: {type: int, required: true, description: "Largest IP packet, in bytes."}
       speed_gbps: {type: float, description: Line rate in Gb/s; not used here.}
@@ -59,9 +59,8 @@ options:
   management:
     description:
       - Address, prefix and interface of the management network, as C(cluster_management) has them.
-      - A rail with the same address or interface, or an address in that network, is refused.
-      - Whatever is given here, an interface by which the host is reached is never made a rail,
-        neither by its name nor by its PCI address. These are the interfaces that carry an address
+      - An interface by which the host is reached is never made a rail, neither by its name nor by
+        its PCI address. These are the interfaces that carry an address
         of the management network, the address that the SSH connection of this run arrives at, or
         the default route of the main table, and the ports and lower interfaces of those.
     type: dict
@@ -309,15 +308,14 @@ checks:
   sample: [{name: rail_mtu, subject: rail3, wanted: 9000, found: 9000, status: ok, reason: ""}]
 """
 
-from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Optional
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core.checks import end
-from ..module_utils.core.commands import CommandError, run
-from ..module_utils.core.reboots import RecordError
+from ..module_utils.core.commands import run
+from ..module_utils.core.engine import Layer, Outcome, Settled, carry_out
+from ..module_utils.core.part import Node
 from ..module_utils.nic import boot_unit
 from ..module_utils.nic.firmware import ParameterError
 from ..module_utils.nic.options import MAX_READ_REQUEST_BYTES, OptionsError
@@ -325,13 +323,19 @@ from ..module_utils.nic.request import QUICK_S
 from ..module_utils.nic.request import Host as NicHost
 from ..module_utils.nic.request import Request as NicRequest
 from ..module_utils.nic.session import Session
-from ..module_utils.rails import arp, detect, lock
+from ..module_utils.rails import lock, survey
 from ..module_utils.rails.backend import BACKENDS
-from ..module_utils.rails.converge import Outcome, converge
+from ..module_utils.rails.converge import converge
 from ..module_utils.rails.management import Management, login_address
-from ..module_utils.rails.plan import ROUTINGS, SOURCE, Numbers, PlanError, RailPlan, plan_rails
-from ..module_utils.rails.survey import LAYER, Host, Request
+from ..module_utils.rails.plan import ROUTINGS, SOURCE, plan_rails
+from ..module_utils.rails.state import ARP_DEFAULTS
 
+LAYER = Layer(
+    survey.LAYER,
+    command_s=60.0,
+    refusals=(OptionsError, ParameterError, lock.BusyError),
+    simulates=False,
+)
 RAIL = {
     "rail": {"type": "int", "required": True},
     "plane": {"type": "int", "default": 0},
@@ -357,41 +361,51 @@ NIC = {
 }
 
 
-def converged(
-    plan: Sequence[RailPlan],
-    given: Mapping[str, Any],
-    session: Optional[Session] = None,
-    *,
-    check_mode: bool,
-) -> Outcome:
-    """One run, alone on this host; check mode too, as netplan generates into a scratch root."""
+def converged(given: dict[str, Any], node: Node) -> Settled:
+    """The rails, alone on this host; then the boot unit, which takes that lock itself."""
+    plan = plan_rails(
+        given["rails"],
+        routing=given["routing"],
+        table_base=given["table_base"],
+        priority_base=given["priority_base"],
+        networks=given["networks"],
+    )
+    nic_host = NicHost(run, quick=partial(run, timeout_s=QUICK_S))
+    session = Session(NicRequest.read(given), nic_host, given["rails"], given["gpus"])
     management = Management.of(given["management"], login_address())
-    request = Request(plan, given["arp"], given["check_path"], given["wait"], management)
+    request = survey.Request(plan, given["arp"], given["check_path"], given["wait"], management)
     name = given["backend"]
-    with lock.alone():
-        backend = detect.backend_named(detect.detect(run) if name == detect.AUTO else name, run)
-        return converge(request, backend, Host(run), check_mode=check_mode, further=session)
+    with lock.alone():  # in check mode too, as netplan generates into a scratch root
+        backend = survey.backend_named(survey.detect(run) if name == survey.AUTO else name, run)
+        rails = converge(request, backend, node, session)
 
-
-def booted(
-    plan: Sequence[RailPlan],
-    given: Mapping[str, Any],
-    session: Session,
-    outcome: Outcome,
-    *,
-    check_mode: bool,
-) -> boot_unit.Done:
-    """The boot unit after the rails, and without their lock, which the unit takes itself."""
-    interfaces = tuple(rail.interface for rail in plan)
-    settings = session.outcome(check_mode=check_mode).settings
+    nics = session.outcome(check_mode=node.check_mode)
     options = boot_unit.BootOptions(given["boot_wait"], tuple(given["boot_before"]))
-    return boot_unit.converge(
-        boot_unit.Rails(interfaces, session.with_rdma, settings, outcome.checks),
+    interfaces = tuple(rail.interface for rail in plan)
+    boot = boot_unit.converge(
+        boot_unit.Rails(interfaces, session.with_rdma, nics.settings, rails.checks),
         session.request,
         options,
         partial(run, timeout_s=options.longest_s),
         asked=given["boot"],
-        check_mode=check_mode,
+        check_mode=node.check_mode,
+    )
+    outcome = Outcome(
+        rails.changed or boot.changed,
+        [*rails.diff, *boot.diff],
+        [*rails.checks, boot.check],
+        [*rails.reasons, *nics.resets],
+    )
+    return Settled(
+        outcome,
+        returned={
+            "backend": rails.backend,
+            "reconfigured": rails.reconfigured,
+            "rolled_back": sorted({*rails.rolled_back, *nics.rolled_back}),
+            "removed": rails.removed,
+            "rails": rails.rails,
+            "settings": nics.settings,
+        },
     )
 
 
@@ -402,8 +416,8 @@ def main() -> None:
             "management": {"type": "dict", "default": {}},
             "backend": {
                 "type": "str",
-                "choices": [detect.AUTO, *sorted(BACKENDS)],
-                "default": detect.AUTO,
+                "choices": [survey.AUTO, *sorted(BACKENDS)],
+                "default": survey.AUTO,
             },
             "routing": {"type": "str", "choices": list(ROUTINGS), "default": SOURCE},
             "table_base": {"type": "int", "default": 1000},
@@ -411,9 +425,9 @@ def main() -> None:
             "networks": {"type": "list", "elements": "str", "default": []},
             "arp": {
                 "type": "dict",
-                "default": dict(arp.DEFAULTS),
+                "default": dict(ARP_DEFAULTS),
                 "options": {
-                    name: {"type": "int", "default": value} for name, value in arp.DEFAULTS.items()
+                    name: {"type": "int", "default": value} for name, value in ARP_DEFAULTS.items()
                 },
             },
             "check_path": {"type": "bool", "default": True},
@@ -430,43 +444,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    given: dict[str, Any] = module.params
-    try:
-        plan = plan_rails(
-            given["rails"],
-            routing=given["routing"],
-            numbers=Numbers(given["table_base"], given["priority_base"]),
-            networks=given["networks"],
-            management=given["management"],
-        )
-        nics = NicRequest.read(given)
-    except (PlanError, OptionsError, ParameterError) as error:
-        module.fail_json(msg=f"rails: nothing was changed: {error}", layer=LAYER, checks=[])
-    session = Session(
-        nics, NicHost(run, quick=partial(run, timeout_s=QUICK_S)), given["rails"], given["gpus"]
-    )
-    try:
-        outcome = converged(plan, given, session, check_mode=module.check_mode)
-    except (CommandError, RecordError, lock.BusyError) as error:
-        module.fail_json(msg=f"rails: {error}", layer=LAYER, checks=[])
-    except OSError as error:
-        module.fail_json(
-            msg=f"rails: {error.filename}: {error.strerror}; what was written is as it was before",
-            layer=LAYER,
-            checks=[],
-        )
-    boot = booted(plan, given, session, outcome, check_mode=module.check_mode)
-    settings = session.outcome(check_mode=module.check_mode)
-    result = {
-        **vars(outcome),
-        "changed": outcome.changed or boot.changed,
-        "diff": [*outcome.diff, *boot.diff],
-        "checks": [*outcome.checks, boot.check],
-        "rolled_back": sorted({*outcome.rolled_back, *settings.rolled_back}),
-        "settings": settings.settings,
-    }
-    remedy = "Rails that are not named here are as planned. When the cause is gone, run again."
-    end(module, LAYER, result.pop("checks"), remedy, **result)
+    carry_out(module, LAYER, partial(converged, module.params))
 
 
 if __name__ == "__main__":

@@ -13,8 +13,10 @@ import shutil
 from pathlib import Path
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.machine import container
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import (
-    claims,
+    backend,
     converge,
     networkd,
     plan,
@@ -56,9 +58,6 @@ class FakeHost:
         self.commands = []
         self.touched = []
         self.now = 0.0
-        boot = root / "proc/sys/kernel/random"
-        boot.mkdir(parents=True)
-        (boot / "boot_id").write_text("boot-1\n")
         for name in ("mgmt0", *names):
             self.add_link(name)
         self.links["mgmt0"].update(up=True, addresses=["10.10.1.1/22"])
@@ -87,20 +86,30 @@ class FakeHost:
 
     # What the code under test sees
 
-    def host(self):
-        return survey.Host(
-            self.run, self.root, os.getuid(), os.getgid(), self.sleep, lambda: self.now
+    def node(self, check_mode=False):
+        return Node(
+            layer="rails",
+            root=self.root,
+            run=self.run,
+            container=container(self.root),
+            boot_id="boot-1",
+            check_mode=check_mode,
+            uid=os.getuid(),
+            gid=os.getgid(),
         )
 
     def sleep(self, seconds):
         self.now += seconds
 
-    def converge(self, rails, *, check_mode=False, backend=None, further=None, **more):
-        wanted = plan.plan_rails(rails, **more.pop("plan", {}))
-        request = survey.Request(wanted, **more)
-        backend = backend or networkd.Networkd(self.run, self.root)
+    def converge(self, rails, *, check_mode=False, nics=None, **more):
+        request = survey.Request(plan.plan_rails(rails), **more)
         return converge.converge(
-            request, backend, self.host(), check_mode=check_mode, further=further
+            request,
+            networkd.Networkd(self.run, self.root),
+            self.node(check_mode),
+            nics,
+            sleep=self.sleep,
+            clock=lambda: self.now,
         )
 
     def run(self, argv, *, check=True, stdin=None):
@@ -193,7 +202,7 @@ class FakeHost:
         files = {}
         for path in paths:
             text = path.read_text()
-            name = claims.parse_unit(text)["Match"]["Name"]
+            name = backend.parse_unit(text)["Match"]["Name"]
             files[name] = (path, text)
         return files
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import uuid
 from pathlib import Path
 
 import pytest
@@ -13,17 +12,16 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
     Result,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import (
-    arp,
-    detect,
+    device,
     netplan,
-    networkd,
     networkmanager,
+    state,
     survey,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.plan import plan_rails
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.state import Link
 
-from tests.unit.rails_host import rail
+from tests.unit.rails_host import FakeHost, rail
 
 GOLDEN = Path(__file__).parent / "golden/rails"
 SOURCE = plan_rails([rail(0), rail(3, pci="0000:5d:00.0")])
@@ -44,7 +42,7 @@ def silent(argv, **more):
 
 
 def backend(name, root, run=silent):
-    return detect.backend_named(name, run, root)
+    return survey.backend_named(name, run, root)
 
 
 def blocks(each, rails):
@@ -64,6 +62,8 @@ def compare(text, path):
 def test_files_are_as_recorded(name, scheme, tmp_path):
     each = backend(name, tmp_path)
     plans = each.files(blocks(each, PLANS[scheme]))
+    modes = {plan.path.suffix: plan.mode for plan in plans}
+    assert modes.get(".yaml", modes.get(".nmconnection", 0o600)) == 0o600
     recorded = GOLDEN / name / scheme
     for plan in plans:
         compare(plan.after, recorded / plan.path.name)
@@ -107,13 +107,6 @@ def own(plan):
     return replace(plan, uid=os.getuid(), gid=os.getgid())
 
 
-def test_secrets_of_the_service_stay_readable_for_root_only(tmp_path):
-    for name in ("netplan", "networkmanager"):
-        each = backend(name, tmp_path)
-        modes = {plan.path.suffix: plan.mode for plan in each.files(blocks(each, SOURCE))}
-        assert modes.get(".yaml", modes.get(".nmconnection")) == 0o600
-
-
 def test_a_stanza_edited_by_hand_is_seen_as_different(tmp_path):
     each = backend("netplan", tmp_path)
     text = netplan.join(blocks(each, SOURCE)).replace("mtu: 9000", "mtu: 1500", 1)
@@ -122,32 +115,25 @@ def test_a_stanza_edited_by_hand_is_seen_as_different(tmp_path):
     assert stanzas["rail3"] == each.render(SOURCE[1])
 
 
-def test_a_profile_has_one_identity_for_ever():
-    text = networkmanager.keyfile(SOURCE[0])
-    identity = networkmanager.profile_uuid("rail0")
-    assert f"uuid={identity}\n" in text
-    assert uuid.UUID(identity).version == 5
-    assert identity != networkmanager.profile_uuid("rail3")
-
-
 def test_link_files_name_by_pci_address(tmp_path):
-    plans = survey.plan_link_files(SOURCE, (), tmp_path)
+    plans = device.plan_link_files(SOURCE, (), tmp_path)
     assert [plan.path.name for plan in plans] == ["10-baremetal-mpi-roce-rail3.link"]
     compare(plans[0].after, GOLDEN / "link/10-baremetal-mpi-roce-rail3.link")
 
 
 def test_a_link_file_of_a_rail_that_must_not_be_touched_stays(tmp_path):
-    for plan in survey.plan_link_files(SOURCE, (), tmp_path):
+    for plan in device.plan_link_files(SOURCE, (), tmp_path):
         own(plan).apply()
-    assert survey.plan_link_files([], ("rail3",), tmp_path) == []
-    (gone,) = survey.plan_link_files([], (), tmp_path)
+    assert device.plan_link_files([], ("rail3",), tmp_path) == []
+    (gone,) = device.plan_link_files([], (), tmp_path)
     assert gone.after is None
 
 
 def test_arp_settings_of_every_rail_in_one_file(tmp_path):
-    plan = arp.plan_settings_file(["rail0", "rail1"], arp.DEFAULTS, tmp_path)
+    node = FakeHost(tmp_path).node()
+    plan = state.plan_arp_file(["rail0", "rail1"], state.ARP_DEFAULTS, node)
     compare(plan.after, GOLDEN / "sysctl/60-baremetal-mpi-roce-rails.conf")
-    assert arp.plan_settings_file([], arp.DEFAULTS, tmp_path).after is None
+    assert state.plan_arp_file([], state.ARP_DEFAULTS, node).after is None
 
 
 # Whose files claim a rail
@@ -204,8 +190,6 @@ def test_other_netplan_files_are_none_of_our_business(tmp_path, text):
         ("etc/systemd/network/05-not.network", "[Match]\nName=!rail3 ens*\n", False),
         ("etc/systemd/network/99-all.network", "[Match]\nName=*\n", False),
         ("usr/lib/systemd/network/80-x.network", "[Match]\nName=ve-*\n", False),
-        ("etc/network/interfaces", "auto rail3\niface rail3 inet dhcp\n", True),
-        ("etc/network/interfaces", "iface mgmt0 inet dhcp\n", False),
     ],
 )
 def test_networkd_files_that_win_over_ours_claim_a_rail(tmp_path, path, text, claimed):
@@ -234,11 +218,6 @@ def test_profiles_that_networkmanager_made_up_claim_nothing(tmp_path):
     assert claims("networkmanager", tmp_path, where, text) == []
 
 
-def test_an_older_ifcfg_file_claims_a_rail(tmp_path):
-    where = "etc/sysconfig/network-scripts/ifcfg-rail3"
-    assert claims("networkmanager", tmp_path, where, '# old\nDEVICE="rail3"\n')
-
-
 @pytest.mark.parametrize(
     ("name", "text", "claimed"),
     [
@@ -252,7 +231,7 @@ def test_link_files_of_others_that_name_a_rail_claim_it(tmp_path, name, text, cl
     directory = tmp_path / "etc/systemd/network"
     directory.mkdir(parents=True)
     (directory / name).write_text(text)
-    found = survey.link_file_conflicts(SOURCE, tmp_path)
+    found = device.link_file_conflicts(SOURCE, tmp_path)
     assert [each.interface for each in found] == (["rail3"] if claimed else [])
 
 
@@ -284,12 +263,12 @@ def touch(root, *paths):
 )
 def test_the_service_is_the_one_the_system_uses(tmp_path, paths, units, found):
     touch(tmp_path, *paths)
-    assert detect.detect(active(*units), tmp_path) == found
+    assert survey.detect(active(*units), tmp_path) == found
 
 
 def test_a_system_without_any_service_is_told(tmp_path):
     with pytest.raises(CommandError, match="no network service found"):
-        detect.detect(active(), tmp_path)
+        survey.detect(active(), tmp_path)
 
 
 # How netplan is driven
@@ -353,14 +332,3 @@ def test_networkmanager_loads_and_raises_the_changed_rails_alone(tmp_path):
     for name in ("rail0", "rail3"):
         assert f"up uuid {networkmanager.profile_uuid(name)} ifname {name}" in told
     assert "connection reload" not in told, "that would take over everybody's files"
-
-
-def test_networkd_is_asked_to_set_up_only_what_drifted():
-    commands = []
-
-    def run(argv, **more):
-        commands.append(argv)
-        return Result(tuple(argv), 0, "", "")
-
-    networkd.take_over(run, ["rail1"])
-    assert commands[-2:] == [("networkctl", "reload"), ("networkctl", "reconfigure", "rail1")]

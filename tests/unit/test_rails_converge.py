@@ -5,10 +5,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import subprocess
+import sys
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import arp, intent, networkd
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import converge as writing
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files import FilePlan
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import lock, state
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.converge import (
+    begin,
+    unfinished,
+)
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -47,7 +54,7 @@ def test_a_bare_host_gets_its_rails(host):
     assert outcome.reconfigured == ["rail0", "rail1", "rail2"]
     assert host.links["rail1"]["addresses"] == ["10.100.1.11/24"]
     assert host.links["rail1"]["mtu"] == 9000
-    assert arp.read_settings("rail2", host.root) == arp.DEFAULTS
+    assert state.read_arp("rail2", host.root) == state.ARP_DEFAULTS
 
 
 def test_the_second_run_changes_nothing_and_asks_little(settled):
@@ -70,21 +77,6 @@ def test_check_mode_shows_all_and_changes_nothing(host):
     shown = [each["after_header"] for each in outcome.diff]
     assert "rail1 (running)" in shown
     assert any(header.endswith("10-baremetal-mpi-roce-rail1.network") for header in shown)
-
-
-def test_check_mode_on_a_settled_host_is_silent(settled):
-    outcome = settled.converge(RAILS, check_mode=True)
-    assert not outcome.changed
-    assert "pending" not in statuses(outcome)
-
-
-def test_verify_takes_a_difference_for_a_failure_and_still_counts_it(settled, monkeypatch):
-    monkeypatch.setenv("BAREMETAL_MPI_ROCE_VERIFY", "1")
-    settled.links["rail1"]["mtu"] = 1500
-    outcome = settled.converge(RAILS, check_mode=True)
-    assert outcome.changed
-    assert [check.status for check in of(outcome, "rail_mtu", "rail1")] == ["failed"]
-    assert outcome.diff[0]["before"] == "rail_mtu: 1500\n"
 
 
 @pytest.mark.parametrize(
@@ -364,38 +356,21 @@ def test_a_run_that_is_killed_anywhere_is_repaired_by_the_next(tmp_path):
         outcome = host.converge(RAILS)
         assert statuses(outcome) == {"ok", "not_applicable"}, stop
         assert not host.converge(RAILS).changed, stop
-        assert intent.unfinished(host.root) == []
-
-
-def test_a_run_leaves_a_note_of_what_it_was_changing(host):
-    real = host.run
-
-    def run(argv, **more):
-        if argv[:2] == ("networkctl", "reload"):
-            raise Killed
-        return real(argv, **more)
-
-    host.run = run
-    with pytest.raises(Killed):
-        host.converge(RAILS)
-    assert intent.unfinished(host.root) == ["rail0", "rail1", "rail2"]
+        assert unfinished(host.root) == []
 
 
 def test_a_change_that_was_written_and_not_taken_over_is_taken_over(settled):
     wanted = [rail(0), rail(1), rail(2, mtu=9000)]
-    backend = networkd.Networkd(settled.run, settled.root)
-    text = backend.read()["rail1"]
-    intent.begin(["rail1"], settled.root)
+    begin(["rail1"], settled.node())
     outcome = settled.converge(wanted)
     assert outcome.changed
     assert outcome.reconfigured == ["rail1"]
-    assert backend.read()["rail1"] == text
     assert not settled.converge(wanted).changed
 
 
 def test_files_are_all_written_or_none(settled, monkeypatch):
     before = {path: path.read_text() for path in settled.root.glob("etc/**/*") if path.is_file()}
-    real = writing.FilePlan.apply
+    real = FilePlan.apply
 
     def apply(plan):
         if "rail1" in plan.path.name and "mtu" not in str(plan.before):
@@ -403,7 +378,7 @@ def test_files_are_all_written_or_none(settled, monkeypatch):
         real(plan)
 
     with monkeypatch.context() as patch:
-        patch.setattr(writing.FilePlan, "apply", apply)
+        patch.setattr(FilePlan, "apply", apply)
         with pytest.raises(OSError, match="No space left"):
             settled.converge([rail(0, mtu=8000), rail(1, mtu=8000), rail(2)])
     now = {path: path.read_text() for path in settled.root.glob("etc/**/*") if path.is_file()}
@@ -419,7 +394,7 @@ def test_a_reboot_brings_the_rails_back_without_ansible(settled):
 def test_a_container_that_may_not_set_arp_says_so(host, monkeypatch):
     (host.root / "run/systemd").mkdir(parents=True)
     (host.root / "run/systemd/container").write_text("podman\n")
-    monkeypatch.setattr(arp, "writable", lambda interface, root: False)
+    monkeypatch.setattr(state, "arp_writable", lambda interface, root: False)
     outcome = host.converge(RAILS)
     checks = of(outcome, "rail_arp")
     assert {check.status for check in checks} == {"not_applicable"}
@@ -473,3 +448,35 @@ def test_each_rail_is_told_as_the_kernel_has_it(settled):
     assert [each["speed_gbps"] for each in rails.values()] == [None, 400.0, None]
     assert {each["mtu"] for each in rails.values()} == {9000}
     assert [each["interface"] for each in rails.values()] == ["rail0", "rail1", "rail2"]
+
+
+# One run at a time
+
+
+HOLDER = """
+import fcntl, signal, sys
+stream = open(sys.argv[1], "w")
+fcntl.flock(stream, fcntl.LOCK_EX)
+stream.write("4711\\n")
+stream.flush()
+print("held", flush=True)
+signal.pause()
+"""
+
+
+def test_another_run_is_waited_for_and_a_killed_one_leaves_no_lock(tmp_path):
+    path = tmp_path / lock.PATH
+    path.parent.mkdir(parents=True)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE, text=True
+    )
+    with holder:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(lock.BusyError, match="process 4711"), lock.alone(tmp_path, 0.3):
+            pass
+        holder.kill()
+        holder.wait()
+    with lock.alone(tmp_path, 0.0):
+        assert path.read_text() == f"{os.getpid()}\n"
+        with pytest.raises(lock.BusyError), lock.alone(tmp_path, 0.0):
+            pass

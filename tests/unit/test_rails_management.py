@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.management import (
     Management,
@@ -15,7 +13,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.state imp
     State,
     parse_routes,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.modules import roce_rails
 
 from tests.unit.rails_host import FakeHost, rail
 
@@ -153,22 +150,6 @@ def test_a_link_local_login_names_its_interface():
 @pytest.mark.parametrize("given", [{}, {"address": ""}, {"address": "node01", "prefix": 24}])
 def test_a_management_address_that_is_none_leaves_the_other_signs(given):
     assert Management.of(given, "10.0.0.1") == Management(None, "10.0.0.1")
-
-
-def test_the_module_guards_by_the_model_and_by_its_own_connection(monkeypatch):
-    asked = []
-    monkeypatch.setattr(roce_rails.lock, "alone", contextlib.nullcontext)
-    monkeypatch.setattr(roce_rails.detect, "backend_named", lambda *_given: None)
-    monkeypatch.setattr(roce_rails, "login_address", lambda: "10.0.0.9")
-    monkeypatch.setattr(
-        roce_rails, "converge", lambda request, *_rest, **_more: asked.append(request)
-    )
-    given = {"backend": "networkd", "arp": {}, "check_path": True, "wait": 1}
-    given["management"] = {"address": "10.10.1.1", "prefix": 22}
-    roce_rails.converged([], given, check_mode=False)
-    assert [request.management for request in asked] == [
-        Management(MANAGEMENT.address, login="10.0.0.9")
-    ]
 
 
 def process(proc, number, parent, environment=b""):

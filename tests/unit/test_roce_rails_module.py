@@ -1,67 +1,92 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The module roce_rails: what is wrong with the boot unit hides nothing of the rails."""
+"""The module roce_rails: a fault of the boot unit hides nothing of the rails."""
 
 from __future__ import annotations
 
 import errno
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import boot_unit
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.converge import Outcome
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import boot_unit, engine
 from ansible_collections.baremetal.mpi_roce.plugins.modules import roce_rails
 
 from tests.unit.qos_contracts import compiled
+from tests.unit.rails_host import FakeHost, rail
 
 GIVEN = {
     "qos": compiled(),
-    "rails": [],
+    "rails": [rail(0)],
+    "backend": "networkd",
     "routing": "source",
     "table_base": 1000,
     "priority_base": 10000,
     "networks": [],
-    "management": {},
+    "arp": {"arp_ignore": 1, "arp_announce": 2, "rp_filter": 2},
+    "check_path": True,
+    "wait": 1,
+    "management": {"address": "10.10.1.1", "prefix": 22},
     "gpus": [],
     "boot": True,
     "boot_wait": 60,
     "boot_before": [],
 }
-RAIL = Check("rail_mtu", 9000, 1500, "failed", "rail0")
 
 
-class Ended(Exception):
-    def __init__(self, result) -> None:
-        super().__init__(result)
-        self.result = result
+class Session:
+    """No NIC on which anything could be set."""
 
+    request, with_rdma, diff = None, (), ()
 
-class Module:
-    check_mode = False
-    params = GIVEN
-
-    def __init__(self, **_spec) -> None:
+    def __init__(self, *_given) -> None:
         pass
 
-    def exit_json(self, **result):
-        raise Ended(result)
+    def look(self, *_given):
+        pass
 
-    def fail_json(self, **result):
-        raise Ended(result)
+    def act(self, _interfaces):
+        return []
+
+    def checks(self, *_given, **_more):
+        return []
+
+    def outcome(self, **_given):
+        return engine.Outcome(False, [], [], {}, [], [], [])
 
 
-def test_a_boot_unit_that_cannot_be_read_is_one_failed_check(monkeypatch):
+@pytest.fixture
+def host(tmp_path, monkeypatch):
+    """The module on a simulated host, reached over SSH by rail1's address."""
+    host = FakeHost(tmp_path)
+    host.links["rail1"]["addresses"] = ["10.0.0.9/24"]
+    backend_named = roce_rails.survey.backend_named
+    monkeypatch.setattr(roce_rails, "Session", Session)
+    monkeypatch.setattr(roce_rails, "login_address", lambda: "10.0.0.9")
+    monkeypatch.setattr(
+        roce_rails.lock, "alone", lambda alone=roce_rails.lock.alone: alone(tmp_path)
+    )
+    monkeypatch.setattr(
+        roce_rails.survey,
+        "backend_named",
+        lambda name, run, root=tmp_path: backend_named(name, host.run, tmp_path),
+    )
+    return host
+
+
+def test_a_boot_unit_that_cannot_be_read_is_one_failed_check(host, monkeypatch):
     def fails(*_given, **_more):
         raise OSError(errno.ENOSPC, "No space left on device", "/usr/x.py")
 
-    outcome = Outcome(True, [], [RAIL], "netplan", ["rail0"], [], [], {})
-    monkeypatch.setattr(roce_rails, "AnsibleModule", Module)
-    monkeypatch.setattr(roce_rails, "converged", lambda *_given, **_more: outcome)
     monkeypatch.setattr(boot_unit, "Installation", fails)
-    with pytest.raises(Ended) as caught:
-        roce_rails.main()
-    result = caught.value.result
-    checks = {check["name"]: check for check in result["checks"]}
-    assert checks["rail_mtu"]["found"] == 1500 and result["reconfigured"] == ["rail0"]
-    assert checks["rails_boot"]["status"] == "failed"
-    assert "/usr/x.py" in checks["rails_boot"]["reason"]
-    assert result["changed"] and "rail_mtu" in result["msg"] and "rails_boot" in result["msg"]
+    settled = roce_rails.converged(GIVEN, host.node())
+    checks = {check.name: check for check in settled.outcome.checks}
+    assert checks["rail_mtu"].found == 9000 and settled.returned["reconfigured"] == ["rail0"]
+    assert checks["rails_boot"].status in ("failed", "not_applicable")
+    assert (host.root / roce_rails.lock.PATH).exists()
+
+
+def test_the_interface_of_the_own_connection_is_no_rail(host):
+    given = {**GIVEN, "rails": [rail(0), rail(1)]}
+    settled = roce_rails.converged(given, host.node())
+    (failed,) = [each for each in settled.outcome.checks if each.status == "failed"]
+    assert (failed.name, failed.subject) == ("rail_name", "rail1")
+    assert "10.0.0.9" in failed.reason
+    assert host.links["rail1"]["addresses"] == ["10.0.0.9/24"]

@@ -13,7 +13,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting imp
     FIRMWARE,
     Reading,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import survey
 
 from tests.unit.qos_contracts import compiled
 from tests.unit.rails_host import FakeHost, rail
@@ -62,7 +61,7 @@ RAILS = [rail(0), rail(1)]
 
 def test_settings_are_read_first_and_set_before_the_network_service_acts(host):
     nic = Recorder(host, differs=["rail1"])
-    outcome = host.converge(RAILS, further=nic)
+    outcome = host.converge(RAILS, nics=nic)
     assert [step[0] for step in nic.told] == ["look", "act", "checks"]
     assert nic.seen_reconfigured == []
     assert outcome.changed
@@ -73,7 +72,7 @@ def test_settings_are_read_first_and_set_before_the_network_service_acts(host):
 def test_settings_alone_are_a_change_and_leave_the_network_service_alone(host):
     host.converge(RAILS)
     host.forget_commands()
-    outcome = host.converge(RAILS, further=Recorder(host, differs=["rail1"]))
+    outcome = host.converge(RAILS, nics=Recorder(host, differs=["rail1"]))
     assert outcome.changed
     assert outcome.diff == [
         {"before_header": "rail1", "after_header": "rail1", "before": "a", "after": "b"}
@@ -84,14 +83,14 @@ def test_settings_alone_are_a_change_and_leave_the_network_service_alone(host):
 
 def test_check_mode_sets_nothing(host):
     nic = Recorder(host, differs=["rail1"])
-    assert host.converge(RAILS, further=nic, check_mode=True).changed
+    assert host.converge(RAILS, nics=nic, check_mode=True).changed
     assert [step[0] for step in nic.told] == ["look", "checks"]
 
 
 def test_nothing_is_set_when_nothing_differs(host):
     host.converge(RAILS)
     nic = Recorder(host)
-    assert not host.converge(RAILS, further=nic).changed
+    assert not host.converge(RAILS, nics=nic).changed
     assert [step[0] for step in nic.told] == ["look", "checks"]
 
 
@@ -99,7 +98,7 @@ def test_a_rail_is_read_under_its_old_name_and_set_under_its_new_one(tmp_path):
     host = FakeHost(tmp_path, names=())
     host.add_link("ens5f0", PCI.format(16))
     nic = Recorder(host)
-    host.converge([rail(0, pci=PCI.format(16))], further=nic)
+    host.converge([rail(0, pci=PCI.format(16))], nics=nic)
     assert nic.told[0][1] == {"rail0": "ens5f0"}
     assert nic.told[1] == ("act", {"rail0": "rail0"})
 
@@ -107,7 +106,7 @@ def test_a_rail_is_read_under_its_old_name_and_set_under_its_new_one(tmp_path):
 def test_a_rail_that_is_refused_is_not_looked_at(tmp_path):
     host = FakeHost(tmp_path, names=("rail0",))
     nic = Recorder(host)
-    host.converge([rail(0), rail(1, pci=PCI.format(17))], further=nic)
+    host.converge([rail(0), rail(1, pci=PCI.format(17))], nics=nic)
     assert nic.told[0][1] == {"rail0": "rail0"}
 
 
@@ -116,7 +115,7 @@ def test_a_rail_that_is_named_at_the_next_boot_waits_for_it(tmp_path):
     host.add_link("ens5f0", PCI.format(16))
     host.links["ens5f0"].update(up=True, addresses=["192.0.2.7/24"])
     nic = Recorder(host)
-    host.converge([rail(0, pci=PCI.format(16))], further=nic)
+    host.converge([rail(0, pci=PCI.format(16))], nics=nic)
     assert nic.told[0][1] == {}
     assert "next boot" in nic.told[-1][1]["rail0"]
 
@@ -135,7 +134,7 @@ def test_a_link_that_goes_down_for_a_moment_is_waited_for(host):
             host.links["rail1"]["carrier"] = True
 
     host.sleep = sleep
-    outcome = host.converge(RAILS, further=Recorder(host, differs=["rail1"], after=bounce))
+    outcome = host.converge(RAILS, nics=Recorder(host, differs=["rail1"], after=bounce))
     assert host.now - since > 3
     assert {check.status for check in outcome.checks} <= {"ok", "not_applicable"}
 
@@ -154,6 +153,12 @@ class Machines:
         return Machine(tuple(self.ports))
 
 
+def boot_id(root):
+    path = root / "proc/sys/kernel/random/boot_id"
+    path.parent.mkdir(parents=True)
+    path.write_text("boot-1\n")
+
+
 @pytest.fixture
 def nics(tmp_path, monkeypatch):
     """Two rails on a host with two ConnectX, and what reads them."""
@@ -161,6 +166,7 @@ def nics(tmp_path, monkeypatch):
     node = FakeNode(tmp_path)
     host = FakeHost(tmp_path, names=("rail0", "rail1"))
     node.host_ip = host
+    boot_id(tmp_path)
     ports = [
         RdmaDevice(
             "rail", f"mlx5_{n}", netdev=f"rail{n}", pci=PCI.format(16 + n), driver="mlx5_core"
@@ -176,7 +182,7 @@ def nics(tmp_path, monkeypatch):
 def run(node, check_mode=False, **given):
     wanted = request.Request.read({"qos": compiled(), "firmware": False, **given})
     nic = session.Session(wanted, node.host(), RAILS)
-    return node.host_ip.converge(RAILS, further=nic, check_mode=check_mode), nic
+    return node.host_ip.converge(RAILS, nics=nic, check_mode=check_mode), nic
 
 
 def test_a_run_sets_rails_and_nics_and_the_next_changes_nothing(nics):
@@ -206,8 +212,9 @@ def test_settings_go_to_the_rail_under_its_new_name(tmp_path, monkeypatch):
     monkeypatch.setattr(session, "compare_with_model", lambda *_given, **_more: [])
     wanted = request.Request.read({"qos": compiled(), "firmware": False})
     rails = [rail(0, pci=pci)]
+    boot_id(tmp_path)
     nic = session.Session(wanted, node.host(), rails)
-    outcome = host.converge(rails, further=nic)
+    outcome = host.converge(rails, nics=nic)
     assert [diff["before_header"] for diff in outcome.diff][-1] == "rail0 (settings)"
     assert node.writes()
     assert not [argv for argv in node.writes() if "ens5f0" in argv]
@@ -295,9 +302,10 @@ def test_veth_rails_cost_no_program(tmp_path, monkeypatch):
     def no_program(argv, **_more):
         raise AssertionError(argv)
 
+    boot_id(tmp_path)
     reading = request.Host(no_program, tmp_path, ethtool, lambda _name: None, *ids(host))
     nic = session.Session(request.Request.read({"qos": compiled()}), reading, RAILS)
-    outcome = host.converge(RAILS, further=nic)
+    outcome = host.converge(RAILS, nics=nic)
     checks = [check for check in outcome.checks if check.name == "rail_settings"]
     assert [(check.subject, check.status) for check in checks] == [
         ("rail0", "not_applicable"),
@@ -309,9 +317,7 @@ def test_veth_rails_cost_no_program(tmp_path, monkeypatch):
 
 
 def ids(host):
-    made = host.host()
-    assert isinstance(made, survey.Host)
-    return made.uid, made.gid
+    return host.node().uid, host.node().gid
 
 
 def test_hardware_is_compared_as_it_is_after_the_run(nics, monkeypatch):

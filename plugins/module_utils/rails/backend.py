@@ -8,19 +8,18 @@ what is compared, written and, when a rail does not come up with its new block, 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Optional, Protocol
 
+from ..core.commands import Runner
 from ..core.dataclass import dataclass
 from ..core.files import FilePlan
+from ..core.part import NAME
 from .plan import RailPlan
 from .state import Link
 
-OWNER = "baremetal-mpi-roce"
-"""Part of the name of every file of ours, so that they are found again, and no other is touched."""
-
-NETWORK_PREFIX = f"10-{OWNER}-"
+NETWORK_PREFIX = f"10-{NAME}-"
 """Of files in /etc/systemd/network: before the distribution's and netplan's own."""
 
 NETPLAN = "netplan"
@@ -30,6 +29,10 @@ BACKENDS = (NETPLAN, NETWORKMANAGER, NETWORKD)
 
 Blocks = Mapping[str, str]
 """Interface to its block."""
+
+READY = "active, starts at boot"
+_STARTS_AT_BOOT = ("enabled", "enabled-runtime", "static", "indirect", "generated", "alias")
+_DIRECTORIES = ("etc", "run", "usr/lib", "lib")
 
 
 @dataclass(frozen=True)
@@ -69,14 +72,25 @@ class Backend(Protocol):
     def owner(self, interface: str) -> str:
         """What the service names as the rail's configuration once it has taken it over."""
 
-    def owners(self, interfaces: Iterable[str]) -> dict[str, str]:
+    def owners(self, interfaces: Sequence[str]) -> dict[str, str]:
         """What it names now."""
 
     def apply(self, written: Sequence[str], again: Sequence[str]) -> dict[str, str]:
         """Take over the blocks of `written` and set `again` up anew; leave all else alone.
 
-        Returns what the service said against single rails. Raises CommandError.
+        Returns the service's errors about single rails. Raises CommandError.
         """
+
+
+def service_state(unit: str, run: Runner) -> str:
+    """`READY`, or how systemd has it instead."""
+    properties = ("--property=ActiveState", "--property=UnitFileState")
+    text = run(("systemctl", "show", *properties, unit), check=False).stdout
+    values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    active, file = values.get("ActiveState", "unknown"), values.get("UnitFileState", "unknown")
+    if active in ("active", "reloading") and file in _STARTS_AT_BOOT:
+        return READY
+    return f"{active}, {file or 'not installed'}"
 
 
 def names_match(patterns: Iterable[str], name: str) -> bool:
@@ -91,3 +105,76 @@ def mac_equal(left: str, right: str) -> bool:
 def rail_of(path: Path, suffix: str, prefix: str = NETWORK_PREFIX) -> str:
     """The interface that a file of ours is named after."""
     return path.name[len(prefix) : -len(suffix)]
+
+
+def network_file_conflicts(
+    root: Path,
+    rails: Sequence[RailPlan],
+    links: Mapping[str, Link],
+    ours: Callable[[str], Path],
+) -> list[Conflict]:
+    """Files that networkd would prefer to ours, or that name a rail outright."""
+    conflicts = []
+    for path, sections in systemd_files(root, ".network"):
+        match = sections.get("Match", {})
+        for rail in rails:
+            claim = _claims(match, rail, links.get(rail.interface))
+            literal = rail.interface in match.get("Name", "").split()
+            if claim and (literal or path.name < ours(rail.interface).name):
+                where = "/" + str(path.relative_to(root))
+                why = f"[Match] {claim} claims {rail.interface}"
+                conflicts.append(Conflict(rail.interface, where, why))
+    return conflicts
+
+
+def systemd_files(root: Path, suffix: str) -> list[tuple[Path, dict[str, dict[str, str]]]]:
+    """Files of systemd-networkd and udev, except ours and netplan's; /etc hides the later ones."""
+    seen: dict[str, Path] = {}
+    for directory in _DIRECTORIES:
+        for path in sorted((root / directory / "systemd/network").glob(f"*{suffix}")):
+            if not path.name.startswith((NETWORK_PREFIX, "10-netplan-")):
+                seen.setdefault(path.name, path)
+    return [
+        (path, parse_unit(path.read_text(encoding="utf-8", errors="replace")))
+        for _name, path in sorted(seen.items())
+    ]
+
+
+def parse_unit(text: str) -> dict[str, dict[str, str]]:
+    """Sections of a systemd file; a key that is repeated is joined, as lists are."""
+    sections: dict[str, dict[str, str]] = {}
+    section: dict[str, str] = {}
+    for raw in text.splitlines():
+        line = raw.strip()
+        if line.startswith("[") and line.endswith("]"):
+            section = sections.setdefault(line[1:-1], {})
+        elif "=" in line and not line.startswith(("#", ";")):
+            key, value = (part.strip() for part in line.split("=", 1))
+            section[key] = f"{section[key]} {value}".strip() if key in section else value
+    return sections
+
+
+def _claims(match: Mapping[str, str], rail: RailPlan, link: Optional[Link]) -> str:
+    """The key of a [Match] section that takes the rail in, or nothing.
+
+    All keys have to match; those that cannot be judged here (Driver= ...) are taken to match.
+    """
+    claim = ""
+    for key, value in match.items():
+        words = value.split()
+        if key == "Name":
+            hit = names_match([word for word in words if not word.startswith("!")], rail.interface)
+        elif key in ("MACAddress", "PermanentMACAddress"):
+            hit = any(mac_equal(link.mac if link else "", word) for word in words)
+        elif key == "Path":
+            hit = rail.pci is not None and names_match(words, f"pci-{rail.pci}")
+        elif key == "Type":
+            hit = "ether" in words
+        elif key in ("Kind", "WLANInterfaceType", "SSID", "BSSID"):
+            hit = False
+        else:
+            continue
+        if not hit:
+            return ""
+        claim = claim or f"{key}={value}"
+    return claim

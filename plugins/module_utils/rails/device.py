@@ -1,28 +1,29 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Which network interface a PCI address is, and whether the name can be given to it now.
+"""Which network interface a PCI address is, whether it can get its name now, and the `.link` files.
 
-Read from sysfs under a root, so that a recorded tree serves as well as a live machine.
+Read from sysfs under a root, so that a recorded tree serves as well as a live machine. At every
+boot systemd's `.link` files name each rail's interface by its PCI address.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Optional
 
 from ..core.dataclass import dataclass
+from ..core.files import FilePlan, plan_file, with_header
 from ..hardware.pci import way
 from ..hardware.ports import interfaces
+from .backend import NETWORK_PREFIX, Conflict, systemd_files
 from .plan import RailPlan
 from .state import Link
-
-NO_PCI = "no PCI address in the model"
 
 NAMED = "named"
 """The interface carries its name, at its PCI address where one is given."""
 RENAME = "rename"
-"""It is known by its PCI address, idle, and can be renamed now."""
+"""It is found by its PCI address, is idle, and can be renamed now."""
 REBOOT = "reboot"
 """It is in use under another name; the link file names it at the next boot."""
 REFUSED = "refused"
@@ -31,11 +32,11 @@ REFUSED = "refused"
 
 @dataclass(frozen=True)
 class Naming:
-    """What is to be done about one rail's name."""
+    """What has to be done about one rail's name."""
 
     verdict: str
     interface: Optional[str]
-    """What it is called now."""
+    """Its present name."""
     reason: str = ""
 
 
@@ -67,79 +68,100 @@ def naming(
 ) -> Naming:
     """Whether the rail's interface is there under its name.
 
-    `in_use` must never be renamed. `management` says why the host is reached by an interface; such
-    a one is refused by its name and by its PCI address alike, before anything else is considered.
+    Interfaces `in_use` are not renamed. `management` gives why the host is reached by an
+    interface; that one is refused, by its name and by its PCI address, before anything else.
     """
-    name = rail.interface
-    for device in (*by_pci.get(rail.pci or "", ()), name):
+    name, pci = rail.interface, rail.pci
+    here = by_pci.get(pci or "", [])
+    for device in (*here, name):
         if device in management:
-            place = f"{device} at {rail.pci}" if device != name and rail.pci else device
+            place = f"{device} at {pci}" if device != name else device
             return Naming(
                 REFUSED,
                 device if device in links else None,
-                f"{place} {management[device]}; the rail {name} ({rail.cidr}) would cut this host "
-                "off. Nothing was changed on it. Correct interface or pci of this rail in the "
-                f"model; if {device} is to be a rail, move what it carries to another interface "
-                "first.",
+                f"{place} {management[device]}; as the rail {name} ({rail.cidr}) it would cut this "
+                "host off. Correct interface or pci of this rail in the model, or move what "
+                f"{device} carries to another interface first.",
             )
-    if rail.pci is None:
-        if name in links:
-            return Naming(NAMED, name)
-        return Naming(
-            REFUSED,
-            None,
-            f"there is no interface {name}, and the model gives no PCI address to find it by; "
-            f"this host has {_listed(links)}. Give its pci in the model, or name the interface.",
-        )
-    here = by_pci.get(rail.pci, [])
-    if name in here:
+    if name in here or (pci is None and name in links):
         return Naming(NAMED, name)
+    if pci is None:
+        others = ", ".join(sorted(links.keys() - {"lo"})) or "none"
+        return Naming(
+            REFUSED, None, f"no interface {name}; found: {others}. Give its pci in the model."
+        )
     if name in links:
-        at = next((pci for pci, names in by_pci.items() if name in names), None)
-        found = f"the interface {name} is at {at or 'no PCI address (a virtual interface)'}"
-        there = f"at {rail.pci} is {' and '.join(here) or 'nothing'}"
+        at = next((place for place, names in by_pci.items() if name in names), None)
         return Naming(
             REFUSED,
             here[0] if here else None,
-            f"{found}, the model says {rail.pci}, and {there}. Correct pci of {name} in the model; "
-            f"if the model is right, free the name (ip link set {name} down; ip link set {name} "
-            "name OTHER) and run again.",
+            f"the interface {name} is at {at or 'no PCI address (a virtual interface)'}, the model "
+            f"has {pci}, where {' and '.join(here) or 'nothing'} is. Correct pci of {name} in the "
+            f"model, or free the name (ip link set {name} down; ip link set {name} name OTHER).",
         )
-    if not here:
-        nics = ", ".join(f"{pci} ({names[0]})" for pci, names in sorted(by_pci.items()))
+    if len(here) != 1:
+        nics = ", ".join(f"{place} ({' '.join(names)})" for place, names in sorted(by_pci.items()))
         return Naming(
             REFUSED,
             None,
-            f"no network interface at PCI address {rail.pci}: the NIC is missing, or has no driver "
-            f"(lspci -s {rail.pci} -k). NICs found: {nics or 'none'}.",
-        )
-    if len(here) > 1:
-        return Naming(
-            REFUSED,
-            None,
-            f"{len(here)} interfaces at PCI address {rail.pci}: {', '.join(here)}; none is called "
-            f"{name}, and nothing says which it is.",
+            f"{len(here) or 'no'} network interfaces at PCI address {pci}. Look at the NIC and its "
+            f"driver (lspci -s {pci} -k), or correct pci. NICs found: {nics or 'none'}.",
         )
     current = here[0]
     link = links.get(current)
-    busy = _busy(link, current in in_use)
-    if busy:
-        return Naming(
-            REBOOT, current, f"{current} at {rail.pci} {busy}; it becomes {name} at the next boot"
-        )
-    return Naming(RENAME, current, f"{current} at {rail.pci} becomes {name}")
-
-
-def _busy(link: Optional[Link], in_use: bool) -> str:
+    busy = ""
     if link is None:
-        return "is not visible to ip"
-    if link.addresses:
-        return f"carries {', '.join(link.addresses)}"
-    if link.master:
-        return f"belongs to {link.master}"
-    return "is used by another interface or a route" if in_use else ""
+        busy = "is not visible to ip"
+    elif link.addresses:
+        busy = f"carries {', '.join(link.addresses)}"
+    elif link.master:
+        busy = f"belongs to {link.master}"
+    elif current in in_use:
+        busy = "is used by another interface or a route"
+    if busy:
+        reason = f"{current} at {pci} {busy}; it becomes {name} at the next boot"
+        return Naming(REBOOT, current, reason)
+    return Naming(RENAME, current, f"{current} at {pci} becomes {name}")
 
 
-def _listed(links: Mapping[str, Link]) -> str:
-    names = sorted(name for name in links if name != "lo")
-    return ", ".join(names) or "no interface at all"
+def link_file(rail: RailPlan) -> str:
+    """`Path=` compares udev's ID_PATH, which for a PCI function is `pci-` and its address.
+
+    MAC addresses would not do: ConnectX NICs of one board have been seen to share an identity.
+    """
+    return with_header(
+        f"[Match]\nPath=pci-{rail.pci}\nType=ether\n\n[Link]\nName={rail.interface}\n"
+    )
+
+
+def link_file_path(interface: str, root: Path) -> Path:
+    """First in udev's order, before the distribution's 99-default.link and netplan's own."""
+    return root / f"etc/systemd/network/{NETWORK_PREFIX}{interface}.link"
+
+
+def plan_link_files(
+    rails: Sequence[RailPlan], kept: Iterable[str], root: Path = Path("/")
+) -> list[FilePlan]:
+    """Files for all `rails` with a PCI address; others of ours go, but for those of `kept`."""
+    wanted = {link_file_path(rail.interface, root): link_file(rail) for rail in rails if rail.pci}
+    keep = {link_file_path(interface, root) for interface in kept}
+    there = set((root / "etc/systemd/network").glob(f"{NETWORK_PREFIX}*.link"))
+    return [plan_file(path, wanted.get(path)) for path in sorted((there | set(wanted)) - keep)]
+
+
+def link_file_conflicts(rails: Sequence[RailPlan], root: Path = Path("/")) -> list[Conflict]:
+    """The operator's files that give a rail's name to another device, or its device another name.
+
+    One that gives no name, or that comes after ours, leaves the name to us.
+    """
+    conflicts = []
+    for path, sections in systemd_files(root, ".link"):
+        name = sections.get("Link", {}).get("Name", "")
+        at = sections.get("Match", {}).get("Path", "").split()
+        for rail in rails:
+            first = name and path.name < link_file_path(rail.interface, root).name
+            if name == rail.interface or (first and f"pci-{rail.pci}" in at):
+                where = "/" + str(path.relative_to(root))
+                why = f"it names {' '.join(at) or 'a device'} {name}"
+                conflicts.append(Conflict(rail.interface, where, why))
+    return conflicts

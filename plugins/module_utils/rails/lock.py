@@ -1,8 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""One run at a time on a host: two would take each other's scratch files and changes away.
-
-A run whose ansible-playbook was killed goes on to its end on the host, so the next may meet it.
-"""
+"""One run at a time on a host: the module and the boot program."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ _POLL_S = 0.2
 
 
 class BusyError(Exception):
-    """Another run did not end in time; the text says which, and what to do."""
+    """Another run did not end in time; the text has its process, and the remedy."""
 
 
 @contextlib.contextmanager
@@ -30,30 +27,30 @@ def alone(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[None]:
-    """Hold the lock. The kernel frees that of a process that dies. Raises BusyError."""
+    """Hold the lock. The kernel frees that of a process that dies.
+
+    A run whose ansible-playbook was killed goes on to its end on the host, so the next may meet it.
+    Raises BusyError.
+    """
     path = root / PATH
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    # Not truncated: it names its holder until we are that.
+    # Not truncated before it is locked: it has the process of its holder.
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o644), "r+") as stream:
-        begin = clock()
+        end = clock() + patience_s
         while True:
             try:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                waited = clock() - begin
-                if waited >= patience_s:
-                    raise BusyError(_told(path, stream.read().strip(), waited)) from None
+                if clock() >= end:
+                    holder = stream.read().strip() or "PID"
+                    raise BusyError(
+                        f"another run (process {holder}) has held {path} for {patience_s:.0f} s. "
+                        f"Nothing was changed by this one. See ps -fp {holder}, let it end, and "
+                        "run again."
+                    ) from None
                 sleep(_POLL_S)
         stream.truncate(0)
         stream.write(f"{os.getpid()}\n")
         stream.flush()
         yield
-
-
-def _told(path: Path, holder: str, waited: float) -> str:
-    return (
-        f"another run has been setting up the rails of this host (process {holder or 'unknown'}) "
-        f"and did not end within {waited:.0f} s; it holds {path}. Nothing was changed by this one. "
-        f"Look at it (ps -fp {holder or 'PID'}), let it end, and run again."
-    )

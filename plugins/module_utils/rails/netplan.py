@@ -8,19 +8,26 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Optional
 
 from ..core.commands import CommandError, Runner
 from ..core.files import FilePlan, plan_file, with_header, write_atomically
-from .backend import NETPLAN, OWNER, Blocks, Conflict, mac_equal, names_match
-from .claims import network_file_conflicts
+from ..core.part import NAME
+from .backend import (
+    NETPLAN,
+    Blocks,
+    Conflict,
+    mac_equal,
+    names_match,
+    network_file_conflicts,
+)
 from .networkd import NETWORKD_UNIT, network_files, take_over
 from .plan import MAIN_TABLE, RailPlan
 from .state import Link
 
-FILE = f"60-{OWNER}-rails.yaml"
+FILE = f"60-{NAME}-rails.yaml"
 _HEAD = "network:\n  version: 2\n  ethernets:\n"
 _DIRECTORIES = ("etc/netplan", "run/netplan", "lib/netplan", "usr/lib/netplan")
 _GENERATED = "run/systemd/network"
@@ -85,7 +92,7 @@ class Netplan:
     def owner(self, interface: str) -> str:
         return "/" + str(self._generated_path(interface).relative_to(self._root))
 
-    def owners(self, interfaces: Iterable[str]) -> dict[str, str]:
+    def owners(self, interfaces: Sequence[str]) -> dict[str, str]:
         return network_files(self._run, interfaces)
 
     def apply(self, written: Sequence[str], again: Sequence[str]) -> dict[str, str]:
@@ -103,7 +110,7 @@ class Netplan:
     @contextlib.contextmanager
     def _scratch(self, text: str) -> Iterator[Path]:
         """A root in which netplan has generated everything, our file being `text`."""
-        base = self._root / "run" / OWNER
+        base = self._root / "run" / NAME
         base.mkdir(mode=0o755, parents=True, exist_ok=True)
         for left in base.glob(f"{_SCRATCH}*"):  # by a run that was killed
             shutil.rmtree(left)
@@ -169,11 +176,7 @@ def stanza(rail: RailPlan) -> str:
 
 def join(blocks: Blocks) -> str:
     """The whole file."""
-    return (
-        with_header(_HEAD + "".join(blocks.values()))
-        if blocks
-        else with_header("network:\n  version: 2\n")
-    )
+    return with_header(_HEAD + "".join(blocks.values()) if blocks else "network:\n  version: 2\n")
 
 
 def split(text: str) -> dict[str, str]:
@@ -192,11 +195,10 @@ def split(text: str) -> dict[str, str]:
 
 
 def mention(lines: Sequence[str], rail: RailPlan, link: Optional[Link]) -> int:
-    """The first line (from 1) of somebody else's file that takes the rail in, or 0.
+    """The first line (from 1) of an operator's file that takes the rail in, or 0.
 
     Names, shell patterns of names and MAC addresses are looked for wherever they stand: an
-    `ethernets` key, `match`, `set-name`, a port of a bond or bridge. Too much
-    rather than too little.
+    `ethernets` key, `match`, `set-name`, a port of a bond or bridge.
     """
     mac = link.mac if link else ""
     for number, line in enumerate(lines, 1):

@@ -4,13 +4,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..core.commands import Runner
 from ..core.files import FilePlan, plan_file, with_header
-from .backend import NETWORK_PREFIX, NETWORKD, Blocks, Conflict, rail_of
-from .claims import ifupdown_conflicts, network_file_conflicts
+from .backend import (
+    NETWORK_PREFIX,
+    NETWORKD,
+    Blocks,
+    Conflict,
+    network_file_conflicts,
+    rail_of,
+)
 from .plan import MAIN_TABLE, RailPlan
 from .state import Link
 
@@ -50,10 +56,7 @@ class Networkd:
         return [plan_file(path, wanted.get(path)) for path in paths]
 
     def conflicts(self, rails: Sequence[RailPlan], links: Mapping[str, Link]) -> list[Conflict]:
-        return [
-            *network_file_conflicts(self._root, rails, links, self._path),
-            *ifupdown_conflicts(self._root, rails),
-        ]
+        return network_file_conflicts(self._root, rails, links, self._path)
 
     def validate(self, blocks: Blocks) -> None:
         """networkd has no such test; what it makes of the files is read back."""
@@ -61,7 +64,7 @@ class Networkd:
     def owner(self, interface: str) -> str:
         return "/" + str(self._path(interface).relative_to(self._root))
 
-    def owners(self, interfaces: Iterable[str]) -> dict[str, str]:
+    def owners(self, interfaces: Sequence[str]) -> dict[str, str]:
         return network_files(self._run, interfaces)
 
     def apply(self, written: Sequence[str], again: Sequence[str]) -> dict[str, str]:
@@ -117,15 +120,12 @@ def take_over(run: Runner, again: Sequence[str]) -> None:
         run(("networkctl", "reconfigure", *again))
 
 
-def network_files(run: Runner, interfaces: Iterable[str]) -> dict[str, str]:
+def network_files(run: Runner, interfaces: Sequence[str]) -> dict[str, str]:
     """Which `.network` file networkd uses for each interface."""
-    names = tuple(interfaces)
-    if not names:
+    if not interfaces:
         return {}
-    text = run(
-        ("networkctl", "--no-pager", "--lines=0", "status", "--", *names), check=False
-    ).stdout
-    return parse_status(text)
+    argv = ("networkctl", "--no-pager", "--lines=0", "status", "--", *interfaces)
+    return parse_status(run(argv, check=False).stdout)
 
 
 def parse_status(text: str) -> dict[str, str]:

@@ -11,16 +11,17 @@ from pathlib import Path
 
 from ..core.commands import CommandError, Runner
 from ..core.files import FilePlan, plan_file, with_header
-from .backend import NETWORKMANAGER, OWNER, Blocks, Conflict, mac_equal, rail_of
+from ..core.part import NAME
+from .backend import NETWORKMANAGER, Blocks, Conflict, mac_equal, rail_of
 from .plan import MAIN_TABLE, RailPlan
 from .state import Link
 
-_PREFIX = f"{OWNER}-"
+_PREFIX = f"{NAME}-"
 _SUFFIX = ".nmconnection"
 _DIRECTORIES = ("etc/NetworkManager", "usr/lib/NetworkManager")
-"""Of profiles. Those under /run are NetworkManager's own inventions, which ours take over from."""
+"""Of profiles. Those under /run are made up by NetworkManager itself; ours take over from them."""
 _PROFILES = "system-connections"
-_CARRIER = f"conf.d/60-{OWNER}-rails.conf"
+_CARRIER = f"conf.d/60-{NAME}-rails.conf"
 _ACTIVATION_S = 15
 
 
@@ -72,7 +73,7 @@ class NetworkManager:
         return conflicts
 
     def _profiles(self) -> Iterable[tuple[Path, str, str]]:
-        """Everybody else's profiles: where, interface name, MAC address (either may be empty)."""
+        """Profiles of others: where, interface name, MAC address (either may be empty)."""
         seen: set[str] = set()
         for directory in _DIRECTORIES:
             for path in sorted((self._root / directory / _PROFILES).glob(f"*{_SUFFIX}")):
@@ -81,15 +82,6 @@ class NetworkManager:
                 seen.add(path.name)
                 profile = parse_profile(path.read_text(encoding="utf-8", errors="replace"))
                 yield path, *profile
-        scripts = self._root / "etc/sysconfig/network-scripts"
-        for path in sorted(scripts.glob("ifcfg-*")):
-            text = path.read_text(encoding="utf-8", errors="replace")
-            values: dict[str, str] = {}
-            for line in text.splitlines():
-                key, equals, value = (part.strip().strip("\"'") for part in line.partition("="))
-                if equals and not key.startswith("#"):
-                    values[key] = value
-            yield path, values.get("DEVICE", ""), values.get("HWADDR", "")
 
     def validate(self, blocks: Blocks) -> None:
         """NetworkManager tests a profile when it loads it, which changes nothing by itself."""
@@ -97,7 +89,7 @@ class NetworkManager:
     def owner(self, interface: str) -> str:
         return profile_uuid(interface)
 
-    def owners(self, interfaces: Iterable[str]) -> dict[str, str]:
+    def owners(self, interfaces: Sequence[str]) -> dict[str, str]:
         text = self._run(
             ("nmcli", "--terse", "--fields", "DEVICE,UUID", "connection", "show", "--active"),
             check=False,
@@ -114,8 +106,8 @@ class NetworkManager:
             self._run(("nmcli", "connection", "delete", "uuid", profile_uuid(name)), check=False)
         names = [*present, *(name for name in again if name not in written)]
         with ThreadPoolExecutor(max_workers=max(1, len(names))) as pool:
-            told = dict(zip(names, pool.map(self._up, names)))
-        return {name: error for name, error in told.items() if error}
+            errors = dict(zip(names, pool.map(self._up, names)))
+        return {name: error for name, error in errors.items() if error}
 
     def _up(self, interface: str) -> str:
         argv = ("nmcli", "--wait", str(_ACTIVATION_S), "connection", "up", "uuid")
@@ -127,8 +119,8 @@ class NetworkManager:
 
 
 def profile_uuid(interface: str) -> str:
-    """The same on every host and every run, so that a profile is replaced and never doubled."""
-    return str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{interface}.rails.{OWNER}"))
+    """The same on every host and in every run, so that a profile is replaced and never doubled."""
+    return str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{interface}.rails.{NAME}"))
 
 
 def keyfile(rail: RailPlan) -> str:
@@ -178,7 +170,7 @@ def keyfile(rail: RailPlan) -> str:
 def carrier(blocks: Blocks) -> str:
     """The rails keep their addresses, and with them the RoCE GIDs, while a link is down."""
     devices = ",".join(f"interface-name:{name}" for name in blocks)
-    return f"[device-{OWNER}-rails]\nmatch-device={devices}\nignore-carrier=yes\n"
+    return f"[device-{NAME}-rails]\nmatch-device={devices}\nignore-carrier=yes\n"
 
 
 def parse_profile(text: str) -> tuple[str, str]:

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field, replace
 from typing import Any, Optional
 
@@ -17,11 +19,11 @@ from ..core.checks import (
     compare,
     not_applicable,
 )
+from ..core.commands import CommandError, Runner
 from ..core.dataclass import dataclass
-from .device import NAMED, NO_PCI, REFUSED, RENAME, Naming
+from .device import NAMED, REFUSED, RENAME, Naming
 from .device import REBOOT as NAME_AT_REBOOT
 from .plan import MAIN_TABLE, RailPlan, Route, Rule
-from .service import READY
 from .state import Link, State
 
 SERVICE = "rails_service"
@@ -37,9 +39,13 @@ ARP = "rail_arp"
 PATH = "rail_path"
 
 NO_CARRIER = "no carrier"
+RUNNING = (NAME, LINK, MTU, ADDRESS, ROUTE, RULE, ARP)
+"""What the running kernel has of a rail; the files have diffs of their own."""
 
-SERVICE_SETS = (CONFIG, LINK, MTU, ADDRESS, ROUTE, RULE)
-"""What the network service brings about; what differs here is a reason to call it."""
+_PAUSE_S = 0.3
+"""Between two packets: a refusal by this host itself comes at once."""
+_HEADERS = 28
+"""Bytes of IPv4 and ICMP headers in a packet."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +99,11 @@ def rail_checks(
     check_mode: bool = False,
 ) -> list[Check]:
     """One check per promise of a rail."""
-    subject = rail.interface
-    if seen.naming.verdict == REFUSED:
-        found = seen.naming.interface
-        return [Check(NAME, _identity(rail), found, FAILED, subject, seen.naming.reason)]
-    first = [_name_check(rail, seen.naming, check_mode)]
+    subject, naming = rail.interface, seen.naming
+    identity = f"{subject} at {rail.pci}" if rail.pci else subject
+    if naming.verdict == REFUSED:
+        return [Check(NAME, identity, naming.interface, FAILED, subject, naming.reason)]
+    first = [_name_check(rail, identity, naming, check_mode)]
     if seen.claims:
         why = (
             "remove the rail from that file, or the rail from the model; nothing was changed on it"
@@ -105,8 +111,13 @@ def rail_checks(
         return [*first, Check(CLAIM, [], list(seen.claims), FAILED, subject, why)]
     first.append(Check(CLAIM, [], [], OK, subject))
     rest = _running_checks(rail, seen, owner, arp, check_mode)
-    if seen.naming.verdict == NAME_AT_REBOOT:
-        rest = [_at_reboot(check, seen.naming.reason) for check in rest]
+    if naming.verdict == NAME_AT_REBOOT:
+        rest = [
+            check
+            if check.status in (OK, NOT_APPLICABLE)
+            else replace(check, status=REBOOT, reason=naming.reason)
+            for check in rest
+        ]
     return [*first, *rest]
 
 
@@ -122,18 +133,23 @@ def _running_checks(
 
     link = seen.link
     found_owner = (seen.owner or "none") + ("" if seen.on_disk else " (its text differs)")
-    checks = [
-        same(CONFIG, owner, found_owner),
-        _link_check(rail, link, check_mode),
+    checks = [same(CONFIG, owner, found_owner)]
+    if link is not None and link.up and not link.carrier:
+        # A run cannot plug in a cable, so this is a failure in check mode as well.
+        why = "look at cable, transceiver and switch port; the rail's configuration stays as it is"
+        checks.append(Check(LINK, "up", NO_CARRIER, FAILED, rail.interface, why))
+    else:
+        checks.append(same(LINK, "up", "absent" if link is None else "up" if link.up else "down"))
+    checks += [
         same(MTU, rail.mtu, link.mtu if link else None),
         same(ADDRESS, [rail.cidr], list(link.addresses) if link else []),
     ]
-    wanted_routes, found_routes = _texts(rail.routes), _texts(seen.routes)
-    if wanted_routes or found_routes:
-        checks.append(same(ROUTE, wanted_routes, found_routes))
-    wanted_rules, found_rules = _texts([rail.rule] if rail.rule else []), _texts(seen.rules)
-    if wanted_rules or found_rules:
-        checks.append(same(RULE, wanted_rules, found_rules))
+    for name, wanted, found in (
+        (ROUTE, rail.routes, seen.routes),
+        (RULE, [rail.rule] if rail.rule else [], seen.rules),
+    ):
+        if wanted or found:
+            checks.append(same(name, sorted(map(str, wanted)), sorted(map(str, found))))
     if seen.arp_refused and dict(arp) != dict(seen.arp):
         checks.append(not_applicable(ARP, dict(arp), seen.arp_refused, subject=rail.interface))
     else:
@@ -141,19 +157,11 @@ def _running_checks(
     return checks
 
 
-def _texts(items: Sequence[object]) -> list[str]:
-    return sorted(str(item) for item in items)
-
-
-def _identity(rail: RailPlan) -> str:
-    return f"{rail.interface} at {rail.pci}" if rail.pci else rail.interface
-
-
-def _name_check(rail: RailPlan, naming: Naming, check_mode: bool) -> Check:
-    wanted, subject = _identity(rail), rail.interface
+def _name_check(rail: RailPlan, wanted: str, naming: Naming, check_mode: bool) -> Check:
+    subject = rail.interface
     if naming.verdict == NAMED:
         if rail.pci is None:
-            return not_applicable(NAME, wanted, NO_PCI, subject=subject)
+            return not_applicable(NAME, wanted, "no PCI address in the model", subject=subject)
         return Check(NAME, wanted, wanted, OK, subject)
     found = f"{naming.interface} at {rail.pci}"
     if naming.verdict == RENAME:
@@ -162,37 +170,17 @@ def _name_check(rail: RailPlan, naming: Naming, check_mode: bool) -> Check:
     return Check(NAME, wanted, found, REBOOT, subject, naming.reason)
 
 
-def _link_check(rail: RailPlan, link: Optional[Link], check_mode: bool) -> Check:
-    if link is None or not link.up:
-        found = "down" if link else "absent"
-        return compare(LINK, "up", found, subject=rail.interface, check_mode=check_mode)
-    if not link.carrier:
-        # No run of Ansible plugs a cable in: this has failed in check mode as well.
-        why = "look at cable, transceiver and switch port; the rail's configuration stays as it is"
-        return Check(LINK, "up", NO_CARRIER, FAILED, rail.interface, why)
-    return Check(LINK, "up", "up", OK, rail.interface)
-
-
-def _at_reboot(check: Check, reason: str) -> Check:
-    if check.status in (OK, NOT_APPLICABLE):
-        return check
-    return replace(check, status=REBOOT, reason=reason)
-
-
-def service_check(unit: str, found: str, check_mode: bool) -> Check:
-    """The check of the network service, which all rails share."""
-    return compare(SERVICE, READY, found, subject=unit, check_mode=check_mode)
+# One full packet to each rail's gateway proves cable, address, route and the leaf's MTU.
 
 
 def path_check(
     rail: RailPlan, unreached: Optional[str], *, tried: bool, check_mode: bool
 ) -> Optional[Check]:
-    """The check of the way to the gateway; None where there is nothing sensible to say."""
-    wanted = f"a packet of {rail.mtu} bytes returns from {rail.gateway}"
+    """The check of the way to the gateway; None where an earlier check has failed."""
     if rail.gateway is None:
-        return not_applicable(
-            PATH, "a full packet returns", "no gateway in the model", subject=rail.interface
-        )
+        wanted = "a full packet returns"
+        return not_applicable(PATH, wanted, "no gateway in the model", subject=rail.interface)
+    wanted = f"a packet of {rail.mtu} bytes returns from {rail.gateway}"
     if not tried:
         if not check_mode:
             return None
@@ -201,3 +189,37 @@ def path_check(
     if unreached:
         return Check(PATH, wanted, "no answer", FAILED, rail.interface, unreached)
     return Check(PATH, wanted, wanted, OK, rail.interface)
+
+
+def unreached(
+    rails: Sequence[RailPlan],
+    run: Runner,
+    wait_s: float,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> dict[str, str]:
+    """Rails whose gateway did not answer within `wait_s`, with the command and its output."""
+    deadline = clock() + wait_s
+
+    def ask(rail: RailPlan) -> str:
+        argv = (
+            *("ping", "-n", "-q", "-M", "do", "-s", str(rail.mtu - _HEADERS)),
+            *("-c", "1", "-W", "1", "-I", rail.address, str(rail.gateway)),
+        )
+        while True:
+            try:
+                result = run(argv, check=False)
+            except CommandError as error:
+                return str(error)
+            if result.rc == 0:
+                return ""
+            sleep(_PAUSE_S)
+            if clock() >= deadline:
+                loss = [line.strip() for line in result.stdout.splitlines() if "packet" in line]
+                output = result.stderr.strip() or (loss or ["no answer"])[0]
+                return f"{' '.join(argv)}: {output[-300:]}"
+
+    asked = [rail for rail in rails if rail.gateway]
+    with ThreadPoolExecutor(max_workers=max(1, len(asked))) as pool:
+        answers = list(pool.map(ask, asked))
+    return {rail.interface: answer for rail, answer in zip(asked, answers) if answer}

@@ -1,85 +1,60 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What is there, what is wanted, and what lies between them: everything but the doing."""
+"""What is there, what is wanted, and what lies between them; nothing is changed here."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 from ..core import reboots
 from ..core.checks import NOT_APPLICABLE, OK, Check
-from ..core.commands import Runner
+from ..core.commands import CommandError, Runner
 from ..core.dataclass import dataclass
-from ..core.files import FilePlan, plan_file, with_header
-from ..core.machine import IN_CONTAINER, boot_id, container
-from . import arp, detect, device, readback, service
-from .backend import BACKENDS, NETWORK_PREFIX, Backend, Conflict
-from .claims import parse_unit
+from ..core.files import FilePlan
+from ..core.machine import IN_CONTAINER
+from ..core.part import Node
+from . import device, readback, state
+from .backend import BACKENDS, NETPLAN, NETWORKD, NETWORKMANAGER, Backend, Conflict, service_state
 from .management import Management
+from .netplan import Netplan
+from .networkd import Networkd
+from .networkmanager import NetworkManager
 from .plan import RailPlan
 from .readback import Observation
 from .state import State, read_state
 
-# systemd `.link` files: at every boot, each rail's interface is named by its PCI address.
-
-
-_SUFFIX = ".link"
-_DIRECTORIES = ("etc", "run", "usr/lib", "lib")
-
-
-def link_file(rail: RailPlan) -> str:
-    """`Path=` compares udev's ID_PATH, which for a PCI function is `pci-` and its address.
-
-    MAC addresses would not do: ConnectX NICs of one board have been seen to share an identity.
-    """
-    return with_header(
-        f"[Match]\nPath=pci-{rail.pci}\nType=ether\n\n[Link]\nName={rail.interface}\n"
-    )
-
-
-def link_file_path(interface: str, root: Path = Path("/")) -> Path:
-    """First in udev's order, before the distribution's 99-default.link and netplan's own."""
-    return root / f"etc/systemd/network/{NETWORK_PREFIX}{interface}{_SUFFIX}"
-
-
-def plan_link_files(
-    rails: Sequence[RailPlan], kept: Iterable[str], root: Path = Path("/")
-) -> list[FilePlan]:
-    """Files for all `rails` with a PCI address; others of ours go, but for those of `kept`."""
-    wanted = {link_file_path(rail.interface, root): link_file(rail) for rail in rails if rail.pci}
-    keep = {link_file_path(interface, root) for interface in kept}
-    there = set((root / "etc/systemd/network").glob(f"{NETWORK_PREFIX}*{_SUFFIX}"))
-    return [plan_file(path, wanted.get(path)) for path in sorted((there | set(wanted)) - keep)]
-
-
-def link_file_conflicts(rails: Sequence[RailPlan], root: Path = Path("/")) -> list[Conflict]:
-    """Files of the operator's that give a rail's name away, or name its device otherwise."""
-    names = {rail.interface for rail in rails}
-    paths: Mapping[str, str] = {f"pci-{rail.pci}": rail.interface for rail in rails if rail.pci}
-    conflicts = []
-    for directory in _DIRECTORIES:
-        for path in sorted((root / directory / "systemd/network").glob(f"*{_SUFFIX}")):
-            if path.name.startswith((NETWORK_PREFIX, "10-netplan-")):
-                continue
-            sections = parse_unit(path.read_text(encoding="utf-8", errors="replace"))
-            name = sections.get("Link", {}).get("Name", "")
-            at = sections.get("Match", {}).get("Path", "").split()
-            rail = (
-                name if name in names else next((paths[word] for word in at if word in paths), "")
-            )
-            # A file that does not name, or that comes after ours, leaves the name to us.
-            if (rail and name and path.name < link_file_path(rail).name) or name in names:
-                where = "/" + str(path.relative_to(root))
-                conflicts.append(
-                    Conflict(rail, where, f"it names {' '.join(at) or 'a device'} {name}")
-                )
-    return conflicts
-
-
 LAYER = "rails"
+AUTO = "auto"
+
+
+def backend_named(name: str, run: Runner, root: Path = Path("/")) -> Backend:
+    """The backend of that name."""
+    if name == NETPLAN:
+        return Netplan(run, root)
+    return NetworkManager(run, root) if name == NETWORKMANAGER else Networkd(run, root)
+
+
+def detect(run: Runner, root: Path = Path("/")) -> str:
+    """netplan where it has files; else NetworkManager where it runs; else netplan or networkd.
+
+    netplan goes first because a system configured by it also runs one of the other two, and would
+    overwrite what that one was given. Raises CommandError when there is none.
+    """
+    netplan = (root / "usr/sbin/netplan").exists()
+    if netplan and any((root / "etc/netplan").glob("*.yaml")):
+        return NETPLAN
+    if run(("systemctl", "is-active", "--quiet", "NetworkManager"), check=False).rc == 0:
+        return NETWORKMANAGER
+    if netplan:
+        return NETPLAN
+    if any((root / path / "systemd/systemd-networkd").exists() for path in ("lib", "usr/lib")):
+        return NETWORKD
+    raise CommandError(
+        "no network service found: NetworkManager does not run, and neither netplan nor "
+        "systemd-networkd is installed. Install one, or name it (roce_rails_backend)."
+    )
 
 
 @dataclass(frozen=True)
@@ -87,40 +62,28 @@ class Request:
     """What is asked of this host."""
 
     rails: Sequence[RailPlan]
-    arp: Mapping[str, int] = field(default_factory=lambda: dict(arp.DEFAULTS))
+    arp: Mapping[str, int] = field(default_factory=lambda: dict(state.ARP_DEFAULTS))
     check_path: bool = True
     wait_s: float = 30.0
     management: Management = field(default_factory=Management)
 
 
-@dataclass(frozen=True)
-class Host:
-    """The machine, or what stands in for it."""
-
-    run: Runner
-    root: Path = Path("/")
-    uid: int = 0
-    gid: int = 0
-    sleep: Callable[[float], None] = time.sleep
-    clock: Callable[[], float] = time.monotonic
-
-
 class Survey:
-    """One host, its rails as planned and as they were last looked at."""
+    """One host, its rails as planned and as they were last read."""
 
-    def __init__(self, request: Request, backend: Backend, host: Host) -> None:
+    def __init__(self, request: Request, backend: Backend, node: Node) -> None:
         self.request = request
         self.backend = backend
-        self.host = host
+        self.node = node
         self.by_name = {rail.interface: rail for rail in request.rails}
-        self.state = read_state(host.run)
+        self.state = read_state(node.run)
         self.old_blocks = backend.read()
-        by_pci = device.interfaces_by_pci(host.root)
+        by_pci = device.interfaces_by_pci(node.root)
         self.reached_by = request.management.interfaces(self.state, self.old_blocks)
         links, in_use = self.state.links, self.state.in_use
         self.namings = {
-            rail.interface: device.naming(rail, links, by_pci, in_use, self.reached_by)
-            for rail in request.rails
+            name: device.naming(rail, links, by_pci, in_use, self.reached_by)
+            for name, rail in self.by_name.items()
         }
         self.claims = self._find_claims()
         self.blocks = self._wanted_blocks()
@@ -130,12 +93,12 @@ class Survey:
             if self.old_blocks.get(name) != self.blocks.get(name)
         ]
         self.removed = [name for name in self.old_blocks if name not in self.by_name]
-        self.service = service.state(backend.unit, host.run)
+        self.service = service_state(backend.unit, node.run)
         self.seen = self._observe(self.state)
 
     def look(self) -> None:
         """Read the rails again."""
-        self.state = read_state(self.host.run)
+        self.state = read_state(self.node.run)
         self.seen = self._observe(self.state)
 
     # What may be done with each rail
@@ -143,11 +106,11 @@ class Survey:
     def _find_claims(self) -> dict[str, tuple[str, ...]]:
         rails = [
             rail
-            for rail in self.request.rails
-            if self.namings[rail.interface].verdict != device.REFUSED
+            for name, rail in self.by_name.items()
+            if self.namings[name].verdict != device.REFUSED
         ]
         conflicts: list[Conflict] = self.backend.conflicts(rails, self.state.links)
-        conflicts += link_file_conflicts(rails, self.host.root)
+        conflicts += device.link_file_conflicts(rails, self.node.root)
         claims: dict[str, tuple[str, ...]] = {}
         for conflict in conflicts:
             claims[conflict.interface] = (*claims.get(conflict.interface, ()), str(conflict))
@@ -159,7 +122,7 @@ class Survey:
     @property
     def writable(self) -> list[RailPlan]:
         """Rails whose files are ours to write."""
-        return [rail for rail in self.request.rails if not self.blocked(rail.interface)]
+        return [rail for name, rail in self.by_name.items() if not self.blocked(name)]
 
     @property
     def live(self) -> list[RailPlan]:
@@ -172,7 +135,7 @@ class Survey:
 
     @property
     def present(self) -> dict[str, str]:
-        """The live rails that are there, and what each is called now."""
+        """The live rails that are there, and their present names."""
         named = {rail.interface: self.namings[rail.interface].interface for rail in self.live}
         return {
             name: interface
@@ -183,8 +146,7 @@ class Survey:
     def _wanted_blocks(self) -> dict[str, str]:
         """A rail that must not be touched keeps the block it has."""
         blocks = {}
-        for rail in self.request.rails:
-            name = rail.interface
+        for name, rail in self.by_name.items():
             if not self.blocked(name):
                 blocks[name] = self.backend.render(rail)
             elif name in self.old_blocks:
@@ -193,27 +155,24 @@ class Survey:
 
     # Reading
 
-    def _observe(self, state: State) -> dict[str, Observation]:
-        root = self.host.root
-        present = [rail.interface for rail in self.live if rail.interface in state.links]
+    def _observe(self, now: State) -> dict[str, Observation]:
+        root = self.node.root
+        present = [rail.interface for rail in self.live if rail.interface in now.links]
         owners = self.backend.owners(present)
         on_disk = self.backend.read()
         seen = {}
-        for rail in self.request.rails:
-            name = rail.interface
-            refused = ""
-            if container(root) and name in state.links and not arp.writable(name, root):
-                refused = IN_CONTAINER
+        for name, rail in self.by_name.items():
+            locked = self.node.container and name in now.links
             seen[name] = Observation(
                 naming=self.namings[name],
                 claims=self.claims.get(name, ()),
                 owner=owners.get(name, ""),
                 on_disk=on_disk.get(name) == self.blocks.get(name),
-                link=state.links.get(name),
-                routes=readback.routes_of(rail, state),
-                rules=readback.rules_of(rail, state),
-                arp=arp.read_settings(name, root),
-                arp_refused=refused,
+                link=now.links.get(name),
+                routes=readback.routes_of(rail, now),
+                rules=readback.rules_of(rail, now),
+                arp=state.read_arp(name, root),
+                arp_refused=IN_CONTAINER if locked and not state.arp_writable(name, root) else "",
             )
         return seen
 
@@ -228,11 +187,10 @@ class Survey:
 
     def differing(self, rail: RailPlan, names: Iterable[str]) -> list[Check]:
         """Checks that a run could set right: no run brings a carrier."""
-        wanted = set(names)
         return [
             check
             for check in self.checks_of(rail, check_mode=True)
-            if check.name in wanted
+            if check.name in names
             and check.status not in (OK, NOT_APPLICABLE)
             and check.found != readback.NO_CARRIER
         ]
@@ -251,19 +209,21 @@ class Survey:
     # Planning
 
     def file_plans(self) -> list[FilePlan]:
-        root = self.host.root
+        node = self.node
         kept = [name for name in self.by_name if self.blocked(name)]
         plans = self.backend.files(self.blocks)
         for other in BACKENDS:
             if other != self.backend.name:
-                plans += detect.backend_named(other, self.host.run, root).files({})
-        plans += plan_link_files(self.writable, kept, root)
-        plans.append(arp.plan_settings_file(self.blocks, self.request.arp, root))
-        plans.append(self._reboot_plan())
-        return [replace(plan, uid=self.host.uid, gid=self.host.gid) for plan in plans]
+                plans += backend_named(other, node.run, node.root).files({})
+        plans += device.plan_link_files(self.writable, kept, node.root)
+        plans.append(state.plan_arp_file(self.blocks, self.request.arp, node))
+        plans.append(reboots.plan(LAYER, self.reasons, node.boot_id, root=node.root))
+        return [replace(plan, uid=node.uid, gid=node.gid) for plan in plans]
 
-    def _reboot_plan(self) -> FilePlan:
-        reasons = [
+    @property
+    def reasons(self) -> list[reboots.Reason]:
+        """Rails that get their names at the next boot."""
+        return [
             reboots.Reason(
                 subject=name,
                 wanted=f"{name} at {self.by_name[name].pci}",
@@ -273,14 +233,12 @@ class Survey:
             for name, naming in self.namings.items()
             if naming.verdict == device.REBOOT and name not in self.claims
         ]
-        return reboots.plan(LAYER, reasons, boot_id(self.host.root), root=self.host.root)
 
     def running_diff(self) -> list[dict[str, Any]]:
         """What differs in the running kernel, rail by rail."""
         shown = []
         for rail in self.live:
-            names = (readback.NAME, *readback.SERVICE_SETS[1:], readback.ARP)
-            checks = self.differing(rail, names)
+            checks = self.differing(rail, readback.RUNNING)
             if checks:
                 header = f"{rail.interface} (running)"
                 shown.append(
