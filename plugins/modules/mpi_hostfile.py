@@ -12,8 +12,7 @@ author:
   - Baremetal MPI RoCE founders (@baremetal)
 description:
   - Writes the hostfile that V(mpirun) reads, in the syntax of Open MPI, of Intel MPI and MPICH,
-    or as a plain list, from the directory of the cluster. What it says never depends on the hosts
-    of a run.
+    or as a plain list, from the directory of the cluster, never from the hosts of a run.
   - Drained nodes are left out and named in a comment.
   - Optionally writes a rankfile, which binds rank k of a node to the cores near GPU k, and a map of
     which GPU and rails each rank is to use.
@@ -54,9 +53,8 @@ options:
     default: management
   max_slots:
     description:
-      - Also say C(max_slots), equal to the slots, so that Open MPI 5 refuses more ranks on a node
-        even when told to oversubscribe. Open MPI 4 reads it and does not enforce it.
-      - Only the format V(openmpi) can say it.
+      - Also write C(max_slots), equal to the slots, with which Open MPI 5 refuses to oversubscribe.
+        Only the format V(openmpi) has it.
     type: bool
     default: true
   rankfile:
@@ -125,7 +123,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-layer: {type: str, returned: always, sample: hostfile, description: The layer that speaks.}
+layer: {type: str, returned: always, sample: hostfile, description: Tag of the layer.}
 hostfile:
   description: Path of the hostfile.
   type: str
@@ -138,7 +136,7 @@ hosts:
   returned: success
   sample: [node01, node02, node04]
 slots:
-  description: Ranks the hostfile has room for in all.
+  description: Number of ranks.
   type: int
   returned: success
   sample: 24
@@ -157,19 +155,62 @@ checks:
     - {name: names_resolve, subject: "", wanted: 3 of 3, found: 3 of 3, status: ok, reason: ""}
 """
 
-from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..module_utils import names
 from ..module_utils.core import resolve
-from ..module_utils.core.checks import Check, compare, end
-from ..module_utils.core.files import HEADER, FilePlan, diffs, plan_file
+from ..module_utils.core.engine import Layer, Settled, carry_out, settle
+from ..module_utils.core.files import HEADER, FilePlan
+from ..module_utils.core.part import Node, Plan, PlanError, Verdict
 from ..module_utils.mpi import hostfile, rankfile
-from ..module_utils.names import hosts_table
 
-LAYER = "hostfile"
-HOSTS = Path("/etc/hosts")
+LAYER = Layer("hostfile", command_s=60.0, simulates=False)
+
+
+class Hostfile:
+    """Hostfile, rankfile and rankmap; every name resolves to its address on this host."""
+
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        self.arguments = arguments
+        self.membership = hostfile.compile_membership(
+            arguments["directory"], order=arguments["order"], names=arguments["names"]
+        )
+
+    def plan(self, node: Node) -> Plan:
+        arguments, members = self.arguments, self.membership
+        form = arguments["format"]
+        text = hostfile.render(members, form, capped=arguments["max_slots"])
+        ranks = places = None
+        if arguments["rankfile"]:
+            if form != "openmpi":
+                raise PlanError(f"only openmpi has a rankfile, and the format is {form}")
+            divided = arguments["rankfile_cores"] == "divided"
+            bindings = rankfile.bind(members, arguments["numa_cores"], divided=divided)
+            ranks = rankfile.render_rankfile(bindings)
+        if arguments["rankmap"]:
+            places = rankfile.render_rankmap(rankfile.place(members))
+        return Plan(
+            [
+                node.record(arguments["path"], text),
+                *self._optional(node, arguments["rankfile_path"], ranks),
+                *self._optional(node, arguments["rankmap_path"], places),
+            ]
+        )
+
+    def _optional(self, node: Node, path: str, text: str | None) -> list[FilePlan]:
+        """A file that is not wanted is removed when it has our header."""
+        ours = (node.read(path) or "").startswith(f"# {HEADER}")
+        return [node.record(path, text)] if text is not None or ours else []
+
+    def verify(self, node: Node) -> Verdict:
+        wanted = self.membership.addresses()
+        table = {}
+        if resolve.files_first(node.root):
+            table = names.addresses(node.read(names.HOSTS) or "")
+        found = resolve.find_addresses(list(wanted), table)
+        return Verdict(resolve.name_checks(wanted, found, check_mode=node.check_mode))
 
 
 def main() -> None:
@@ -195,127 +236,23 @@ def main() -> None:
         supports_check_mode=True,
     )
     arguments: dict[str, Any] = module.params
-    try:
-        membership = hostfile.compile_membership(
-            arguments["directory"], order=arguments["order"], names=arguments["names"]
-        )
-        wanted = membership.hostfile(arguments["max_slots"] and arguments["format"] == "openmpi")
-        plans = plan(membership, wanted, arguments)
-    except hostfile.HostfileError as error:
-        module.fail_json(msg=f"hostfile: nothing was written:\n  {error}", layer=LAYER, checks=[])
-    except OSError as error:
-        module.fail_json(
-            msg=f"hostfile: cannot read {error.filename}: {error.strerror}", layer=LAYER
-        )
 
-    if not module.check_mode:
-        for each in plans:
-            try:
-                each.apply()
-            except OSError as error:
-                module.fail_json(
-                    msg=f"hostfile: cannot write {each.path}: {error.strerror}: it is as it was",
-                    layer=LAYER,
-                )
+    def converge(node: Node) -> Settled:
+        part = Hostfile(arguments)
+        outcome = settle([part], node)
+        members = part.membership
+        size = f"{len(arguments['directory'])} hosts"
+        returned = {
+            "hostfile": arguments["path"],
+            "hosts": [member.host for member in members.members],
+            "slots": members.slots,
+            "drained": list(members.drained),
+            # Ansible would send the whole directory back as part of the arguments.
+            "invocation": {"module_args": {**arguments, "directory": size}},
+        }
+        return Settled(outcome, returned=returned)
 
-    checks = [
-        *read_back(plans, wanted, arguments["format"], module.check_mode),
-        *names(membership, module.check_mode),
-    ]
-    end(
-        module,
-        LAYER,
-        checks,
-        "Where names do not resolve: run the layer names on this host (--tags names).",
-        changed=any(each.changed for each in plans),
-        diff=diffs(plans),
-        hostfile=arguments["path"],
-        hosts=[entry.host for entry in wanted.entries],
-        slots=wanted.slots,
-        drained=list(wanted.drained),
-        # Ansible would send the whole directory back as part of the arguments.
-        invocation={
-            "module_args": {**arguments, "directory": f"{len(arguments['directory'])} hosts"}
-        },
-    )
-
-
-def plan(
-    membership: hostfile.Membership, wanted: hostfile.Hostfile, arguments: dict[str, Any]
-) -> list[FilePlan]:
-    """The files as they are and as they are wanted."""
-    ranks = places = None
-    if arguments["rankfile"]:
-        if arguments["format"] != "openmpi":
-            raise hostfile.HostfileError(
-                [f"a rankfile is Open MPI's, and the format is {arguments['format']}: turn one off"]
-            )
-        ranks = rankfile.render_rankfile(
-            rankfile.bind(
-                membership,
-                arguments["numa_cores"],
-                divided=arguments["rankfile_cores"] == "divided",
-            )
-        )
-    if arguments["rankmap"]:
-        places = rankfile.render_rankmap(rankfile.place(membership))
-    return [
-        plan_file(Path(arguments["path"]), hostfile.render(wanted, arguments["format"])),
-        *plan_optional(Path(arguments["rankfile_path"]), ranks),
-        *plan_optional(Path(arguments["rankmap_path"]), places),
-    ]
-
-
-def plan_optional(path: Path, text: str | None) -> list[FilePlan]:
-    """A file that is not wanted is removed when its header says that it is ours."""
-    planned = plan_file(path, text)
-    ours = (planned.before or "").startswith(f"# {HEADER}")
-    return [planned] if text is not None or ours else []
-
-
-def read_back(
-    plans: list[FilePlan], wanted: hostfile.Hostfile, form: str, check_mode: bool
-) -> list[Check]:
-    """What the files on the disk say now."""
-    checks = []
-    for each in plans:
-        now = plan_file(each.path, each.after, mode=each.mode, uid=each.uid, gid=each.gid)
-        checks.append(
-            compare(
-                "file",
-                "as the model says",
-                "different" if now.changed else "as the model says",
-                subject=str(each.path),
-                check_mode=check_mode,
-            )
-        )
-    return [
-        *checks,
-        compare("slots", wanted.slots, found_slots(plans[0], form), check_mode=check_mode),
-    ]
-
-
-def found_slots(planned: FilePlan, form: str) -> int | str:
-    """The ranks a reader of the hostfile on the disk finds room for, or why it finds none."""
-    try:
-        return hostfile.parse(planned.path.read_text(encoding="utf-8"), form).slots
-    except FileNotFoundError:
-        return "no hostfile"
-    except (OSError, ValueError) as error:
-        return str(error)
-
-
-def names(membership: hostfile.Membership, check_mode: bool) -> list[Check]:
-    """What every name in the hostfile resolves to on this host."""
-    wanted = membership.addresses()
-    table = {}
-    if resolve.files_first():
-        try:
-            table = hosts_table.addresses(HOSTS.read_text(encoding="utf-8", errors="replace"))
-        except OSError:
-            table = {}
-    found = resolve.find_addresses(list(wanted), table)
-    return resolve.name_checks(wanted, found, check_mode=check_mode)
+    carry_out(module, LAYER, converge)
 
 
 if __name__ == "__main__":

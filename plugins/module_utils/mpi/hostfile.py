@@ -1,8 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The MPI hostfile: which hosts, how many ranks each, in which order, in whose syntax.
+"""The MPI hostfile: which hosts, how many ranks each, in which order, in which syntax.
 
-Compiled from the directory of the whole cluster, never from the hosts of a run. `compile_hostfile`
-decides, `render` writes, `parse` reads back what was written: parse(render(x)) == x.
+Compiled from the directory of the whole cluster, never from the hosts of a run.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import Any
 
 from ..core.dataclass import dataclass
 from ..core.files import HEADER
+from ..core.part import PlanError
 
 FORMATS = ("openmpi", "intelmpi", "mpich", "plain")
 """`intelmpi` and `mpich` are one syntax: both launch with Hydra."""
@@ -20,69 +20,11 @@ ORDERS = ("model", "rack", "rail_group")
 MANAGEMENT = "management"
 """The default names: mpirun's own traffic stays out of band."""
 
-KEYWORDS = frozenset(
-    [
-        "boards",
-        "cores",
-        "count",
-        "cpu",
-        "max_slots",
-        "port",
-        "rank",
-        "slot",
-        "slots",
-        "sockets",
-        "username",
-    ]
-)
-"""Words Open MPI's hostfile reader takes for something else than a host."""
-
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _NAME = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
-_DRAINED = "# drained: "
-_LINES = {
-    "openmpi": re.compile(r"(?P<host>\S+) slots=(?P<slots>\d+)(?: max_slots=(?P<cap>\d+))?"),
-    "intelmpi": re.compile(r"(?P<host>[^\s:]+):(?P<slots>\d+)"),
-    "mpich": re.compile(r"(?P<host>[^\s:]+):(?P<slots>\d+)"),
-    "plain": re.compile(r"(?P<host>[^\s:=]+)"),
-}
-
-
-class HostfileError(ValueError):
-    """What is wrong, one finding per line, each with the way out; of many, the first."""
-
-    SHOWN = 20
-
-    def __init__(self, findings: Sequence[str]) -> None:
-        self.findings = tuple(findings)
-        more = len(self.findings) - self.SHOWN
-        tail = [f"... and {more} more"] if more > 0 else []
-        super().__init__("\n  ".join([*self.findings[: self.SHOWN], *tail]))
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One host of the file and its number of ranks."""
-
-    host: str
-    slots: int
-
-
-@dataclass(frozen=True)
-class Hostfile:
-    """What a hostfile says, whatever its syntax.
-
-    `drained` are the nodes left out, by name. `capped` forbids oversubscription (`max_slots`, which
-    only Open MPI's syntax can say, and only Open MPI 5 enforces).
-    """
-
-    entries: tuple[Entry, ...]
-    drained: tuple[str, ...] = ()
-    capped: bool = False
-
-    @property
-    def slots(self) -> int:
-        return sum(entry.slots for entry in self.entries)
+SHOWN = 20
+"""Findings that a refusal lists."""
+_LINE = re.compile(r"(?P<host>\S+) slots=(?P<slots>\d+)(?: max_slots=\d+)?")
 
 
 @dataclass(frozen=True)
@@ -100,17 +42,17 @@ class Member:
 
 @dataclass(frozen=True)
 class Membership:
-    """Who takes part, in the order of their ranks, and who is left out."""
+    """The nodes that take part, in the order of their ranks, and those left out."""
 
     members: tuple[Member, ...]
     drained: tuple[str, ...]
 
-    def hostfile(self, capped: bool) -> Hostfile:
-        entries = tuple(Entry(member.host, member.slots) for member in self.members)
-        return Hostfile(entries, self.drained, capped)
+    @property
+    def slots(self) -> int:
+        return sum(member.slots for member in self.members)
 
     def addresses(self) -> dict[str, str]:
-        """The address each name in the file has to resolve to."""
+        """The address that each name in the file must resolve to."""
         return {member.host: member.address for member in self.members}
 
 
@@ -127,13 +69,13 @@ def is_host_name(name: str) -> bool:
 def compile_membership(
     directory: Iterable[Mapping[str, Any]], *, order: str = "model", names: str = MANAGEMENT
 ) -> Membership:
-    """Choose the nodes, name and order them. Raises HostfileError with every finding at once.
+    """Choose the nodes, name and order them. Raises PlanError with every finding at once.
 
     `names` is `management`, or the interface of a rail (`rail0`) whose names MPI is to use.
     """
     compute = [node for node in directory if node["role"] == "compute"]
     active = [node for node in compute if not node["drained"]]
-    findings = [*_node_findings(compute), *_order_findings(active, order)]
+    findings = _order_findings(active, order)
     members = []
     for node in active:
         host, address = _name_and_address(node, names)
@@ -151,35 +93,11 @@ def compile_membership(
             f"no compute node is left for the hostfile ({len(compute)} in the inventory{drained}): "
             "put one back in service (cluster_drained: false)"
         )
-    if findings:
-        raise HostfileError(findings)
+    refuse(findings)
     return Membership(
         tuple(_ordered(members, order)),
         tuple(str(node["name"]) for node in compute if node["drained"]),
     )
-
-
-def _node_findings(compute: Iterable[Mapping[str, Any]]) -> list[str]:
-    findings = []
-    seen: set[str] = set()
-    for node in compute:
-        name, slots = str(node["name"]), node["slots"]
-        if name in seen:
-            findings.append(f"{name}: listed twice: give each node a name of its own")
-        seen.add(name)
-        if not is_host_name(name):
-            findings.append(
-                f"{name!r}: not a host name: use letters, digits and hyphens, not digits alone"
-            )
-        elif name in KEYWORDS:
-            findings.append(f"{name}: a keyword of Open MPI's hostfiles: rename the node")
-        whole = isinstance(slots, int) and not isinstance(slots, bool)
-        if not node["drained"] and (not whole or slots < 1):
-            findings.append(
-                f"{name}: has {slots!r} slots: set cluster_slots to the ranks it can take (1 or "
-                "more), or take it out with cluster_drained: true"
-            )
-    return findings
 
 
 def _order_findings(active: Iterable[Mapping[str, Any]], order: str) -> list[str]:
@@ -237,48 +155,42 @@ def _ordered(members: Sequence[Member], order: str) -> list[Member]:
     return [member for group in groups.values() for member in group]
 
 
-def render(hostfile: Hostfile, form: str) -> str:
-    """The file's text. `plain` says slots by repeating the name, one line per rank."""
+def render(membership: Membership, form: str, *, capped: bool = False) -> str:
+    """The file's text. `plain` repeats the name, one line per rank.
+
+    `capped` forbids oversubscription (`max_slots`, which only Open MPI 5 enforces).
+    """
+    members, drained = membership.members, membership.drained
     lines = [
         f"# {HEADER}",
-        f"# hosts {len(hostfile.entries)}, slots {hostfile.slots}, drained {len(hostfile.drained)}",
-        *(f"{_DRAINED}{name}" for name in hostfile.drained),
+        f"# hosts {len(members)}, slots {membership.slots}, drained {len(drained)}",
+        *(f"# drained: {name}" for name in drained),
     ]
-    for entry in hostfile.entries:
+    for member in members:
         if form == "openmpi":
-            cap = f" max_slots={entry.slots}" if hostfile.capped else ""
-            lines.append(f"{entry.host} slots={entry.slots}{cap}")
+            cap = f" max_slots={member.slots}" if capped else ""
+            lines.append(f"{member.host} slots={member.slots}{cap}")
         elif form == "plain":
-            lines.extend([entry.host] * entry.slots)
+            lines.extend([member.host] * member.slots)
         else:
-            lines.append(f"{entry.host}:{entry.slots}")
+            lines.append(f"{member.host}:{member.slots}")
     return "\n".join(lines) + "\n"
 
 
-def parse(text: str, form: str) -> Hostfile:
-    """What a hostfile says. Raises HostfileError with the line that is not of this format."""
-    pattern = _LINES[form]
-    slots: dict[str, int] = {}
-    drained: list[str] = []
-    caps: list[bool] = []
-    previous = ""
+def parse(text: str) -> dict[str, int]:
+    """Slots by name of a hostfile of Open MPI. Raises ValueError with the line that is none."""
+    found: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), start=1):
-        if line.startswith(_DRAINED):
-            drained.append(line[len(_DRAINED) :].strip())
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        match = pattern.fullmatch(line.strip())
-        if match is None:
-            raise HostfileError([f"line {number}: {line!r} is not of the format {form}"])
-        host = match["host"]
-        if host in slots and not (form == "plain" and host == previous):
-            raise HostfileError([f"line {number}: {host} is listed twice"])
-        if form == "plain":
-            slots[host] = slots.get(host, 0) + 1
-        else:
-            slots[host] = int(match["slots"])
-        if form == "openmpi":
-            caps.append(match["cap"] is not None)
-        previous = host
-    entries = tuple(Entry(host, number) for host, number in slots.items())
-    return Hostfile(entries, tuple(drained), bool(caps) and all(caps))
+        match = _LINE.fullmatch(line.strip())
+        if match is None or match["host"] in found:
+            raise ValueError(f"line {number}: {line!r} is not of the format openmpi, or again")
+        found[match["host"]] = int(match["slots"])
+    return found
+
+
+def refuse(findings: Sequence[str]) -> None:
+    if findings:
+        more = [f"... and {len(findings) - SHOWN} more"] if len(findings) > SHOWN else []
+        raise PlanError("\n".join([*findings[:SHOWN], *more]))

@@ -15,10 +15,9 @@ from typing import Any
 
 from ..core.dataclass import dataclass
 from ..core.files import HEADER
-from .hostfile import HostfileError, Membership
+from .hostfile import Membership, refuse
 
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
-_LINE = re.compile(r"rank (\d+)=(\S+) slot=([0-9,-]+)")
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def format_cores(cores: Sequence[int]) -> str:
 def place(membership: Membership) -> list[Placement]:
     """Every rank beside its GPU and that GPU's rails, in the order of the hostfile.
 
-    Raises HostfileError for nodes whose ranks cannot each have a GPU and a rail.
+    Raises PlanError for nodes whose ranks cannot each have a GPU and a rail.
     """
     findings: list[str] = []
     placements: list[Placement] = []
@@ -92,8 +91,7 @@ def place(membership: Membership) -> list[Placement]:
                     f"{name}: no rail belongs to GPU {local}: set gpu on one of its cluster_rails"
                 )
             placements.append(Placement(len(placements), member.host, local, local, rails))
-    if findings:
-        raise HostfileError(findings)
+    refuse(findings)
     return placements
 
 
@@ -141,8 +139,7 @@ def bind(
         f"(on the node: hwloc-calc --intersect core numa:{numa})"
         for numa, name in sorted(missing.items())
     )
-    if findings:
-        raise HostfileError(findings)
+    refuse(findings)
     return bindings
 
 
@@ -161,8 +158,7 @@ def _numa_cores(given: Mapping[str, str]) -> dict[Any, tuple[int, ...]]:
             cores[int(numa)] = parse_cores(str(text))
         except ValueError as error:
             findings.append(f"cluster_numa_cores, NUMA node {numa}: {error}")
-    if findings:
-        raise HostfileError(findings)
+    refuse(findings)
     return cores
 
 
@@ -180,19 +176,6 @@ def render_rankfile(bindings: Sequence[Binding]) -> str:
         *(f"rank {b.rank}={b.host} slot={format_cores(b.cores)}" for b in bindings),
     ]
     return "\n".join(lines) + "\n"
-
-
-def parse_rankfile(text: str) -> list[Binding]:
-    """What a rankfile says. Raises HostfileError with the line that is not of its format."""
-    bindings = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        match = _LINE.fullmatch(line.strip())
-        if match is None:
-            raise HostfileError([f"line {number}: {line!r} is not a line of a rankfile"])
-        bindings.append(Binding(int(match[1]), match[2], parse_cores(match[3])))
-    return bindings
 
 
 def render_rankmap(placements: Sequence[Placement]) -> str:

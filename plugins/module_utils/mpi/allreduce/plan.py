@@ -210,22 +210,22 @@ def as_listed(nodes: Sequence[Node], text: str) -> tuple[tuple[Node, ...], list[
     mpirun gives ranks out in the hostfile's order. A hostfile may name a node by one of its rails.
     """
     try:
-        entries = hostfile.parse(text, "openmpi").entries
-    except hostfile.HostfileError as error:
-        return tuple(nodes), list(error.findings)
+        entries = hostfile.parse(text)
+    except ValueError as error:
+        return tuple(nodes), [str(error)]
     by_name = {node.name: node for node in nodes}
     for node in nodes:
         by_name.update({hostfile.rail_name(node.name, rail): node for rail in node.rails})
     listed: list[Node] = []
     differences: list[str] = []
-    for entry in entries:
-        found = by_name.get(entry.host)
+    for host, slots in entries.items():
+        found = by_name.get(host)
         if found is None:
-            differences.append(f"{entry.host}: in the hostfile, and not in the model, or drained")
+            differences.append(f"{host}: in the hostfile, and not in the model, or drained")
             continue
-        if entry.slots != found.slots:
-            differences.append(f"{found.name}: {found.slots} slots, {entry.slots} in the hostfile")
-        listed.append(replace(found, address=entry.host))
+        if slots != found.slots:
+            differences.append(f"{found.name}: {found.slots} slots, {slots} in the hostfile")
+        listed.append(replace(found, address=host))
     names = {node.name for node in listed}
     missing = [node for node in nodes if node.name not in names]
     differences += [f"{node.name}: in the model, and not in the hostfile" for node in missing]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.names.hosts_table import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node, PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.names import (
     BEGIN,
     END,
-    HostsTableError,
+    Names,
     addresses,
     parse,
     plan,
@@ -168,14 +173,13 @@ def test_the_own_name_leaves_loopback_lines(line: str, left: str | None) -> None
     ],
 )
 def test_other_conflicts_are_refused_with_their_line(text: str, told: str) -> None:
-    with pytest.raises(HostsTableError, match=told):
+    with pytest.raises(PlanError, match=told):
         plan(text, TABLE, "node01")
 
 
-def test_every_conflict_is_told_at_once() -> None:
-    with pytest.raises(HostsTableError) as caught:
+def test_every_conflict_is_listed() -> None:
+    with pytest.raises(PlanError, match=r"line 1: [^\n]*\nline 2: "):
         plan("10.1.1.1 node01\n10.1.1.2 node02\n", TABLE, "node01")
-    assert len(caught.value.findings) == 2
 
 
 def test_the_same_address_twice_is_no_conflict() -> None:
@@ -208,3 +212,46 @@ def test_lines_glibc_does_not_understand_are_skipped() -> None:
 
 def test_an_address_is_the_same_in_any_spelling() -> None:
     assert addresses("FE80:0:0::1 a\nfe80::1 a\n") == {"a": {"fe80::1"}}
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    """A root whose files belong to this user, with cloud-init."""
+    for name in ("etc/cloud/cloud.cfg.d", "proc/self"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "proc/self/mountinfo").write_text("1 0 0:1 / / rw - overlay overlay rw\n")
+    (tmp_path / "etc/hosts").write_text(DEBIAN)
+    return Node("names", tmp_path, run, None, "b", uid=os.getuid(), gid=os.getgid())
+
+
+def test_the_host_gets_its_name_and_keeps_it(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[str] = []
+    monkeypatch.setattr(socket, "sethostname", given.append)
+    names = Names("node01", TABLE, {"node01": "10.10.0.11"})
+    outcome = settle([names], node)
+    assert given == ["node01"]
+    assert node.read("/etc/hostname") == "node01\n"
+    cloud = node.read("/etc/cloud/cloud.cfg.d/99-baremetal-mpi-roce.cfg") or ""
+    assert "preserve_hostname: true\nmanage_etc_hosts: false\n" in cloud
+    assert names.removed == ("line 2: 127.0.1.1\tnode01.example node01",)
+    status = {check.name: check.status for check in outcome.checks}
+    assert status["names_in_table"] == status["file"] == "ok"
+    assert status["host_name"] == "failed", "this machine has another one"
+
+
+def test_what_the_kernel_refuses_is_an_error(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_name: str) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(socket, "sethostname", refuse)
+    (error,) = settle([Names("node01", TABLE, {})], node).errors
+    assert "SYS_ADMIN" in error
+
+
+def test_a_mount_over_a_file_is_refused(node: Node) -> None:
+    (node.root / "proc/self/mountinfo").write_text(
+        "1 0 0:1 / / rw - overlay overlay rw\n2 1 0:2 /x/hosts /etc/hosts rw - tmpfs tmpfs rw\n"
+    )
+    with pytest.raises(PlanError, match="/etc/hosts: a mount of its own"):
+        settle([Names("node01", TABLE, {})], node)
+    assert node.read("/etc/hosts") == DEBIAN
