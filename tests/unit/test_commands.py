@@ -53,9 +53,3 @@ def test_a_program_that_cannot_be_killed_is_left(monkeypatch: pytest.MonkeyPatch
     finally:
         os.killpg(started[0].pid, signal.SIGKILL)
         started[0].wait()
-
-
-def test_a_program_that_was_ended_is_not_left_behind() -> None:
-    with pytest.raises(commands.NoAnswerError) as error:
-        commands.run(["sleep", "infinity"], timeout_s=0.1)
-    assert error.value.left_behind == 0

@@ -77,11 +77,6 @@ def test_the_node_is_this_one(monkeypatch: pytest.MonkeyPatch, check_mode: bool)
     assert node.rebooted_for == (replace(REASON, subject="rdma"),)
 
 
-def test_without_a_time_of_its_own_a_look_has_that_of_a_command() -> None:
-    node = replace(RDMA, look_s=None).node(check_mode=False)
-    assert node.look is node.run
-
-
 def test_all_that_came_of_it_is_returned() -> None:
     diff = [{"before": "", "after": "x"}]
     outcome = Outcome(True, diff, [HOLDS], [REASON])
@@ -131,24 +126,9 @@ def test_a_failure_does_not_say_so(error: Exception) -> None:
     assert (done.result["checks"], done.result["simulated"]) == ([], [])
 
 
-def test_what_another_layer_refuses_is_a_mistake_here() -> None:
-    with pytest.raises(Refused):
-        engine.carry_out(Module(), Layer("os", 600.0), raising)
-
-
 def test_a_record_that_cannot_be_read_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     def recorded(_tag: str) -> list[Reason]:
         raise RecordError("os.json: not a record")
 
     monkeypatch.setattr(reboots, "recorded", recorded)
     assert ended(Settled(Outcome())).result["msg"].startswith("rdma: nothing was changed:\nos.json")
-
-
-def test_a_layer_that_simulates_nothing_does_not_speak_of_it() -> None:
-    of = Layer("os", command_s=600.0, simulates=False)
-    assert "simulated" not in ended(Settled(Outcome()), of).result
-    assert "simulated" not in ended(PlanError("x"), of).result
-
-
-def raising(_node: Node) -> Settled:
-    raise Refused("x")

@@ -93,14 +93,6 @@ def test_a_symlink_stays_one_and_its_target_changes(tmp_path):
     assert (tmp_path / "target").read_text() == "new\n"
 
 
-def test_diffs_lists_only_what_changes(tmp_path):
-    same = tmp_path / "same"
-    same.write_text("x\n")
-    same.chmod(0o644)
-    plans = [plan(same, "x\n"), plan(tmp_path / "new", "y\n")]
-    assert [diff["after_header"] for diff in files.diffs(plans)] == [str(tmp_path / "new")]
-
-
 @given(st.lists(LINE), st.lists(LINE, min_size=1), st.lists(LINE, min_size=1))
 def test_a_block_changes_nothing_but_itself(own, first, second):
     """Put in, changed and taken out again, the operator's lines are what they were."""
@@ -110,12 +102,6 @@ def test_a_block_changes_nothing_but_itself(own, first, second):
     two = files.replace_block(one, second, "hosts")
     assert two.startswith(text)
     assert files.replace_block(two, [], "hosts") == text
-
-
-def test_blocks_of_two_names_do_not_meet():
-    text = files.replace_block("mine\n", ["a"], "one")
-    text = files.replace_block(text, ["b"], "two")
-    assert files.replace_block(text, [], "one") == files.replace_block("mine\n", ["b"], "two")
 
 
 def test_a_block_without_end_is_refused_with_its_line():

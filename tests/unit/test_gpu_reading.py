@@ -15,13 +15,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
     NoAnswerError,
     Result,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import read, reading, smi
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import SurveyError
-from hypothesis import given
-from hypothesis import strategies as st
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import reading, smi
 
 from tests.hardware.gpu_states import GPUS, save, state
-from tests.unit.gpu_tools import Tools, look
+from tests.unit.gpu_tools import look
 
 FAKE_PYNVML = """\
 class NVMLError(Exception):
@@ -79,20 +76,6 @@ def test_what_is_no_value_is_not_known(said: str) -> None:
     assert (gpu.text("no/such/element"), gpu.lost) == ("", said if "lost" in said else "")
 
 
-@given(st.data())
-def test_whatever_breaks_off_gives_no_gpu_and_a_message(data: st.DataObject) -> None:
-    whole = WHOLE
-    cut = data.draw(st.integers(0, len(whole) - len("</nvidia_smi_log>") - 1))
-    said = smi.parse(0, whole[:cut])
-    assert said.gpus == () and said.error
-
-
-@given(st.integers(0, 255), st.text(max_size=300))
-def test_no_text_makes_the_parser_fall(rc: int, text: str) -> None:
-    said = smi.parse(rc, text)
-    assert said.gpus or said.error
-
-
 WHOLE = """<?xml version="1.0" ?>
 <!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v13.dtd">
 <nvidia_smi_log><gpu id="00000000:14:00.0"><persistence_mode>Enabled</persistence_mode>
@@ -118,32 +101,12 @@ def test_the_mismatch_is_known_by_exit_status_and_by_words() -> None:
     assert not smi.parse(9, "NVIDIA-SMI has failed because it couldn't communicate").mismatch
 
 
-@pytest.mark.parametrize("text, found", [("00000000:8E:00.0", "0000:8e:00.0"), ("GPU 3", "")])
-def test_addresses_are_written_as_linux_does(text: str, found: str) -> None:
-    assert smi.address(text) == found
-
-
-def test_an_exit_status_without_a_message_is_a_warning(healthy: str) -> None:
-    assert len(smi.parse(14, healthy).warnings) == 1
-
-
-# NVML
-
-
 def test_nvml_is_asked_in_a_process_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "pynvml.py"
     path.write_text(FAKE_PYNVML, encoding="utf-8")
     answer = reading.ask_nvml(commands.run, path)
     assert (answer.error, answer.library) == ("", "580.95.05")
     assert answer.links == {GPUS[0]: [*[True] * 4, False, *[True] * 13]}
-
-
-def test_a_pynvml_that_breaks_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "pynvml.py"
-    path.write_text("raise RuntimeError('no such thing')\n", encoding="utf-8")
-    answer = reading.ask_nvml(commands.run, path)
-    assert "no such thing" in answer.error and str(path) in answer.error
-    assert reading.ask_nvml(commands.run, tmp_path / "other.py").absent
 
 
 def test_nvml_that_hangs_is_an_answer_too(tmp_path: Path) -> None:
@@ -161,17 +124,6 @@ def test_nvml_is_not_asked_when_nvidia_smi_hangs() -> None:
 
 
 @pytest.mark.parametrize(
-    "text, version",
-    [("13.580.95.05", "580.95.05"), ("12.570.86", "570.86"), ("580.95.05", "580.95.05")],
-)
-def test_the_library_names_cuda_before_itself(text: str, version: str) -> None:
-    assert reading.library_version(text) == version
-
-
-# The kernel log
-
-
-@pytest.mark.parametrize(
     "line, number, pci",
     [
         ("NVRM: Xid (PCI:0000:AD:00): 79, pid=1, GPU has fallen off the bus.", 79, GPUS[5]),
@@ -182,11 +134,6 @@ def test_the_library_names_cuda_before_itself(text: str, version: str) -> None:
 def test_xids_are_found(line: str, number: int, pci: str) -> None:
     found = reading.xid_of(line)
     assert found is not None and (found.number, found.pci) == (number, pci)
-
-
-def test_other_lines_are_no_xids() -> None:
-    assert reading.xid_of("nvidia-nvswitch0: SXid (PCI:0000:00:00.0): 11001, Fatal") is None
-    assert reading.xid_of("NVRM: loading NVIDIA UNIX Open Kernel Module") is None
 
 
 def test_the_journal_is_read_as_json_and_its_bytes_too() -> None:
@@ -235,35 +182,6 @@ def test_the_fabric_manager_says_its_version(tmp_path: Path, text: str, version:
         return Result(tuple(argv), 0, text if argv[0] == "nv-fabricmanager" else "", "")
 
     assert reading.read_driver(run, tmp_path).fabric_manager == version
-
-
-def test_a_unit_that_systemd_does_not_know_is_not_running() -> None:
-    text = (
-        f"Id={reading.FABRIC_MANAGER}\nLoadState=not-found\nActiveState=inactive\n"
-        "UnitFileState=\nResult=success\n"
-    )
-    found = reading.read_services(lambda argv, **_more: Result((), 0, text, ""))
-    assert found == {
-        reading.FABRIC_MANAGER: "inactive (not-found, , success)",
-        reading.PERSISTENCED: "unknown",
-    }
-
-
-def test_nothing_is_asked_but_what_the_page_lists(tmp_path: Path) -> None:
-    save(state("healthy"), tmp_path / "state")
-    tools = Tools(tmp_path / "state")
-    path = tmp_path / "pynvml.py"
-    path.touch()
-    read(tools, tmp_path / "state/root", path)
-    page = (Path(__file__).parents[2] / "docs/gpu.md").read_text(encoding="utf-8")
-    for argv in tools.asked:
-        if "-c" not in argv:
-            assert " ".join(argv) in page, argv
-
-
-def test_a_root_that_is_none_is_said(tmp_path: Path) -> None:
-    with pytest.raises(SurveyError, match="is no sysfs"):
-        read(commands.run, tmp_path, tmp_path / "pynvml.py")
 
 
 def test_the_pinned_module_loads_as_a_file() -> None:

@@ -139,15 +139,6 @@ def test_an_upgrade_stops_services_waits_for_the_reboot_and_is_whole_after_it(no
     assert not node.converge(NEW).outcome.changed
 
 
-def test_only_dcgm_is_stopped_for_its_own_upgrade_beside_a_job_too(node):
-    node.converge()
-    node.process(4242, "python3", opens="/dev/nvidia-uvm")
-    node.calls.clear()
-    result = node.converge(dcgm="4.5.0")
-    assert changes(node) == [f"systemctl stop {DCGM}", "packages", f"systemctl start {DCGM}"]
-    assert statuses(result) == {"ok"}
-
-
 def test_a_changed_module_is_exchanged_at_once_where_that_is_asked_for(node):
     node.converge()
     node.load("nvidia_uvm")
@@ -305,15 +296,6 @@ def test_half_a_transaction_starts_nothing_that_does_not_fit(node):
     assert failed(node.converge(NEW)) == []
 
 
-def test_after_packages_failed_no_module_is_built_or_loaded(node):
-    result = node.converge(fails="before")
-    assert len(result.outcome.errors) == 1
-    assert {check.name for check in result.outcome.checks if check.status == "failed"} == {
-        "package"
-    }
-    assert changes(node)[-1] == "packages"
-
-
 def test_a_full_disk_in_the_middle_leaves_services_running_and_the_reboot_recorded(
     node, monkeypatch
 ):
@@ -336,11 +318,3 @@ def test_a_full_disk_in_the_middle_leaves_services_running_and_the_reboot_record
         assert "No space left" in error and "cuda.sh" in error
         assert found(each, "file")["/etc/profile.d/baremetal-mpi-roce-cuda.sh"] == "failed"
     assert failed(node.converge(NEW)) == []
-
-
-def test_what_no_repository_has_is_refused_untouched(node):
-    node.unavailable = {DRIVER[0]}
-    before = node.snapshot()
-    with pytest.raises(PlanError, match="nobody has it"):
-        node.converge()
-    assert node.snapshot() == before

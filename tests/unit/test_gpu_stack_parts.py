@@ -7,7 +7,7 @@ import os
 from dataclasses import replace
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import engine, reboots
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import reboots
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     CommandError,
     NoAnswerError,
@@ -22,7 +22,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.modules imp
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.packages import fitting
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.shared import Kernel, Shared
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import read_software
-from ansible_collections.baremetal.mpi_roce.plugins.modules import nvidia_gpu
 
 from tests.unit.gpu_node import (
     KERNEL,
@@ -90,42 +89,12 @@ def test_proprietary_modules_are_refused(node, package):
     assert package in told
 
 
-@pytest.mark.parametrize("package", ["nvidia-dkms-580-open", "kmod"])
-def test_packages_of_the_set_are_no_foreign_ones(node, package):
-    node.installed[package] = f"{OLD}-0ubuntu1"
-    assert failed(node.converge()) == []
-
-
 def test_another_kernel_than_the_sets_is_refused(node):
     told = refusal(node, extra={"kernel": "6.8.0-90-generic"})
     assert "6.8.0-90-generic" in told
     assert KERNEL in told
     assert failed(node.converge(extra={"kernel": KERNEL})) == []
 
-
-def test_every_reason_is_told_at_once(node):
-    node.secure_boot = True
-    node.installed["akmod-nvidia"] = "1"
-    node.write("usr/bin/nvidia-uninstall", "")
-    told = refusal(node)
-    for word in ("Secure Boot", "akmod-nvidia", "nvidia-uninstall"):
-        assert word in told
-
-
-# Thresholds.
-
-
-def test_thresholds_that_were_not_given_are_the_published_ones():
-    driver = read_software(software()).driver
-    default = stack.wanted(OPTIONS, driver)
-    given = {"remapped_rows": 64, "product": None, "xids": [79]}
-    changed = stack.wanted({**OPTIONS, "health": given}, driver)
-    assert (default.remapped_rows, changed.remapped_rows) == (512, 64)
-    assert changed.product == default.product == ""
-    assert changed.xids == {79}
-
-
-# DKMS.
 
 MODULE = Module(("nvidia", "nvidia-open"), OLD)
 
@@ -235,17 +204,6 @@ def test_a_link_to_another_toolkit_is_set_right(node):
     assert statuses(node.converge()) == {"ok"}
 
 
-def test_a_linker_that_forgot_the_toolkit_is_told_again(node):
-    node.converge()
-    node.linker.clear()
-    node.calls.clear()
-    assert statuses(node.converge()) == {"ok"}
-    assert changes(node) == ["ldconfig"]
-
-
-# The GPUs.
-
-
 def test_the_bindings_of_nvml_come_from_the_controller_and_stay_the_same(node):
     name = "usr/local/libexec/baremetal-mpi-roce/pynvml.py"
     result = node.converge()
@@ -311,15 +269,6 @@ def test_a_hung_nvidia_smi_is_asked_once_in_a_run(tmp_path):
     statuses = {check.name: check.status for check in seen.verify(on).checks}
     assert statuses["gpu_driver"] == "failed"
     assert asked.count("nvidia-smi") == 1
-
-
-def test_the_module_gives_a_look_a_minute_and_dkms_its_half_hour(monkeypatch):
-    asked = {}
-    monkeypatch.setattr(engine, "run", lambda argv, timeout_s: asked.update({argv: timeout_s}))
-    here = nvidia_gpu.LAYER.node(check_mode=True)
-    here.look("nvidia-smi")
-    here.run("dkms")
-    assert asked == {"nvidia-smi": 60.0, "dkms": 1800.0}
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import Verd
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.judging import EACH, NAMES
 
 from tests.hardware import gpu_states
-from tests.hardware.gpu_states import GPUS, PRODUCT, STATES, UPGRADED, state, uuid
+from tests.hardware.gpu_states import GPUS, PRODUCT, STATES, UPGRADED, state
 from tests.unit.gpu_tools import MODEL_GPUS, look, verdict, wanted
 
 README = Path(gpu_states.__file__).parent / "gpu/README.md"
@@ -107,20 +107,6 @@ def test_a_node_that_is_well_passes_every_check_on_every_gpu(name: str) -> None:
     assert not judged.settling
 
 
-def test_errors_of_earlier_boots_are_a_note() -> None:
-    notes = [check for check in verdict("ecc-aggregate").checks if check.reason]
-    assert [(check.name, check.subject, check.status) for check in notes] == [
-        ("gpu_ecc", "gpu3", OK)
-    ]
-    assert "2 uncorrectable in its life" in notes[0].reason
-
-
-def test_a_finding_names_the_gpu_by_index_address_uuid_and_serial() -> None:
-    [found] = findings(verdict("ecc"))
-    for word in ("GPU 3", GPUS[3], uuid(3), gpu_states.serial(3)):
-        assert word in found.reason
-
-
 def test_an_upgrade_without_a_reboot_is_one_reason_to_reboot() -> None:
     judged = verdict("mismatch", driver=UPGRADED)
     [found] = findings(judged)
@@ -169,16 +155,6 @@ def test_check_mode_waits_for_what_a_run_mends_and_not_for_hardware() -> None:
     assert pending == {
         *("fabric-manager-stopped", "fabric-manager-other", "persistence-off"),
         *("proprietary", "not-loaded"),
-    }
-
-
-def test_two_faults_are_two_findings() -> None:
-    changed = state("nvlink-down")
-    for name in ("link-x8", "vbios", "xid-62"):
-        STATES[name](changed)
-    found = findings(verdict(changed))
-    assert {(check.name, check.subject) for check in found} == {
-        FINDINGS[name][:2] for name in ("nvlink-down", "link-x8", "vbios", "xid-62")
     }
 
 
@@ -335,24 +311,6 @@ def test_warnings_of_nvidia_smi_are_findings() -> None:
 )
 def test_thresholds_are_variables(name: str, given: dict[str, Any]) -> None:
     assert findings(verdict(name, **given)) == []
-
-
-def test_another_firmware_than_the_one_that_is_wanted_is_one_finding() -> None:
-    [found] = findings(verdict("healthy", vbios="1"))
-    assert (found.name, found.subject) == ("gpu_vbios", "all 8 GPUs")
-
-
-def test_stand_ins_say_that_they_are() -> None:
-    seen = look(state("healthy", product=f"{PRODUCT} (simulated)"))
-    assert len(seen.simulated) == 2
-    assert findings(judge(seen, wanted(product=PRODUCT))) == []
-
-
-def test_a_gpu_with_nvlinks_down_for_want_of_its_fabric_is_one_finding() -> None:
-    changed = state("fabric-failed")
-    changed.links[GPUS[6]] = [0] * 18
-    [found] = findings(verdict(changed))
-    assert (found.name, found.subject) == ("gpu_fabric", "gpu6")
 
 
 def test_a_gpu_held_for_a_virtual_machine_says_who_holds_it() -> None:

@@ -15,7 +15,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.compar
     compare_with_model,
 )
 
-from tests.hardware.trees import function, line, link, machine, recording, surveyed
+from tests.hardware.trees import function, line, machine, recording, surveyed
 from tests.unit.test_hardware_survey import B300, BOARD, GPUS, NICS, RAIL0
 from tools.record_hardware import Directory
 
@@ -107,21 +107,6 @@ def test_a_missing_nic() -> None:
     assert "lspci -s 0000:5d:00.0" in check.reason
 
 
-def test_no_storage_nic_is_proposed_for_a_missing_rail() -> None:
-    tree = recording(B300)
-    del function(tree, "0000:10:00.0")["0000:11:00.0"]
-    check = only(surveyed(tree), rails())
-    assert (check.name, check.subject) == ("rail_nic", "rail0")
-    assert "NICs beside a GPU without a rail in the model: none" in check.reason
-
-
-def test_a_nic_that_is_elsewhere() -> None:
-    check = only(machine(B300), moved("0000:5d:00.3"))
-    assert "0000:5d:00.3 (slot 4)" in check.reason
-    assert "0000:5d:00.0 (15b3:1023, class 020000, driver mlx5_core)" in check.reason
-    assert "without a rail in the model: 0000:5d:00.0 (rail3)" in check.reason
-
-
 @pytest.mark.parametrize(
     ("name", "pci", "found"),
     [
@@ -139,13 +124,6 @@ def test_an_address_of_what_is_no_rail(name: str, pci: str, found: str) -> None:
 
 
 # RDMA
-
-
-def test_the_driver_is_not_loaded() -> None:
-    checks = wrong(machine("b300-no-rdma"), rails())
-    assert [check.name for check in checks] == ["rail_rdma", "rail_speed"] * 8
-    assert "modprobe mlx5_core" in checks[0].reason
-    assert "rail_rdma" in checks[1].reason
 
 
 def no_module(tree: Directory) -> None:
@@ -281,13 +259,6 @@ def test_one_function_for_each_port_where_the_model_has_two_planes() -> None:
     assert all("rail_planes" in check.reason for check in missing)
 
 
-def test_two_planes_of_two_functions_are_as_they_should() -> None:
-    assert wrong(machine("b300-16x400g"), planes()) == []
-
-
-# Neighbours
-
-
 def test_rails_in_another_order_than_their_gpus() -> None:
     model = rails()
     model[0]["pci"], model[1]["pci"] = model[1]["pci"], model[0]["pci"]
@@ -314,13 +285,6 @@ def test_a_gpu_that_fell_off_the_bus() -> None:
     assert "Xid 79" in check.reason
 
 
-def test_more_gpus_in_the_model_than_in_the_machine() -> None:
-    model = rails()
-    model[7]["gpu"] = 8
-    check = only(machine(B300), model)
-    assert (check.name, check.wanted, check.found) == ("rail_gpu", "GPU 8", "none")
-
-
 def test_a_nic_of_the_other_socket() -> None:
     model = rails()
     model[0]["numa"] = 1
@@ -337,18 +301,6 @@ def test_virtual_functions() -> None:
     assert would.status == "pending", "the role removes them"
 
 
-def test_many_virtual_functions_are_counted_and_not_listed() -> None:
-    tree = recording(B300, BOARD, RAIL0)
-    nic = function(tree, "0000:11:00.0")
-    nic["sriov_numvfs"] = line(6)
-    nic.update({f"virtfn{number}": link(f"../0000:11:00.{number + 1}") for number in range(6)})
-    check = only(surveyed(tree), rails()[:1])
-    assert "0000:11:00.4 (not in use), 2 more" in check.reason
-
-
-# What is no RoCE NIC
-
-
 def test_a_virtual_interface_is_asked_for_nothing() -> None:
     model = [{"rail": 0, "interface": "rail0", "pci": None, "speed_gbps": 10, "gpu": 0}]
     checks = compare_with_model(Machine(), model)
@@ -356,27 +308,6 @@ def test_a_virtual_interface_is_asked_for_nothing() -> None:
         ("rail_nic", "not_applicable"),
         ("rail_rdma", "not_applicable"),
     ]
-
-
-def test_a_virtual_machine_is_as_its_model_says() -> None:
-    model = [
-        {"rail": 0, "interface": "rail0", "pci": "0000:00:10.0", "speed_gbps": 10},
-        {"rail": 1, "interface": "rail1", "pci": None, "speed_gbps": 10},
-    ]
-    checks = compare_with_model(machine("qemu-soft-roce"), model)
-    assert [(check.name, check.found, check.status) for check in checks] == [
-        ("rail_nic", "0000:00:10.0", "ok"),
-        ("rail_rdma", "rxe0", "ok"),
-        ("rail_nic", "0000:00:11.0", "ok"),
-        ("rail_rdma", "rxe1", "ok"),
-    ]
-
-
-def test_a_nic_without_roce_is_named_as_such() -> None:
-    model = [{"rail": 0, "interface": "eno1", "pci": "0000:01:00.0", "speed_gbps": 10}]
-    checks = compare_with_model(machine(B300), model)
-    assert checks[1].status == "not_applicable"
-    assert "driver igb" in checks[1].reason
 
 
 def test_a_rail_without_an_address_is_found_by_its_interface() -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import (
-    Machine,
     SurveyError,
     survey,
 )
@@ -20,23 +19,16 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.invent
     RAIL,
     SOFTWARE,
     VIRTUAL,
+    Function,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.ports import (
-    parse_gid,
-    parse_rate,
-)
-from hypothesis import given
-from hypothesis import strategies as st
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.survey import gpus_beside
 
 from tests.hardware.trees import (
-    build_sys,
     function,
     line,
     link,
     machine,
-    names,
     recording,
-    scratch,
     surveyed,
 )
 from tools.record_hardware import Directory
@@ -57,19 +49,6 @@ def add_interface(tree: Directory, pci: str, name: str, **files: object) -> Dire
     net.update({"device": link(f"../../../{pci}"), "subsystem": link(f"{depth}class/net")})
     net.update({key: line(value) for key, value in files.items()})
     return net
-
-
-@pytest.mark.parametrize("name", names())
-def test_no_link_of_a_recording_leads_nowhere_but_to_drivers(name: str) -> None:
-    with scratch() as root:
-        build_sys(name, root)
-        for path in root.rglob("*"):
-            if path.is_symlink():
-                assert root in path.resolve().parents, f"{path} leads out of the tree"
-                assert path.exists() or path.name in ("driver", "subsystem"), path
-
-
-# The B300 node
 
 
 def test_rails_are_told_from_all_that_looks_like_them() -> None:
@@ -135,25 +114,11 @@ def test_no_name_is_relied_on() -> None:
     assert (rail.kind, rail.name, rail.netdev) == (RAIL, "bond_7", "storage9")
 
 
-def test_without_its_vital_product_data_a_bridge_is_still_no_rail() -> None:
-    tree = recording(B300, BRIDGES)
-    del function(tree, "0000:e1:00.0")["vpd"]
-    bridge = surveyed(tree).at("0000:e1:00.0")
-    assert bridge is not None and bridge.kind == OTHER
-
-
 def test_a_bridge_is_one_by_its_data_even_on_ethernet_beside_a_gpu() -> None:
     tree = recording(B300, RAIL0, BRIDGES)
     function(tree, "0000:11:00.0")["vpd"] = function(tree, "0000:e1:00.0")["vpd"]
     bridge = surveyed(tree).at("0000:11:00.0")
     assert bridge is not None and bridge.kind == NVSWITCH_BRIDGE
-
-
-def test_where_the_interface_does_not_know_its_speed_the_port_does() -> None:
-    tree = recording(B300, BOARD, RAIL0)
-    function(tree, "0000:11:00.0").at("net/rail0")["speed"] = line("-1")
-    found = surveyed(tree).at("0000:11:00.0")
-    assert found is not None and found.speed_gbps == 800
 
 
 def test_a_vlan_in_the_gid_table_is_not_the_rail() -> None:
@@ -175,12 +140,6 @@ def gid_table(used: int, unused: int, last: bool) -> Directory:
         port.at("gids")[str(index)] = line(f"fe80:0000:0000:0000:0000:0000:0000:{here:04x}")
         port.at("gid_attrs/types")[str(index)] = line("RoCE v2" if here else "")
     return tree
-
-
-def test_a_gap_in_the_gid_table_does_not_end_it() -> None:
-    found = surveyed(gid_table(used=2, unused=60, last=True)).at("0000:11:00.0")
-    assert found is not None
-    assert [gid.index for gid in found.gids] == [0, 1, 62]
 
 
 def test_hundreds_of_unused_gids_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,19 +174,6 @@ def test_what_uses_a_virtual_function_is_told() -> None:
     assert [port.pci for port in virtual] == [vf.pci for vf in rail.vfs]
     assert {port.physfn for port in virtual} == {"0000:2f:00.0"}
     assert {port.gpus for port in virtual} == {()}
-
-
-def test_virtual_functions_are_in_their_order() -> None:
-    tree = recording(B300, BOARD, RAIL0)
-    nic = function(tree, "0000:11:00.0")
-    for number in range(11):
-        nic[f"virtfn{number}"] = link(f"../0000:11:00.{number % 7 + 1}")
-    rail = surveyed(tree).at("0000:11:00.0")
-    assert rail is not None
-    assert [vf.pci[-1] for vf in rail.vfs] == [str(number % 7 + 1) for number in range(11)]
-
-
-# What has no function of its own
 
 
 def add_software(tree: Directory, device: str, netdev: str) -> Directory:
@@ -265,19 +211,6 @@ def test_soft_roce_is_software_and_its_nominal_rate_is_not_believed() -> None:
     assert rxe.speed_gbps == 1
     nic = found.at("0000:01:00.0")
     assert nic is not None and (nic.name, nic.netdev, nic.kind) == ("", "eno1", OTHER)
-
-
-def test_soft_roce_says_itself_what_it_is_on() -> None:
-    """Its GIDs may be those of a VLAN, or none at all while the interface is down."""
-    tree = Directory()
-    tree.at("class")
-    add_software(tree, "rxe0", "veth1").at("ports/1/gid_attrs/ndevs")["0"] = line("veth1.100")
-    add_software(tree, "rxe1", "veth2").at("ports/1")["gids"] = Directory()
-    found = surveyed(tree)
-    assert [(port.name, port.netdev) for port in found.ports] == [
-        ("rxe0", "veth1"),
-        ("rxe1", "veth2"),
-    ]
 
 
 def test_soft_roce_on_a_rail_leaves_the_rail_its_own_device() -> None:
@@ -371,29 +304,37 @@ def test_a_directory_that_is_no_sysfs_is_refused(tmp_path: Path) -> None:
         survey(tmp_path)
 
 
-def test_a_machine_without_anything_is_empty(tmp_path: Path) -> None:
-    (tmp_path / "class").mkdir()
-    assert survey(tmp_path) == Machine(functions={}, slots={})
+# Which GPU a NIC belongs to
 
 
-# Values
+SWITCHES = ("0000:01:00.0", "0000:02:00.0", "0000:03:00.0")
 
 
-@given(st.integers(0, 40000), st.sampled_from(["4X XDR", "4X NDR", "1X SDR"]))
-def test_a_rate_is_read_as_the_kernel_writes_it(tenths: int, width: str) -> None:
-    whole, half = divmod(tenths, 10)
-    assert parse_rate(f"{whole}{'.5' if half else ''} Gb/sec ({width})") == whole + bool(half) / 2
+def gpu(address: str, *bridges: str) -> Function:
+    return Function(address, "10de", "3182", "030200", bridges=bridges)
 
 
-@given(st.ip_addresses(v=6))
-def test_a_gid_is_an_address(address: object) -> None:
-    exploded = address.exploded  # type: ignore[attr-defined]
-    found = parse_gid(exploded)
-    assert (found is None) == (int(address) == 0)  # type: ignore[call-overload]
+def nic(address: str, *bridges: str) -> Function:
+    return Function(address, "15b3", "1023", "020000", bridges=bridges)
 
 
-@given(st.ip_addresses(v=4))
-def test_a_gid_of_an_ipv4_address_shows_it(address: object) -> None:
-    digits = f"{int(address):08x}"  # type: ignore[call-overload]
-    gid = f"0000:0000:0000:0000:0000:ffff:{digits[:4]}:{digits[4:]}"
-    assert parse_gid(gid) == f"::ffff:{address}"
+def test_a_nic_belongs_to_the_gpu_that_shares_its_nearest_switch() -> None:
+    rail = nic("0000:11:00.0", *SWITCHES)
+    near = gpu("0000:14:00.0", *SWITCHES, "0000:04:00.0")
+    far = gpu("0000:15:00.0", *SWITCHES[:2])
+    assert gpus_beside(rail, [rail, near, far]) == (near.pci,)
+    elsewhere = gpu("0000:16:00.0", "0000:01:01.0")
+    assert gpus_beside(rail, [rail, elsewhere]) == gpus_beside(rail, [rail]) == ()
+
+
+def test_a_nic_of_the_outer_switch_belongs_to_no_gpu_that_has_a_nearer_one() -> None:
+    rail, storage = nic("0000:11:00.0", *SWITCHES), nic("0000:12:00.0", SWITCHES[0])
+    near = gpu("0000:14:00.0", *SWITCHES)
+    assert gpus_beside(storage, [rail, storage, near]) == ()
+    assert gpus_beside(rail, [rail, storage, near]) == (near.pci,)
+
+
+def test_two_gpus_behind_one_switch_are_both_named() -> None:
+    rail = nic("0000:11:00.0", *SWITCHES)
+    first, second = gpu("0000:14:00.0", *SWITCHES), gpu("0000:15:00.0", *SWITCHES)
+    assert gpus_beside(rail, [second, rail, first]) == (first.pci, second.pci)

@@ -17,24 +17,12 @@ def plan(root, layer, reasons, boot):
     return reboots.plan(layer, reasons, boot, root=root, uid=os.getuid(), gid=os.getgid())
 
 
-def test_nothing_to_record_leaves_no_file(tmp_path):
-    wanted = plan(tmp_path, "os", [], "one")
-    assert not wanted.changed
-    assert reboots.required(tmp_path) == {}
-
-
 def test_a_reason_keeps_the_boot_that_first_asked(tmp_path):
     plan(tmp_path, "os", [IOMMU], "one").apply()
     again = plan(tmp_path, "os", [IOMMU, PAGES], "two")
     again.apply()
     boots = {each.subject: each.boot_id for each in reboots.recorded("os", tmp_path)}
     assert boots == {IOMMU.subject: "one", PAGES.subject: "two"}
-
-
-def test_the_same_reasons_again_change_nothing(tmp_path):
-    plan(tmp_path, "os", [IOMMU], "one").apply()
-    assert not plan(tmp_path, "os", [IOMMU], "one").changed
-    assert not plan(tmp_path, "os", [IOMMU], "two").changed
 
 
 def test_a_value_that_runs_is_no_reason_any_more(tmp_path):

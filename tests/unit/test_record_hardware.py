@@ -14,8 +14,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.hardware.trees import RECORDINGS, function, line, link, names, recording, scratch
-from tests.unit.test_hardware_survey import BOARD, BRIDGES, RAIL0, add_software
+from tests.hardware.trees import RECORDINGS, function, line, names, recording, scratch
+from tests.unit.test_hardware_survey import BOARD, BRIDGES, RAIL0
 from tools import record_hardware
 from tools.record_hardware import Directory, File, Link, RecordError
 
@@ -126,28 +126,6 @@ def test_a_recording_shows_the_same_machine(root: Path) -> None:
     assert [len(port.gids) for port in after.ports] == [len(port.gids) for port in before.ports]
 
 
-def test_recording_twice_gives_the_same(root: Path) -> None:
-    record_hardware.build(recording(B300, RAIL0), root / "sys")
-    text, _said = record_hardware.record(root / "sys", "node07")
-    record_hardware.build(parsed(text), root / "again")
-    again, _said = record_hardware.record(root / "again", "node07")
-    body = [each for each in text.splitlines() if not each.startswith("#")]
-    assert [each for each in again.splitlines() if not each.startswith("#")] == body
-
-
-def test_soft_roce_is_recorded_with_the_interface_it_is_on(root: Path) -> None:
-    tree = Directory()
-    tree.at("class")
-    add_software(tree, "rxe0", "veth1")
-    veth = {"mtu": line(9000), "subsystem": link("../../../../class/net")}
-    tree.at("devices/virtual/net/veth1").update(veth)
-    tree.at("devices/virtual/net/tap-alice").update(veth)
-    record_hardware.build(tree, root / "sys")
-    text, _said = record_hardware.record(root / "sys", "node07")
-    assert "parent: veth1" in text and "mtu: 9000" in text
-    assert "alice" not in text, "an interface that RDMA has nothing to do with"
-
-
 def test_what_is_not_listed_is_not_recorded(root: Path) -> None:
     tree = recording(B300, RAIL0)
     nic = function(tree, "0000:11:00.0")
@@ -232,19 +210,6 @@ def test_no_secret_is_recorded(root: Path) -> None:
     assert any("fields of vital product data blanked" in each for each in said)
 
 
-def test_what_was_replaced_is_still_of_its_kind(root: Path) -> None:
-    record_hardware.build(with_secrets(), root / "sys")
-    text, _said = record_hardware.record(root / "sys", HOST)
-    record_hardware.build(parsed(text), root / "again")
-    nic = survey(root / "again").at("0000:11:00.0")
-    assert nic is not None
-    own, same, mapped, public = nic.gids
-    assert own.address.startswith("fe80::") and own.address == same.address
-    assert mapped.address.startswith("::ffff:198.18.")
-    assert public.address.startswith("2001:db8::")
-    assert nic.kind == "nvswitch_bridge", "what tells a bridge is kept"
-
-
 @pytest.mark.parametrize(
     ("place", "content", "told"),
     [
@@ -269,43 +234,6 @@ def test_a_secret_in_a_place_where_nobody_expects_it_stops_the_recording(
     assert content not in str(error.value), "nor is it in the message"
 
 
-def test_an_interface_that_is_called_as_the_host_is_stops_the_recording(root: Path) -> None:
-    tree = with_secrets()
-    net = function(tree, "0000:11:00.0").at("net")
-    net[HOST] = net.pop("rail0")
-    record_hardware.build(tree, root)
-    with pytest.raises(RecordError, match="holds a host name"):
-        record_hardware.record(root, HOST)
-
-
-def test_the_file_is_named_that_has_the_word_in_question(root: Path) -> None:
-    """An asset tag that somebody filled in with a common word."""
-    tree = with_secrets()
-    function(tree, "0000:11:00.0").put("infiniband/mlx5_1/hca_type", line("RAIL-X"))
-    tree.at("class/dmi/id")["chassis_asset_tag"] = line("RAIL")
-    record_hardware.build(tree, root)
-    with pytest.raises(RecordError, match=r"an asset tag \(class/dmi/id/chassis_asset_tag\)"):
-        record_hardware.record(root, HOST)
-    tree.at("class/dmi/id")["chassis_asset_tag"] = line("RACK7-0042")
-    function(tree, "0000:11:00.0").put("infiniband/mlx5_1/hca_type", line(f"of {HOST}"))
-    record_hardware.build(tree, root / "again")
-    with pytest.raises(RecordError, match=r"a host name \(what `hostname` says\)"):
-        record_hardware.record(root / "again", HOST)
-
-
-def test_fillers_are_no_secrets(root: Path) -> None:
-    """An interface without an address, a serial number that nobody filled in, a short name."""
-    tree = recording(B300, RAIL0)
-    function(tree, "0000:11:00.0").at("net/rail0")["address"] = line("00:00:00:00:00:00")
-    tree.at("class/dmi/id").update({"product_serial": line(""), "board_serial": line("0000")})
-    record_hardware.build(tree, root)
-    text, _said = record_hardware.record(root, "up")
-    assert "operstate: up" in text
-
-
-# Vital product data
-
-
 def test_vital_product_data_keeps_its_layout_and_its_sum() -> None:
     raw = vpd(PN="CX8-TEST", SN=SERIAL, VA="MLX:SMDL=SW_MNG")
     clean, blanked = record_hardware.clean_vpd(raw)
@@ -315,19 +243,6 @@ def test_vital_product_data_keeps_its_layout_and_its_sum() -> None:
     until_sum = clean.index(b"RV\x01") + 4
     assert sum(clean[:until_sum]) % 256 == 0
     assert clean[until_sum:] == b"\x78", "what can be written is left out"
-
-
-@given(st.binary(max_size=80))
-def test_data_that_is_none_neither_fails_nor_leaks(raw: bytes) -> None:
-    clean, _blanked = record_hardware.clean_vpd(raw)
-    assert clean.endswith(b"\x78")
-    assert list(record_hardware.secrets_of_vpd(raw)) is not None
-
-
-@given(st.text("ABCDEFGHJKLMNPQRSTUVWYZ0123456789", min_size=6, max_size=30))
-def test_no_serial_number_survives(serial: str) -> None:
-    clean, _blanked = record_hardware.clean_vpd(vpd(PN="P", SN=serial, V9=serial, VU=serial))
-    assert serial.encode() not in clean
 
 
 def test_data_that_only_root_may_read_is_said_to_be_missing(root: Path) -> None:
@@ -358,21 +273,6 @@ def test_the_command_records_and_builds_by_itself(root: Path) -> None:
     ran = command("--build", str(out), str(root / "again"))
     assert ran.returncode == 0
     assert survey(root / "again").at("0000:11:00.0") is not None
-
-
-def test_the_command_overwrites_nothing(root: Path) -> None:
-    record_hardware.build(recording(B300, RAIL0), root / "sys")
-    (root / "out").write_text("mine")
-    ran = command("--root", str(root / "sys"), str(root / "out"))
-    assert ran.returncode == 1 and "File exists" in ran.stderr
-    assert (root / "out").read_text() == "mine"
-
-
-def test_a_root_that_is_none_is_refused(root: Path) -> None:
-    ran = command("--root", str(root), str(root / "out"))
-    assert (ran.returncode, ran.stdout) == (1, "")
-    assert "is no /sys: it has no class/" in ran.stderr
-    assert not (root / "out").exists()
 
 
 def test_this_machine_is_recorded_for_real(root: Path) -> None:
