@@ -214,7 +214,6 @@ def one_builder(path: Optional[Path] = None) -> Iterator[None]:
 
 def build(
     module: Module,
-    name: str,
     made: str,
     found: Mapping[str, str],
     *,
@@ -234,7 +233,7 @@ def build(
         with one_builder():
             steps = [asdict(step) for step in make()]
     except (CommandError, OSError, VirtualError) as error:
-        module.fail_json(msg=f"{name}: {error}")
+        module.fail_json(msg=f"{made} could not be built: {error}")
     module.exit_json(changed=bool(steps), build=bool(steps), steps=steps, **result)
 
 
