@@ -81,34 +81,9 @@ EXAMPLES = r"""
           leaf_port: Ethernet0
           network: 10.10.0.0/24
           gateway: 10.10.0.254
-
-- name: Take them away
-  baremetal.mpi_roce.virtual_network:
-    cluster: virtual
-    state: absent
 """
 
 RETURN = r"""
-namespaces:
-  description: Network namespace of each node's cables.
-  returned: when O(state=present)
-  type: dict
-  sample: {node01: virtual.node01}
-fabric:
-  description: Network namespace that holds the leaves.
-  returned: when O(state=present)
-  type: str
-  sample: virtual-fabric
-controller:
-  description: Address of the controller on the management network.
-  returned: when O(state=present)
-  type: str
-  sample: 10.99.0.254
-interface:
-  description: The host's one interface.
-  returned: always
-  type: str
-  sample: virtual-6a1f3c
 commands:
   description: The iproute2 commands that were run, or would be in check mode, and routers started.
   returned: always
@@ -117,14 +92,12 @@ commands:
   sample: ["netns add virtual.node01"]
 """
 
-from typing import Any
-
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.commands import CommandError, run
 from ..module_utils.virtual.cabling import plan_network
 from ..module_utils.virtual.host_network import HostNetwork, Journal, create, destroy
-from ..module_utils.virtual.inventory import VirtualError, node_namespace, parse_nodes
+from ..module_utils.virtual.inventory import VirtualError, parse_nodes
 from ..module_utils.virtual.nodes import diff
 from ..module_utils.virtual.routing import Routing
 
@@ -152,36 +125,27 @@ def main() -> None:
     host = HostNetwork(run)
     journal = Journal(cluster)
     routing = Routing(run)
-    result: dict[str, Any] = {}
+    check = module.check_mode
     try:
         if wanted["state"] == "absent":
-            done = destroy(cluster, host, journal, check_mode=module.check_mode, routing=routing)
+            commands = destroy(cluster, host, journal, check_mode=check, routing=routing)
         else:
-            nodes = parse_nodes(wanted["management"], wanted["rails"], wanted["machines"])
             plan = plan_network(
                 cluster,
-                nodes,
+                parse_nodes(wanted["management"], wanted["rails"], wanted["machines"]),
                 point_to_point=wanted["addressing"] == "point_to_point",
                 controller=wanted["controller_address"],
                 switches=wanted["switches"],
             )
             if plan.routers:
                 routing.require()
-            done = create(plan, host, journal, check_mode=module.check_mode, routing=routing)
-            result["namespaces"] = {
-                node.name: plan.fabric if node.machine else node_namespace(cluster, node.name)
-                for node in nodes
-            }
-            result["fabric"] = plan.fabric
-            result["controller"] = plan.controller
+            commands = create(plan, host, journal, check_mode=check, routing=routing)
     except (CommandError, VirtualError) as error:
         module.fail_json(msg=f"virtual network of {cluster}: {error}")
     module.exit_json(
-        changed=bool(done.commands),
-        diff=diff(f"network namespaces of {cluster}", done.commands),
-        interface=done.interface,
-        commands=list(done.commands),
-        **result,
+        changed=bool(commands),
+        diff=diff(f"network namespaces of {cluster}", commands),
+        commands=list(commands),
     )
 
 

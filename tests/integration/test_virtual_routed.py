@@ -110,10 +110,9 @@ class Routed:
         )
 
     def up(self, *, check_mode: bool = False) -> tuple[str, ...]:
-        done = create(
+        return create(
             self.plan(), self.host, self.journal, check_mode=check_mode, routing=self.routing
         )
-        return done.commands
 
     def down(self) -> None:
         destroy(CLUSTER, self.host, self.journal, check_mode=False, routing=self.routing)

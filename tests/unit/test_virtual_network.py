@@ -78,11 +78,11 @@ class Machine:
 
     def create(self, wanted: Plan, *, check_mode: bool = False) -> tuple[str, ...]:
         journal = self.journal(wanted.cluster)
-        return create(wanted, self.network, journal, check_mode=check_mode).commands
+        return create(wanted, self.network, journal, check_mode=check_mode)
 
     def destroy(self, cluster: str = "test", *, check_mode: bool = False) -> tuple[str, ...]:
         journal = self.journal(cluster)
-        return destroy(cluster, self.network, journal, check_mode=check_mode).commands
+        return destroy(cluster, self.network, journal, check_mode=check_mode)
 
 
 @pytest.fixture

@@ -280,14 +280,6 @@ ROUTER_SYSCTLS = {**FABRIC_SYSCTLS, "net.ipv4.fib_multipath_hash_policy": "1"}
 """Which of several paths a packet takes depends on its ports as well, as in switches."""
 
 
-@dataclass(frozen=True)
-class Done:
-    """What was run, or would be in check mode."""
-
-    commands: tuple[str, ...]
-    interface: str
-
-
 def create(
     plan: Plan,
     host: HostNetwork,
@@ -295,8 +287,8 @@ def create(
     *,
     check_mode: bool,
     routing: Optional[Routing] = None,
-) -> Done:
-    """Make the host's network as planned, and read it back."""
+) -> tuple[str, ...]:
+    """Make the host's network as planned, and read it back. Returns what was run, or would be."""
     made = journal.namespaces()
     old = [name for name in made if name not in plan.namespaces]
     state = host.state([*plan.namespaces, *made], plan.management)
@@ -310,10 +302,8 @@ def create(
     first = preparation(plan, state, made)
     if check_mode:
         further = routing.plan(plan.routers, old) if routing else []
-        return Done(
-            (*_shown(first), *_shown(creation(plan, _without_broken(state))), *further),
-            plan.management,
-        )
+        sound = {name: links for name, links in state.items() if not name or "lo" in links}
+        return (*_shown(first), *_shown(creation(plan, sound)), *further)
     stopped = routing.stop(old) if routing else []
     journal.write([*plan.namespaces, *made])
     host.apply(first)
@@ -337,10 +327,7 @@ def create(
         for name, value in forwarding[namespace].items()
     ]
     started = routing.start(plan.routers) if routing else []
-    return Done(
-        (*stopped, *_shown(first), *extra, *_shown(second), *started),
-        plan.management,
-    )
+    return (*stopped, *_shown(first), *extra, *_shown(second), *started)
 
 
 def destroy(
@@ -350,11 +337,11 @@ def destroy(
     *,
     check_mode: bool,
     routing: Optional[Routing] = None,
-) -> Done:
+) -> tuple[str, ...]:
     """Remove what the journal names, then the journal."""
-    interface = controller_interface(cluster)
     if not journal.exists:
-        return Done((), interface)
+        return ()
+    interface = controller_interface(cluster)
     made = journal.namespaces()
     batches = removal(made, interface, host.state(made, interface))
     if check_mode:
@@ -364,11 +351,7 @@ def destroy(
         stopped = routing.stop(made) if routing else []
         host.apply(batches)
         journal.clear()
-    return Done((*stopped, *_shown(batches)) or ("forget the journal",), interface)
-
-
-def _without_broken(state: State) -> State:
-    return {name: links for name, links in state.items() if not name or "lo" in links}
+    return (*stopped, *_shown(batches)) or ("forget the journal",)
 
 
 def _refuse_foreign(plan: Plan, state: State, made: Sequence[str]) -> None:
