@@ -75,7 +75,6 @@ def test_rails_without_an_address_get_one_each() -> None:
         ((rail(0, "0000:5d:00.0"),), "0000:5d:00.0 in cluster.yml"),
         ((rail(0, "0000:00:1f.0"),), "0000:00:1f.0 in cluster.yml"),
         ((rail(0, "0000:00:10.1"),), "0000:00:10.1 in cluster.yml"),
-        ((rail(0, "0000:00:10.0"), rail(1, "0000:00:10.0")), "two network cards at"),
     ],
 )
 def test_an_impossible_place_is_refused(rails: tuple[Rail, ...], told: str) -> None:
@@ -89,20 +88,6 @@ def test_a_card_with_sriov_stands_behind_a_port() -> None:
     devices = following(command(wanted), "-device")
     port = devices.index("pcie-root-port,id=port1,chassis=1,addr=0x6")
     assert devices[port + 1].startswith("igb,netdev=net2,bus=port1,")
-
-
-@pytest.mark.parametrize(
-    ("rails", "sriov", "told"),
-    [
-        ((rail(0, "0000:00:10.0"),), ("rail0",), "behind a PCIe port, at 0000:01:00.0"),
-        ((rail(0),), ("rail7",), "rail7, which is no rail of it"),
-    ],
-)
-def test_an_impossible_sriov_card_is_refused(
-    rails: tuple[Rail, ...], sriov: tuple[str, ...], told: str
-) -> None:
-    with pytest.raises(VirtualError, match=told):
-        machine(node(*rails), sriov_rails=sriov)
 
 
 def test_it_is_told_who_it_is() -> None:

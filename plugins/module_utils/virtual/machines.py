@@ -17,7 +17,7 @@ from pathlib import Path
 from .inventory import Node, Rail, VirtualError, leaf_port
 
 FW_CFG = "opt/baremetal.mpi_roce"
-DEVICE = re.compile(r"0000:([0-9a-f]{2}):([01][0-9a-f])\.0")
+DEVICE = re.compile(r"0000:00:([01][0-9a-f])\.0")
 MANAGEMENT_SLOT, DISK_SLOT, RANDOM_SLOT, SERIAL_SLOT = 2, 3, 4, 5
 BRIDGE_SLOT = 6
 """The first PCIe port, and so the firmware counts its bus as 01; the next ports follow it."""
@@ -137,44 +137,25 @@ def _cards(cluster: str, node: Node, hardware: Hardware) -> list[Card]:
         tap = leaf_port(node.name, interface)
         return Card(interface, tap, mac(cluster, node.name, interface), model, bus, slot)
 
-    unknown = set(hardware.sriov_rails) - {rail.interface for rail in node.rails}
-    if unknown:
-        raise VirtualError(
-            f"{node.name}: virtual_nodes_sriov_rails names {', '.join(sorted(unknown))}, which is "
-            "no rail of it in cluster.yml"
-        )
     cards = [card(node.interface, VIRTIO, 0, MANAGEMENT_SLOT)]
     free = iter(range(RAIL_SLOT, LAST_SLOT + 1))
     buses = iter(range(1, len(hardware.sriov_rails) + 1))
     for rail in node.rails:
-        model = IGB if rail.interface in hardware.sriov_rails else VIRTIO
-        bus, slot = (next(buses), 0) if model == IGB else (0, next(free, LAST_SLOT))
-        if rail.pci:
-            wanted = _place(node.name, rail, bus)
-            slot = slot if model == IGB else wanted
-        cards.append(card(rail.interface, model, bus, slot))
-    places = [card.pci for card in cards]
-    double = sorted({place for place in places if places.count(place) > 1})
-    if double:
-        raise VirtualError(
-            f"{node.name}: two network cards at PCI address {', '.join(double)}: give each rail "
-            "one of its own in cluster.yml"
-        )
+        if rail.interface in hardware.sriov_rails:
+            cards.append(card(rail.interface, IGB, next(buses), 0))
+        else:
+            slot = next(free, LAST_SLOT)
+            cards.append(card(rail.interface, VIRTIO, 0, _slot(node.name, rail, slot)))
     return cards
 
 
-def _place(name: str, rail: Rail, bus: int) -> int:
-    """The slot the model gives; a machine has room on bus 00, and one port per SR-IOV card."""
-    found = DEVICE.fullmatch(str(rail.pci))
-    if bus:
-        if found and int(found[1], 16) == bus and found[2] == "00":
-            return 0
-        raise VirtualError(
-            f"{name}: the SR-IOV card of {rail.interface} stands behind a PCIe port, at "
-            f"0000:{bus:02x}:00.0, and cluster.yml says {rail.pci}"
-        )
-    if found and found[1] == "00" and RAIL_SLOT <= int(found[2], 16) <= LAST_SLOT:
-        return int(found[2], 16)
+def _slot(name: str, rail: Rail, free: int) -> int:
+    """The slot the model gives on bus 00, where a machine has room; else a free one."""
+    if not rail.pci:
+        return free
+    found = DEVICE.fullmatch(rail.pci)
+    if found and RAIL_SLOT <= int(found[1], 16) <= LAST_SLOT:
+        return int(found[1], 16)
     raise VirtualError(
         f"{name}: {rail.interface} is at PCI address {rail.pci} in cluster.yml; a virtual machine "
         f"has its rails at 0000:00:{RAIL_SLOT:02x}.0 to 0000:00:{LAST_SLOT:02x}.0"
