@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Plans, orders and applies the QoS of switches. All of it happens on the controller.
+"""Plans, orders and applies the QoS of switches, all on the controller.
 
-Switches with SONiC are spoken to through Ansible's own connection, as root; those with NVUE or EOS
-over HTTPS, and no SSH connection is opened to them. Nothing is copied to a switch.
+SONiC is configured over Ansible's own connection, as root; NVUE and EOS over HTTPS, without an SSH
+connection. Nothing is copied to a switch.
 """
 
 from __future__ import annotations
@@ -21,19 +21,17 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.utils.display import Display
 
 from ..module_utils.core.checks import STRICT, Check, as_dicts, failure_message, not_applicable
-from ..plugin_utils.fabric import order, promises, session
-from ..plugin_utils.fabric.compiler import compile_switch
+from ..plugin_utils.fabric import promises, session
+from ..plugin_utils.fabric.compiler import SPINE, batches, compile_switch
 from ..plugin_utils.fabric.intent import SwitchIntent
-from ..plugin_utils.fabric.report import SwitchReport
-from ..plugin_utils.fabric.shell import Completed
+from ..plugin_utils.fabric.sonic.commands import Completed
 from ..plugin_utils.fabric.system import (
-    Applied,
     Difference,
     Login,
     Switch,
     SwitchError,
+    SwitchReport,
     System,
-    WantedError,
 )
 from ..plugin_utils.qos import contract_of
 from ..plugin_utils.steps import Step, SteppedAction
@@ -45,13 +43,11 @@ MODULE = "baremetal.mpi_roce.switch_qos"
 STATE = "switch_qos_state"
 """Where the role registers what `plan` and `apply` return."""
 FABRIC = "ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric"
-OVER_SSH = ("sonic",)
-"""Systems that are spoken to by commands. The others have an HTTPS interface."""
 CONFIRM_S = 300
 PAUSE_S = 3
 PROBE_S = 30
 CENSORED = "censored"
-"""In Ansible's message where it may not show what a connection said."""
+"""In Ansible's message where no_log hides the connection's own."""
 REMEDY = "Repair with: site.yml --tags fabric --limit {}"
 
 
@@ -71,15 +67,16 @@ class ActionModule(SteppedAction):
         }
 
     def _plan(self, task_vars: Any) -> dict[str, Any]:
-        """Says what is in the way instead of failing: what was read is of use all the same."""
+        """Returns a `problem` instead of failing: the report is of use all the same."""
         variables = _Variables(self._templar, task_vars)
         if not variables.text("cluster_system"):
-            return _said([_without_system(variables.text("cluster_role"))])
+            key = "spines.system" if variables.text("cluster_role") == SPINE else "leaves.system"
+            return _untouched(f"the model names no system for this switch: set {key}")
         if variables.value("cluster_ports", None) == []:
-            return _said([_without_ports()])
+            return _untouched("no port of this switch is in the model")
         try:
             system, switch, intent = self._switch(variables)
-        except (WantedError, SwitchError) as error:
+        except SwitchError as error:
             return _unplanned(str(error))
         before = (task_vars.get(STATE) or {}).get("report")
         until = time.monotonic() + float(self._task.args.get("settle_s", 0))
@@ -107,7 +104,7 @@ class ActionModule(SteppedAction):
         differs = bool(outcome.difference)
         if differs and not problem and not self._task.check_mode:
             checks = []  # those that count are made when it is applied
-        return _said(
+        return _result(
             checks,
             changed=differs and bool(self._task.check_mode),
             differs=differs,
@@ -128,23 +125,17 @@ class ActionModule(SteppedAction):
         if lost:
             without = ":".join(f"!{name}" for name in lost)
             raise AnsibleActionFail(
-                f"{LAYER}: nothing was applied to any switch, because {len(lost)} of them cannot "
-                f"have what they shall: {', '.join(lost)}. Each has said why above. Repair that, "
-                f"or leave them out: --limit 'all:{without}'"
+                f"{LAYER}: no switch was changed, because {len(lost)} of them failed above: "
+                f"{', '.join(lost)}. Repair them, or leave them out: --limit 'all:{without}'"
             )
-        members = [
-            order.member(
-                name, hostvars[name].get("cluster_role"), hostvars[name].get("cluster_ports") or []
-            )
+        switches = [
+            (name, hostvars[name]["cluster_role"], hostvars[name].get("cluster_ports") or [])
             for name in here
             if (hostvars[name].get(STATE) or {}).get("differs")
         ]
-        try:
-            batches = order.batches(members, int(self._task.args.get("at_once", 1)))
-        except ValueError as error:
-            raise AnsibleActionFail(f"{LAYER}: {error}") from None
-        turns = {name: turn for turn, batch in enumerate(batches) for name in batch}
-        return {"changed": False, "batches": batches, "turns": turns}
+        found = batches(switches, int(self._task.args.get("at_once", 1)))
+        turns = {name: turn for turn, batch in enumerate(found) for name in batch}
+        return {"changed": False, "batches": found, "turns": turns}
 
     def _apply(self, task_vars: Any) -> dict[str, Any]:
         arguments = self._task.args
@@ -154,7 +145,7 @@ class ActionModule(SteppedAction):
         _check_turn(task_vars["inventory_hostname"], arguments.get("order"), task_vars["hostvars"])
         try:
             system, switch, intent = self._switch(variables)
-        except (WantedError, SwitchError) as error:
+        except SwitchError as error:
             return {"failed": True, "msg": str(error)}
         with _interruptible():
             outcome = session.run(
@@ -168,9 +159,9 @@ class ActionModule(SteppedAction):
             )
         if outcome.report is None or outcome.difference is None:
             checks = [Check("configuration", "0 values differ", None, "failed")]
-            return {**_said(checks, changed=outcome.changed), **_failure(outcome.error)}
+            return {**_result(checks, changed=outcome.changed), **_failure(outcome.error)}
         checks = promises.checks(intent, outcome.report, outcome.remaining, check_mode=False)
-        said = _said(
+        said = _result(
             checks,
             changed=outcome.changed,
             differs=bool(outcome.remaining),
@@ -187,7 +178,7 @@ class ActionModule(SteppedAction):
         return said
 
     def _switch(self, variables: _Variables) -> tuple[System, Switch, SwitchIntent]:
-        """The system, the switch (not yet spoken to) and its intent."""
+        """The system, the switch (not yet connected) and its intent."""
         name = variables.text("inventory_hostname")
         system = variables.text("cluster_system")
         intent = compile_switch(
@@ -199,11 +190,9 @@ class ActionModule(SteppedAction):
             variables.value("cluster_ports", []),
             contract_of(variables.value("roce_qos", None)),
         )
-        package = import_module(f"{FABRIC}.{system}")
-        if system in OVER_SSH:
-            shell = AnsibleShell(self)
-            return package.SYSTEM, Reconnecting(package.connect(shell), shell), intent
-        return package.SYSTEM, package.connect(variables.login()), intent
+        found: System = import_module(f"{FABRIC}.{system}").SYSTEM
+        access = AnsibleShell(self) if system == "sonic" else variables.login()
+        return found, found.connect(access), intent
 
 
 class _Variables:
@@ -274,10 +263,7 @@ class AnsibleShell:
 
     @contextlib.contextmanager
     def _quiet(self) -> Iterator[None]:
-        """What a switch says is not shown: its configuration holds secrets of others.
-
-        And nothing is done twice: Ansible may have been told to try again on a lost connection.
-        """
+        """Hide answers, which hold secrets of others, and let Ansible repeat no command."""
         connection = self._action._connection
         with contextlib.suppress(KeyError):  # a connection that has no such option
             connection.set_option("reconnection_retries", 0)
@@ -290,32 +276,13 @@ class AnsibleShell:
             context.no_log = former
 
     def reconnect(self) -> None:
-        """What runs next has a connection of its own."""
-        # A connection that cannot be closed is one that is gone.
+        """The next command opens a new connection."""
+        # A connection that cannot be closed is gone already.
         with contextlib.suppress(AnsibleError, OSError):
             self._action._connection.reset()
 
     def _address(self) -> str:
         return str(self._action._connection.get_option("host") or "switch")
-
-
-class Reconnecting:
-    """A switch that is read over a new connection each time, as those over HTTPS are."""
-
-    def __init__(self, switch: Switch, shell: AnsibleShell) -> None:
-        self._switch = switch
-        self._shell = shell
-
-    @property
-    def undone_within_s(self) -> int:
-        return int(getattr(self._switch, "undone_within_s", 0))
-
-    def read(self) -> Any:
-        self._shell.reconnect()
-        return self._switch.read()
-
-    def apply(self, difference: Difference, confirm_s: int) -> Applied:
-        return self._switch.apply(difference, confirm_s)
 
 
 class _TimeIsUpError(BaseException):
@@ -340,9 +307,9 @@ def _time_limit(seconds: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """The end of a run (Ctrl-C, SIGTERM) is told to the session, which undoes what it applied.
+    """Raise Ctrl-C and SIGTERM in the session, which undoes what it applied.
 
-    Once: while it is undone, no second signal gets in between.
+    Once: a second signal is ignored while it does.
     """
     numbers = (signal.SIGINT, signal.SIGTERM)
 
@@ -379,13 +346,7 @@ def _strictness(environment: Any) -> Iterator[None]:
 
 
 def _confirm_s(arguments: Mapping[str, Any]) -> int:
-    found = arguments.get("confirm_s", CONFIRM_S)
-    try:
-        return int(found)
-    except (TypeError, ValueError):
-        raise AnsibleActionFail(
-            f"{LAYER}: switch_qos_confirm_s is {found!r}: write a number of seconds"
-        ) from None
+    return int(arguments.get("confirm_s", CONFIRM_S))
 
 
 def _dark(report: SwitchReport, before: Any) -> list[str]:
@@ -394,7 +355,7 @@ def _dark(report: SwitchReport, before: Any) -> list[str]:
     return [port.name for port in report.ports if port.name in up and port.up is False]
 
 
-def _said(checks: list[Check], **more: Any) -> dict[str, Any]:
+def _result(checks: list[Check], **more: Any) -> dict[str, Any]:
     return {
         "changed": False,
         "differs": False,
@@ -411,7 +372,7 @@ def _unplanned(problem: str) -> dict[str, Any]:
     check = Check(
         "configuration", "0 values differ", None, "failed", "", problem.partition("\n")[0]
     )
-    return _said([check], problem=problem)
+    return _result([check], problem=problem)
 
 
 def _failure(message: str) -> dict[str, Any]:
@@ -456,26 +417,18 @@ def _cost(intent: SwitchIntent, difference: Difference) -> list[str]:
     return [*lines, *(f"{intent.name}: {loss}" for loss in impact.losses)]
 
 
-def _without_system(role: str) -> Check:
-    key = "spines.system" if role == order.SPINE else "leaves.system"
-    reason = f"the model names no system for this switch: {key} says sonic, nvue or eos"
-    return not_applicable("configuration", "0 values differ", reason)
-
-
-def _without_ports() -> Check:
-    """A leaf whose nodes have left the model, or are still to come."""
-    reason = "the model plugs nothing into this switch: it is not touched"
-    return not_applicable("configuration", "0 values differ", reason)
+def _untouched(reason: str) -> dict[str, Any]:
+    return _result([not_applicable("configuration", "0 values differ", reason)])
 
 
 def _check_turn(host: str, plan: Any, hostvars: Any) -> None:
-    """Every switch of an earlier batch has been changed: whatever strategy the play has."""
+    """Fail unless every switch of an earlier batch was changed, whatever the play's strategy."""
     turns = (plan or {}).get("turns") or {}
     earlier = [name for name, turn in turns.items() if turn < turns.get(host, 0)]
     undone = [name for name in earlier if not (hostvars[name].get(STATE) or {}).get("applied")]
     if undone or host not in turns:
         why = f"{', '.join(undone)} come before it" if undone else "it is in none of the batches"
         raise AnsibleActionFail(
-            f"{LAYER}: it is not the turn of {host}: {why}. The play has to have the strategy "
-            "linear, as playbooks/fabric.yml has"
+            f"{LAYER}: it is not the turn of {host}: {why}. The play needs the strategy linear, "
+            "as in playbooks/fabric.yml"
         )

@@ -31,7 +31,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import (
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compiler import (  # noqa: E402
     compile_switch,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.present import (  # noqa: E402
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.reading import (  # noqa: E402
     Present as EosPresent,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (  # noqa: E402

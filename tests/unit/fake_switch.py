@@ -9,16 +9,14 @@ from typing import Any, Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import Finding
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.intent import SwitchIntent
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.report import (
-    PortReport,
-    SwitchReport,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.session import Clock
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Change,
     Difference,
     Impact,
+    PortReport,
     SwitchError,
+    SwitchReport,
     WantedError,
 )
 

@@ -15,13 +15,15 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.rdma_settin
     RdmaSettings,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import Rail
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links import (
-    Links,
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links.cabling import (
     Node,
     Switch,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links.check import (
+    Links,
     check_links,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.report import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     EcnReport,
     Neighbour,
     PortReport,

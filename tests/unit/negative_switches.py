@@ -12,7 +12,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compiler
     compile_switch,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM as EOS
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.present import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.reading import (
     Present as EosPresent,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.intent import SwitchIntent
@@ -21,7 +21,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.rea
     Present as NvuePresent,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM as SONIC
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
     Present as SonicPresent,
 )
 

@@ -15,11 +15,13 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compiler
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.intent import SwitchIntent
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.reading import Present
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.spelling import uniform
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.switch import (
     NvueSwitch,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.tree import put
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.tree import (
+    put,
+    uniform,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import Login
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import read_contract
 

@@ -20,12 +20,15 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compiler
     compile_switch,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.intent import SwitchIntent
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.shell import Completed
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import Present, tables
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import tables
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.commands import (
+    Completed,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.difference import (
     Patch,
     PollInterval,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import Present
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import SwitchError
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     compile_model,
@@ -296,6 +299,7 @@ class FakeShell:
     def __init__(self, root: Path, config: Config) -> None:
         self.root = root
         self.log: list[str] = []
+        self.reconnects = 0
         self.cut_at = ""
         """The connection is lost at the command that holds this, which still runs to its end."""
         for name in ("bin", "fail", "units", "who", "checkpoints", "etc/sonic", "tmp"):
@@ -351,6 +355,9 @@ class FakeShell:
         path = self.root / "units" / unit
         self._sh(path.read_text().replace(f"{self.root}/etc", "/etc"), "")
         path.unlink()
+
+    def reconnect(self) -> None:
+        self.reconnects += 1
 
     def run(self, command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
         self.log.append(command)

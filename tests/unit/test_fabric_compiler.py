@@ -1,23 +1,21 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What each switch has to do, from model and contract, and everything that no switch can do."""
+"""The intent of each switch, and the order in which switches are changed."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compiler import (
+    batches,
     compile_switch,
-    fabric_findings,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.headroom import headroom
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.intent import (
     PortIntent,
     SwitchIntent,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import WantedError
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     compile_model,
     inventory_of,
@@ -29,9 +27,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
     fabric_intent,
     read_contract,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.bench.inventory import model as big_model
-from tests.unit.told import brief
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTRACT = read_contract({})
@@ -75,10 +74,6 @@ def leaf(contract: Contract = CONTRACT, **changes: Any) -> SwitchIntent:
         "ports": PORTS,
     }
     return compile_switch(**{**values, **changes}, contract=contract)
-
-
-def group(**changes: Any) -> list[dict[str, Any]]:
-    return [{**PORTS[0], **changes}, *PORTS[1:]]
 
 
 def cluster_switches(text: str | None = None, name: str = "b300") -> list[SwitchIntent]:
@@ -157,89 +152,64 @@ def test_every_port_of_a_large_fabric_is_there_once() -> None:
     assert sum(len(switch.ports) for switch in switches) == 512 * 8 + 2 * 16 * 32
 
 
-HALF = {"speed_gbps": 800, "cable_metres": 5, "size_bytes": 9, "xon_bytes": 2}
-REFUSED: tuple[tuple[Any, ...], ...] = (
-    ({"system": "cumulus"}, "fabric.unknown_system leaf01.cluster_system 'cumulus'"),
-    (
-        {"asic": "spectrum44", "asics": {"mine": {}}},
-        "fabric.unknown_chip leaf01.cluster_asic 'spectrum44'",
-    ),
-    ({"ports": []}, "fabric.no_ports leaf01.cluster_ports"),
-    (
-        {"ports": [{**PORTS[0], "peers": {}}]},
-        "fabric.ports_without_peers leaf01.cluster_ports[0].peers",
-    ),
-    (
-        {"ports": group(speed_gbps=1600)},
-        "fabric.port_speed leaf01 Ethernet0, Ethernet8, Ethernet16 1600",
-    ),
-    (
-        {"ports": group(speed_gbps=80), "asic": ""},
-        "fabric.port_speed leaf01 Ethernet0, Ethernet8, Ethernet16 80",
-    ),
-    (
-        {"ports": group(mtu=9199)},
-        "fabric.peer_mtu leaf01 Ethernet0, Ethernet8, Ethernet16 (9199, 9198)",
-    ),
-    (
-        {"ports": [PORTS[0], {**PORTS[1], "peers": {"Ethernet8": "spine01"}}]},
-        "fabric.port_twice leaf01 Ethernet8 ('node02', 'spine01')",
-    ),
-    ({"ports": group(kind="hots")}, "model.not_a_choice leaf01.cluster_ports[0].kind 'hots'"),
-    (
-        {"ports": [{"kind": "host", "peers": {"Ethernet0": "node01"}}]},
-        "model.missing_key leaf01.cluster_ports[0].peer_interface",
-        "model.missing_key leaf01.cluster_ports[0].speed_gbps",
-        "model.missing_key leaf01.cluster_ports[0].mtu",
-    ),
-    ({"ports": "Ethernet0"}, "model.not_a_list leaf01.cluster_ports 'Ethernet0'"),
-    (
-        {"asics": {"spectrum4": {"headroom": [HALF]}}},
-        "model.missing_key leaf01.cluster_asics.spectrum4.headroom[0].xoff_bytes",
-    ),
-    (
-        {"system": "", "ports": group(speed_gbps=80)},
-        "fabric.unknown_system leaf01.cluster_system ''",
-        "fabric.port_speed leaf01 Ethernet0, Ethernet8, Ethernet16 80",
-    ),
-)
+def ports(kind: str, rail: Any, *peers: str) -> dict[str, Any]:
+    named = {f"Ethernet{8 * number}": peer for number, peer in enumerate(peers)}
+    return {"kind": kind, "rail": rail, "peers": named}
 
 
-def refused(*args: Any, **changes: Any) -> list[str]:
-    with pytest.raises(WantedError) as raised:
-        leaf(*args, **changes)
-    return brief(raised.value.findings)
-
-
-@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case[1])
-def test_what_no_switch_can_do_is_refused(case: tuple[Any, ...]) -> None:
-    changes, *told = case
-    assert refused(**changes) == told
-
-
-def roce(**changes: Any) -> Contract:
-    """A contract that could not be read: what somebody built past the rules."""
-    return replace(CONTRACT, roce=replace(CONTRACT.roce, **changes))
+PLANES = [
+    *(
+        (f"leaf{n:02d}", "leaf", [ports("host", rail, "node01", "node02"), ports("uplink", None)])
+        for n, rail in enumerate((0, 0, 1, 1), 1)
+    ),
+    ("spine01", "spine", [ports("downlink", None, "leaf01", "leaf02")]),
+    ("spine02", "spine", [ports("downlink", None, "leaf01", "leaf02")]),
+]
+"""Two rails of two planes each, two spines."""
 
 
 @pytest.mark.parametrize(
-    ("contract", "told"),
+    ("at_once", "leaves"),
     [
-        (roce(traffic_class=8), "fabric.class_number roce_qos, class roce 8"),
-        (roce(traffic_class=6), "fabric.traffic_class_twice roce_qos, class cnp 6"),
-        (roce(priority=0), "fabric.priority_group_twice roce_qos, class best_effort 0"),
+        (0, [["leaf01"], ["leaf02"], ["leaf03"], ["leaf04"]]),
+        (1, [["leaf01"], ["leaf02"], ["leaf03"], ["leaf04"]]),
+        (4, [["leaf01", "leaf03"], ["leaf02", "leaf04"]]),
     ],
 )
-def test_a_contract_past_the_rules_is_refused(contract: Contract, told: str) -> None:
-    assert told in refused(contract)
+def test_spines_alone_then_leaves_that_no_node_needs_both_of(
+    at_once: int, leaves: list[list[str]]
+) -> None:
+    assert batches(PLANES, at_once) == [["spine01"], ["spine02"], *leaves]
 
 
-def test_a_second_priority_with_pfc_and_a_cnp_queue_that_waits_are_refused() -> None:
-    fabric = fabric_intent(CONTRACT)
-    assert fabric_findings(fabric) == []
-    lax = tuple(replace(queue, strict=queue.name != "cnp") for queue in fabric.queues)
-    spoilt = replace(fabric, pfc_priorities=(3, 4), queues=lax)
-    assert brief(fabric_findings(spoilt)) == [
-        "fabric.cnp_not_strict roce_qos, class cnp",
-        "fabric.pfc_not_lossless roce_qos 4",
+def test_leaves_of_other_nodes_are_no_pair_and_those_of_one_storage_host_are() -> None:
+    storage = ports("storage", None, "storage01")
+    others = [
+        ("leaf01", "leaf", [ports("host", 0, "a")]),
+        ("leaf02", "leaf", [ports("host", 0, "b")]),
     ]
+    assert batches(others, 2) == [["leaf01", "leaf02"]]
+    shared = [(name, role, [*groups, storage]) for name, role, groups in others]
+    assert batches(shared, 2) == [["leaf01"], ["leaf02"]]
+
+
+SERVES = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 1)), max_size=4, unique=True)
+ROWS = st.lists(st.tuples(st.sampled_from(["leaf", "spine"]), SERVES), max_size=12)
+
+
+@given(ROWS, st.integers(1, 5))
+def test_the_laws_of_every_order(rows: list[tuple[str, list[Any]]], at_once: int) -> None:
+    members = [
+        (f"s{number}", role, [ports("host", rail, peer) for peer, rail in serves])
+        for number, (role, serves) in enumerate(rows)
+    ]
+    found = batches(members, at_once)
+    served = {name: rows[place][1] for place, (name, _role, _ports) in enumerate(members)}
+    role = {name: its for name, its, _ports in members}
+    assert sorted(name for batch in found for name in batch) == sorted(role)
+    kinds = [{role[name] for name in batch} for batch in found]
+    assert kinds == sorted(kinds, key=lambda kind: kind == {"leaf"})
+    for batch in found:
+        assert 0 < len(batch) <= (1 if role[batch[0]] == "spine" else at_once)
+        together = [each for name in batch for each in served[name]]
+        assert len(together) == len(set(together)), "a node would lose both its leaves"

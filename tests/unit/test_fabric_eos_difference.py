@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import Value
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.present import Present
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.reading import Present
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Difference,
     SwitchError,

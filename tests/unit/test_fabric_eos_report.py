@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.present import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.reading import (
     Present,
     abandoned_sessions,
     session_with_timer,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.report import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     EcnReport,
     Neighbour,
     PortReport,

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import session
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM, connect
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.eapi import Eapi
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.switch import Eapi
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.session import Outcome
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import Login
 
@@ -82,7 +82,7 @@ def run(
 ) -> Outcome:
     return session.run(
         SYSTEM,
-        connect(login(virtual, authority)),
+        SYSTEM.connect(login(virtual, authority)),
         leaf(contract),
         apply=True,
         confirm_s=confirm_s,
@@ -179,7 +179,7 @@ def test_each_fault_leaves_the_former_state(
 def test_a_run_that_was_killed_is_told_of_and_repaired_when_its_change_is_undone(
     virtual: VirtualSwitch, authority: Authority
 ) -> None:
-    killed = connect(login(virtual, authority))
+    killed = SYSTEM.connect(login(virtual, authority))
     wanted = SYSTEM.wanted(leaf())
     killed.apply(SYSTEM.difference(leaf(), wanted, killed.read()), LONG_S)
     error = run(virtual, authority).error

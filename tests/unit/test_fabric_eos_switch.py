@@ -7,7 +7,7 @@ import copy
 from typing import Any, Optional
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM, connect
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.switch import (
     SAVE,
     EosSwitch,
@@ -349,7 +349,7 @@ def test_no_secret_in_errors_or_texts(fake: FakeEos) -> None:
     fake.faults = {"dead"}
     with pytest.raises(SwitchError) as error:
         switch(fake).read()
-    seen = f"{error.value!r} {error.value.__context__!r} {switch(fake)!r} {connect(LOGIN)!r}"
+    seen = f"{error.value!r} {error.value.__context__!r} {switch(fake)!r} {SYSTEM.connect(LOGIN)!r}"
     assert "horse-staple" not in seen
 
 

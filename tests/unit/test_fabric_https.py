@@ -4,16 +4,16 @@
 from __future__ import annotations
 
 import logging
-import socket
 import threading
 import traceback
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.https import Https, Service
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.https_errors import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.https import (
+    Https,
     Lost,
     Refused,
+    Service,
     text_of,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
@@ -98,10 +98,10 @@ def test_a_stranger_s_certificate_is_refused(
     served = Served(seen=[])
     with serving(*issued, served) as port:
         message = failing(login(port, other), Lost)
-        assert "not trusted" in message and str(other.ca_file) in message
+        assert "not accepted" in message and str(other.ca_file) in message
         assert "switch_qos_ca_file" in message and f"127.0.0.1 port {port}" in message
         message = failing(login(port, None), Lost)
-        assert "not trusted by the authorities of this machine" in message
+        assert "authorities: the authorities of this machine" in message
     assert served.seen == [], "credentials went to an unknown switch"
 
 
@@ -110,48 +110,19 @@ def test_a_certificate_for_another_address_is_refused(tmp_path: Path) -> None:
     served = Served(seen=[])
     with serving(*authority.issue("127.0.0.9"), served) as port:
         message = failing(login(port, authority), Lost)
-    assert "another name than 127.0.0.1" in message and served.seen == []
+    assert "valid for 127.0.0.1" in message and served.seen == []
 
 
 def test_an_expired_certificate_says_so(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     with serving(*authority.issue(days=-1), Served()) as port:
-        assert "has expired" in failing(login(port, authority), Lost)
+        assert "expired" in failing(login(port, authority), Lost)
 
 
 def test_connection_refused_names_the_command_that_turns_it_on(authority: Authority) -> None:
     with held_port() as silent:
         message = failing(login(silent.getsockname()[1], authority), Lost)
-    assert "connection refused" in message and "nv show system api" in message
-
-
-@pytest.mark.parametrize(
-    ("address", "expected"),
-    [
-        ("256.1.1.1", "'256.1.1.1' is no address of a switch"),
-        ("leaf01.invalid", "leaf01.invalid port 8765: GET /nvue_v1/system: this name has no"),
-        ("2001:db8::1:2:3:4:5:6:7", "is no address of a switch"),
-    ],
-)
-def test_an_address_that_cannot_be_is_named(
-    address: str, expected: str, authority: Authority
-) -> None:
-    assert expected in failing(login(8765, authority, address=address))
-
-
-def test_a_port_without_tls_says_so(authority: Authority) -> None:
-    with socket.create_server((LOOPBACK, 0)) as server:
-
-        def answer() -> None:
-            connection, _ = server.accept()
-            with connection:
-                connection.recv(4096)
-                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        assert "no TLS" in failing(login(server.getsockname()[1], authority), Lost)
-        thread.join()
+    assert "Connection refused" in message and "nv show system api" in message
 
 
 def test_silence_ends_after_the_timeout(authority: Authority, issued: tuple[Path, Path]) -> None:
@@ -173,10 +144,8 @@ def test_a_cut_connection_says_so(authority: Authority, issued: tuple[Path, Path
         (401, "switch_qos_password"),
         (403, "role"),
         (404, "no such object"),
-        (409, "Somebody else"),
-        (400, "does not take"),
-        (500, "itself failed"),
-        (302, "not followed"),
+        (500, "HTTP 500"),
+        (302, "HTTP 302"),
     ],
 )
 def test_a_refusal_has_the_switch_s_own_words(
@@ -233,7 +202,6 @@ def test_the_environment_s_proxies_are_not_used(
         assert ask(login(port, authority)) == {}
 
 
-def test_the_words_of_an_html_page_are_its_message() -> None:
-    assert text_of(b"<html><head><title>x</title></head><body><h1>502 Bad</h1></body>") == "502 Bad"
-    assert text_of(b'{"errors": {"mtu": ["too big"]}}') == "errors: mtu: too big"
-    assert len(text_of(b"x" * 5000)) < 500
+def test_a_servers_own_message_is_one_line_of_bounded_length() -> None:
+    assert text_of('{"errors": {"mtu": ["too\\nbig"]}}') == "errors: mtu: too big"
+    assert len(text_of("x" * 5000)) < 500

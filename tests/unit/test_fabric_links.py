@@ -4,21 +4,9 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from typing import Any, Optional
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links import Switch
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links import (
-    check as check_module,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links.neighbours import (
-    Neighbours,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links.nic_end import NicEnds
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links.switch_end import (
-    SwitchEnds,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links.cabling import Switch
 
 from tests.unit.link_fabric import Fabric, mac
 
@@ -58,18 +46,9 @@ def test_one_end_that_differs_is_the_wrong_one() -> None:
     assert check.wanted == "PFC on 3"
     assert check.found == "leaf01 Ethernet8: PFC on 3 and 4; node02 rail0: PFC on 3"
     assert check.reason == (
-        "leaf01 is wrong: a pause has to mean the same priority at both ends, and no other. "
+        "leaf01 is wrong: a pause must mean the same priority at both ends, and no other. "
         "Repair: ansible-playbook site.yml --tags fabric --limit leaf01"
     )
-
-
-def test_a_nic_that_differs_is_the_wrong_end() -> None:
-    fabric = Fabric()
-    fabric.setting("node02", "rail0", "pfc")["found"] = []
-    check = fabric.one()
-    assert check.found == "leaf01 Ethernet8: PFC on 3; node02 rail0: PFC off"
-    assert check.reason.startswith("node02 is wrong:")
-    assert check.reason.endswith("ansible-playbook site.yml --tags rails --limit node02")
 
 
 def test_two_ends_that_differ_from_the_contract_in_different_ways() -> None:
@@ -82,24 +61,6 @@ def test_two_ends_that_differ_from_the_contract_in_different_ways() -> None:
     assert "--tags rails --limit node02" in reason
 
 
-def test_two_ends_that_agree_and_not_with_the_contract() -> None:
-    """A site that moved to DSCP 24 everywhere but in its model."""
-    fabric = Fabric()
-    table = [0] * 64
-    table[24], table[48] = 3, 6
-    fabric.port("leaf01", "Ethernet8")["dscp_to_traffic_class"] = tuple(table)
-    fabric.setting("node02", "rail0", "dscp_to_priority")["found"] = (
-        "0-23:0 24:3 25-47:0 48:6 49-63:0"
-    )
-    failed = {check.name: check for check in fabric.failed()}
-    check = failed["link_roce_dscp"]
-    assert check.found == (
-        "leaf01 Ethernet8: DSCP 26 to TC 0, DSCP 24 to TC 3; "
-        "node02 rail0: DSCP 26 to TC 0, DSCP 24 to TC 3"
-    )
-    assert check.reason.startswith("both ends agree with each other and not with the contract:")
-
-
 def test_an_end_that_cannot_be_asked_is_no_witness() -> None:
     fabric = Fabric()
     setting = fabric.setting("node02", "rail0", "pfc")
@@ -107,15 +68,6 @@ def test_an_end_that_cannot_be_asked_is_no_witness() -> None:
     fabric.port("leaf01", "Ethernet8")["pfc_priorities"] = ()
     check = fabric.one()
     assert check.found == "leaf01 Ethernet8: PFC off; node02 rail0: its driver (veth) has no DCB"
-
-
-def test_what_a_nic_should_say_and_does_not_is_a_mismatch() -> None:
-    fabric = Fabric()
-    setting = fabric.setting("node02", "rail0", "pfc")
-    setting.update(found=None, status="failed", reason="dcb: no answer within 10 s")
-    check = fabric.one()
-    assert check.found.endswith("node02 rail0: dcb: no answer within 10 s")
-    assert check.reason.startswith("node02 is wrong")
 
 
 def test_rails_without_a_nic_are_one_line_for_a_node() -> None:
@@ -159,7 +111,7 @@ def test_what_a_system_never_says_is_not_applicable_once() -> None:
         port["cable_metres"] = None
     assert fabric.failed() == []
     (check,) = fabric.not_applicable()
-    assert check.reason == "sonic does not say the cable length of a port"
+    assert check.reason == "sonic does not report cable_metres of a port"
     assert check.subject.startswith("leaf01 Ethernet0, Ethernet8, Ethernet16")
 
 
@@ -167,7 +119,7 @@ def test_what_a_system_says_of_other_ports_it_has_to_say_of_all() -> None:
     fabric = Fabric()
     fabric.port("leaf01", "Ethernet8")["cable_metres"] = None
     check = fabric.one()
-    assert check.found == "leaf01 Ethernet8: the switch does not say it"
+    assert check.found == "leaf01 Ethernet8: the switch does not report it"
 
 
 def test_what_every_system_says_may_not_be_missing() -> None:
@@ -257,7 +209,7 @@ def test_a_watchdog_may_look_more_often_than_wanted_and_not_less() -> None:
     watchdog["poll_ms"] = 50
     assert fabric.failed() == []
     watchdog["poll_ms"] = 101
-    assert "looks every 101 ms instead of 100 ms" in fabric.one().found
+    assert "polls every 101 ms instead of 100 ms" in fabric.one().found
 
 
 def test_a_port_without_a_dscp_map() -> None:
@@ -270,7 +222,8 @@ def test_a_port_without_a_dscp_map() -> None:
         "link_cnp_dscp",
         "link_other_dscps",
     }
-    assert failed[0].found.startswith("leaf01 Ethernet8: it has no DSCP map;")
+    found = {check.name: check.found for check in failed}
+    assert found["link_roce_dscp"].startswith("leaf01 Ethernet8: it has no DSCP map;")
 
 
 def test_a_link_that_is_down_says_nothing_of_speeds() -> None:
@@ -280,7 +233,7 @@ def test_a_link_that_is_down_says_nothing_of_speeds() -> None:
     check = fabric.one()
     assert check.name == "link_up"
     assert check.found == "leaf01 Ethernet8: down; node02 rail0: no carrier"
-    assert check.reason.endswith("Look at cable, transceivers and both ports")
+    assert check.reason.endswith("Check the cable, the transceivers and both ports")
 
 
 def test_a_rail_that_nobody_set_up_is_no_broken_link() -> None:
@@ -313,7 +266,7 @@ def test_a_switch_and_a_node_without_a_report_fail_by_name_and_their_links_are_h
     failed = {check.subject: check for check in fabric.failed()}
     assert set(failed) == {"leaf01", "node03", "leaf01 Ethernet8 - node02 rail0"}
     assert failed["leaf01"].reason.startswith("leaf01: Connection refused. Try:")
-    assert failed["node03"].reason.startswith("node03 said nothing in this run.")
+    assert failed["node03"].reason.startswith("node03 returned nothing in this run.")
     assert (
         "node02 is wrong (leaf01 was not read):" in failed["leaf01 Ethernet8 - node02 rail0"].reason
     )
@@ -328,7 +281,7 @@ def test_switches_without_a_system_are_told_once() -> None:
         fabric.change_switch(name, system="", report=None)
     assert fabric.failed() == []
     (check,) = fabric.not_applicable()
-    assert "names no system for leaf01, leaf02:" in check.reason
+    assert "names no system for leaf01, leaf02" in check.reason
 
 
 def test_a_switch_that_no_link_ends_on_owes_no_report() -> None:
@@ -358,18 +311,6 @@ def test_within_a_limit_other_ends_are_said_not_to_be_read() -> None:
 # Cables
 
 
-def test_swapped_cables_show_as_such() -> None:
-    fabric = Fabric()
-    first, second = fabric.port("leaf01", "Ethernet0"), fabric.port("leaf01", "Ethernet8")
-    first["neighbour"], second["neighbour"] = second["neighbour"], first["neighbour"]
-    check = fabric.one()
-    assert check.subject == "leaf01 Ethernet0 and Ethernet8"
-    assert check.found == "leaf01 Ethernet0: node02 rail0; leaf01 Ethernet8: node01 rail0"
-    assert check.reason == (
-        "the cables of leaf01 Ethernet0 and Ethernet8 are swapped: swap them, or correct the model"
-    )
-
-
 def test_swapped_uplinks_are_one_line_although_four_ends_hear_them() -> None:
     fabric = Fabric()
     ups = [port for port in fabric.switches["leaf01"].report["ports"] if port["cable_metres"] > 50]
@@ -379,22 +320,6 @@ def test_swapped_uplinks_are_one_line_although_four_ends_hear_them() -> None:
     check = fabric.one()
     assert "are swapped" in check.reason
     assert check.subject == f"leaf01 {ups[0]['name']} and {ups[1]['name']}"
-
-
-def test_a_rail_in_another_leaf() -> None:
-    fabric = Fabric()
-    fabric.port("leaf01", "Ethernet0")["neighbour"] = {"system": "", "port": mac("node01", "rail1")}
-    fabric.port("leaf02", "Ethernet0").update(neighbour=None)
-    check = fabric.one()
-    assert check.found == "node01 rail1"
-    assert "the cable of node01 rail1 belongs in leaf02 Ethernet0" in check.reason
-
-
-def test_a_neighbour_that_nobody_knows() -> None:
-    fabric = Fabric()
-    fabric.port("leaf01", "Ethernet0")["neighbour"] = {"system": "core1", "port": "Eth7"}
-    check = fabric.one()
-    assert check.found == "a neighbour that is not in the model, core1 Eth7"
 
 
 def test_a_neighbour_known_by_full_name_by_alias_or_by_mac() -> None:
@@ -409,7 +334,7 @@ def test_a_neighbour_known_by_full_name_by_alias_or_by_mac() -> None:
     }
     assert fabric.failed() == []
     up["neighbour"]["port"] = "etp2"
-    assert "which is no end of the model" in fabric.one().found
+    assert "which is not an end of the model" in fabric.one().found
 
 
 @pytest.mark.parametrize("said", ["spine01", "SPINE01.dc1", "spine01.dc1.example.net"])
@@ -455,9 +380,7 @@ def test_a_node_whose_rails_were_not_read_is_recognised_as_far_as_it_says() -> N
         }
     assert fabric.one().name == "link_report"
     reasons = [check.reason for check in fabric.not_applicable()]
-    assert any(
-        "which of its ports or rails is heard cannot be told" in reason for reason in reasons
-    )
+    assert any("which of its ports or rails is heard is not known" in reason for reason in reasons)
 
 
 def test_the_alias_of_a_switch_that_was_not_read_is_no_mismatch() -> None:
@@ -467,7 +390,7 @@ def test_the_alias_of_a_switch_that_was_not_read_is_no_mismatch() -> None:
     up["neighbour"] = {"system": "spine01", "port": "etp1"}
     assert fabric.failed(inside=["leaf01"]) == []
     up["neighbour"] = {"system": "leaf02", "port": "etp1"}
-    assert fabric.one(inside=["leaf01"]).found == "leaf02 etp1, which is no end of the model"
+    assert fabric.one(inside=["leaf01"]).found == "leaf02 etp1, which is not an end of the model"
 
 
 def test_silence_between_switches_fails_and_at_a_node_says_what_to_install() -> None:
@@ -476,98 +399,9 @@ def test_silence_between_switches_fails_and_at_a_node_says_what_to_install() -> 
         port["neighbour"] = None
     failed = fabric.failed()
     assert len(failed) == 2
-    assert all("leaf01 hears nobody. Switch LLDP on at spine" in check.reason for check in failed)
+    assert all(
+        "leaf01 hears no neighbour: enable LLDP on spine" in check.reason for check in failed
+    )
     (check,) = fabric.not_applicable()
     assert check.subject == "leaf01 to nodes"
     assert "install lldpd on the nodes" in check.reason
-
-
-def test_a_switch_without_lldp() -> None:
-    fabric = Fabric()
-    fabric.switches["leaf01"].report["lldp"] = False
-    assert "its LLDP is off, or may not be read" in fabric.one().reason
-
-
-def test_variables_that_contradict_each_other() -> None:
-    fabric = Fabric()
-    fabric.variables["node02"]["cluster_rails"][0]["leaf_port"] = "Ethernet16"
-    failed = fabric.failed()
-    assert [check.name for check in failed] == ["link_model"]
-    assert "correct cluster_ports or cluster_rails" in failed[0].reason
-
-
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ({"speed_gbps": "400"}, "leaf01.cluster_ports[0].speed_gbps: '400' is text, not a number"),
-        ({"kind": "node"}, "leaf01.cluster_ports[0].kind: 'node' is not a choice"),
-        ({"peers": ["node01"]}, "leaf01.cluster_ports[0].peers: a list is not a mapping"),
-        (None, "leaf01.cluster_ports[0]: an empty value is not a mapping"),
-    ],
-    ids=str,
-)
-def test_a_switch_whose_ports_nobody_can_read_is_one_check_and_the_others_are_judged(
-    change: Optional[dict[str, Any]], told: str
-) -> None:
-    fabric = Fabric()
-    first, *others = fabric.switches["leaf01"].ports
-    malformed = None if change is None else {**first, **change}
-    fabric.change_switch("leaf01", ports=[malformed, *others])
-    links = fabric.check()
-    (check,) = [check for check in links.checks if check.status == "failed"]
-    assert (check.name, check.subject) == ("link_model", "leaf01")
-    assert check.reason.startswith(told)
-    assert {group.switch for group in links.groups} == {"leaf02"}
-    assert fabric.failed(inside=["leaf02"]) == []
-
-
-def test_ports_that_lack_a_key_and_more_are_counted() -> None:
-    fabric = Fabric()
-    fabric.change_switch("spine01", ports=[{"kind": "downlink"}])
-    check = fabric.one()
-    assert check.subject == "spine01"
-    assert check.reason == (
-        "spine01.cluster_ports[0].peer_interface: is missing. Add it: a name without blanks. "
-        "And 3 more. Until then its links are not judged"
-    )
-
-
-@pytest.mark.parametrize("asics", [{"mine": {"headroom": 5}}, {"mine": None}, ["mine"]], ids=str)
-def test_chips_that_nobody_can_read_are_one_check(asics: Any) -> None:
-    fabric = Fabric(asic="spectrum4")
-    check = fabric.one(asics=asics)
-    assert (check.name, check.subject) == ("link_model", "all")
-    assert check.reason.startswith("cluster_asics")
-
-
-def test_each_link_is_looked_at_once_and_ports_that_are_alike_share_what_is_said_of_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """So the time grows with the number of links; tests/bench/links.py measures it."""
-    calls: Counter[str] = Counter()
-
-    def count(owner: Any, name: str) -> None:
-        real = getattr(owner, name)
-
-        def counted(*args: Any, **kwargs: Any) -> Any:
-            calls[name] += 1
-            return real(*args, **kwargs)
-
-        monkeypatch.setattr(owner, name, counted)
-
-    count(check_module, "judge")
-    count(SwitchEnds, "says")
-    count(SwitchEnds, "_found")
-    count(SwitchEnds, "_wants")
-    count(NicEnds, "says")
-    count(NicEnds, "_qos")
-    count(Neighbours, "_who")
-    fabric = Fabric(nodes=40, rails=8)
-    links = fabric.check()
-    assert all(check.status == "ok" for check in links.checks)
-    to_nodes, between = 40 * 8, 8 * 2
-    assert calls["judge"] == to_nodes + between
-    assert calls["says"] == 2 * (to_nodes + between)
-    assert calls["_who"] == to_nodes + 2 * between
-    kinds = 8 * 2 + 2
-    assert (calls["_found"], calls["_wants"], calls["_qos"]) == (kinds, kinds, 1)

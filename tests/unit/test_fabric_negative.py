@@ -16,10 +16,12 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM as EOS
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links import Finding
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links.cabling import Finding
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import SYSTEM as NVUE
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.shell import Completed
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM as SONIC
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.commands import (
+    Completed,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import parsed
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     SwitchError,
@@ -472,11 +474,6 @@ ROWS: tuple[tuple[str, Told, str], ...] = (
         "a node that gave no report",
         fabric(lambda f: f.change_node("node02", state=None)),
         "link_report node02: None, not the state of its rails",
-    ),
-    (
-        "variables with different cables at both ends",
-        fabric(lambda f: f.variables["node02"]["cluster_rails"][0].update(leaf_port="Ethernet16")),
-        "link_model leaf01: leaf01 Ethernet16, not leaf01 Ethernet8",
     ),
 )
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import SYSTEM
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.tree import put
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.report import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     EcnReport,
     Neighbour,
     PortReport,

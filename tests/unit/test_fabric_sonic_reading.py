@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.shell import Completed
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import (
-    SYSTEM,
-    connect,
-    tables,
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM, tables
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.commands import (
+    Completed,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
     CONFIG,
@@ -57,7 +55,7 @@ def shell(tmp_path: Path) -> Overheard:
 
 def test_passwords_of_other_tables_stay_on_the_switch(shell: Overheard) -> None:
     """Ansible shows at -vvv whatever comes over SSH."""
-    switch, intent = connect(shell), small()
+    switch, intent = SYSTEM.connect(shell), small()
     read = switch.read()
     assert read.config == new_switch(2)
     switch.apply(SYSTEM.difference(intent, SYSTEM.wanted(intent), read), 300).confirm()
@@ -70,14 +68,14 @@ def test_passwords_of_other_tables_stay_on_the_switch(shell: Overheard) -> None:
 def test_what_is_no_json_is_not_shown(shell: Overheard, text: str) -> None:
     (shell.root / "state.json").write_text(text)
     with pytest.raises(SwitchError, match=r"sonic-cfggen -d --print-data`.*printed no JSON"):
-        connect(shell).read()
+        SYSTEM.connect(shell).read()
     assert SECRET not in shell.said
 
 
 def test_the_status_of_the_program_that_failed_is_kept(shell: Overheard) -> None:
     (shell.root / "bin/sonic-cfggen").write_text("#!/bin/sh\necho 'no redis' >&2\nexit 42\n")
     with pytest.raises(SwitchError, match="ended with status 42: no redis"):
-        connect(shell).read()
+        SYSTEM.connect(shell).read()
 
 
 DONE = after(

@@ -9,15 +9,16 @@ from typing import Callable
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import session
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.shell import Completed
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import (
     SYSTEM,
-    SonicSwitch,
     commands,
-    connect,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.commands import (
+    Completed,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.switch import (
     SonicApplied,
+    SonicSwitch,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Difference,
@@ -38,7 +39,7 @@ def plan(switch: SonicSwitch) -> Difference:
 
 def run(shell: FakeShell, *, apply: bool = True, allowed: str = "none") -> session.Outcome:
     return session.run(
-        SYSTEM, connect(shell), small(), apply=apply, confirm_s=CONFIRM_S, allowed=allowed
+        SYSTEM, SYSTEM.connect(shell), small(), apply=apply, confirm_s=CONFIRM_S, allowed=allowed
     )
 
 
@@ -88,7 +89,7 @@ class TestSaved:
         saved["PORT_QOS_MAP"]["Ethernet0"]["pfc_enable"] = "3,4"
         shell.state = done()
         save(shell, json.dumps(saved))
-        found = plan(connect(shell))
+        found = plan(SYSTEM.connect(shell))
         assert found.before == "PORT_QOS_MAP|Ethernet0 pfc_enable: 3,4\n"
         assert found.after == "PORT_QOS_MAP|Ethernet0 pfc_enable: 3\n"
 
@@ -98,7 +99,7 @@ class TestSaved:
         saved["PORT"]["Ethernet0"]["admin_status"] = "down"
         saved["SCHEDULER"]["scheduler.0"]["weight"] = "15"
         save(shell, json.dumps(saved))
-        assert not plan(connect(shell))
+        assert not plan(SYSTEM.connect(shell))
 
     def test_what_cannot_be_saved_is_said_and_found_again(self, shell: FakeShell) -> None:
         shell.state = done()
@@ -114,7 +115,7 @@ class TestSaved:
     ) -> None:
         outcome = run(shell, allowed="bounce")
         assert not outcome.error and shell.saved == shell.state == done()
-        switch = connect(shell)
+        switch = SYSTEM.connect(shell)
         shell.state = new_switch(2)
         switch.apply(plan(switch), CONFIRM_S)
         assert switch.read().unconfirmed and not plan(switch)
@@ -155,7 +156,7 @@ class TestTwoControllers:
         self, shell: FakeShell, words: str
     ) -> None:
         """And the checkpoint that the first goes back to stays."""
-        first, second = connect(shell), connect(shell)
+        first, second = SYSTEM.connect(shell), SYSTEM.connect(shell)
         second.who = "run of eve on ctl02"
         first.who = "run of adam on ctl01"
         difference, refused = plan(first), []
@@ -165,7 +166,7 @@ class TestTwoControllers:
                 second.apply(difference, CONFIRM_S)
             refused.append(str(caught.value))
             with pytest.raises(SwitchError) as caught:
-                connect(shell).read()
+                SYSTEM.connect(shell).read()
             refused.append(str(caught.value))
 
         at(shell, words, meanwhile)
@@ -180,7 +181,7 @@ class TestTwoControllers:
 
     @pytest.mark.parametrize("step", ["confirm", "rollback"])
     def test_while_the_first_saves_or_goes_back(self, shell: FakeShell, step: str) -> None:
-        switch = connect(shell)
+        switch = SYSTEM.connect(shell)
         applied = switch.apply(plan(switch), CONFIRM_S)
         seen: list[str] = []
         ran = shell._sh
@@ -199,12 +200,12 @@ class TestTwoControllers:
     def test_a_lock_of_a_run_that_was_cut_off_ends_by_itself(self, shell: FakeShell) -> None:
         shell.run(commands.lock("run of adam on ctl01"))
         with pytest.raises(SwitchError, match=r"lets go of it within 10 minutes"):
-            connect(shell).read()
+            SYSTEM.connect(shell).read()
         shell.fire(commands.LOCK)
         assert run(shell, allowed="bounce").changed
 
     def test_nothing_to_go_back_to_is_not_called_a_way_back(self, shell: FakeShell) -> None:
-        switch = connect(shell)
+        switch = SYSTEM.connect(shell)
         difference = plan(switch)
 
         def lose() -> None:
@@ -226,7 +227,7 @@ def test_a_controller_lost_when_it_had_saved_leaves_nothing_for_long(shell: Fake
         raise session.Interrupted
 
     at(shell, "config save", killed, before=False)
-    switch = connect(shell)
+    switch = SYSTEM.connect(shell)
     applied = switch.apply(plan(switch), CONFIRM_S)
     with pytest.raises(session.Interrupted):
         applied.confirm()
@@ -267,7 +268,7 @@ class TestInterrupted:
         assert (shell.units, shell.checkpoints) == ([], [])
 
     def test_a_patch_that_is_still_applied_ends_before_it_is_undone(self, shell: FakeShell) -> None:
-        switch, before = connect(shell), shell.state
+        switch, before = SYSTEM.connect(shell), shell.state
         applied = switch.apply(plan(switch), CONFIRM_S)
         changed = shell.root / "next.json"
         (shell.root / "bin/pgrep").write_text(
@@ -300,7 +301,7 @@ def test_going_back_prints_nothing_of_what_others_changed(shell: FakeShell) -> N
     """`config rollback` prints its patch."""
     program = (shell.root / "bin/config").read_text()
     (shell.root / "bin/config").write_text(f"{program}\necho 'Patch: s3cret'\n")
-    switch = connect(shell)
+    switch = SYSTEM.connect(shell)
     applied = switch.apply(plan(switch), CONFIRM_S)
     assert isinstance(applied, SonicApplied)
     said = shell.run(applied._rollback())

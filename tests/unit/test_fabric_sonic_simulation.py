@@ -9,8 +9,10 @@ from typing import Any, Optional
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.intent import SwitchIntent
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.shell import Completed
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM, Present
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.commands import (
+    Completed,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.difference import (
     PollInterval,
 )
@@ -21,6 +23,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.re
     PORTS,
     SAVED,
     VERSION,
+    Present,
     lookup_file,
     lookup_of,
     parsed,

@@ -6,18 +6,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.shell import Completed, told
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import (
     SYSTEM,
-    SonicSwitch,
     commands,
-    connect,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.commands import (
+    Completed,
+    told,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
     lookup_of,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.switch import (
     SonicApplied,
+    SonicSwitch,
     checkpoints,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
@@ -42,7 +44,7 @@ def shell(tmp_path: Path) -> FakeShell:
 
 @pytest.fixture
 def switch(shell: FakeShell) -> SonicSwitch:
-    return connect(shell)
+    return SYSTEM.connect(shell)
 
 
 def rebinding(shell: FakeShell) -> Difference:
@@ -63,7 +65,7 @@ def apply(switch: SonicSwitch, shell: FakeShell) -> SonicApplied:
 class TestRead:
     def test_one_command_reads_everything(self, switch: SonicSwitch, shell: FakeShell) -> None:
         read = switch.read()
-        assert len(shell.log) == 1
+        assert (len(shell.log), shell.reconnects) == (1, 1)
         assert read.config == shell.state
         assert (read.version, read.asic_type) == ("simulation.1", "mellanox")
         assert read.ports == {}
@@ -80,7 +82,7 @@ class TestRead:
         self, tmp_path: Path
     ) -> None:
         shell = FakeShell(tmp_path, new_switch(1, model="traditional"))
-        assert connect(shell).read().lookup == {}
+        assert SYSTEM.connect(shell).read().lookup == {}
         assert shell.log[-1].endswith(
             "/usr/share/sonic/device/x86_64-nvidia_sn5600-r0/ACS-SN5600/pg_profile_lookup.ini"
         )
@@ -335,15 +337,15 @@ class TestLeftovers:
         apply(switch, shell)
         switch.read()
         with pytest.raises(SwitchError, match="the switch is about to undo it"):
-            connect(shell).read()
+            SYSTEM.connect(shell).read()
         shell.fire(shell.units[0])
-        connect(shell).read()
+        SYSTEM.connect(shell).read()
 
     def test_a_run_that_began_since_the_plan_is_left_alone(
         self, switch: SonicSwitch, shell: FakeShell
     ) -> None:
         difference = plan(shell.state)
-        apply(connect(shell), shell)
+        apply(SYSTEM.connect(shell), shell)
         state = shell.state
         with pytest.raises(SwitchError, match="the switch is about to undo it"):
             switch.apply(difference, CONFIRM_S)

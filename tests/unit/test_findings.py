@@ -28,8 +28,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import read_contract
 
 from tests.unit.file_systems import NFS, SITE, changed, one, two
-from tests.unit.link_fabric import Fabric
-from tests.unit.negative_switches import intent_of
 from tests.unit.small_model import compiled, edited
 from tests.unit.software_sets import value
 
@@ -86,8 +84,6 @@ def model(edits: str) -> Callable[[], object]:
     return lambda: compiled(edited(edits))
 
 
-WHOLE = Fabric()
-WHOLE_PORTS = WHOLE.variables["leaf01"]["cluster_ports"]
 OTHER = {"roce": {"dscp": 24}}
 MOVED = changed(NFS, source="elsewhere:/srv/checkpoints", nfs={"connections": 4})
 SAID: tuple[Callable[[], object], ...] = (
@@ -103,7 +99,6 @@ SAID: tuple[Callable[[], object], ...] = (
     lambda: read_software(value(driver__version="570.124.06", dcgm="")),
     lambda: read_filesystems(two(mount="/mnt/checkpoints/old"), SITE),
     lambda: read_filesystems(one(options=["noattime", "soft"], nfs=None), SITE),
-    lambda: intent_of(WHOLE, asic="spectrum3", ports=[{**WHOLE_PORTS[0], "speed_gbps": 800}]),
     lambda: hosts(
         contracts.check_contracts,
         *(contracts.Holder(f"node{n}", OTHER if n in (2, 4) else None) for n in range(1, 9)),

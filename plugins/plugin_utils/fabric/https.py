@@ -1,23 +1,23 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A switch's JSON interface over HTTPS: certificates verified, errors an operator can act on.
+"""A switch's JSON interface over HTTPS, with certificates verified.
 
-No error, text or log holds a password or token: an error names the switch, method and path, what
-happened and the way out. It never carries httpx's own exception, whose request has the headers.
+No error, text or log holds a password or token. An error names the switch, method and path, what
+happened and the remedy; it never carries httpx's own exception, whose request has the headers.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import json
 import ssl
-import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Optional
 
 from ...module_utils.core.dataclass import dataclass
-from .https_errors import Refused, advice_on, lost, secretless, text_of
 from .system import Login, SwitchError
 
 try:
@@ -27,10 +27,22 @@ except ImportError as error:
 else:
     HTTPX_MISSING = None
 
-LARGEST_ANSWER = 64 << 20
-"""Bytes. The whole configuration of a switch is a hundredth of this."""
-PATIENCE = 4
-"""An answer that trickles in is given up after so many times the timeout."""
+LONGEST_MESSAGE = 400
+"""Characters of a switch's own message that are shown."""
+
+
+class Lost(SwitchError):
+    """No answer came: the switch may or may not have acted."""
+
+
+class Refused(SwitchError):
+    """The switch answered with an error. `message` is its own, without secrets."""
+
+    def __init__(self, where: str, asked: str, status: int, message: str, advice: str) -> None:
+        said = f": {message.rstrip('. ')}" if message else ""
+        super().__init__(f"{where}: {asked}: HTTP {status}{said}. {advice}".rstrip())
+        self.status = status
+        self.message = message
 
 
 @dataclass(frozen=True)
@@ -52,8 +64,8 @@ def where(login: Login, service: Service) -> str:
 class Https:
     """A connection to one switch, open while in use as a context manager.
 
-    Nothing is taken from the environment: no proxy, no .netrc. Redirects are not followed, because
-    the credentials would go along.
+    The environment (proxies, .netrc) is not used. Redirects are not followed, because the
+    credentials would go along.
     """
 
     def __init__(
@@ -61,13 +73,12 @@ class Https:
     ) -> None:
         if HTTPX_MISSING is not None:
             raise SwitchError(
-                f"{login.address}: httpx is not installed on the controller, which speaks to the "
-                f"{service.name} with it. Install requirements/controller.txt."
+                f"{login.address}: httpx, which the {service.name} needs, is not installed on the "
+                "controller. Install requirements/controller.txt."
             )
         self._login = login
         self._service = service
         self.where = where(login, service)
-        self._secrets = _secrets(login)
         self._client = httpx.Client(
             base_url=_base(login, service),
             auth=_auth(login),
@@ -103,77 +114,63 @@ class Https:
         body: Any = None,
         timeout_s: Optional[float] = None,
     ) -> Any:
-        """The answer, read as JSON; None where there is none.
+        """The answer, read as JSON; None where it is empty.
 
-        `path` is used as it is: quote what may hold a slash. `Lost` when no answer came, so that
-        nobody knows whether the switch did it; `Refused` when the switch said no.
+        `path` is used as it is: quote what may hold a slash.
         """
         asked = f"{method} {path}"
         timeout = self._login.timeout_s if timeout_s is None else timeout_s
-        answer: Optional[tuple[httpx.Response, bytes]] = None
-        failure: Optional[SwitchError] = None
+        answer: Optional[httpx.Response] = None
+        reason = ""
         try:
-            answer = self._exchange(method, path, query, body, timeout)
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError) as error:
-            failure = lost(self.where, asked, error, self._hints(timeout))
-        except _TooMuch as error:
-            failure = SwitchError(f"{self.where}: {asked}: {error}")
-        if failure is not None or answer is None:
+            answer = self._client.request(method, path, params=query, json=body, timeout=timeout)
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            reason = self._reason(error, timeout)
+        if answer is None:
             # Raised here, where no exception is being handled: chained to httpx's, it would carry
             # the request and with it the Authorization header.
-            raise failure or SwitchError(f"{self.where}: {asked}: no answer")
-        return self._read(asked, *answer)
-
-    def _exchange(
-        self, method: str, path: str, query: Optional[dict[str, str]], body: Any, timeout: float
-    ) -> tuple[httpx.Response, bytes]:
-        given_up = time.monotonic() + PATIENCE * timeout
-        content = bytearray()
-        with self._client.stream(
-            method, path, params=query, json=body, timeout=timeout
-        ) as response:
-            for part in response.iter_bytes():
-                content += part
-                if len(content) > LARGEST_ANSWER:
-                    raise _TooMuch(
-                        f"the answer has more than {LARGEST_ANSWER >> 20} MiB. Not read."
-                    )
-                if time.monotonic() > given_up:
-                    raise _TooMuch(
-                        f"the answer is not complete after {PATIENCE * timeout:g} s. Raise "
-                        "switch_qos_timeout_s, or look at the load of the switch."
-                    )
-        return response, bytes(content)
-
-    def _read(self, asked: str, response: httpx.Response, content: bytes) -> Any:
-        if not response.is_success:
-            message = secretless(text_of(content), self._secrets)
-            advice = advice_on(response.status_code, self._hints(self._login.timeout_s))
-            raise Refused(self.where, asked, response.status_code, message, advice)
-        if not content.strip():
+            raise Lost(f"{self.where}: {asked}: {reason}")
+        if not answer.is_success:
+            message = text_of(answer.text)
+            for secret in _secrets(self._login):
+                message = message.replace(secret, "***")
+            raise Refused(self.where, asked, answer.status_code, message, self._advice(answer))
+        if not answer.content.strip():
             return None
         try:
-            return json.loads(content)
-        except (ValueError, RecursionError):
-            kind = response.headers.get("content-type", "no type")
+            return json.loads(answer.content)
+        except ValueError:
+            pass
         raise SwitchError(
-            f"{self.where}: {asked}: the answer is {kind}, not JSON. Is this port the "
-            f"{self._service.name}? switch_qos_port names another one."
+            f"{self.where}: {asked}: the answer is {answer.headers.get('content-type', 'untyped')},"
+            f" not JSON. Is this port the {self._service.name}? switch_qos_port sets another one."
         )
 
-    def _hints(self, timeout: float) -> dict[str, str]:
+    def _reason(self, error: BaseException, timeout: float) -> str:
+        causes = tuple(_chain(error))
+        for cause in causes:
+            if isinstance(cause, ssl.SSLCertVerificationError):
+                trusted = self._login.ca_file or "the authorities of this machine"
+                return (
+                    f"its certificate is not accepted ({cause.verify_message}; authorities: "
+                    f"{trusted}). It must be valid for {self._login.address}; switch_qos_ca_file "
+                    "names the PEM file of its authority."
+                )
+        service = self._service
+        if any(isinstance(cause, httpx.TimeoutException) for cause in causes):
+            return f"timed out after {timeout:g} s. switch_qos_timeout_s sets the limit."
+        texts = [cause.strerror for cause in causes if isinstance(cause, OSError)]
+        text = next(filter(None, texts), "the connection was cut before the answer was complete")
+        return f"{text}. Is the {service.name} on? {service.how_to_enable}"
+
+    def _advice(self, answer: httpx.Response) -> str:
+        user = self._login.user or "(none)"
         return {
-            "service": self._service.name,
-            "enable": self._service.how_to_enable,
-            "user": self._login.user or "(none)",
-            "ca_file": self._login.ca_file or "the authorities of this machine",
-            "address": self._login.address,
-            "timeout": f"{timeout:g}",
-        }
-
-
-class _TooMuch(Exception):
-    """An answer without an end."""
+            401: f"User {user} was refused: check switch_qos_user and switch_qos_password.",
+            403: f"User {user} may not do this: give it a role on the switch that may.",
+            404: f"The {self._service.name} of this release has no such object.",
+            409: "Another change of the switch is under way: run again after it.",
+        }.get(answer.status_code, "")
 
 
 class _Bearer(httpx.Auth if HTTPX_MISSING is None else object):  # type: ignore[misc]
@@ -194,36 +191,26 @@ def _base(login: Login, service: Service) -> httpx.URL:
         )
     except httpx.InvalidURL:
         pass
-    raise SwitchError(
-        f"{login.address!r} is no address of a switch. Correct it in the model (management)."
-    )
+    raise SwitchError(f"{login.address!r} is not an address of a switch: see management.")
 
 
 def _auth(login: Login) -> Optional[httpx.Auth]:
     if login.token:
         if not all("!" <= letter <= "~" for letter in login.token):
             raise SwitchError(
-                f"{login.address}: switch_qos_token holds a blank, a line break or a letter that "
-                "no HTTP header can carry. Write the bare token."
+                f"{login.address}: switch_qos_token holds a character that HTTP headers cannot "
+                "carry, such as a line break. Write the bare token."
             )
         return _Bearer(login.token)
     if login.user:
-        if ":" in login.user:
-            raise SwitchError(
-                f"{login.address}: switch_qos_user holds a colon, which ends a user name in HTTP."
-            )
         return httpx.BasicAuth(login.user.encode(), login.password.encode())
     return None
 
 
 def _secrets(login: Login) -> tuple[str, ...]:
-    """Every form in which an answer could give the credentials back."""
+    """Every form in which an answer could return the credentials."""
     basic = base64.b64encode(f"{login.user}:{login.password}".encode()).decode()
-    return tuple(
-        secret
-        for secret in (login.token, login.password, basic if login.password else "")
-        if secret
-    )
+    return tuple(filter(None, (login.token, login.password, basic if login.password else "")))
 
 
 @functools.lru_cache(maxsize=8)
@@ -237,11 +224,31 @@ def _authorities(ca_file: str) -> ssl.SSLContext:
 def _tls(login: Login) -> ssl.SSLContext:
     try:
         return _authorities(login.ca_file)
-    except ssl.SSLError as error:
-        why = f"no certificates in PEM form ({error.reason or error})"
-    except OSError as error:
-        why = error.strerror or "cannot be read"
-    raise SwitchError(
-        f"{login.address}: switch_qos_ca_file {login.ca_file}: {why}. Name the PEM file of who "
-        "signed the switch's certificate, or leave it empty for the authorities of this machine."
-    )
+    except OSError as error:  # of which SSLError is one
+        why = error.strerror or str(error)
+    raise SwitchError(f"{login.address}: switch_qos_ca_file {login.ca_file}: {why}.")
+
+
+def _chain(error: Optional[BaseException]) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def text_of(text: str) -> str:
+    """A server's own message, in one line of bounded length."""
+    with contextlib.suppress(ValueError):
+        text = _message(json.loads(text))
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST_MESSAGE else text[:LONGEST_MESSAGE] + " ..."
+
+
+def _message(value: Any) -> str:
+    if isinstance(value, dict):
+        for key in ("detail", "message", "error", "title"):
+            if value.get(key):
+                return _message(value[key])
+        return "; ".join(f"{key}: {_message(one)}" for key, one in value.items())
+    if isinstance(value, list):
+        return "; ".join(map(_message, value))
+    return str(value)

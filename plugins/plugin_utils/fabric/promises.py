@@ -4,21 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import Optional
 
 from ...module_utils.core.checks import FAILED, OK, PENDING, Check
-from .headroom import headroom
+from ...module_utils.core.text import counted
 from .intent import SwitchIntent
-from .links import said
-from .links.cabling import Switch
-from .links.said import DscpTexts, Unsaid
-from .links.switch_end import SwitchEnds
-from .report import SwitchReport
-from .system import Difference, WantedError
+from .links import ends
+from .links.ends import SwitchEnds, Unread, show
+from .system import Difference, SwitchReport
 
-NOT_OURS = (said.UP,)
-"""Whether a link is up says its other end too: the layer `links`."""
-VERIFIED = (said.PORT, said.SPEED)
+NOT_OURS = (ends.UP,)
+"""Whether a link is up depends on its other end too: the layer `links`."""
+VERIFIED = (ends.PORT, ends.SPEED)
 """Read and never set: optics and breakout are the operator's."""
 RUNS_SHOWN = 6
 
@@ -26,69 +23,56 @@ RUNS_SHOWN = 6
 def checks(
     intent: SwitchIntent, report: SwitchReport, remaining: Optional[Difference], check_mode: bool
 ) -> list[Check]:
-    """What the switch promised and does. `remaining` is what differs now, None if unknown."""
+    """`remaining`: what differs now, None if unknown."""
     differs = remaining is None or bool(remaining)
     found = [_configuration(remaining, check_mode)]
+    names = [port.name for port in intent.ports]
     for (aspect, wanted, value), ports in _groups(intent, report).items():
-        subject = ports_text(ports, [port.name for port in intent.ports])
-        name = "port" if aspect == said.PORT else f"port_{aspect}"
+        status, reason = FAILED, ""
         if wanted == value:
-            found.append(Check(name, wanted, value, OK, subject))
+            status = OK
         elif aspect in VERIFIED:
             reason = "verified, never set: correct the port, or the model"
-            found.append(Check(name, wanted, value, FAILED, subject, reason))
         elif check_mode and differs:
-            found.append(Check(name, wanted, value, PENDING, subject))
-        else:
-            reason = "" if differs else "its configuration has what is wanted, the port does not"
-            found.append(Check(name, wanted, value, FAILED, subject, reason))
+            status = PENDING
+        elif not differs:
+            reason = "its configuration is as wanted, the port is not"
+        name = "port" if aspect == ends.PORT else f"port_{aspect}"
+        found.append(Check(name, wanted, value, status, ports_text(ports, names), reason))
     return found
 
 
 def _configuration(remaining: Optional[Difference], check_mode: bool) -> Check:
-    """The switch's own words, so that nothing is left out that has no name in the contract."""
+    """In the switch's own syntax: covers also what has no name in the contract."""
     name, wanted = "configuration", "0 values differ"
     if remaining is None:
         return Check(name, wanted, None, FAILED, "", "it could not be read")
     count = len(remaining.changes)
-    found = f"{count} values differ" if count != 1 else "1 value differs"
     if not count:
         return Check(name, wanted, wanted, OK)
+    found = f"{counted(count, 'value')} {'differs' if count == 1 else 'differ'}"
     first = remaining.changes[0]
     more = f", and {count - 1} more" if count > 1 else ""
     reason = f"{first.path}: wanted {first.wanted}, found {first.found}{more}"
     return Check(name, wanted, found, PENDING if check_mode else FAILED, "", reason)
 
 
-def _groups(intent: SwitchIntent, report: SwitchReport) -> dict[tuple[str, Any, Any], list[str]]:
-    """By promise, wanted and found: the ports."""
-    asic = intent.asic
-
-    def room(_asic: str, speed_gbps: float, metres: int) -> Optional[int]:
-        try:
-            return headroom(asic, int(speed_gbps), metres, intent.fabric.mtu_frame).xoff_bytes
-        except WantedError:
-            return None
-
-    ends = SwitchEnds(
-        Switch(intent.name, intent.role, (), intent.system, asic.name, report.as_dict()),
-        intent.fabric,
-        DscpTexts(intent.fabric),
-        room,
-    )
-    groups: dict[tuple[str, Any, Any], list[str]] = {}
+def _groups(intent: SwitchIntent, report: SwitchReport) -> dict[tuple[str, str, str], list[str]]:
+    """By aspect, wanted and found: the ports."""
+    switch = SwitchEnds(intent.system, intent.asic, report.as_dict(), intent.fabric)
+    groups: dict[tuple[str, str, str], list[str]] = {}
     for port in intent.ports:
-        wanted = ends.wanted(port.kind, port.speed_gbps)
-        says = ends.says(port.name, wanted)
-        for aspect, value in says.items():
-            goal = wanted.get(aspect)
-            if aspect in NOT_OURS or goal is None or isinstance(goal, Unsaid):
+        wanted = switch.wanted(port.kind, port.speed_gbps)
+        for aspect, value in switch.found(port.name, wanted).items():
+            goal = wanted[aspect]
+            if aspect in NOT_OURS or isinstance(goal, Unread):
                 continue
-            if isinstance(value, Unsaid):
+            if isinstance(value, Unread):
                 if not value.fault:
-                    continue  # the comparison of its configuration holds for it
+                    continue  # the comparison of its configuration covers it
                 value = f"not known: {value.reason}"
-            groups.setdefault((aspect, goal, value), []).append(port.name)
+            key = (aspect, show(aspect, goal), show(aspect, value))
+            groups.setdefault(key, []).append(port.name)
     return groups
 
 

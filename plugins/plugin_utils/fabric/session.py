@@ -15,8 +15,7 @@ from typing import Any, Optional
 
 from ...module_utils.core.dataclass import dataclass
 from .intent import SwitchIntent
-from .report import SwitchReport
-from .system import Applied, Difference, Switch, SwitchError, System, WantedError
+from .system import Applied, Difference, Switch, SwitchError, SwitchReport, System, WantedError
 
 IMPACTS = ("none", "loss", "bounce")
 """What a difference may cost, from nothing to links that go down."""

@@ -16,7 +16,7 @@ from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.text import some
 from ...module_utils.schema.findings import Findings, Path
 from ...module_utils.schema.kinds import check
-from ..fabric.keys import ASICS, check_asics, check_ports
+from ..fabric.compiler import ASICS, check_asics
 from ..qos import Contract
 from ..qos.keys import CONTRACT, VARIABLE
 from ..qos.rules import check_rail, finish
@@ -24,15 +24,14 @@ from ..qos.rules import check_rail, finish
 # What an inventory says of switches, compiled by a model or written by hand.
 
 
-PORTS, CHIPS = "cluster_ports", "cluster_asics"
-VARIABLES = (PORTS, CHIPS)
+CHIPS = "cluster_asics"
+VARIABLES = (CHIPS,)
 
 
 def check_switches(switches: Iterable[tuple[str, Mapping[str, Any]]], findings: Findings) -> None:
-    """Findings for ports and chips that no layer could read: by switch and its variables."""
+    """Findings for chips that no layer could read, by switch."""
     seen: list[Any] = []
     for name, variables in switches:
-        _check_ports(name, variables, findings)
         chips = variables.get(CHIPS)
         # Group `all` has them: one mistake is told once.
         if CHIPS in variables and chips not in seen:
@@ -41,14 +40,6 @@ def check_switches(switches: Iterable[tuple[str, Mapping[str, Any]]], findings: 
             read = check(ASICS, chips, own, (name, CHIPS))
             check_asics(read or {}, own, (name, CHIPS))
             findings.found.extend(own.found)
-
-
-def _check_ports(name: str, variables: Mapping[str, Any], findings: Findings) -> None:
-    if PORTS not in variables:
-        return
-    own = Findings()
-    check_ports(variables[PORTS], own, (name, PORTS))
-    findings.found.extend(own.found)
 
 
 @dataclass(frozen=True)

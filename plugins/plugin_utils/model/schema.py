@@ -19,8 +19,8 @@ from ...module_utils.software.keys import KEY as SOFTWARE_KEY
 from ...module_utils.software.keys import SOFTWARE
 from ...module_utils.storage.keys import FILE_SYSTEMS
 from ...module_utils.storage.keys import KEY as FILESYSTEMS_KEY
+from ..fabric.compiler import ASICS, CHIP_NAME
 from ..fabric.intent import SYSTEMS
-from ..fabric.keys import ASICS, CHIP_NAME
 from ..qos.keys import CONTRACT
 from .kinds import (
     CLUSTER_NAME,

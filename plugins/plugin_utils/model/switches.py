@@ -10,7 +10,7 @@ from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.text import counted, nearest
 from ...module_utils.schema.findings import Findings, Path
 from ..fabric.asics import ASICS, Asic, asic_named
-from ..fabric.keys import check_asics
+from ..fabric.compiler import check_asics
 from .topology import Ports
 
 EIGHT_LANES_GBPS = 800

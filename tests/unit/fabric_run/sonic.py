@@ -14,16 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.intent import SwitchIntent
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.report import (
-    EcnReport,
-    PortReport,
-    SwitchReport,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Change,
     Difference,
+    EcnReport,
     Impact,
+    PortReport,
     SwitchError,
+    SwitchReport,
 )
 
 from tests.waiting import until
@@ -31,6 +29,10 @@ from tests.waiting import until
 
 class FileSystem:
     name = "sonic"
+
+    def connect(self, shell: Any) -> FileSwitch:
+        address = shell._action._play_context.remote_addr
+        return FileSwitch(Path(os.environ["SWITCH_FILES"]) / f"{address}.json")
 
     def wanted(self, intent: SwitchIntent) -> dict[str, str]:
         return {port.name: "lossless" for port in intent.ports}
@@ -75,9 +77,6 @@ class FileSystem:
             for port in intent.ports
         )
         return SwitchReport(intent.name, "sonic", "simulation", ports, lldp=False)
-
-
-SYSTEM = FileSystem()
 
 
 @dataclass
@@ -133,6 +132,4 @@ class FileApplied:
         self.switch._write({**state, "ports": self.former})
 
 
-def connect(shell: Any) -> FileSwitch:
-    address = shell._action._play_context.remote_addr
-    return FileSwitch(Path(os.environ["SWITCH_FILES"]) / f"{address}.json")
+SYSTEM = FileSystem()

@@ -18,8 +18,20 @@ from ..intent import SwitchIntent
 from ..system import Change, Difference, Impact, SwitchError
 from .objects import LOSSLESS_POOL, LOSSY_POOL, MODE, PROFILE
 from .reading import Present
-from .spelling import Spelling, is_switch, number, same
-from .tree import Path, Tree, at, ends, expanded, natural, objects_at, words
+from .tree import (
+    Path,
+    Spelling,
+    Tree,
+    at,
+    ends,
+    expanded,
+    is_switch,
+    natural,
+    number,
+    objects_at,
+    same,
+    words,
+)
 
 # ECN thresholds that the hardware rounds, as NVUE writes them.
 

@@ -4,74 +4,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 from ....module_utils.core.dataclass import dataclass
-from ..https_errors import Refused
-from .spelling import uniform
-from .tree import Tree, at, expanded
-
-if TYPE_CHECKING:
-    from ..https import Https
-from collections.abc import Mapping
-
-from ..system import SwitchError
-from .spelling import COLLECTIONS
-from .tree import Path, words
-
-# Answers that cannot be: another thing where an object belongs, a name where a number does.
-#
-# They are told with the switch and the place. Believed, they would look as if nothing were set.
-
-_ADVICE = "NVUE does not answer so: look whether its service is well (nv show system, its log)"
-_SETTINGS = ("roce", "pfc-watchdog")
-"""Branches of qos without profiles."""
-
-
-def an_object(asked: str, value: Any, place: Path = ()) -> Tree:
-    """The object, empty where nothing is said. `asked` names the switch and what it was asked."""
-    if value is None:
-        return {}
-    if isinstance(value, Mapping):
-        return dict(value)
-    # Not the value itself: an answer may hold what was sent, credentials included.
-    kind = {list: "a list", str: "text", bool: "true or false"}.get(type(value), "a number")
-    what = words(place) or "the answer"
-    raise SwitchError(f"{asked}: {what} is {kind}, and an object belongs there. {_ADVICE}.")
-
-
-def check_qos(asked: str, qos: Tree, place: Path = ("qos",)) -> None:
-    """`qos` as configuration has it."""
-    for branch in _SETTINGS:
-        an_object(asked, qos.get(branch), (*place, branch))
-    for branch, collection in COLLECTIONS:
-        profiles = an_object(asked, qos.get(branch), (*place, branch))
-        for name, profile in profiles.items():
-            whole = an_object(asked, profile, (*place, branch, str(name)))
-            where = (*place, branch, str(name), collection)
-            for key, held in an_object(asked, whole.get(collection), where).items():
-                an_object(asked, held, (*where, str(key)))
-
-
-def check_numbers(asked: str, qos: Tree, place: Path = ("qos",)) -> None:
-    """Of a `qos` that is in the form of those that are wanted: ranges are taken apart."""
-    for branch, collection in COLLECTIONS:
-        for name, profile in (qos.get(branch) or {}).items():
-            for key in (profile or {}).get(collection) or {}:
-                if not (key.isascii() and key.isdecimal()):
-                    path = words((*place, branch, str(name), collection))
-                    raise SwitchError(
-                        f"{asked}: {path} names {key!r}, and a number belongs there. {_ADVICE}."
-                    )
-
-
-def check_ports(asked: str, ports: Tree) -> None:
-    for name, port in ports.items():
-        said = an_object(asked, port, ("interface", str(name)))
-        for part in ("link", "qos"):
-            an_object(asked, said.get(part), ("interface", str(name), part))
-
+from ...qos.compiled import PfcWatchdog
+from ...qos.contract import DSCPS, PRIORITIES
+from ..https import Https, Refused
+from ..intent import SwitchIntent
+from ..system import EcnReport, Neighbour, PortReport, SwitchError, SwitchReport
+from .objects import ACTION, PROFILE
+from .tree import Tree, at, expanded, is_on, number, objects_at, uniform
 
 ROOT = "/nvue_v1/"
 _FILLED = {"rev": "applied", "filled": "true"}
@@ -112,43 +56,28 @@ class Present:
 
 
 def read(https: Https, unconfirmed: bool = False) -> Present:
-    """`unconfirmed`: a change of our own waits to be kept, so that it cannot be saved yet."""
-    system = _get(https, f"{ROOT}system")
-    filled = _get(https, f"{ROOT}qos", _FILLED)
-    check_qos(_asked(https, f"{ROOT}qos"), filled)
+    """`unconfirmed`: a change of this run is in force and cannot be saved yet."""
     return Present(
-        version=_version(system),
+        version=_version(_get(https, f"{ROOT}system")),
         explicit=_written(https, "applied"),
-        filled_qos=filled,
-        running_qos=_uniform(_asked(https, f"{ROOT}qos"), _running(https)),
+        filled_qos=_get(https, f"{ROOT}qos", _FILLED),
+        running_qos=uniform(_running(https)),
         ports=_ports(https),
         startup=None if unconfirmed else _startup(https),
     )
 
 
-def _asked(https: Https, path: str) -> str:
-    """Names the switch and what it was asked, in messages."""
-    return f"{https.where}: GET {path}"
-
-
 def _get(https: Https, path: str, query: Optional[dict[str, str]] = None) -> Tree:
-    return an_object(_asked(https, path), https.get(path, query))
-
-
-def _uniform(asked: str, qos: Tree) -> Tree:
-    result = uniform(qos)
-    check_numbers(asked, result)
-    return result
+    answer = https.get(path, query)
+    if answer is not None and not isinstance(answer, Mapping):
+        # Not the value itself: an answer may hold what was sent, credentials included.
+        raise SwitchError(f"{https.where}: GET {path}: the answer is not an object. Is this NVUE?")
+    return dict(answer or {})
 
 
 def _written(https: Https, revision: str) -> Tree:
-    asked = f"{_asked(https, ROOT)} of revision {revision}"
-    written = an_object(asked, https.get(ROOT, {"rev": revision, "filled": "false"}))
-    qos = an_object(asked, written.get("qos"), ("qos",))
-    check_qos(asked, qos)
-    ports = expanded(an_object(asked, written.get("interface"), ("interface",)))
-    check_ports(asked, ports)
-    return {"qos": _uniform(asked, qos), "interface": ports}
+    written = _get(https, ROOT, {"rev": revision, "filled": "false"})
+    return {"qos": uniform(written.get("qos")), "interface": expanded(written.get("interface"))}
 
 
 def _startup(https: Https) -> Optional[Tree]:
@@ -172,15 +101,13 @@ def _running(https: Https) -> Tree:
 def _ports(https: Https) -> Tree:
     path = f"{ROOT}interface"
     try:
-        found = https.get(path, {"include": ",".join(f"/*/{what}" for what in _OF_PORTS)})
+        return expanded(
+            _get(https, path, {"include": ",".join(f"/*/{part}" for part in _OF_PORTS)})
+        )
     except Refused as error:
         if error.status != 400:
             raise
-        found = None  # a release that does not know how to leave something out
-    asked = _asked(https, path)
-    ports = expanded(an_object(asked, https.get(path) if found is None else found))
-    check_ports(asked, ports)
-    return ports
+    return expanded(_get(https, path))  # an older release, without `include`
 
 
 def _version(system: Any) -> str:
@@ -189,3 +116,214 @@ def _version(system: Any) -> str:
     if str(release) in str(said):
         return str(said)
     return f"{said} {release}".strip()
+
+
+_TRUST = {"l3": "dscp", "both": "dscp", "l2": "pcp", "port": "none"}
+"""With `both`, IP packets are sorted by DSCP, and only others by PCP."""
+_DSCPS_OF_A_PRIORITY = 8
+"""Without a mapping, DSCPs 0 to 7 lead to priority 0, and so on."""
+_POLLING_MS, _ROBUSTNESS = 100, 3  # the watchdog of a switch that was told nothing
+_GIGABITS = {"T": 1000.0, "G": 1.0, "M": 0.001}
+_MAC = re.compile(r"^([0-9a-f]{2}[:-]?){5}[0-9a-f]{2}$", re.IGNORECASE)
+
+
+def report(intent: SwitchIntent, present: Present) -> SwitchReport:
+    whole = _Switch(intent, present)
+    return SwitchReport(
+        switch=intent.name,
+        system=intent.system,
+        version=present.version,
+        ports=tuple(whole.port(port.name) for port in intent.ports),
+        lldp=any("lldp" in objects_at(port) for port in present.ports.values()),
+    )
+
+
+@dataclass(frozen=True)
+class _Profiles:
+    """Which profiles apply to a port. Most ports have the same: they share what follows from it."""
+
+    mapping: str
+    scheduler: str
+    marking: str
+    pfc: str
+
+
+class _Switch:
+    def __init__(self, intent: SwitchIntent, present: Present) -> None:
+        self._present = present
+        self._qos = _in_force(present)
+        self._known: dict[_Profiles, dict[str, Any]] = {}
+
+    def port(self, name: str) -> PortReport:
+        now = self._present.ports.get(name)
+        if now is None:
+            return PortReport(name, present=False)
+        bound = objects_at(self._present.explicit, "interface", name, "qos")
+        profiles = _Profiles(
+            *(
+                str(at(bound, branch, "profile") or PROFILE)
+                for branch in ("mapping", "egress-scheduler", "congestion-control", "pfc")
+            )
+        )
+        if profiles not in self._known:
+            self._known[profiles] = self._classes(profiles)
+        classes = self._known[profiles]
+        return PortReport(
+            name,
+            present=True,
+            up=_up(objects_at(now, "link")),
+            speed_gbps=_gbps(at(now, "link", "speed")),
+            mtu_ip=number(at(now, "link", "mtu")),
+            **{**classes, "ecn": _in_hardware(classes["ecn"], now)},
+            watchdog=self._watchdog(bound),
+            neighbour=_neighbour(objects_at(now, "lldp", "neighbor")),
+        )
+
+    def _classes(self, profiles: _Profiles) -> dict[str, Any]:
+        paused = self._paused(profiles.pfc)
+        shares = self._in_use("egress-scheduler", profiles.scheduler)
+        strict = {tc for tc, share in shares.items() if str(at(share, "mode")) == "strict"}
+        trust = str(at(self._qos, "mapping", profiles.mapping, "trust") or "")
+        return {
+            "trust": _TRUST.get(trust),
+            "dscp_to_traffic_class": self._by_dscp(profiles.mapping, trust),
+            "pfc_priorities": paused,
+            "lossless_priorities": self._lossless(paused),
+            "strict_queues": tuple(sorted(int(tc) for tc in strict)),
+            "weights": {
+                int(tc): share
+                for tc in shares
+                if tc not in strict and (share := number(at(shares, tc, "bw-percent")))
+            },
+            "ecn": self._ecn(profiles.marking),
+            "cable_metres": number(
+                at(self._qos, "pfc", profiles.pfc, "cable-length")
+                or at(self._qos, "roce", "cable-length")
+            ),
+        }
+
+    def _by_dscp(self, profile: str, trust: str) -> tuple[int, ...]:
+        mapping = objects_at(self._qos, "mapping", profile)
+        if _TRUST.get(trust) != "dscp":
+            untold = number(mapping.get("port-default-sp")) or 0
+            return (self._class_of(untold),) * DSCPS
+        priorities = (
+            number(at(mapping, "dscp", str(dscp), "switch-priority")) for dscp in range(DSCPS)
+        )
+        return tuple(
+            self._class_of(dscp // _DSCPS_OF_A_PRIORITY if priority is None else priority)
+            for dscp, priority in enumerate(priorities)
+        )
+
+    def _class_of(self, priority: int) -> int:
+        told = at(
+            self._qos,
+            "egress-queue-mapping",
+            PROFILE,
+            "switch-priority",
+            str(priority),
+            "traffic-class",
+        )
+        found = number(told)
+        return priority if found is None else found
+
+    def _in_use(self, branch: str, profile: str) -> Tree:
+        """Of traffic classes that something leads to; the others do nothing."""
+        told = objects_at(self._qos, branch, profile, "traffic-class")
+        used = {str(self._class_of(priority)) for priority in range(PRIORITIES)}
+        return {tc: told[tc] for tc in sorted(told, key=int) if tc in used}
+
+    def _paused(self, profile: str) -> tuple[int, ...]:
+        """Those that are paused in both directions."""
+        pfc = objects_at(self._qos, "pfc", profile)
+        if not all(is_on(pfc.get(way, "on")) for way in ("rx", "tx")):
+            return ()
+        return tuple(sorted(int(priority) for priority in objects_at(pfc, "switch-priority")))
+
+    def _lossless(self, paused: tuple[int, ...]) -> tuple[int, ...]:
+        """Of those that are paused: RoCE's lossless modes and the lossless pool buffer them."""
+        roce = objects_at(self._qos, "roce")
+        roce_on = is_on(roce.get("enable", "off"))
+        pools = objects_at(self._qos, "traffic-pool")
+        if not (roce_on and str(roce.get("mode", "lossless")).startswith("lossless")):
+            return paused if "default-lossless" in pools else ()
+        lossy = objects_at(pools, "default-lossy", "switch-priority")
+        held = objects_at(pools, "roce-lossless", "switch-priority")
+        return tuple(sp for sp in paused if str(sp) in held or (not held and str(sp) not in lossy))
+
+    def _ecn(self, profile: str) -> dict[int, EcnReport]:
+        marked = self._in_use("congestion-control", profile)
+        return {
+            int(tc): EcnReport(
+                number(at(marked, tc, "min-threshold")) or 0,
+                number(at(marked, tc, "max-threshold")) or 0,
+                number(at(marked, tc, "probability")) or 0,
+            )
+            for tc in marked
+            if is_on(at(marked, tc, "ecn"))
+        }
+
+    def _watchdog(self, bound: Tree) -> PfcWatchdog:
+        settings = objects_at(self._qos, "pfc-watchdog")
+        poll = number(settings.get("polling-interval")) or _POLLING_MS
+        intervals = number(settings.get("robustness")) or _ROBUSTNESS
+        return PfcWatchdog(
+            enabled="pfc-watchdog" in bound and is_on(at(bound, "pfc-watchdog", "state") or "on"),
+            poll_ms=poll,
+            detection_ms=poll * intervals,
+            restoration_ms=0,  # no setting: after one interval without pauses
+            action=ACTION,
+        )
+
+
+def _in_force(present: Present) -> Tree:
+    """What the chip has; where it does not say, what is applied to it."""
+    applied, running = uniform(present.filled_qos), present.running_qos
+    result = {**applied, **{branch: value for branch, value in running.items() if value}}
+    result["roce"] = {**objects_at(applied, "roce"), **objects_at(running, "roce")}
+    return result
+
+
+def _in_hardware(ecn: Mapping[int, EcnReport], now: Tree) -> dict[int, EcnReport]:
+    """With the thresholds that the chip has made of those it was told, where it says them."""
+    result = dict(ecn)
+    for tc, told in ecn.items():
+        real = objects_at(now, "qos", "congestion-control", "traffic-class", str(tc))
+        result[tc] = EcnReport(
+            number(real.get("min-threshold")) or told.minimum_bytes,
+            number(real.get("max-threshold")) or told.maximum_bytes,
+            told.probability_percent,
+        )
+    return result
+
+
+def _up(link: Tree) -> Optional[bool]:
+    """Releases from 5.11 on have oper-status; before, state was what it is."""
+    status = link.get("oper-status")
+    if status is not None:
+        return str(status).lower() == "up"
+    state = link.get("state")
+    if isinstance(state, Mapping):
+        return "up" in state
+    return None if state is None else str(state).lower() == "up"
+
+
+def _gbps(speed: Any) -> Optional[int]:
+    """800 of 800G; None for auto, and for a port that is down."""
+    match = re.match(r"^\s*(\d+(?:\.\d+)?)\s*([TGM])", str(speed), re.IGNORECASE)
+    return round(float(match[1]) * _GIGABITS[match[2].upper()]) if match else None
+
+
+def _neighbour(heard: Tree) -> Optional[Neighbour]:
+    """The one heard last: a port can still remember who was there before."""
+    if not heard:
+        return None
+    name, said = min(heard.items(), key=lambda one: number(at(one[1], "age")) or 0)
+    system = str(at(said, "chassis", "system-name") or ("" if _MAC.match(name) else name))
+    port = str(at(said, "port", "name") or at(said, "port", "description") or "")
+    return Neighbour(system, _mac(port) if _MAC.match(port) else port)
+
+
+def _mac(text: str) -> str:
+    digits = re.sub(r"[^0-9a-f]", "", text.lower())
+    return ":".join(digits[place : place + 2] for place in range(0, 12, 2))

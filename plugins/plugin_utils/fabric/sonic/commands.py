@@ -1,17 +1,64 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What is run on the switch, as root in POSIX sh. Everything in it ships with SONiC.
-
-SONiC has no commit timer. A transient systemd timer takes its place: it rolls back to a checkpoint
-unless it is stopped in time, whatever becomes of the connection or of this machine. After a reboot
-of the switch there is no timer and nothing to undo: only what was confirmed is saved.
-"""
+"""A shell on a switch, whoever opens it: what a system that is spoken by commands needs."""
 
 from __future__ import annotations
 
+import re
 from shlex import quote
+from typing import Protocol
 
-from .reading import OURS
-from .reading import SAVED_FILE as SAVED
+from ....module_utils.core.dataclass import dataclass
+
+
+@dataclass(frozen=True)
+class Completed:
+    rc: int
+    stdout: str
+    stderr: str
+
+
+class Shell(Protocol):
+    """Runs as root, in POSIX sh, without a terminal: what was begun goes on if the line is cut."""
+
+    def run(self, command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
+        """Of any status; SwitchError where the connection was lost or time ran out."""
+
+    def reconnect(self) -> None:
+        """The next command opens a new connection."""
+
+
+# The lines of a command's output that matter, for a message.
+
+MOST_LINES = 3
+MOST_CHARACTERS = 600
+_NOISE = re.compile(r"^(usage:|try .* for help|\s*$)", re.IGNORECASE)
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_REASON = re.compile(r"error|fail|refus|illegal|invalid|not |no such|denied|space", re.IGNORECASE)
+
+
+def told(answer: Completed) -> str:
+    """`: what it said`; nothing where it said nothing."""
+    text = _COLOUR.sub("", f"{answer.stderr}\n{answer.stdout if answer.rc else ''}")
+    lines = list(
+        dict.fromkeys(line.strip() for line in text.splitlines() if not _NOISE.match(line))
+    )
+    chosen = [line for line in lines if _REASON.search(line)] or lines
+    chosen = [line for line in chosen if not _is_repeated(line, chosen)]
+    said = "; ".join(chosen[-MOST_LINES:])
+    if len(said) > MOST_CHARACTERS:
+        said = said[:MOST_CHARACTERS] + " ..."
+    return f": {said.rstrip('.')}" if said else ""
+
+
+def _is_repeated(line: str, lines: list[str]) -> bool:
+    """click says again, after `Error:`, what was said before."""
+    said = line[len("Error: ") :]
+    return line.startswith("Error: ") and any(said in other for other in lines if other != line)
+
+
+OURS = "baremetal-mpi-roce-"
+"""Checkpoints and units of the collection begin with it."""
+SAVED_FILE = "/etc/sonic/config_db.json"
 
 LIST_CHECKPOINTS = "config list-checkpoints"
 UNDO_INTERVAL = "sonic-db-cli CONFIG_DB DEL 'PFC_WD|GLOBAL'"
@@ -119,10 +166,11 @@ def _saving(name: str, failed: str) -> str:
     """Failing that the saved file is as before."""
     backup = quote(_backup(name))
     return (
-        f"fail() {{ [ ! -e {backup} ] || mv -f {backup} {SAVED}; {failed}; exit {NOT_SAVED}; }}; "
-        f"[ ! -e {SAVED} ] || cp -p {SAVED} {backup} || {{ rm -f {backup}; fail; }}; "
+        f"fail() {{ [ ! -e {backup} ] || mv -f {backup} {SAVED_FILE}; {failed}; "
+        f"exit {NOT_SAVED}; }}; "
+        f"[ ! -e {SAVED_FILE} ] || cp -p {SAVED_FILE} {backup} || {{ rm -f {backup}; fail; }}; "
         f"config save -y || fail; "
-        f"python3 -m json.tool {SAVED} > /dev/null || fail"
+        f"python3 -m json.tool {SAVED_FILE} > /dev/null || fail"
     )
 
 
@@ -150,7 +198,7 @@ def _stop(unit: str) -> str:
 
 def forget_backups() -> str:
     """Of runs that were cut off while they saved."""
-    return f"rm -f {SAVED}.{OURS}*"
+    return f"rm -f {SAVED_FILE}.{OURS}*"
 
 
 def undo_soon(unit: str, command: str, who: str) -> str:
@@ -172,7 +220,7 @@ def rollback(units: tuple[str, ...], name: str, limit_s: int, undo: str, who: st
     return (
         f"{waiting % limit_s}do sleep 1; n=$((n + 1)); done; "
         f"{_locked(who, limit_s + LOCK_S)}{stops}"
-        f"[ ! -e {backup} ] || mv -f {backup} {SAVED} || exit; "
+        f"[ ! -e {backup} ] || mv -f {backup} {SAVED_FILE} || exit; "
         f"names=$({LIST_CHECKPOINTS}) || exit; "
         f'case "$names" in *\'"{name}"\'*) ;; *) echo {quote(GONE)}; exit 0 ;; esac; '
         f"timeout {limit_s} /bin/sh -c {quote(_undoing(name, undo))} && {delete_checkpoint(name)}"
@@ -180,7 +228,7 @@ def rollback(units: tuple[str, ...], name: str, limit_s: int, undo: str, who: st
 
 
 def _backup(name: str) -> str:
-    return f"{SAVED}.{name}"
+    return f"{SAVED_FILE}.{name}"
 
 
 def _undoing(name: str, undo: str) -> str:

@@ -12,10 +12,10 @@ from ....module_utils.core.text import counted
 from ..intent import SwitchIntent
 from ..system import Change, Difference, Impact, SwitchError
 from . import tables
-from .reading import SAVED_FILE, Present
-from .tables import Config, Row, natural, port_of
+from .commands import SAVED_FILE
+from .reading import Present
+from .tables import Config, Row, Wanted, natural, port_of
 from .target import target
-from .wanted import Wanted
 
 # Patches (RFC 6902) from one state of CONFIG_DB to another, as `config apply-patch` takes them.
 #

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from shlex import quote
 
-from ..shell import Completed, Shell, told
 from ..system import Applied, Difference, SwitchError
 from . import commands
+from .commands import OURS, Completed, Shell, told
 from .difference import Patch, PollInterval, Save, Step
-from .reading import OURS, PARTS, READ, UNITS, Present, lookup_file, lookup_of, parsed
+from .reading import PARTS, READ, UNITS, Present, lookup_file, lookup_of, parsed
 
 # What `config` refuses, and what an operator can do about it.
 
@@ -87,6 +87,7 @@ class SonicSwitch:
         """Counted from the begin of `apply`: by then the switch has undone what nobody kept."""
 
     def read(self) -> Present:
+        self._shell.reconnect()
         present = parsed(self._shell.run(READ, timeout_s=READ_S))
         self._refuse_leftovers(present.units)
         if any(self._is_of_this_run(line) and " inactive " not in line for line in present.units):
