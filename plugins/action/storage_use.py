@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import Any, Optional
@@ -21,7 +22,7 @@ from ansible.utils.display import Display
 from ..module_utils.core.checks import Check, as_dicts, failure_message
 from ..module_utils.storage.file_system import FileSystem, of_variable
 from ..module_utils.storage.units import mounts
-from ..module_utils.storage.use.target import seat
+from ..module_utils.storage.use.proof import seat
 from ..plugin_utils.report import reports
 from ..plugin_utils.report import storage_use as table
 
@@ -83,7 +84,7 @@ class ActionModule(ActionBase):
             for name in here:
                 place = seat(rings_of[name], host, (met.get(name) or {}).get)
                 if place is not None:
-                    sent["seats"][name] = place.as_dict()
+                    sent["seats"][name] = asdict(place)
         found: dict[str, Any] = self._execute_module(MODULE, module_args=sent, task_vars=task_vars)
         return found
 

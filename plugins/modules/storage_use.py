@@ -220,6 +220,7 @@ figures:
 import os
 import re
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -230,8 +231,7 @@ from ..module_utils.core.checks import end
 from ..module_utils.ssh import account
 from ..module_utils.storage.file_system import of_variable
 from ..module_utils.storage.units import wanted_mounts
-from ..module_utils.storage.use import rounds
-from ..module_utils.storage.use.target import Seat, Target
+from ..module_utils.storage.use import proof
 
 LAYER = "storage"
 REMEDY = "Correct what the lines name, then run again with --tags storage; nothing else is needed."
@@ -265,13 +265,13 @@ def is_virtual(cpus: Path = Path("/proc/cpuinfo")) -> bool:
     )
 
 
-def targets(given: dict[str, Any], uid: int, check_mode: bool) -> list[Target]:
+def targets(given: dict[str, Any], uid: int, check_mode: bool) -> list[proof.Target]:
     filesystems = [of_variable(entry) for entry in given["filesystems"]]
     wanted = wanted_mounts(filesystems, given["host"], given["groups"], 0)
     return [
-        Target(
+        proof.Target(
             wanted=each,
-            seat=Seat.of(given["seats"].get(each.fs.name) or {}),
+            seat=proof.Seat(**(given["seats"].get(each.fs.name) or {})),
             host=given["host"],
             cluster=given["cluster"],
             token=given["token"],
@@ -332,19 +332,19 @@ def main() -> None:
                 layer=LAYER,
                 checks=[],
             )
-        here = rounds.Here(rights_of(user), machine.container())
-        found: dict[str, rounds.Held] = {}
+        here = proof.Here(rights_of(user), machine.container())
+        found: dict[str, proof.Held] = {}
         for target in targets(given, user.uid, module.check_mode):
             name = target.fs.name
             if given["round"] == "write":
-                found[name] = rounds.write(target, here)
+                found[name] = proof.write(target, here)
             else:
-                held = rounds.Held.of(given["held"].get(name) or {})
-                found[name] = rounds.read(target, held, here)
+                held = proof.Held(**(given["held"].get(name) or {}))
+                found[name] = proof.read(target, held, here)
     except OSError as error:
         module.fail_json(msg=f"storage: {error}", layer=LAYER, checks=[])
-    told = rounds.checks_of(list(found.values())) if given["round"] == "read" else []
-    held = {name: one.as_dict() for name, one in found.items()}
+    told = proof.checks_of(list(found.values())) if given["round"] == "read" else []
+    held = {name: asdict(one) for name, one in found.items()}
     end(module, LAYER, told, REMEDY, held=held, virtual=is_virtual(), invocation={})
 
 

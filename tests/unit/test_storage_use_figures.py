@@ -12,7 +12,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_sy
     Expectation,
     FileSystem,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import target
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import proof as target
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import storage_use as table
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,12 +49,6 @@ def test_the_work_for_one_host_does_not_grow_with_the_cluster() -> None:
     ring = [f"node{number:05d}" for number in range(10_000)]
     target.seat(ring, "node05000", wrote)
     assert len(asked) < target.SEEN + 5
-
-
-def test_a_seat_travels() -> None:
-    seat = target.Seat(4, "node02", 7, ("node02",))
-    assert target.Seat.of(seat.as_dict()) == seat
-    assert target.Seat.of({}) == target.Seat(1)
 
 
 # ---- figures

@@ -26,12 +26,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_sy
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.units import (
     wanted_mounts,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import (
-    judging,
-    probe,
-    rounds,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use.target import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import probe
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import proof as rounds
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use.proof import (
     Seat,
     Target,
 )
@@ -112,7 +109,7 @@ def one_fault(held: rounds.Held) -> Check:
     (check,) = failed(held)
     assert check.subject == MOUNT
     assert len(check.reason) > 20
-    assert [each["name"] for each in held.checks] == list(judging.EVERY)
+    assert [each["name"] for each in held.checks] == list(rounds.EVERY)
     for each in rounds.checks_of([held]):
         if each.reason.startswith("not read"):
             assert each.reason == f"not read: see {check.name}"
@@ -200,7 +197,7 @@ def test_all_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == ["write", "read"]
     assert not failed(found)
     says = statuses(found)
-    assert list(says) == list(judging.EVERY)
+    assert list(says) == list(rounds.EVERY)
     for name in ("mounted", "server", "answers", "write", "rename", "owner", "neighbour", "names"):
         assert says[f"storage_{name}"] == OK
     for name in ("space", "files", "write_rate", "read_rate"):  # nobody asked for any
@@ -295,7 +292,7 @@ def test_a_bind_mount_is_known_by_its_place() -> None:
     wrong = f"71 28 8:1 /srv/b {MOUNT} rw - ext4 /dev/sda1 rw"
     assert rounds.is_right(given, right, mounted.parse(f"{root}\n{right}")) is True
     assert rounds.is_right(given, wrong, mounted.parse(f"{root}\n{wrong}")) is False
-    assert given.served_here
+    assert given.wanted.is_bind
 
 
 # ---- faults, each told once
@@ -401,15 +398,6 @@ def test_a_server_that_lies_while_writing(
     found = {**LOOKED, "wrong": {"about": about, "text": "other bytes"}}
     check = one_fault(write(target(), monkeypatch, found))
     assert (check.name, check.found) == (name, "other bytes")
-
-
-def test_the_first_fault_is_the_one_that_is_told() -> None:
-    book = judging.Book(target())
-    book.ok("storage_space")
-    book.failed("storage_space", "full", "remove something")  # in the place of what seemed well
-    book.failed("storage_write", "EIO", "what would only fail for the same reason")
-    checks = book.close(judging.EVERY).in_order()
-    assert [check.name for check in checks if check.status == FAILED] == ["storage_space"]
 
 
 # ---- the second round
