@@ -20,8 +20,7 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ..module_utils.mpi.allreduce import table
-from ..plugin_utils.report import reports
+from ..plugin_utils.report import reports, smoke
 
 display = Display()
 
@@ -73,26 +72,18 @@ class ActionModule(ActionBase):
         found = self._run_detached(arguments, task_vars)
         result.update(found)
         if found.get("figures"):
-            for line in table.lines(found):
+            for line in smoke.lines(found):
                 display.display(line)
             if directory:
                 self._report(Path(directory), found, result)
         return result
 
     def _report(self, directory: Path, found: dict[str, Any], result: dict[str, Any]) -> None:
-        """Save what was found. A test that ran has run, whether or not it can be written down."""
-        try:
-            kept = {key: value for key, value in found.items() if key != "invocation"}
-            result["report"] = str(reports.save(directory, "smoke", kept))
-        except OSError as error:
-            where = error.filename or directory.absolute()
-            display.warning(
-                f"smoke: the report was not saved in {directory.absolute()}: {error.strerror} "
-                f"({where}); the result is complete without it. Make the directory writable, or "
-                "set mpi_smoke_report_directory"
-            )
+        kept = {key: value for key, value in found.items() if key != "invocation"}
+        path = reports.keep(directory, "smoke", kept, display, "mpi_smoke_report_directory")
+        if not path:
             return
-        display.display(f"allreduce: report in {result['report']}")
+        result["report"] = path
         if found.get("failed"):
             # Ansible prints a failed result whole; these are for the report.
             for key in ("traffic", "lanes", "versions", "command", "invocation"):

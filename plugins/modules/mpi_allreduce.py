@@ -136,16 +136,10 @@ checks:
   sample: [{name: world_size, subject: "", wanted: 32, found: 32, status: ok, reason: ""}]
 figures:
   description:
-    - What was measured, beside what it compares with. Bandwidths are in 10^9 bytes per second; the
-      line rate is what all rails of one node carry in each direction.
-    - C(by_size) has per size the number of iterations, the minimum, median and 99th percentile time
-      in microseconds, and algorithm and bus bandwidth. The time of an iteration is that of its
-      slowest rank.
-    - C(rails) has each rail over all nodes, the least that one of them sent over it, the least that
-      one sent in the rail's own allreduce and how many nodes have one, the most that went beside
-      RDMA, and the mean rate beside the line rate, in Gb/s.
-    - C(virtual) says that the launcher is a container, or the RDMA devices are made of software;
-      the line rate is then nominal only.
+    - What was measured. Bandwidths are in 10^9 bytes per second; the line rate is what all rails of
+      one node carry in each direction, nominal where C(virtual).
+    - C(by_size) has the times of each size in microseconds; that of an iteration is of its slowest
+      rank. C(rails) has the least that a node sent over each rail, and the most beside RDMA.
   type: dict
   returned: always
   sample:
@@ -154,49 +148,15 @@ figures:
     transport: rc
     best_busbw_gbytes_s: 31.31
     line_rate_gbytes_s: 800.0
-    threshold_gbytes_s: null
     virtual: false
-    least_bytes_per_node: 51200000
-    sent_bytes_per_node: 545259520
-    rails:
-      - rail: rail0
-        nodes: 4
-        sent_bytes: 68157440
-        own_bytes: 393216
-        own_nodes: 4
-        tcp_bytes: 9120
-        gbps: 212.4
-        speed_gbps: 800
-    by_size:
-      - bytes: 1048576
-        iterations: 50
-        min_us: 60.1
-        median_us: 64.9
-        p99_us: 81.0
-        algbw_gbytes_s: 16.16
-        busbw_gbytes_s: 31.31
+    rails: [{rail: rail0, nodes: 4, sent_bytes: 68157440, tcp_bytes: 9120, gbps: 212.4}]
+    by_size: [{bytes: 1048576, iterations: 50, median_us: 64.9, busbw_gbytes_s: 31.31}]
 traffic:
-  description:
-    - Bytes of each rail of each node, and bytes on its other interfaces.
-    - C(own_bytes) is what a rail sent in its own allreduce, null where it has none.
-    - With V(rc) what was sent is what the RDMA device counted; C(tcp_bytes) is what passed beside
-      it. Soft-RoCE counts C(packets); C(other_packets) are those of the interface that are not its
-      own.
+  description: Bytes of each rail of each node, and bytes on its other interfaces.
   type: list
   elements: dict
   returned: on success; after a failure it is in the report
-  sample:
-    - node: node01
-      rails:
-        rail0:
-          sent_bytes: 27389406
-          received_bytes: 27389406
-          device: mlx5_0:1
-          packets: null
-          tcp_bytes: 9120
-          other_packets: null
-          own_bytes: 393216
-      elsewhere: {eth0: 14029}
+  sample: [{node: node01, rails: {rail0: {sent_bytes: 27389406}}, elsewhere: {eth0: 14029}}]
 lanes:
   description: What UCX reported its endpoints run over, and how many ranks did.
   type: list
@@ -229,44 +189,20 @@ seconds: {type: float, returned: always, sample: 6.4, description: Seconds it to
 """
 
 import contextlib
-import fcntl
 import os
 import signal
-import time
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core import commands, files, machine
 from ..module_utils.core.checks import FAILED
+from ..module_utils.core.locks import HeldError, alone
 from ..module_utils.mpi import environment as mpi_environment
 from ..module_utils.mpi.allreduce import plan, session, traffic
 
 PROGRESS_DIRECTORY = Path("/run/baremetal-mpi-roce")
-
-
-@contextlib.contextmanager
-def alone(say: session.Say, patience_s: float) -> Iterator[None]:
-    """One test at a time: two would measure each other. The kernel frees the lock of a dead one."""
-    PROGRESS_DIRECTORY.mkdir(parents=True, exist_ok=True)
-    with (PROGRESS_DIRECTORY / "smoke.lock").open("w") as lock:
-        begin = time.monotonic()
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                waited = time.monotonic() - begin
-                if waited > patience_s:
-                    raise plan.PlanError(
-                        f"another allreduce test has been running for {waited:.0f} s; wait for it, "
-                        "or end it with: systemctl stop 'baremetal-mpi-smoke-*'"
-                    ) from None
-                say(f"allreduce: waiting for another one to end, {waited:.0f} s")
-                time.sleep(1)
-        yield
 
 
 def nodes_of(directory: list) -> tuple:
@@ -368,6 +304,9 @@ def main() -> None:
     def say(text: str) -> None:
         files.write_atomically(progress, f"{os.getpid()}\n{text}\n", 0o644, 0, 0)
 
+    def waiting(waited: float) -> None:
+        say(f"allreduce: waiting for another one to end, {waited:.0f} s")
+
     def end() -> str:
         kill_module(progress)  # or it would start the next run, to find out why this one failed
         check = session.Session(request_of(module.params), commands.run, launcher, say).end()
@@ -379,8 +318,15 @@ def main() -> None:
         request = request_of(module.params)
         if module.check_mode:
             return session.Session(request, commands.run, launcher, say).result(request.plan, [])
-        with alone(say, request.time_limit_s):
-            return session.Session(request, commands.run, launcher, say).run()
+        try:
+            # Two tests would measure each other.
+            with alone(PROGRESS_DIRECTORY / "smoke.lock", request.time_limit_s, waiting=waiting):
+                return session.Session(request, commands.run, launcher, say).run()
+        except HeldError as error:
+            raise plan.PlanError(
+                f"another allreduce test runs: {error}; wait for its end, or end it with:"
+                " systemctl stop 'baremetal-mpi-smoke-*'"
+            ) from error
 
     try:
         if module.params["end"]:

@@ -1,27 +1,28 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Times to figures, and figures to a table."""
+"""Times to figures, and figures to a smoke."""
 
 from __future__ import annotations
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce import figures, table
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce import verdict
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import smoke
 from hypothesis import given
 from hypothesis import strategies as st
 
 
 def test_figures_in_the_terms_of_the_field() -> None:
-    found = figures.figure(1 << 20, [1000.0, 900.0, 1100.0, 5000.0], 32)
+    found = verdict.figure(1 << 20, [1000.0, 900.0, 1100.0, 5000.0], 32)
     assert found["min_us"] == 900.0
     assert found["median_us"] == 1050.0
     assert found["p99_us"] == 5000.0
     assert found["iterations"] == 4
-    assert figures.figure(4, [1.0], 1)["busbw_gbytes_s"] == 0, "one rank has no bus"
+    assert verdict.figure(4, [1.0], 1)["busbw_gbytes_s"] == 0, "one rank has no bus"
     assert found["algbw_gbytes_s"] == round(1048576 / 1050 / 1000, 9)
     assert found["busbw_gbytes_s"] == round(1048576 / 1050 / 1000 * 2 * 31 / 32, 9)
 
 
 @given(st.lists(st.floats(0.01, 1e7), min_size=1, max_size=300))
 def test_quantiles_are_measured_and_ordered(times: list[float]) -> None:
-    found = figures.figure(4, times, 2)
+    found = verdict.figure(4, times, 2)
     assert found["min_us"] == min(times)
     assert found["p99_us"] in times
     assert found["min_us"] <= found["p99_us"] <= max(times)
@@ -30,7 +31,7 @@ def test_quantiles_are_measured_and_ordered(times: list[float]) -> None:
 
 
 def result(**changes: object) -> dict:
-    by_size = [figures.figure(4, [10.0], 32), figures.figure(1 << 20, [40000.0], 32)]
+    by_size = [verdict.figure(4, [10.0], 32), verdict.figure(1 << 20, [40000.0], 32)]
     base = {
         "ranks": 32,
         "nodes": 4,
@@ -46,7 +47,7 @@ def result(**changes: object) -> dict:
 
 
 def test_the_table_stands_in_columns() -> None:
-    found = table.lines(result())
+    found = smoke.lines(result())
     assert found[0].startswith("allreduce of 32 ranks on 4 nodes over tcp")
     assert len({len(line) for line in found[1:4]}) == 1
     assert found[3].split()[:5] == ["1", "MiB", "1", "40.0", "ms"]
@@ -55,24 +56,24 @@ def test_the_table_stands_in_columns() -> None:
 
 
 def test_a_virtual_line_rate_is_called_nominal_and_a_real_one_compared() -> None:
-    assert "nominal" in table.against(result()["figures"])
-    real = table.against(result(virtual=False, threshold_gbytes_s=5.0)["figures"])
+    assert "nominal" in smoke.against(result()["figures"])
+    real = smoke.against(result(virtual=False, threshold_gbytes_s=5.0)["figures"])
     assert "nominal" not in real
     assert "%" in real
     assert "threshold 5 GB/s" in real
-    assert "no threshold set" in table.against(result()["figures"])
+    assert "no threshold set" in smoke.against(result()["figures"])
 
 
 def test_units() -> None:
-    assert table.size_text(4) == "4 B"
-    assert table.size_text(65536) == "64 KiB"
-    assert table.size_text(1 << 30) == "1 GiB"
-    assert table.size_text(1000) == "1000 B"
-    assert table.time_text(12.34) == "12.3 us"
-    assert table.time_text(2_500_000) == "2.50 s"
-    assert table.rate_text(391.2) == "391.20 GB/s"
-    assert table.rate_text(0.0207) == "20.70 MB/s"
-    assert table.rate_text(0.0000421) == "42.10 kB/s"
+    assert smoke.size_text(4) == "4 B"
+    assert smoke.size_text(65536) == "64 KiB"
+    assert smoke.size_text(1 << 30) == "1 GiB"
+    assert smoke.size_text(1000) == "1000 B"
+    assert smoke.time_text(12.34) == "12.3 us"
+    assert smoke.time_text(2_500_000) == "2.50 s"
+    assert smoke.rate_text(391.2) == "391.20 GB/s"
+    assert smoke.rate_text(0.0207) == "20.70 MB/s"
+    assert smoke.rate_text(0.0000421) == "42.10 kB/s"
 
 
 RAILS = [
@@ -92,7 +93,7 @@ RAILS = [
 
 def test_each_rail_stands_beside_its_line_rate_and_what_should_not_be_there() -> None:
     totals = {"sent_bytes_per_node": 50 << 20, "least_bytes_per_node": 25 << 20}
-    found = table.lines(result(transport="rc", rails=RAILS, **totals))
+    found = smoke.lines(result(transport="rc", rails=RAILS, **totals))
     head, first, second, told = found[5:9]
     assert " ".join(head.split()) == "rail sent by RDMA mean line rate own allreduce beside RDMA"
     assert " ".join(first.split()) == "rail0 5.00 MiB 12 Mb/s not known none not counted"
@@ -100,5 +101,5 @@ def test_each_rail_stands_beside_its_line_rate_and_what_should_not_be_there() ->
     assert " ".join(second.split()) == f"rail1 45.00 MiB 30.012 Gb/s 400 Gb/s {own} 100 B"
     assert len(head) == len(first) == len(second)
     assert told == "  each of 4 nodes sent 50.00 MiB or more; at least 25.00 MiB are expected"
-    plain = table.lines(result(rails=RAILS, **totals))
+    plain = smoke.lines(result(rails=RAILS, **totals))
     assert "RDMA" not in "".join(plain), "over TCP nothing is beside it"

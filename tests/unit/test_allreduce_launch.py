@@ -180,10 +180,7 @@ def test_preflight_names_each_node_and_its_way_out() -> None:
     assert "not there; run --tags mpi --limit node03" in found["node03"]
     assert "another version" in found["node04"]
     assert "orted" in found["node05"]
-    assert (
-        found["node06"]
-        == "no answer within 60 s; does a login file of mpi wait on it, or its disk?"
-    )
+    assert found["node06"].startswith("no answer within 60 s; check login files")
     assert "cut short" in found["node08"]
     assert all("BatchMode=yes" in argv for argv in ssh.argvs)
     # Without a terminal, what a login file has started would outlive the connection.
@@ -196,10 +193,10 @@ def test_preflight_names_each_node_and_its_way_out() -> None:
 @pytest.mark.parametrize(
     ("reason", "remedy"),
     [
-        ("ssh: connect to host node01 port 22: Connection refused", "sshd?"),
-        ("ssh: connect to host node01 port 22: Connection timed out", "sshd?"),
-        ("ssh: connect to host node01 port 22: No route to host", "sshd?"),
-        ("Timeout, server node01 not responding.", "sshd?"),
+        ("ssh: connect to host node01 port 22: Connection refused", "its sshd"),
+        ("ssh: connect to host node01 port 22: Connection timed out", "its sshd"),
+        ("ssh: connect to host node01 port 22: No route to host", "its sshd"),
+        ("Timeout, server node01 not responding.", "its sshd"),
         ("ssh: Could not resolve hostname node01: Name or service not known", "--tags names"),
     ],
 )

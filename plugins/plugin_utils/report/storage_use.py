@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, field
 from typing import Any, Optional
 
 from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, Check
 from ...module_utils.core.dataclass import dataclass
-from ...module_utils.mpi.allreduce.figures import median
-from ...module_utils.mpi.allreduce.table import columns, rate_text, size_text
 from ...module_utils.storage.file_system import FileSystem
+from .smoke import columns, rate_text, size_text
 
 Interval = tuple[float, float]
 
@@ -81,7 +81,7 @@ def figure(measured: Mapping[str, Mapping[str, Any]]) -> Optional[Figure]:
     return Figure(
         slowest=rates[ordered[0]],
         slowest_host=ordered[0],
-        median=median([rates[host] for host in ordered]),
+        median=statistics.median([rates[host] for host in ordered]),
         fastest=rates[ordered[-1]],
         fastest_host=ordered[-1],
         together=min(volume / seconds / 1e9, sum(rates.values())),

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
-from ...module_utils.mpi.allreduce.table import time_text
 from ...module_utils.verbs import endpoints
+from .smoke import time_text
 
 SHOWN = 40
 """So many pairs stand in the table; the report has all of them."""

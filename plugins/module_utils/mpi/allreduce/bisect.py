@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Finding who is at fault: the smallest set of nodes that fails, in few runs.
+"""The search for the smallest set of nodes that fails, by halving.
 
-The search halves. For one node or one pair among n it takes some 2 log2(n) runs per culprit, where
-trying all pairs would take n(n-1)/2. It assumes only that a set which contains a failing set fails.
-Nobody is accused before the others have been seen to pass.
+For one node or one pair among n it takes some 2 log2(n) runs, where all pairs would take n(n-1)/2.
+It assumes only that a set which contains a failing set fails. No node is named before the others
+have passed.
 """
 
 from __future__ import annotations
@@ -38,22 +38,16 @@ class Finding:
 
     def sentence(self) -> str:
         names = some(self.nodes, SHOWN)
-        spent = f"{self.runs} short run(s)"
-        if self.kind == NODE:
-            verb = "is" if len(self.nodes) == 1 else "are each"
-            return f"{names} {verb} at fault: runs with it fail, all others pass ({spent})"
-        if self.kind == PAIR:
-            return f"the pair {names} is at fault: they fail together and not apart ({spent})"
-        if self.kind == GROUP:
-            return f"it takes {len(self.nodes)} nodes to fail: {names} ({spent})"
-        if self.kind == COMMON:
-            return (
-                f"no node is to blame: every one of them fails by itself, the cause is common to "
-                f"all, or short runs need more than mpi_smoke_bisect_limit_s ({spent})"
-            )
-        if self.kind == NOT_REPRODUCED:
-            return f"a short run on all nodes passed: the fault comes and goes ({spent})"
-        return f"the search ended early after {spent}; still suspect: {names}"
+        text = {
+            NODE: f"at fault: {names}; runs with it fail, all others pass",
+            PAIR: f"the pair {names} is at fault: they fail together and not apart",
+            GROUP: f"{len(self.nodes)} nodes fail together: {names}",
+            COMMON: "every node fails by itself: the cause is common to all, or short runs need"
+            " more than mpi_smoke_bisect_limit_s",
+            NOT_REPRODUCED: "a short run on all nodes passed: the fault is intermittent",
+            UNFINISHED: f"the search ended early; still suspect: {names}",
+        }
+        return f"{text[self.kind]} ({self.runs} short runs)"
 
 
 def find(names: Sequence[str], fails: Fails, max_runs: int) -> Finding:

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Asking every node over ssh, as the MPI user and many at once: before a run, and after it."""
+"""Commands on every node over ssh, as the MPI user, many at once: before a run and after it."""
 
 from __future__ import annotations
 
@@ -248,19 +248,18 @@ def _keeps_back_rdma(said: Answer, node: Node) -> str:
     )
 
 
+DEAD = ("refused", "timed out", "no route", "unreachable", "is down", "not respond")
+
+
 def unreached(user: str, host: str, reason: str) -> str:
-    """Why a node did not answer, with the way out: only some of the reasons are a matter of SSH."""
-    if reason.startswith("no answer within"):
-        return f"{reason}; does a login file of {user} wait on it, or its disk?"
-    if re.search(r"could not resolve|name or service not known", reason, re.IGNORECASE):
+    """Why a node did not answer, with the remedy."""
+    low = reason.lower()
+    if low.startswith("no answer within"):
+        return f"{reason}; check login files of {user} and the disk"
+    if "resolve" in low or "not known" in low:
         return f"{reason}; run --tags names"
-    if re.search(
-        r"connection (refused|timed out)|no route to host|(network|host) is (unreachable|down)"
-        r"|connect to host .*timed out|not responding",
-        reason,
-        re.IGNORECASE,
-    ):
-        return f"unreachable: {reason}; is {host} up, and its sshd?"
+    if any(word in low for word in DEAD):
+        return f"unreachable: {reason}; check {host} and its sshd"
     return f"no ssh as {user}: {reason}; run --tags ssh"
 
 

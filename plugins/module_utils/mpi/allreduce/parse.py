@@ -1,8 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Reading what a run printed: the program's records, UCX's lanes, the launcher's complaints.
-
-Records are looked up by kind, by node and by rank.
-"""
+"""The output of a run: the program's records, UCX's lanes, the launcher's error messages."""
 
 from __future__ import annotations
 
@@ -49,6 +46,13 @@ def of_kind(records: Records, kind: str) -> list[Mapping[str, Any]]:
 def listed(items: Sequence[str]) -> str:
     more = len(items) - SHOWN
     return "; ".join(items[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+
+
+def bytes_text(count: int) -> str:
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= scale:
+            return f"{count / scale:.2f} {unit}"
+    return f"{count} B"
 
 
 def node_of(host: str, nodes: Mapping[str, Node]) -> Optional[Node]:

@@ -16,7 +16,7 @@ from typing import Any, Optional, Protocol
 from ...core.checks import FAILED, OK, Check, failures
 from ...core.commands import CommandError, Runner
 from ...core.dataclass import dataclass
-from . import bisect, figures, hosts, parse, traffic, verdict
+from . import bisect, hosts, parse, traffic, verdict
 from .launch import GRACE_S, Outcome, Progress, bounded, launch, login_shell
 from .plan import PROGRAM, Plan, as_listed, command
 
@@ -266,9 +266,9 @@ class Session:
 
     def figures(self, plan: Plan, said: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """What was measured, beside what it is to be compared with."""
-        by_size = figures.figures(said, plan.ranks)
+        by_size = verdict.figures(said, plan.ranks)
         soft = plan.transport == "rc" and any(node.software for node in plan.nodes)
-        best = figures.best_busbw(by_size)
+        best = verdict.best_busbw(by_size)
         return {
             "ranks": plan.ranks,
             "nodes": len(plan.nodes),
@@ -289,8 +289,7 @@ class Session:
             f"({plan.transport}) failed:"
         ]
         shown += [f"  {check.line()}" for check in failed[:20]]
-        if len(failed) > 20:
-            shown.append(f"  and {len(failed) - 20} more")
+        shown += [f"  and {len(failed) - 20} more"] if len(failed) > 20 else []
         if self.culprit is not None:
             shown.append(f"  search: {self.culprit.sentence()}")
         if self.lines:

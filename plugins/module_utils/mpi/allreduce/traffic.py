@@ -9,9 +9,8 @@ from typing import Any, Optional
 
 from ...core.checks import FAILED, OK, Check, not_applicable
 from ...core.dataclass import dataclass
-from .parse import Records, least_bytes_per_node, listed, of_nodes, of_the_end
+from .parse import Records, bytes_text, least_bytes_per_node, listed, of_nodes, of_the_end
 from .plan import Plan
-from .table import bytes_text
 
 OTHER_PACKETS = 500
 OTHER_SHARE = 0.02

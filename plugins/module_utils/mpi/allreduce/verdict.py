@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Optional
 
 from ...core.checks import FAILED, NOT_APPLICABLE, OK, Check, compare
-from . import figures
 from .hosts import Swept
 from .parse import (
     Records,
@@ -168,7 +169,7 @@ def _strays(
 
 def threshold(plan: Plan, records: Records, tolerances: Tolerances) -> Check:
     wanted = tolerances.min_busbw_gbytes_s
-    best = figures.best_busbw(figures.figures(records, plan.ranks))
+    best = best_busbw(figures(records, plan.ranks))
     found = None if best is None else best["busbw_gbytes_s"]
     if wanted is None:
         return Check("threshold", None, found, NOT_APPLICABLE, "", "no threshold set")
@@ -187,3 +188,39 @@ def no_orphans(swept: Swept) -> Check:
         return Check("no_orphans", 0, sum(swept.left.values()), FAILED, "", listed(wrong))
     hosts = ", ".join(f"{host} {count}" for host, count in swept.killed.items())
     return Check("no_orphans", 0, 0, OK, "", f"{killed} killed: {hosts}" if killed else "")
+
+
+# Times to figures, in the field's terms.
+
+
+def figure(size: int, times_us: Sequence[float], ranks: int) -> dict[str, Any]:
+    """The figures of one size. Bandwidths are in 10^9 bytes per second, from the median time.
+
+    Bus bandwidth is what each rank's link has to carry, whatever the algorithm: an allreduce moves
+    2(n-1)/n times the buffer in and out of every rank.
+    """
+    ordered = sorted(times_us)
+    middle = statistics.median(ordered)
+    algbw = size / middle / 1000 if middle > 0 else 0.0
+    return {
+        "bytes": size,
+        "iterations": len(ordered),
+        "min_us": ordered[0],
+        "median_us": round(middle, 2),
+        "p99_us": ordered[math.ceil(0.99 * len(ordered)) - 1],
+        "algbw_gbytes_s": round(algbw, 9),
+        "busbw_gbytes_s": round(algbw * 2 * (ranks - 1) / ranks, 9),
+    }
+
+
+def figures(records: Iterable[Mapping[str, Any]], ranks: int) -> list[dict[str, Any]]:
+    return [
+        figure(record["bytes"], record["times_us"], ranks)
+        for record in records
+        if record["kind"] == "size" and record["times_us"]
+    ]
+
+
+def best_busbw(found: Iterable[Mapping[str, Any]]) -> Optional[Mapping[str, Any]]:
+    """The size that did best: the one a threshold is about."""
+    return max(found, key=lambda one: float(one["busbw_gbytes_s"]), default=None)

@@ -1,12 +1,13 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A result as a person reads it."""
+"""The result of an allreduce as a table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...core.checks import OK
+from ...module_utils.core.checks import OK
+from ...module_utils.mpi.allreduce.parse import bytes_text
 
 
 def size_text(count: int) -> str:
@@ -105,13 +106,6 @@ def own_text(rail: Mapping[str, Any], nodes: int) -> str:
         return "none"
     of = "" if rail["own_nodes"] == nodes else f" ({rail['own_nodes']} of {nodes} nodes)"
     return bytes_text(rail["own_bytes"]) + of
-
-
-def bytes_text(count: int) -> str:
-    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= scale:
-            return f"{count / scale:.2f} {unit}"
-    return f"{count} B"
 
 
 def bits_text(gbps: float) -> str:
