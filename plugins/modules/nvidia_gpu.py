@@ -174,9 +174,8 @@ from ..module_utils.core.engine import Layer, Settled, carry_out
 from ..module_utils.core.part import Node, PlanError
 from ..module_utils.core.system import distribution, manager_of
 from ..module_utils.gpu import stack
-from ..module_utils.gpu.packages import Installer
 from ..module_utils.gpu.shared import Kernel
-from ..module_utils.packages.manager import PackageError
+from ..module_utils.packages.engine import Installer
 from ..module_utils.software import (
     NotInCatalog,
     SoftwareError,
@@ -191,7 +190,6 @@ LAYER = Layer(
     command_s=1800.0,  # DKMS compiles the modules; the fabric manager trains every NVLink
     look_s=60.0,  # a driver that hangs is a finding soon, and not after half an hour
     refusals=(SoftwareError, NotInCatalog, UnsupportedDistribution),
-    failures=(PackageError,),
 )
 HEALTH = {
     "product": {"type": "str"},
@@ -222,9 +220,9 @@ def converge(options: Mapping[str, Any], node: Node) -> Settled:
         raise PlanError("\n".join(refused))
     keys = {name: base64.b64decode(text) for name, text in options["keys"].items()}
     packages = gpu_packages(software, found, release, keys)
-    with manager_of(found, packages, LAYER.tag) as manager:
-        installer = Installer(packages, manager, LAYER.tag, options["allow_downgrade"])
-        result = stack.converge(options, software, node, installer)
+    manager = manager_of(found, packages, LAYER.tag)
+    installer = Installer(packages, manager, LAYER.tag, options["allow_downgrade"])
+    result = stack.converge(options, software, node, installer)
     return replace(result, warnings=doubtful)
 
 

@@ -148,7 +148,6 @@ from ..module_utils.core.engine import Layer, Settled, carry_out, settle
 from ..module_utils.core.part import Node
 from ..module_utils.core.system import distribution, manager_of
 from ..module_utils.hardware import SurveyError
-from ..module_utils.packages.manager import PackageError
 from ..module_utils.rdma.hardware import THIS, Hardware
 from ..module_utils.rdma.options import stack
 from ..module_utils.software import (
@@ -164,7 +163,6 @@ LAYER = Layer(
     "rdma",
     command_s=600.0,  # update-grub probes every disk; openibd waits for every device
     refusals=(SoftwareError, NotInCatalog, UnsupportedDistribution, SurveyError),
-    failures=(PackageError,),
 )
 
 
@@ -176,9 +174,9 @@ def converge(given: Mapping[str, Any], node: Node) -> Settled:
     release = software.kernel or hardware.release(node)
     keys = {name: base64.b64decode(text) for name, text in given["keys"].items()}
     wanted = rdma_packages(software, found, keys, release)
-    with manager_of(found, wanted, LAYER.tag) as manager:
-        it = stack(given, node, software, wanted, manager, hardware)
-        outcome = settle(it.parts, node)
+    manager = manager_of(found, wanted, LAYER.tag)
+    it = stack(given, node, software, wanted, manager, hardware)
+    outcome = settle(it.parts, node)
     return Settled(outcome, it.simulated, returned={"source": software.rdma.source})
 
 

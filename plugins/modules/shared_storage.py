@@ -199,7 +199,6 @@ reboot_reasons:
 """
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -208,7 +207,6 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.core.engine import Layer, Settled, carry_out, settle
 from ..module_utils.core.part import Node
 from ..module_utils.core.system import distribution
-from ..module_utils.packages.manager import PackageError
 from ..module_utils.software import UnsupportedDistribution
 from ..module_utils.storage.options import storage
 from ..module_utils.storage.server.service import THREADS
@@ -218,14 +216,12 @@ LAYER = Layer(
     command_s=900.0,  # mkfs on a large device, which tells it first that all of it is free
     look_s=60.0,
     refusals=(UnsupportedDistribution,),
-    failures=(PackageError,),
 )
 
 
 def converge(given: Mapping[str, Any], node: Node) -> Settled:
-    with ExitStack() as closing:
-        it = storage(given, node, distribution(), closing)
-        outcome = settle(it.parts, node)
+    it = storage(given, node, distribution())
+    outcome = settle(it.parts, node)
     returned = {
         "mounts": [
             {

@@ -33,13 +33,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine imp
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import health, stack
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import engine
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (
-    PackageError,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
     INSTALL,
     UPGRADE,
     Change,
+    PackageError,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import read_software
 
@@ -103,11 +101,8 @@ class Installer:
             for name, version in self.wanted.items()
             if self.node.installed.get(name) != version
         ]
-        refused = [f"{name}: nobody has it" for name in self.node.unavailable & set(self.wanted)]
         return engine.Plan(
-            repairs=self.node.interrupted,
-            stages=[("all", changes)] if changes else [],
-            refused=refused,
+            repairs=self.node.interrupted, stages=[("all", changes)] if changes else []
         )
 
     def act(self, planned: engine.Plan) -> None:
@@ -152,7 +147,6 @@ class GpuNode:
     gpus: int = 8
     boot: int = 1
     installed: dict[str, str] = field(default_factory=dict)
-    unavailable: set[str] = field(default_factory=set)
     interrupted: str = ""
     dkms: dict[tuple[str, str], str] = field(default_factory=dict)
     dkms_name: str = "nvidia"

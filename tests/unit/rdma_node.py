@@ -21,9 +21,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import Outcome, settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.engine import Plan
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (
-    PackageError,
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.engine import (
+    Installer,
+    Plan,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
     DOWNGRADE,
@@ -31,6 +31,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
     REMOVE,
     UPGRADE,
     Change,
+    PackageError,
     PackageSet,
     Stage,
     Wanted,
@@ -114,12 +115,10 @@ class Store:
 
     # What of the engine is.
 
-    def plan(
-        self, wanted: PackageSet, manager: Any, layer: str, *, allow_downgrade: bool = False
-    ) -> Plan:
-        if self.broken:
-            raise PackageError(self.broken)
+    def plan(self, wanted: PackageSet, allow_downgrade: bool) -> Plan:
         self.downgrade = allow_downgrade
+        if self.broken or self.refused:
+            raise PackageError(self.broken or "\n".join(self.refused))
         target = self._target(wanted)
         changes = []
         for name in sorted({*self.packages, *target}):
@@ -130,19 +129,14 @@ class Store:
                     kind = DOWNGRADE
                 changes.append(Change(kind, name, before, after))
         stages = [("RDMA", changes)] if changes else []
-        return Plan(stages=stages, refused=self.refused)
+        return Plan(stages=stages)
 
-    def act(self, plan: Plan, wanted: PackageSet, manager: Any, layer: str) -> Plan:
+    def act(self, plan: Plan, wanted: PackageSet) -> Plan:
         self.acted.append(wanted)
         self.packages = self._target(wanted)
         doca = "doca-ofed" in self.packages
         self.pins = dict(self.packages) if doca else {"rdma-core": "", "perftest": ""}
         return plan
-
-    def verify(
-        self, wanted: PackageSet, manager: Any, layer: str, check_mode: bool = False
-    ) -> list[checks.Check]:
-        return []
 
     def _target(self, wanted: PackageSet) -> dict[str, str]:
         names = {each.name: each.version for stage in wanted.stages for each in stage.packages}
@@ -155,6 +149,21 @@ class Store:
         if "rdma-core" in names:
             kept.setdefault("libibverbs1", OF_INBOX["libibverbs1"])
         return kept
+
+
+class StoreInstaller(Installer):
+    """The package engine over a store, which is its manager."""
+
+    manager: Any
+
+    def plan(self) -> Plan:
+        return self.manager.plan(self.wanted, self.allow_downgrade)  # type: ignore[no-any-return]
+
+    def act(self, plan: Plan) -> Plan:
+        return self.manager.act(plan, self.wanted)  # type: ignore[no-any-return]
+
+    def verify(self, check_mode: bool = False) -> list[checks.Check]:
+        return []
 
 
 class RdmaNode:

@@ -9,11 +9,11 @@ import sys
 from contextlib import contextmanager
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import engine
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (
-    PackageError,
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.engine import (
+    Installer,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
+    PackageError,
     PackageSet,
     Stage,
     Wanted,
@@ -27,6 +27,7 @@ pytestmark = [
 ]
 
 LAYER = "gpu"
+NOTHING = "Nothing was changed: packages, pins and definitions are as they were"
 
 
 @pytest.fixture(scope="session")
@@ -80,21 +81,22 @@ class Site:
     def run(self, wanted, *, check_mode=False, allow_downgrade=False, layer=LAYER):
         """As a module does it: a new manager, plan, act, verify."""
         self.root.calls.clear()
-        manager = self.root.manager()
-        plan = engine.plan(wanted, manager, layer, allow_downgrade=allow_downgrade)
-        assert not plan.refused, plan.refused
+        installer = Installer(wanted, self.root.manager(), layer, allow_downgrade)
+        plan = installer.plan()
         if not check_mode:
-            plan = engine.act(plan, wanted, manager, layer)
-        checks = engine.verify(wanted, manager, layer, check_mode)
+            plan = installer.act(plan)
+        checks = installer.verify(check_mode)
         assert [check.line() for check in checks if check.status == "failed"] == []
         return plan, checks
 
     def refused(self, wanted, **more):
-        self.root.calls.clear()
-        return engine.plan(wanted, self.root.manager(), LAYER, **more).refused
+        """The lines of the refusal, which leaves everything as it was."""
+        with pytest.raises(PackageError) as refusal:
+            self.run(wanted, **more)
+        return str(refusal.value).removesuffix(f"\n{NOTHING}").splitlines()
 
     def statuses(self, wanted):
-        checks = engine.verify(wanted, self.root.manager(), LAYER, True)
+        checks = Installer(wanted, self.root.manager(), LAYER).verify(True)
         return {check.status for check in checks}
 
 
@@ -144,14 +146,13 @@ def test_a_second_run_changes_nothing_fetches_nothing_and_asks_no_solver(site):
     assert len(site.root.calls) <= 6, site.root.calls
 
 
-def test_check_mode_on_a_fresh_root_tells_the_whole_transaction_and_writes_nothing(site):
+def test_check_mode_on_a_fresh_root_shows_the_set_and_writes_nothing(site):
     before = site.root.snapshot()
     plan, checks = site.run(site.set(), check_mode=True)
-    assert site.root.snapshot() == before
-    real, _checks = site.run(site.set())
-    assert plan.diffs() == real.diffs()
-    assert "driver-lib 580.95.05-0ubuntu1\n" in "".join(each["after"] for each in plan.diffs())
+    assert moves(plan) == {("driver", "install", "driver"), ("fabric", "install", "manager")}
+    assert plan.changed and not plan.solved
     assert {check.status for check in checks} == {"ok", "pending"}
+    assert site.root.snapshot() == before
 
 
 def test_newer_versions_in_the_repository_move_nothing(site):
@@ -222,7 +223,7 @@ def test_a_version_that_nobody_has_names_those_there_are(site):
         "there are 580.105.08-0ubuntu1, 580.95.05-0ubuntu1"
     )
     nowhere = site.set(stages=[Stage("one", [Wanted("no-such-package", "1")])])
-    assert "no repository of this node has it" in site.refused(nowhere)[0]
+    assert "not in any repository of this node" in site.refused(nowhere)[0]
 
 
 def test_holds_alone_keep_the_versions_when_somebody_removes_the_pins(site):
@@ -299,7 +300,7 @@ def test_an_unsigned_repository_is_refused_whatever_apt_conf_says(site):
 
 def test_a_key_with_another_sum_stops_before_anything_is_fetched(site):
     wrong = site.set(repositories=[site.cuda.repository(key_sha256="0" * 64)])
-    broken(site, wrong, "repository cuda: its key has sha256 [0-9a-f]{64}, the set says 0{64}")
+    broken(site, wrong, "repository cuda: its key has sha256 [0-9a-f]{64}, the set has 0{64}")
     assert not site.root.fetched()
 
 
@@ -327,7 +328,7 @@ def test_the_vendors_own_definition_of_the_same_repository_is_named(site):
     (site.root.root / "etc/apt/sources.list.d/vendor.list").write_text(
         f"deb [signed-by={other}] file://{site.cuda.where} /\n"
     )
-    broken(site, site.set(), "Signed-By(.|\n)*remove that file")
+    broken(site, site.set(), "Signed-By")
 
 
 def test_a_new_address_of_a_repository_is_verified_before_the_old_one_goes(site):
@@ -381,33 +382,22 @@ def test_a_package_of_two_repositories_comes_from_the_preferred_one(site, prefer
     assert not site.run(wanted)[0].changed  # as where an image came without lists
 
 
-def test_a_layer_is_planned_with_the_repository_of_another_that_has_not_run_yet(site):
+def test_a_package_of_another_layers_repository_waits_for_that_layer(site):
     doca = AptRepository("doca", site.where / "doca", site.stranger)
     doca.add("mft", "4.32")
     doca.publish()
     site.cuda.add("mft", "4.33")
     site.cuda.add("nvlink", "1.0", Depends="mft")
     site.cuda.publish()
-    gpu = site.set(
-        stages=[Stage("one", [Wanted("nvlink", "1.0")])],
-        preferred={"mft*": "doca"},
-        beside=[doca.repository()],
-    )
-    plan, _checks = site.run(gpu, check_mode=True)
-    assert {(each.name, each.after) for each in plan.changes} == {
-        ("nvlink", "1.0"),
-        ("mft", "4.32"),
-    }
-    with pytest.raises(PackageError, match="repository doca, which is another layer's"):
-        site.run(gpu)
-    assert site.root.installed() == {}
-    assert not list((site.root.root / "etc/apt/sources.list.d").iterdir())
+    stages, preferred = [Stage("one", [Wanted("nvlink", "1.0")])], {"mft*": "doca"}
+    gpu = site.set(stages=stages, preferred=preferred)
+    before = site.root.snapshot()
+    (refused,) = site.refused(gpu)
+    assert "Repository doca, the source of mft*, is not defined" in refused
+    assert site.root.snapshot() == before
 
-    rdma = PackageSet(
-        repositories=[doca.repository()],
-        stages=[Stage("tools", [Wanted("mft")])],
-        preferred={"mft*": "doca"},
-    )
+    stages = [Stage("tools", [Wanted("mft")])]
+    rdma = PackageSet(repositories=[doca.repository()], stages=stages, preferred=preferred)
     site.run(rdma, layer="rdma")
     site.run(gpu)
     assert site.root.installed() == {"nvlink": "1.0", "mft": "4.32"}
@@ -567,7 +557,7 @@ def test_another_apt_at_work_is_no_interruption_of_ours(site):
     with another_apt(site):
         assert not site.run(site.set(), check_mode=True)[0].repairs
         assert "failed" not in {
-            each.status for each in engine.verify(site.set(), site.root.manager(), LAYER)
+            each.status for each in Installer(site.set(), site.root.manager(), LAYER).verify()
         }
     assert "driver-lib" in site.run(site.set())[0].repairs
 
@@ -575,8 +565,8 @@ def test_another_apt_at_work_is_no_interruption_of_ours(site):
 def test_a_run_waits_for_another_apt_and_plans_again(site, monkeypatch):
     manager = site.root.manager()
     with another_apt(site) as other:
-        plan = engine.plan(site.set(), manager, LAYER)
-        assert plan.busy
+        installer = Installer(site.set(), manager, LAYER)
+        plan = installer.plan()
         waited = []
         wait = manager.wait
 
@@ -587,9 +577,8 @@ def test_a_run_waits_for_another_apt_and_plans_again(site, monkeypatch):
             wait()
 
         monkeypatch.setattr(manager, "wait", ends)
-        done = engine.act(plan, site.set(), manager, LAYER)
+        installer.act(plan)
     assert waited == [True]
-    assert not done.busy
     assert site.root.installed() == FIRST
 
 

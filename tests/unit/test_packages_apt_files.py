@@ -1,27 +1,20 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What apt reads and what dpkg says: definitions, pins, and the database. No program runs."""
+"""apt's files, dpkg's database, and the commands that apt and dpkg get, with recorded answers."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files import HEADER
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import (
-    apt_preferences,
-    apt_sources,
-    apt_state,
-    apt_view,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.apt_view import (
-    without_credentials,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import apt, apt_files
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
     PackageError,
+    Repository,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import Repository
 
 KEY = b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmQ==\n-----END PGP PUBLIC KEY BLOCK-----\n"
 
@@ -40,8 +33,8 @@ def repository(**changed):
 
 def test_a_pin_makes_one_version_the_candidate_and_every_other_none():
     pins, preferred = {"nvidia-open-580": "580.95.05-0ubuntu1"}, {"mft*": "release l=d"}
-    text = apt_preferences.render(pins, preferred)
-    assert (apt_preferences.pins_of(text), apt_preferences.preferred_of(text)) == (pins, preferred)
+    text = apt_files.render_pins(pins, preferred)
+    assert (apt_files.pins_of(text), apt_files.preferred_of(text)) == (pins, preferred)
     assert text == (
         f"# {HEADER}\n\n"
         "Package: nvidia-open-580\nPin: version 580.95.05-0ubuntu1\nPin-Priority: 1001\n\n"
@@ -51,7 +44,7 @@ def test_a_pin_makes_one_version_the_candidate_and_every_other_none():
 
 
 def plan(tmp_path, repositories, layer="gpu"):
-    return apt_sources.plan_sources(repositories, layer, tmp_path, os.getuid(), os.getgid())
+    return apt_files.plan_sources(repositories, layer, tmp_path, os.getuid(), os.getgid())
 
 
 def test_a_definition_is_signed_by_its_key_and_never_trusted(tmp_path):
@@ -67,24 +60,9 @@ def test_a_definition_is_signed_by_its_key_and_never_trusted(tmp_path):
     assert "Suites: noble\nComponents: main extra\n" in definition.after
 
 
-@pytest.mark.parametrize(
-    "changed, words",
-    [
-        ({"key_sha256": "ab" * 32}, "its key has sha256"),
-        ({"key_sha256": ""}, "the set says none"),
-        ({"key": b"<html>not found</html>"}, "no OpenPGP public key"),
-        ({"key": b"-----BEGIN PGP PRIVATE KEY BLOCK-----\n"}, "no OpenPGP public key"),
-        ({"key": b""}, "no OpenPGP public key"),
-        ({"url": "ftp://mirror.example.org/cuda"}, "is not https"),
-        ({"url": "file://relative"}, "is not https"),
-        ({"url": "https://x y"}, "is not https"),
-        ({"url": "https://x\nTrusted: yes"}, "is not https"),
-        ({"name": "../cuda"}, "a name is of"),
-    ],
-)
-def test_what_must_not_be_defined_is_refused_by_name(tmp_path, changed, words):
-    with pytest.raises(PackageError, match=words):
-        plan(tmp_path, [repository(**changed)])
+def test_a_key_with_another_sum_is_refused(tmp_path):
+    with pytest.raises(PackageError, match="repository cuda: its key has sha256"):
+        plan(tmp_path, [repository(key_sha256="ab" * 32)])
 
 
 def test_a_definition_goes_with_the_last_layer_that_wants_it(tmp_path):
@@ -104,9 +82,9 @@ def test_a_definition_goes_with_the_last_layer_that_wants_it(tmp_path):
 
 
 def test_the_address_of_a_repository_as_apt_prints_it():
-    assert without_credentials(repository(url="file:///srv/cuda/")) == "file:/srv/cuda"
+    assert apt.shown_url(repository(url="file:///srv/cuda/")) == "file:/srv/cuda"
     secret = repository(url="https://me:pw@mirror.example.org/cuda/")
-    assert without_credentials(secret) == "https://mirror.example.org/cuda"
+    assert apt.shown_url(secret) == "https://mirror.example.org/cuda"
 
 
 def line(*words):
@@ -126,14 +104,14 @@ DATABASE = (
 
 
 def test_the_database_of_dpkg():
-    state = apt_state.parse(DATABASE, "amd64")
+    state = apt_files.parse_state(DATABASE, "amd64")
     assert state.installed.keys() == {"driver", "lib", "lib:i386", "base", "postfix", "aside"}
     assert state.held == {"driver"}
     assert state.unfinished == {"half": "half-installed, reinstreq"}
 
 
 def test_what_a_package_needs_is_found_at_any_depth_and_through_what_others_provide():
-    state = apt_state.parse(DATABASE, "amd64")
+    state = apt_files.parse_state(DATABASE, "amd64")
     assert state.needs(["driver"]) == {"lib", "base", "postfix"}
     assert state.needs(["aside"]) == {"driver", "lib", "base", "postfix"}
     assert state.needs(["half", "nowhere"]) == frozenset()
@@ -154,17 +132,136 @@ def test_what_a_package_needs_is_found_at_any_depth_and_through_what_others_prov
     ],
 )
 @pytest.mark.parametrize("rc", [0, 100])
-def test_a_warning_of_a_repository_that_apt_took_is_shown_and_no_more(tmp_path, line, taken, rc):
-    (tmp_path / "var/lib/dpkg").mkdir(parents=True)
-    (tmp_path / "var/lib/dpkg/status").write_text("")
+def test_a_warning_about_a_repository_that_apt_took_is_no_failure(tmp_path, line, taken, rc):
 
     def run(argv, *, check=True, stdin=None):
-        return Result(tuple(argv), rc if "update" in argv else 0, "", f"{line}\n")
+        return Result(tuple(argv), rc, "", f"{line}\n")
 
-    view = apt_view.View(run, tmp_path)
+    manager = apt.Apt(run, root=tmp_path)
     if taken and rc == 0:
-        view.define([repository()])
-        assert view.warnings == [line]
+        manager.refresh([repository()])
     else:
         with pytest.raises(PackageError, match="repository cuda"):
-            view.define([repository()])
+            manager.refresh([repository()])
+
+
+# Commands
+
+TOOL = "\t".join(["tool", "1", "amd64", "hold", "installed", "ok", "", "", ""]) + "\n"
+
+
+class Recorded:
+    """Answers by the words of a command; anything else succeeds and prints nothing."""
+
+    def __init__(self, answers: Mapping[tuple[str, ...], object]) -> None:
+        self.answers = {
+            ("--print-architecture",): "amd64\n",
+            ("dpkg-query",): TOOL,
+            ("--compare-versions",): (1, "", ""),
+            **answers,
+        }
+        self.calls = []
+
+    def __call__(self, argv, *, check=True, stdin=None):
+        self.calls.append(list(argv))
+        for words, answer in self.answers.items():
+            if all(word in argv for word in words):
+                if isinstance(answer, Exception):
+                    raise answer
+                if isinstance(answer, str):
+                    return Result(tuple(argv), 0, answer, "")
+                rc, out, err = answer
+                return Result(tuple(argv), rc, out, err)
+        return Result(tuple(argv), 0, "", "")
+
+    def one(self, *words):
+        (call,) = [call for call in self.calls if all(word in call for word in words)]
+        return call
+
+
+@pytest.fixture
+def root(tmp_path):
+    for name in ("var/lib/dpkg/updates", "var/lib/apt/lists/partial", "etc/apt"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "var/lib/dpkg/status").touch()
+    return tmp_path
+
+
+def test_a_transaction_asks_nothing_keeps_files_waits_for_locks_and_removes_nothing(root):
+    run = Recorded({})
+    apt.Apt(run, root=root).apply({"driver": "2-1"})
+    call = run.one("-y")
+    assert call[-2:] == ["install", "driver=2-1"]
+    assert "--no-remove" in call
+    settings = {call[at + 1] for at, word in enumerate(call) if word == "-o"}
+    assert {
+        "Dpkg::Options::=--force-confdef",
+        "Dpkg::Options::=--force-confold",
+        "DPkg::Lock::Timeout=300",
+        "APT::Install-Recommends=false",
+        "APT::Get::AllowUnauthenticated=false",
+        "Acquire::AllowInsecureRepositories=false",
+    } <= settings
+    forbidden = ("--force-yes", "--allow-unauthenticated", "--allow-change-held-packages")
+    assert not [word for word in forbidden if word in call]
+
+
+def test_a_removal_takes_nothing_with_it_that_was_not_named(root):
+    solved = "Remv old [1]\nRemv mine [2]\n"
+    run = Recorded({("apt-get", "-s"): solved})
+    with pytest.raises(PackageError, match="also remove mine"):
+        apt.Apt(run, root=root).apply({}, ["old"])
+    assert not [call for call in run.calls if "-y" in call]
+    run = Recorded({("apt-get", "-s"): "Remv old [1]\n"})
+    apt.Apt(run, root=root).apply({}, ["old"])
+    assert run.one("-y")[-1] == "old-"
+
+
+def test_the_solvers_lines_are_read_as_changes(root):
+    solved = (
+        "Inst new (1.0-1 NVIDIA:cuda [amd64]) []\n"
+        "Inst tool [1] (2 A:x, B:y [all])\n"
+        "Remv old [0.5] [tool ]\nConf tool (2 A:x)\n"
+    )
+    changes = apt.Apt(Recorded({("apt-get", "-s"): solved}), root=root).simulate({"tool": "2"})
+    assert [(each.kind, each.name, each.before, each.after) for each in changes] == [
+        ("install", "new", "", "1.0-1"),
+        ("upgrade", "tool", "1", "2"),
+        ("remove", "old", "0.5", ""),
+    ]
+
+
+def test_a_database_that_was_being_written_is_an_interruption(root):
+    manager = apt.Apt(Recorded({}), root=root)
+    assert manager.interrupted() == ""
+    (root / "var/lib/dpkg/updates/0001").touch()
+    assert "while it wrote its database" in apt.Apt(Recorded({}), root=root).interrupted()
+
+
+def test_unmet_dependencies_are_an_interruption_and_other_troubles_of_apt_are_not(root):
+    told = (
+        "The following packages have unmet dependencies:\n"
+        " x : Depends: y (>= 2) but it is not installed\n"
+    )
+    run = Recorded({("apt-get", "check"): (100, told, "E: Unmet dependencies.\n")})
+    assert "x : Depends: y (>= 2)" in apt.Apt(run, root=root).interrupted()
+    run = Recorded({("apt-get", "check"): (100, "", "E: Malformed entry 1 in list file\n")})
+    assert apt.Apt(run, root=root).interrupted() == ""
+
+
+def test_a_repair_configures_first_and_removes_nothing(root):
+    err = "E: Packages need to be removed but remove is disabled.\n"
+    run = Recorded({("apt-get", "-y", "-f"): (100, "", err)})
+    with pytest.raises(PackageError, match="remove is disabled"):
+        apt.Apt(run, root=root).repair()
+    assert {"dpkg", "--force-confold", "--configure"} <= set(run.calls[0])
+    assert "--no-remove" in run.one("-y")
+
+
+def test_only_installed_packages_are_held(root):
+    run = Recorded({})
+    manager = apt.Apt(run, root=root)
+    manager.hold(["tool", "nowhere"])
+    assert run.one("apt-mark")[-2:] == ["hold", "tool"]
+    manager.release(["nowhere"])
+    run.one("apt-mark")

@@ -8,7 +8,6 @@ import hashlib
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Optional
 
@@ -17,15 +16,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import com
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import (
     dnf,
-    dnf_definitions,
+    dnf_files,
     dnf_installed,
-    dnf_locks,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.dnf import DnfManager
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (
-    PackageError,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
+    PackageError,
     PackageSet,
     Repository,
     Stage,
@@ -68,18 +64,18 @@ def row(name: str, evr: str, arch: str = "x86_64", time: int = 1, number: int = 
 
 
 def test_armour_is_what_gpg_makes() -> None:
-    lines = dnf_definitions.armour(b"123456789").splitlines()
+    lines = dnf_files.armour(b"123456789").splitlines()
     assert base64.b64decode("".join(lines[2:-2])) == b"123456789"
     assert lines[-2] == "=Ic8C"  # CRC-24 is 21cf02
-    assert dnf_definitions.armour("\n".join(lines).encode()) == "\n".join(lines)
+    assert dnf_files.armour("\n".join(lines).encode()) == "\n".join(lines)
 
 
 # Locks
 
 
 def test_a_lock_has_the_form_that_dnf_writes() -> None:
-    assert dnf_locks.line("kernel", "5.14.0-611.el9") == "kernel-0:5.14.0-611.el9.*"
-    assert dnf_locks.line("nvidia-open", "3:580.95.05-1.el9") == "nvidia-open-3:580.95.05-1.el9.*"
+    assert dnf_files.line("kernel", "5.14.0-611.el9") == "kernel-0:5.14.0-611.el9.*"
+    assert dnf_files.line("nvidia-open", "3:580.95.05-1.el9") == "nvidia-open-3:580.95.05-1.el9.*"
 
 
 NAMES = st.from_regex(r"[a-z][a-z0-9+]{0,5}(-[a-z0-9]{1,4}){0,2}", fullmatch=True)
@@ -97,29 +93,29 @@ THEIRS = "# mine\nkernel-0:5.14.0-70.el9.*\n!bad-1.0-1.*\nplain\n"
 def test_layers_and_operators_keep_their_locks(
     gpu: dict[str, set[str]], rdma: dict[str, set[str]], later: dict[str, set[str]]
 ) -> None:
-    text = dnf_locks.with_block(THEIRS, gpu, "gpu")
-    text = dnf_locks.with_block(text, rdma, "rdma")
-    text = dnf_locks.with_block(text, later, "gpu")
+    text = dnf_files.with_block(THEIRS, gpu, "gpu")
+    text = dnf_files.with_block(text, rdma, "rdma")
+    text = dnf_files.with_block(text, later, "gpu")
 
-    found = dnf_locks.entries(text)
+    found = dnf_files.entries(text)
     assert text.startswith(THEIRS)
     assert [entry for owner, entry in found if not owner] == THEIRS.splitlines()[1:]
     for layer, pins in (("gpu", later), ("rdma", rdma)):
         mine = [entry for owner, entry in found if owner == layer]
-        assert {dnf_locks.name_of(entry): {dnf_locks.version_of(entry)} for entry in mine} == pins
-    assert dnf_locks.with_block(text, later, "gpu") == text
-    assert dnf_locks.with_block(dnf_locks.with_block(text, {}, "gpu"), {}, "rdma") == THEIRS
+        assert {dnf_files.name_of(entry): {dnf_files.version_of(entry)} for entry in mine} == pins
+    assert dnf_files.with_block(text, later, "gpu") == text
+    assert dnf_files.with_block(dnf_files.with_block(text, {}, "gpu"), {}, "rdma") == THEIRS
 
 
 def test_the_solver_sees_every_lock_but_those_of_the_layer_itself() -> None:
-    text = dnf_locks.with_block(THEIRS, {"nvidia-open": {"3:580.95.05-1.el9"}}, "gpu")
-    text = dnf_locks.with_block(text, {"mft": {"4.33.0-1.el9"}}, "rdma")
+    text = dnf_files.with_block(THEIRS, {"nvidia-open": {"3:580.95.05-1.el9"}}, "gpu")
+    text = dnf_files.with_block(text, {"mft": {"4.33.0-1.el9"}}, "rdma")
 
-    assert dnf_locks.without(text, "gpu").splitlines() == [
+    assert dnf_files.without(text, "gpu").splitlines() == [
         *THEIRS.splitlines()[1:],
         "mft-0:4.33.0-1.el9.*",
     ]
-    assert dnf_locks.of_operators(text, {"kernel", "nvidia-open"}) == ["kernel-0:5.14.0-70.el9.*"]
+    assert dnf_files.of_operators(text, {"kernel", "nvidia-open"}) == ["kernel-0:5.14.0-70.el9.*"]
 
 
 # Definitions
@@ -132,10 +128,10 @@ def test_a_definition_checks_every_signature(tmp_path: Path) -> None:
         preferred={"mft*": "doca", "nvlsm": "cuda"},
     )
 
-    key, definition = dnf_definitions.plan(wanted.repositories, wanted, "gpu", tmp_path)
+    key, definition = dnf_files.plan(wanted.repositories, wanted, "gpu", tmp_path)
 
     assert str(key.path).endswith("etc/pki/rpm-gpg/RPM-GPG-KEY-baremetal-mpi-roce-gpu-cuda")
-    assert key.after == dnf_definitions.armour(KEY)
+    assert key.after == dnf_files.armour(KEY)
     assert definition.after is not None
     assert definition.after.splitlines()[1:] == [
         "[baremetal-mpi-roce-gpu-cuda]",
@@ -153,7 +149,7 @@ def test_a_definition_checks_every_signature(tmp_path: Path) -> None:
 def test_a_repository_beside_modules_is_not_filtered_by_them(tmp_path: Path) -> None:
     wanted = PackageSet(repositories=[repository("doca")])
 
-    definition = dnf_definitions.plan(wanted.repositories, wanted, "rdma", tmp_path)[1]
+    definition = dnf_files.plan(wanted.repositories, wanted, "rdma", tmp_path)[1]
 
     assert definition.after is not None
     assert "module_hotfixes=1" in definition.after.splitlines()
@@ -167,27 +163,10 @@ def test_what_an_older_set_defined_goes_and_the_other_layer_stays(tmp_path: Path
     (folder / "rocky.repo").write_text("[baseos]\n")
     wanted = PackageSet(repositories=[repository()])
 
-    plans = dnf_definitions.plan(wanted.repositories, wanted, "gpu", tmp_path)
+    plans = dnf_files.plan(wanted.repositories, wanted, "gpu", tmp_path)
 
     gone = [planned.path.name for planned in plans if planned.after is None]
     assert gone == ["baremetal-mpi-roce-gpu-old.repo"]
-
-
-@pytest.mark.parametrize(
-    ("broken", "told"),
-    [
-        (replace(repository(), key_sha256="0" * 64), "its key has sha256"),
-        (repository(key=b"not a key"), "no OpenPGP public key"),
-        (replace(repository(), url="ftp://mirror.example/"), "is not https"),
-        (replace(repository(), url="https://mirror.example/\ngpgcheck=0"), "is not https"),
-        (replace(repository(), name="a]\n[b"), "a name is of"),
-    ],
-)
-def test_what_must_not_reach_dnf_is_refused(tmp_path: Path, broken: Repository, told: str) -> None:
-    wanted = PackageSet(repositories=[broken])
-
-    with pytest.raises(PackageError, match=told):
-        dnf_definitions.plan(wanted.repositories, wanted, "gpu", tmp_path)
 
 
 # What rpm has
@@ -243,16 +222,16 @@ def test_of_several_versions_the_one_that_is_wanted_counts(
     run = Recorded({"rpm --root": "".join(rows)})
     wanted = PackageSet(stages=[Stage("headers", [Wanted("kernel-devel", version)])])
     locked = {"kernel-devel": {f"5.14.0-{build}.el9" for build in builds}}
-    (node / "etc/dnf/plugins/versionlock.list").write_text(dnf_locks.with_block("", locked, "gpu"))
+    (node / "etc/dnf/plugins/versionlock.list").write_text(dnf_files.with_block("", locked, "gpu"))
 
-    with DnfManager(wanted, "gpu", root=node, run=run) as manager:
-        run.answers = {
-            f"rpm --root {node} -q --qf": "installonlypkg(kernel)\n",
-            "rpm --eval": "0 -1 0\n",
-            **run.answers,
-        }
-        assert manager.installed() == found
-        assert manager.pinned("gpu") == (found or {"kernel-devel": "5.14.0-611.el9"})
+    manager = DnfManager(wanted, "gpu", root=node, run=run)
+    run.answers = {
+        f"rpm --root {node} -q --qf": "installonlypkg(kernel)\n",
+        "rpm --eval": "0 -1 0\n",
+        **run.answers,
+    }
+    assert manager.installed() == found
+    assert manager.pinned("gpu") == (found or {"kernel-devel": "5.14.0-611.el9"})
 
 
 def test_of_an_interrupted_downgrade_the_lower_version_is_kept() -> None:
@@ -321,25 +300,22 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_noise_on_standard_output_is_no_answer(node: Path) -> None:
     run = Recorded({"/usr/bin/platform-python": "Updating Subscription Management\n"})
 
-    with (
-        DnfManager(PackageSet(), "gpu", root=node, run=run) as manager,
-        pytest.raises(PackageError, match=r"dnf \(available\) ended with status 0: Updating"),
-    ):
-        manager.available(["a"])
+    with pytest.raises(PackageError, match=r"dnf \(available\) ended with status 0: Updating"):
+        DnfManager(PackageSet(), "gpu", root=node, run=run).available(["a"])
 
 
 def test_what_is_simulated_carries_the_set_and_no_lock_of_the_layer(node: Path) -> None:
     locks = node / "etc/dnf/plugins/versionlock.list"
-    locks.write_text(dnf_locks.with_block(THEIRS, {"a": {"1.0-1"}}, "gpu"))
+    locks.write_text(dnf_files.with_block(THEIRS, {"a": {"1.0-1"}}, "gpu"))
     change = {"name": "a", "before": "2.0-1", "after": "1.0-1", "kind": "downgrade"}
     reply = json.dumps({"done": {"changes": [change]}})
     run = Recorded({"/usr/bin/platform-python": reply})
     wanted = PackageSet(streams=[Stream("m", "s")], preferred={"mft*": "doca"})
 
-    with DnfManager(wanted, "gpu", root=node, run=run) as manager:
-        changes = manager.simulate({"a": "1.0-1"}, ["b"], {"c": "3-1"})
-        place = Path(json.loads(run.asked[0][1])["private"])
-        seen = (place / "plugins/versionlock.list").read_text()
+    manager = DnfManager(wanted, "gpu", root=node, run=run)
+    changes = manager.simulate({"a": "1.0-1"}, ["b"], {"c": "3-1"})
+    place = Path(json.loads(run.asked[0][1])["private"])
+    seen = (place / "plugins/versionlock.list").read_text()
 
     request = json.loads(run.asked[0][1])
     assert [(one.kind, one.before, one.after) for one in changes] == [
@@ -354,15 +330,27 @@ def test_what_is_simulated_carries_the_set_and_no_lock_of_the_layer(node: Path) 
     }
     assert seen.splitlines() == THEIRS.splitlines()[1:]
     assert "def answer(" in request["program"]
+    del manager
     assert not place.exists(), "the private place goes with the manager"
 
 
 def test_locks_of_another_layer_are_never_lifted(node: Path) -> None:
-    text = dnf_locks.with_block("", {"mft": {"1.0-1"}}, "rdma")
+    text = dnf_files.with_block("", {"mft": {"1.0-1"}}, "rdma")
     (node / "etc/dnf/plugins/versionlock.list").write_text(text)
     run = Recorded({"/usr/bin/platform-python": json.dumps({"done": {"changes": []}})})
 
-    with DnfManager(PackageSet(), "gpu", root=node, run=run) as manager:
-        manager.simulate({"mft": "2.0-1"})
-        place = Path(json.loads(run.asked[0][1])["private"])
-        assert (place / "plugins/versionlock.list").read_text() == "mft-0:1.0-1.*\n"
+    manager = DnfManager(PackageSet(), "gpu", root=node, run=run)
+    manager.simulate({"mft": "2.0-1"})
+    place = Path(json.loads(run.asked[0][1])["private"])
+    assert (place / "plugins/versionlock.list").read_text() == "mft-0:1.0-1.*\n"
+
+
+def test_a_refusal_for_want_of_dkms_names_epel(node: Path) -> None:
+    for refused, found in (
+        ("nothing provides dkms >= 3.1.8 needed by kmod-nvidia-open-dkms", True),
+        ("nothing provides dkms-x needed by y", False),
+    ):
+        run = Recorded({"/usr/bin/platform-python": json.dumps({"refused": refused})})
+        with pytest.raises(PackageError) as refusal:
+            DnfManager(PackageSet(), "gpu", root=node, run=run).simulate({"a": "1"})
+        assert ("dnf install epel-release" in str(refusal.value)) is found

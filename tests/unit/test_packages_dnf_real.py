@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import failures
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import engine
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.engine import Plan
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.manager import (
-    PackageError,
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.engine import (
+    Installer,
+    Plan,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
+    PackageError,
     PackageSet,
     Repository,
     Stream,
@@ -30,6 +30,7 @@ pytestmark = [
     pytest.mark.slow,  # seconds each: dnf starts several times
 ]
 
+NOTHING = "Nothing was changed: packages, pins and definitions are as they were"
 OLD, NEW, NEXT = "3:580.95.05-1.el9", "3:580.105.08-1.el9", "3:590.44.01-1.el9"
 ONCE = f'local f = io.open("/armed"); if f then f:close(); os.remove("/armed"); {DIE} end'
 """A scriptlet that is deadly while a test has it armed, and only once."""
@@ -71,22 +72,31 @@ def modular(repository: Repository, version: str, stream: str) -> PackageSet:
 
 
 def plan_of(node: DnfRoot, wanted: PackageSet) -> Plan:
-    with node.manager(wanted) as manager:
-        return engine.plan(wanted, manager, "gpu")
+    return installer(node, wanted).plan()
 
 
-def converge(node: DnfRoot, wanted: PackageSet, *, allow_downgrade: bool = False) -> Plan:
+def installer(node: DnfRoot, wanted: PackageSet, layer: str = "gpu") -> Installer:
+    return Installer(wanted, node.manager(wanted, layer), layer)
+
+
+def refusal(node: DnfRoot, wanted: PackageSet) -> list[str]:
+    with pytest.raises(PackageError) as refused:
+        converge(node, wanted)
+    return str(refused.value).removesuffix(f"\n{NOTHING}").splitlines()
+
+
+def converge(
+    node: DnfRoot, wanted: PackageSet, *, allow_downgrade: bool = False, layer: str = "gpu"
+) -> Plan:
     """Plan, act and verify, as a layer does."""
-    with node.manager(wanted) as manager:
-        plan = engine.plan(wanted, manager, "gpu", allow_downgrade=allow_downgrade)
-        done = engine.act(plan, wanted, manager, "gpu")
-        assert not failures(engine.verify(wanted, manager, "gpu"))
-        return done
+    found = replace(installer(node, wanted, layer), allow_downgrade=allow_downgrade)
+    done = found.act(found.plan())
+    assert not failures(found.verify())
+    return done
 
 
 def installed(node: DnfRoot) -> dict[str, str]:
-    with node.manager(PackageSet()) as manager:
-        return dict(manager.installed())
+    return dict(node.manager(PackageSet()).installed())
 
 
 def tree(root: Path) -> dict[str, tuple[int, bytes]]:
@@ -107,10 +117,10 @@ def test_a_set_is_installed_from_nothing_and_a_second_run_asks_nobody(node: DnfR
     assert [change.after for change in done.streams] == ["580-open"]
     # Without its repository: an unchanged run has nothing to fetch, and dnf is not even started.
     shutil.rmtree(node.repositories)
-    with node.manager(wanted) as manager:
-        manager._ask = None  # type: ignore[assignment,method-assign]
-        plan = engine.plan(wanted, manager, "gpu")
-        assert not failures(engine.verify(wanted, manager, "gpu"))
+    second = installer(node, wanted)
+    second.manager._ask = None  # type: ignore[attr-defined]
+    plan = second.plan()
+    assert not failures(second.verify())
     assert (plan.changed, plan.diffs()) == (False, [])
 
 
@@ -120,10 +130,8 @@ def test_planning_on_a_fresh_node_writes_nothing(node: DnfRoot) -> None:
 
     plan = plan_of(node, wanted)
 
-    assert {change.name: change.after for change in plan.changes} == {
-        "nvidia-open": OLD,
-        "libnvidia": OLD,
-    }
+    (change,) = plan.changes
+    assert (change.name, change.after) == ("nvidia-open", "580.95.05")
     assert tree(node.root) == before
 
 
@@ -175,10 +183,9 @@ def test_a_downgrade_is_refused_and_can_be_forced(node: DnfRoot) -> None:
     converge(node, modular(repository, "590.44.01", "590-open"))
     lower = modular(repository, "580.95.05", "580-open")
 
-    plan = plan_of(node, lower)
+    (refused,) = refusal(node, lower)
 
-    assert len(plan.refused) == 1
-    assert "nvidia_gpu_allow_downgrade" in plan.refused[0]
+    assert "nvidia_gpu_allow_downgrade" in refused
     converge(node, lower, allow_downgrade=True)
     assert installed(node) == {"nvidia-open": OLD, "libnvidia": OLD}
 
@@ -199,11 +206,12 @@ def test_a_key_that_was_replaced_vouches_for_nothing(node: DnfRoot) -> None:
     repository = node.publish("cuda", driver(OLD), key="foreign")
     public = node.workshop.public("foreign")
     digest = hashlib.sha256(public).hexdigest()
-    plan_of(node, the_set(replace(repository, key=public, key_sha256=digest)))
+    with pytest.raises(PackageError, match="have to be signed by"):  # the packages are by another
+        converge(node, the_set(replace(repository, key=public, key_sha256=digest)))
     assert subprocess.run(["pgrep", "-f", f"gpg-agent.*{node.root}"]).returncode == 1
 
     with pytest.raises(PackageError, match=r"repository cuda .*not signed by the key"):
-        plan_of(node, the_set(repository))
+        converge(node, the_set(repository))
 
 
 def test_metadata_without_a_signature_are_refused(node: DnfRoot) -> None:
@@ -211,7 +219,8 @@ def test_metadata_without_a_signature_are_refused(node: DnfRoot) -> None:
     (node.repositories / "cuda/repodata/repomd.xml.asc").unlink()
 
     with pytest.raises(PackageError, match="repository cuda"):
-        plan_of(node, the_set(repository))
+        converge(node, the_set(repository))
+    assert not list((node.root / "etc/yum.repos.d").iterdir())
 
     unsigned = replace(repository, check_metadata=False)
     converge(node, the_set(unsigned))  # the packages are signed all the same
@@ -268,8 +277,8 @@ def test_a_failed_scriptlet_is_an_error_now_and_until_it_succeeds(node: DnfRoot)
     assert plan_of(node, wanted).repairs == f"libnvidia-{OLD}.x86_64: %post failed"
     # Repaired with the streams of now, not with those of a set that is still to come.
     coming = replace(wanted, streams=[Stream("nvidia-driver", "590-open")])
-    with node.manager(coming) as manager, pytest.raises(PackageError, match="POSTIN scriptlet"):
-        manager.repair()
+    with pytest.raises(PackageError, match="POSTIN scriptlet"):
+        node.manager(coming).repair()
     node.write("mended", "")
     converge(node, wanted)
     assert not plan_of(node, wanted).changed
@@ -279,7 +288,7 @@ def test_what_the_solver_cannot_do_is_refused_with_its_reason(node: DnfRoot) -> 
     broken = Rpm("nvidia-open", OLD, requires=["libnvidia = 3:999"])
     repository = node.publish("cuda", [broken, *driver(OLD)[1:]])
 
-    refused = plan_of(node, the_set(repository)).refused
+    refused = refusal(node, the_set(repository))
 
     assert len(refused) == 1
     assert "libnvidia = 3:999" in refused[0]
@@ -293,7 +302,7 @@ def test_a_removal_that_nobody_asked_for_is_refused_by_name(node: DnfRoot) -> No
     wanted = the_set(repository)
     node.locks.write_text("")
 
-    refused = plan_of(node, wanted).refused
+    refused = refusal(node, wanted)
 
     assert len(refused) == 1
     assert "in-the-way 1.0-1.el9 would be removed" in refused[0]
@@ -311,8 +320,7 @@ def test_of_two_repositories_the_preferred_one_wins_also_against_a_newer_version
     cuda = node.publish("cuda", [*driver(OLD, "580-open"), newer])
     preferred = {"mft": "doca", "mft-*": "doca"}
     rdma = a_set(doca, stages={"tools": {"mft": "4.33.0"}}, preferred=preferred)
-    with node.manager(rdma, "rdma") as manager:
-        engine.act(engine.plan(rdma, manager, "rdma"), rdma, manager, "rdma")
+    converge(node, rdma, layer="rdma")
     gpu = replace(modular(cuda, "580.95.05", "580-open"), preferred=preferred)
 
     converge(node, gpu)
@@ -320,45 +328,29 @@ def test_of_two_repositories_the_preferred_one_wins_also_against_a_newer_version
 
     assert installed(node)["mft"] == "4.33.0-1.el9"
     node.rpm("-e", "mft")
-    with node.manager(rdma, "rdma") as manager:
-        engine.act(engine.plan(rdma, manager, "rdma"), rdma, manager, "rdma")
+    converge(node, rdma, layer="rdma")
     assert installed(node)["mft"] == "4.33.0-1.el9", "found although a module has one of its name"
-    with node.manager(gpu) as manager:
-        assert manager.available(["mft"]) == {"mft": ["4.33.0-1.el9"]}
+    manager = node.manager(gpu)
+    assert manager.available(["mft"]) == {"mft": ["4.33.0-1.el9"]}
     assert set(manager.pinned("rdma")) == {"mft"}, "the layers keep out of each other's locks"
 
 
-def test_a_layer_is_planned_with_the_repository_of_another_that_has_not_run_yet(
-    node: DnfRoot,
-) -> None:
+def test_a_package_of_another_layers_repository_waits_for_that_layer(node: DnfRoot) -> None:
     needy = Rpm("nvlink5-580", "580.95.05-1.el9", requires=["mft >= 4.33.0"])
     cuda = node.publish("cuda", [needy, Rpm("mft", "4.34.1-1.el9")])
     doca = node.publish("doca", [Rpm("mft", "4.33.0-1.el9")])
-    gpu = a_set(
-        cuda,
-        stages={"driver": {"nvlink5-580": "580.95.05"}},
-        preferred={"mft*": "doca"},
-        beside=[doca],
-    )
-    rdma = a_set(doca, stages={"tools": {"mft": ""}}, preferred={"mft*": "doca"})
+    stages, preferred = {"driver": {"nvlink5-580": "580.95.05"}}, {"mft*": "doca"}
+    gpu = a_set(cuda, stages=stages, preferred=preferred)
 
-    with node.manager(gpu) as manager:
-        plan = engine.plan(gpu, manager, "gpu")
-        assert not plan.refused
-        assert {(each.name, each.after) for each in plan.changes} == {
-            ("nvlink5-580", "580.95.05-1.el9"),
-            ("mft", "4.33.0-1.el9"),
-        }
-        with pytest.raises(PackageError, match="repository doca, which is another layer's"):
-            engine.act(plan, gpu, manager, "gpu")
+    (refused,) = refusal(node, gpu)
+
+    assert "Repository doca, the source of mft*, is not defined" in refused
     assert not installed(node)
     assert not list((node.root / "etc/yum.repos.d").iterdir())
-
-    with node.manager(rdma, "rdma") as manager:
-        engine.act(engine.plan(rdma, manager, "rdma"), rdma, manager, "rdma")
+    rdma = a_set(doca, stages={"tools": {"mft": ""}}, preferred=preferred)
+    converge(node, rdma, layer="rdma")
     converge(node, gpu)
     assert installed(node) == {"nvlink5-580": "580.95.05-1.el9", "mft": "4.33.0-1.el9"}
-    assert not list((node.root / "etc/yum.repos.d").glob("*-gpu-doca.repo"))
 
 
 def test_a_lock_of_an_operator_is_named_where_it_stands_in_the_way(node: DnfRoot) -> None:
@@ -366,7 +358,7 @@ def test_a_lock_of_an_operator_is_named_where_it_stands_in_the_way(node: DnfRoot
     converge(node, the_set(repository))
     node.locks.write_text(node.locks.read_text() + f"nvidia-open-{OLD}.*\n")
 
-    refused = plan_of(node, the_set(repository, "580.105.08")).refused
+    refused = refusal(node, the_set(repository, "580.105.08"))
 
     assert len(refused) == 1
     assert f"nvidia-open-{OLD}.*" in refused[0]
@@ -424,13 +416,10 @@ def test_kernels_stand_beside_each_other_and_the_one_of_the_set_is_enough(node: 
     )
 
     for wanted, changes in ((older, {"kernel", "kernel-core"}), (newer, set()), (older, set())):
-        with node.manager(wanted, "rdma") as manager:
-            plan = engine.plan(wanted, manager, "rdma")
-            assert not plan.refused
-            assert {each.name for each in plan.changes} == changes
-            engine.act(plan, wanted, manager, "rdma")
-            assert not failures(engine.verify(wanted, manager, "rdma"))
-            assert not engine.plan(wanted, manager, "rdma").changed
+        plan = installer(node, wanted, "rdma").plan()
+        assert {each.name for each in plan.changes} == changes
+        converge(node, wanted, layer="rdma")
+        assert not installer(node, wanted, "rdma").plan().changed
     assert node.rpm("-q", "kernel").split() == [
         "kernel-5.14.0-611.el9.x86_64",
         "kernel-5.14.0-570.el9.x86_64",
@@ -441,7 +430,7 @@ def test_a_stream_that_no_repository_has_is_refused(node: DnfRoot) -> None:
     repository = node.publish("cuda", driver(OLD))
 
     with pytest.raises(PackageError, match=r"nvidia-driver:580-open.*modules\.yaml"):
-        plan_of(node, modular(repository, "580.95.05", "580-open"))
+        converge(node, modular(repository, "580.95.05", "580-open"))
 
 
 def test_a_key_is_imported_once(node: DnfRoot) -> None:
@@ -459,19 +448,18 @@ def test_locks_that_dnf_would_not_read_stop_the_plan(node: DnfRoot) -> None:
     node.write("etc/dnf/plugins/versionlock.conf", "[main]\nenabled = 0\n")
 
     with pytest.raises(PackageError, match="set enabled = 1"):
-        plan_of(node, wanted)
+        converge(node, wanted)
+    assert not installed(node)
 
 
 def test_locks_without_the_plugin_hold_nothing(node: DnfRoot) -> None:
     wanted = the_set(node.publish("cuda", driver(OLD)))
     converge(node, wanted)
-    with node.manager(wanted) as manager:
-        manager._plugin_paths = []
+    found = installer(node, wanted)
+    found.manager._plugin_paths = []  # type: ignore[attr-defined]
 
-        assert manager.held() == frozenset()
-        assert [check.name for check in failures(engine.verify(wanted, manager, "gpu"))] == [
-            "packages_held"
-        ]
+    assert found.manager.held() == frozenset()
+    assert [check.name for check in failures(found.verify())] == ["packages_held"]
 
 
 def test_dnf_says_who_is_in_the_way_when_another_one_runs(node: DnfRoot) -> None:
@@ -480,11 +468,11 @@ def test_dnf_says_who_is_in_the_way_when_another_one_runs(node: DnfRoot) -> None
     lock = node.root / "var/lib/dnf/rpmdb_lock.pid"
     lock.parent.mkdir(parents=True)
     lock.write_text("1")
-    with node.manager(wanted) as manager:
-        manager.lock_timeout_s = 0
+    found = installer(node, wanted)
+    found.manager.lock_timeout_s = 0  # type: ignore[attr-defined]
 
-        with pytest.raises(PackageError, match="another package manager is running"):
-            engine.act(engine.plan(wanted, manager, "gpu"), wanted, manager, "gpu")
+    with pytest.raises(PackageError, match="another package manager is running"):
+        found.act(found.plan())
 
     lock.write_text("999999999")  # nobody has such a number
     converge(node, wanted)

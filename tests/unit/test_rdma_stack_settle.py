@@ -13,7 +13,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part impor
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma import packages
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma.packages import source_of
 
-from tests.unit.rdma_node import DOCA_SET, OF_DOCA, OF_INBOX, RdmaNode, found, wrong
+from tests.unit.rdma_node import DOCA_SET, OF_DOCA, OF_INBOX, RdmaNode, StoreInstaller, found, wrong
 
 NONE = {"rdma": {"source": "none"}}
 MODULES = "etc/modules-load.d/baremetal-mpi-roce-rdma.conf"
@@ -35,8 +35,7 @@ def made(
     family: str, where: Path, monkeypatch: pytest.MonkeyPatch, machine: str = "b300-8x800g"
 ) -> RdmaNode:
     node = RdmaNode(family, where, machine)
-    for name in ("plan", "act", "verify"):
-        monkeypatch.setattr(packages.engine, name, getattr(node.store, name))
+    monkeypatch.setattr(packages, "Installer", StoreInstaller)
     return node
 
 

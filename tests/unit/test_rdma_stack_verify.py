@@ -17,15 +17,14 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma import (
     pcie,
 )
 
-from tests.unit.rdma_node import DOCA_SET, RdmaNode, found, wrong
+from tests.unit.rdma_node import DOCA_SET, RdmaNode, StoreInstaller, found, wrong
 
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RdmaNode:
     """An Ubuntu node with DOCA-OFED, rebooted, everything well."""
     node = RdmaNode("ubuntu", tmp_path)
-    for name in ("plan", "act", "verify"):
-        monkeypatch.setattr(packages.engine, name, getattr(node.store, name))
+    monkeypatch.setattr(packages, "Installer", StoreInstaller)
     node.install_doca_drivers()
     node.settle(DOCA_SET)
     node.reboot()

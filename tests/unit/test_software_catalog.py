@@ -65,7 +65,6 @@ def shown(wanted: PackageSet) -> dict[str, Any]:
         "absent": dict(wanted.absent),
         "held": list(wanted.held),
         "preferred": dict(wanted.preferred),
-        "beside": [repository.name for repository in wanted.beside],
     }
 
 

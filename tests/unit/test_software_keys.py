@@ -43,19 +43,6 @@ def test_a_key_of_the_right_checksum_is_read(tmp_path: Path) -> None:
     assert read_keys(found, "gpu", tmp_path) == {"cuda": KEY}
 
 
-def test_the_key_of_another_layers_repository_comes_along_where_it_can_be_used(
-    tmp_path: Path,
-) -> None:
-    """To plan with it; that it is missing is told by the layer that needs it."""
-    sums = {"repositories__cuda__key_sha256": place(tmp_path)}
-    doca = place(tmp_path, b"of DOCA", name="doca")
-    found = read_keys(software(**sums, repositories__doca__key_sha256=doca), "gpu", tmp_path)
-    assert found == {"cuda": KEY, "doca": b"of DOCA"}
-    (tmp_path / "keys/doca.asc").write_bytes(b"another")
-    found = read_keys(software(**sums, repositories__doca__key_sha256=doca), "gpu", tmp_path)
-    assert found == {"cuda": KEY}
-
-
 def test_a_missing_key_says_where_to_get_it_and_how_to_check_it(tmp_path: Path) -> None:
     text = refused(tmp_path)
     assert text.startswith(

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional
@@ -53,8 +52,7 @@ GIVEN: dict[str, Any] = {
 @pytest.fixture
 def parts(tmp_path: Path) -> Sequence[Any]:
     node = StorageNode(tmp_path).node()
-    with ExitStack() as closing:
-        return storage(GIVEN, node, DISTRIBUTION, closing).parts
+    return storage(GIVEN, node, DISTRIBUTION).parts
 
 
 def only(parts: Sequence[Any], kind: type) -> Any:
@@ -83,8 +81,6 @@ def test_no_server_is_installed_in_a_container(
     fs = replace(served(), serve=Serve("storage01", "/dev/disk/by-id/nvme-A1", "xfs"))
     given = {**GIVEN, "filesystems": [fs.as_variable()], "host": "storage01", "groups": []}
     node = StorageNode(tmp_path, container=container).node()
-    with ExitStack() as closing:
-        parts = storage(
-            {**given, "clients": {fs.name: ["10.0.0.11"]}}, node, DISTRIBUTION, closing
-        ).parts
+    given["clients"] = {fs.name: ["10.0.0.11"]}
+    parts = storage(given, node, DISTRIBUTION).parts
     assert only(parts, packages.Packages).purposes == purposes

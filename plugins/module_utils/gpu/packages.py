@@ -8,12 +8,10 @@ from collections.abc import Mapping
 from functools import partial
 
 from ..core import systemd
-from ..core.checks import FAILED, Check
 from ..core.dataclass import dataclass
 from ..core.part import Node, Plan, PlanError, Step, StepError, Verdict
-from ..packages import engine
-from ..packages.manager import Manager, PackageError
-from ..packages.package import PackageSet
+from ..packages.engine import Installer
+from ..packages.engine import Plan as Planned
 from .reading import FABRIC_MANAGER
 from .shared import DCGM, Shared, active
 from .users import listed, users
@@ -27,42 +25,13 @@ DCGM_PACKAGES = re.compile(r"datacenter-gpu-manager.*")
 
 
 @dataclass(frozen=True)
-class Installer:
-    """The engine of packages, bound to one set and one node."""
-
-    wanted: PackageSet
-    manager: Manager
-    layer: str
-    allow_downgrade: bool = False
-
-    def plan(self) -> engine.Plan:
-        return engine.plan(
-            self.wanted, self.manager, self.layer, allow_downgrade=self.allow_downgrade
-        )
-
-    def act(self, planned: engine.Plan) -> None:
-        engine.act(planned, self.wanted, self.manager, self.layer)
-
-    def verify(self, check_mode: bool) -> list[Check]:
-        return engine.verify(self.wanted, self.manager, self.layer, check_mode)
-
-    def installed(self) -> Mapping[str, str]:
-        return self.manager.installed()
-
-
-@dataclass(frozen=True)
 class Packages:
     shared: Shared
     installer: Installer
     under_jobs: bool = False
 
     def plan(self, node: Node) -> Plan:
-        try:
-            planned = self.installer.plan()
-        except PackageError as error:
-            raise PlanError(str(error)) from error
-        if planned.refused:
-            raise PlanError("\n".join(planned.refused))
+        planned = self.installer.plan()
         if not planned.changed:
             return Plan()
         steps = self._stops(node, planned)
@@ -79,11 +48,7 @@ class Packages:
         return Plan(steps=steps)
 
     def verify(self, node: Node) -> Verdict:
-        try:
-            checks = self.installer.verify(node.check_mode)
-        except PackageError as error:
-            wanted = "as the set has them"
-            checks = [Check("packages", wanted, "unknown", FAILED, reason=str(error))]
+        checks = self.installer.verify(node.check_mode)
         for check in checks:
             if DRIVER.fullmatch(check.subject) or check.name == "packages":
                 self.shared.without_driver.look(check)
@@ -91,7 +56,7 @@ class Packages:
                 self.shared.without_cuda.look(check)
         return Verdict(checks)
 
-    def _stops(self, node: Node, planned: engine.Plan) -> list[Step]:
+    def _stops(self, node: Node, planned: Planned) -> list[Step]:
         """DCGM first, which has the GPUs open; then the fabric manager, and NVLSM with it."""
         driver = touches(planned, DRIVER)
         if driver:
@@ -106,11 +71,11 @@ class Packages:
                 steps.append(Step(unit, "active", "stopped, for the packages", act, essential=True))
         return steps
 
-    def _stop(self, node: Node, planned: engine.Plan, unit: str) -> None:
+    def _stop(self, node: Node, planned: Planned, unit: str) -> None:
         self._no_job_came(node, planned)
         systemd.stop(node, unit)
 
-    def _no_job_came(self, node: Node, planned: engine.Plan) -> None:
+    def _no_job_came(self, node: Node, planned: Planned) -> None:
         """Nothing keeps jobs away between the plan and here, and planning takes its time."""
         who = [] if self.under_jobs or not touches(planned, DRIVER) else users(node.root)
         if who:
@@ -119,7 +84,7 @@ class Packages:
                 "and run again"
             )
 
-    def _refuse_under_jobs(self, node: Node, planned: engine.Plan) -> None:
+    def _refuse_under_jobs(self, node: Node, planned: Planned) -> None:
         who = users(node.root)
         if not who or self.under_jobs:
             return
@@ -133,12 +98,9 @@ class Packages:
             "nvidia_gpu_change_under_jobs: true, and these processes may fail"
         )
 
-    def _act(self, node: Node, planned: engine.Plan) -> None:
+    def _act(self, node: Node, planned: Planned) -> None:
         self._no_job_came(node, planned)
-        try:
-            self.installer.act(planned)
-        except PackageError as error:
-            raise StepError(str(error)) from error
+        self.installer.act(planned)
 
 
 def fitting(installed: Mapping[str, str], driver: str) -> bool:
@@ -147,6 +109,6 @@ def fitting(installed: Mapping[str, str], driver: str) -> bool:
     return any(re.search(rf"(?<![\d.]){re.escape(driver)}(?![\d.])", each) for each in versions)
 
 
-def touches(planned: engine.Plan, names: re.Pattern[str]) -> bool:
+def touches(planned: Planned, names: re.Pattern[str]) -> bool:
     """Whether such packages change. What repairing an interrupted run does, nobody knows."""
     return bool(planned.repairs) or any(names.fullmatch(each.name) for each in planned.changes)

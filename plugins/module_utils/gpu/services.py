@@ -14,7 +14,8 @@ from ..core import systemd
 from ..core.checks import OK, Check, compare, not_applicable
 from ..core.dataclass import dataclass
 from ..core.part import NAME, Node, Plan, Step, Verdict
-from .packages import Installer, fitting
+from ..packages.engine import Installer
+from .packages import fitting
 from .reading import PERSISTENCED
 from .shared import DCGM, Shared, active, at_boot
 

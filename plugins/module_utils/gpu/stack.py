@@ -17,13 +17,14 @@ from ..core.dataclass import dataclass
 from ..core.engine import Settled, settle
 from ..core.machine import IN_CONTAINER
 from ..core.part import NAME, Node, Part, Plan, PlanError, Step, Verdict
+from ..packages.engine import Installer
 from ..software import Distribution, SoftwareSet, judge
 from ..software import Driver as OfTheSet
 from ..software import Node as Here
 from ..software.compatibility import REFUSED
 from .health import Bindings, Health
 from .modules import BootModules, Driver, Nouveau, needs_peermem
-from .packages import Installer, Packages
+from .packages import Packages
 from .reading import FABRIC_MANAGER, PERSISTENCED
 from .services import Services
 from .shared import DCGM, Kernel, Shared, run

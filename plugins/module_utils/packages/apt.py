@@ -1,34 +1,36 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Manager of apt: apt-get, apt-cache, apt-mark, dpkg and dpkg-query, and no bindings."""
+"""`Manager` over apt-get, apt-cache, apt-mark, dpkg and dpkg-query; python3-apt is not needed."""
 
 from __future__ import annotations
 
 import functools
 import re
+import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Optional
 
 from ..core import commands
-from ..core.commands import CommandError, Result, Runner
+from ..core.commands import Result, Runner
 from ..core.files import FilePlan, plan_file
-from . import apt_preferences, apt_sources, apt_state
-from .apt_view import STRICT, View, complaints, options, without_credentials
-from .manager import WAIT_S, PackageError, held_by_another, locked, until_free
+from . import apt_files
 from .package import (
     DOWNGRADE,
     INSTALL,
     REMOVE,
     UPGRADE,
+    WAIT_S,
     Change,
+    PackageError,
     PackageSet,
     Repository,
     Stream,
+    held_by_another,
+    until_free,
 )
 
 TIMEOUT_S = 3600.0
-"""For one transaction: DKMS builds modules in it. What hangs longer is ended and repaired."""
-
+"""For one transaction: DKMS builds modules in it."""
 ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive",
     "DEBIAN_PRIORITY": "critical",
@@ -36,9 +38,13 @@ ENVIRONMENT = {
     "UCF_FORCE_CONFFOLD": "1",
     "NEEDRESTART_SUSPEND": "1",  # it would restart services in the middle of the layer
 }
-
 KEEP_CONFFILES = ("--force-confdef", "--force-confold")
-
+STRICT = (  # whatever the operator's own apt.conf allows
+    "Acquire::AllowInsecureRepositories=false",
+    "Acquire::AllowWeakRepositories=false",
+    "Acquire::AllowDowngradeToInsecureRepositories=false",
+    "APT::Get::AllowUnauthenticated=false",
+)
 TRANSACTION = (
     *STRICT,
     *(f"Dpkg::Options::={word}" for word in KEEP_CONFFILES),
@@ -47,26 +53,49 @@ TRANSACTION = (
     "APT::Get::AutomaticRemove=false",
     "Acquire::Retries=2",
 )
-
 SOLVER = (
-    # Hard dependencies and what the set names, and nothing that is only recommended: otherwise
-    # what is on the node would depend on what other repositories had on that day.
+    # Hard dependencies alone: recommended packages would depend on what other repositories have.
     "APT::Install-Recommends=false",
     "APT::Install-Suggests=false",
 )
-
+FETCH = (
+    *STRICT,
+    "APT::Update::Error-Mode=any",
+    "APT::Get::List-Cleanup=false",
+    "Acquire::Languages=none",
+    # A mirror that was given names of its own; its key is what vouches for it.
+    "Acquire::AllowReleaseInfoChange=true",
+    "Acquire::Retries=2",
+    "Acquire::http::Timeout=30",
+    "Acquire::https::Timeout=30",
+    "Dir::Cache::pkgcache=",
+    "Dir::Cache::srcpkgcache=",
+    "Dir::Etc::sourceparts=/dev/null",
+)
 QUIET = ("Debug::NoLocking=true", "Dir::Log::Planner=/dev/null")
-"""Of what only reads: waits for nobody, and leaves no log."""
+"""For commands that only read."""
 
 _INST = re.compile(r"Inst (\S+) (?:\[(\S+)\] )?\((\S+) ")
 _REMV = re.compile(r"(?:Remv|Purg) (\S+) \[(\S+)\]")
+_HARMLESS = re.compile(
+    r"unsandboxed as root|configured multiple times|^W: .*(uses weak (digest )?algorithm"
+    r"|Conflicting distribution: )"
+)
+_SIGNATURE = re.compile(
+    r"GPG error|NO_PUBKEY|BADSIG|KEYSIG|EXPSIG|is not signed|verified|OpenPGP|gpgv", re.IGNORECASE
+)
 _TARGET = "$(REPO_URI)|$(ORIGIN)|$(LABEL)|$(SUITE)|$(CODENAME)"
 _FRONTEND_LOCK = "var/lib/dpkg/lock-frontend"
+_LISTS_LOCK = "var/lib/apt/lists/lock"
 
 
 def node_runner() -> Runner:
-    """How programs run on a node: long enough for a transaction, and never asking."""
+    """How programs run on a node: long enough for a transaction, and without questions."""
     return functools.partial(commands.run, timeout_s=TIMEOUT_S, env=ENVIRONMENT)
+
+
+def options(settings: Iterable[str]) -> list[str]:
+    return [word for setting in settings for word in ("-o", setting)]
 
 
 class Apt:
@@ -84,22 +113,19 @@ class Apt:
         self._root, self._uid, self._gid = root, uid, gid
         self._layer = ""
         self._view: Optional[View] = None
-        self._known: Optional[apt_state.State] = None
-        self._told: Sequence[str] = ()
+        self._known: Optional[apt_files.State] = None
+        self._unmet: Optional[str] = None
 
-    # What is there
+    def _forget(self) -> None:
+        self._view = self._known = self._unmet = None
 
-    def _state(self) -> apt_state.State:
+    # Packages
+
+    def _state(self) -> apt_files.State:
         if self._known is None:
-            native = self._ask(["dpkg", "--print-architecture"]).stdout.strip()
-            self._known = apt_state.parse(self._ask([*apt_state.QUERY]).stdout, native)
+            native = self._run(["dpkg", "--print-architecture"]).stdout.strip()
+            self._known = apt_files.parse_state(self._run([*apt_files.QUERY]).stdout, native)
         return self._known
-
-    def _ask(self, argv: Sequence[str]) -> Result:
-        try:
-            return self._run(argv)
-        except CommandError as error:
-            raise PackageError(str(error)) from error
 
     def installed(self) -> Mapping[str, str]:
         return self._state().installed
@@ -108,7 +134,19 @@ class Apt:
         return self._state().needs(names)
 
     def held(self) -> frozenset[str]:
-        return self._state().held
+        return frozenset(self._state().held)
+
+    def hold(self, names: Sequence[str]) -> None:
+        self._mark("hold", names)
+
+    def release(self, names: Sequence[str]) -> None:
+        self._mark("unhold", names)
+
+    def _mark(self, what: str, names: Sequence[str]) -> None:
+        there = [name for name in names if name in self.installed()]
+        if there:
+            self._run(["apt-mark", *options([f"DPkg::Lock::Timeout={WAIT_S}"]), what, *there])
+            self._known = None
 
     def available(self, names: Sequence[str]) -> Mapping[str, Sequence[str]]:
         return self._madison(names, None)
@@ -116,16 +154,14 @@ class Apt:
     def offered(
         self, names: Sequence[str], repositories: Sequence[Repository]
     ) -> Mapping[str, Sequence[str]]:
-        return self._madison(names, frozenset(map(without_credentials, repositories)))
+        return self._madison(names, {shown_url(each) for each in repositories})
 
-    def _madison(
-        self, names: Sequence[str], sites: Optional[frozenset[str]]
-    ) -> dict[str, list[str]]:
+    def _madison(self, names: Sequence[str], sites: Optional[set[str]]) -> dict[str, list[str]]:
         """One line per version and repository, the newest first."""
         found: dict[str, list[str]] = {name: [] for name in names}
         if not names:
             return found
-        for line in self._ask(["apt-cache", *self._words(), "madison", *names]).stdout.splitlines():
+        for line in self._run(["apt-cache", *self._words(), "madison", *names]).stdout.splitlines():
             name, version, source = (word.strip() for word in line.split("|"))
             site, _blank, index = source.partition(" ")
             if not index.endswith("Packages") or name not in found or version in found[name]:
@@ -151,25 +187,40 @@ class Apt:
 
     def repository_files(self, repositories: Sequence[Repository], layer: str) -> list[FilePlan]:
         self._layer = layer
-        return apt_sources.plan_sources(repositories, layer, self._root, self._uid, self._gid)
+        return apt_files.plan_sources(repositories, layer, self._root, self._uid, self._gid)
+
+    def defined(self, name: str) -> bool:
+        return apt_files.source_path(name, self._root).exists()
 
     def refresh(self, repositories: Sequence[Repository]) -> None:
+        """One after another, so that each failure has a name."""
         self._view = None
-        view = View(self._run, self._root)
-        view.define(repositories)
-        self._view = view
-        self._told = view.warnings
+        for repository in repositories:
+            source = apt_files.source_path(repository.name, self._root)
+            words = options((*FETCH, f"Dir::Etc::sourcelist={source}"))
+            until_free(lambda: held_by_another(self._root / _LISTS_LOCK))
+            result = self._run(["apt-get", *words, "update"], check=False)
+            lines = _complaints(result)
+            if result.rc == 0 and not lines:
+                continue
+            where = f"repository {repository.name} ({repository.url})"
+            what = "\n    ".join(lines) or f"exit status {result.rc}: {_tail(result)}"
+            if any(_SIGNATURE.search(line) for line in lines):
+                raise PackageError(
+                    f"{where}: its metadata are not signed by the key of the set (sha256 "
+                    f"{repository.key_sha256}). Check whether the repository is the right one; "
+                    "where the vendor has a new key, change the key and its sum in the set. apt:"
+                    f"\n    {what}"
+                )
+            raise PackageError(
+                f"{where}: cannot be read. Check the address and whether this node reaches it. "
+                f"apt:\n    {what}"
+            )
 
-    def lacking(self, repositories: Sequence[Repository]) -> Sequence[Repository]:
-        return apt_sources.lacking(repositories, self._root)
-
-    def adopt(self, repositories: Sequence[Repository]) -> None:
-        self._view = None
+    # The solver
 
     def _words(self) -> list[str]:
         return [] if self._view is None else self._view.words()
-
-    # The solver
 
     def simulate(
         self,
@@ -178,18 +229,17 @@ class Apt:
         prefer: Optional[Mapping[str, str]] = None,
     ) -> list[Change]:
         if self._view is None:
-            self._view = View(self._run, self._root)
+            self._view = View(self._root)
         pins = {**(prefer or {}), **exact}
-        self._view.pin(
-            {**self._bound(pins), **pins}, apt_preferences.path_of(self._layer, self._root).name
-        )
+        mine = apt_files.pins_path(self._layer, self._root).name
+        self._view.pin({**self._bound(pins), **pins}, mine)
         self._view.release([*self.pinned(self._layer), *exact, *remove])
         return self._solve(exact, remove, self._view.words())
 
     def _bound(self, pins: Mapping[str, str]) -> dict[str, str]:
         """What these depend on at one version only, and so on.
 
-        apt takes the newest of a dependency and then finds that it does not fit; it has to be told.
+        apt takes the newest of a dependency and then finds that it does not fit.
         """
         bound: dict[str, str] = {}
         todo = {name: version for name, version in pins.items() if version}
@@ -200,7 +250,7 @@ class Apt:
             for line in self._run(argv, check=False).stdout.splitlines():
                 name, _colon, relations = line.partition(": ")
                 if name in ("Depends", "Pre-Depends"):
-                    todo.update(apt_state.exactly(relations))
+                    todo.update(apt_files.exactly(relations))
             todo = {name: at for name, at in todo.items() if name not in bound and name not in pins}
             bound.update(todo)
         return bound
@@ -213,18 +263,14 @@ class Apt:
         result = self._run(argv, check=False)
         if result.rc != 0:
             raise PackageError(_refusal(result))
-        return self._changes(result.stdout)
-
-    def _changes(self, text: str) -> list[Change]:
         found = []
-        for line in text.splitlines():
+        for line in result.stdout.splitlines():
             install, removal = _INST.match(line), _REMV.match(line)
             if install:
                 name, after = install.group(1), install.group(3)
                 before = self.installed().get(name, "")
-                if before == after:
-                    continue  # installed again only because another one has to be
-                found.append(Change(self._kind(before, after), name, before, after))
+                if before != after:  # else only installed again
+                    found.append(Change(self._kind(before, after), name, before, after))
             elif removal:
                 found.append(Change(REMOVE, removal.group(1), removal.group(2), ""))
         return found
@@ -238,128 +284,91 @@ class Apt:
 
     def apply(self, exact: Mapping[str, str], remove: Sequence[str] = ()) -> None:
         self._view = None
-        bound = View(self._run, self._root)  # with the pins that are on the node
+        bound = View(self._root)  # with the pins that are on the node
         bound.pin({**self._bound(exact), **exact}, "")
         words = options([f"Dir::Etc::preferencesparts={bound.where}/preferences"])
-        more = self._removed_beside(remove, self._solve(exact, remove, words)) if remove else []
+        planned = self._solve(exact, remove, words) if remove else []
+        more = [each.name for each in planned if each.kind == REMOVE and each.name not in remove]
         if more:
-            raise PackageError(
-                f"apt would also remove {', '.join(more)}. Nothing was changed. Remove them first, "
-                "or find out what they need"
-            )
+            raise PackageError(f"apt would also remove {', '.join(more)}. Remove them first")
         guard = ["--allow-downgrades", *([] if remove else ["--no-remove"])]
         self._transaction([*words, *guard, *self._install(exact, remove)])
 
     def _install(self, exact: Mapping[str, str], remove: Sequence[str]) -> list[str]:
-        """What apt-get is asked. What is broken at the very version that is wanted is no upgrade
-        to apt, so it has to be told to install again."""
-        broken = self._broken(exact)
-        again = ["--reinstall"] if broken else []
-        return ["install", *again, *_arguments({**broken, **exact}, remove)]
-
-    def _removed_beside(self, remove: Sequence[str], changes: Iterable[Change]) -> list[str]:
-        return [each.name for each in changes if each.kind == REMOVE and each.name not in remove]
+        """The arguments of apt-get. A package that is broken at the very version that is wanted is
+        no upgrade to apt: it is named for reinstallation."""
+        at = {**self.pinned(), **exact}
+        broken = {name: at[name] for name in self._state().unfinished if at.get(name)}
+        named = [f"{name}={version}" for name, version in sorted({**broken, **exact}.items())]
+        return ["install", *(["--reinstall"] if broken else []), *named, *(f"{x}-" for x in remove)]
 
     def _transaction(self, words: Sequence[str]) -> None:
-        self._view = self._known = None
+        self._forget()
         argv = ["apt-get", "-y", "-q", *options((*TRANSACTION, *SOLVER)), *words]
         try:
             result = self._run(argv, check=False)
-        except CommandError as error:
-            raise PackageError(
-                f"{error}. What it left behind is repaired by running again"
-            ) from error
         finally:
-            self._known = None
+            self._forget()
         if result.rc != 0:
             raise PackageError(_refusal(result))
-
-    def hold(self, names: Sequence[str]) -> None:
-        self._mark("hold", names)
-
-    def release(self, names: Sequence[str]) -> None:
-        self._mark("unhold", names)
-
-    def _mark(self, what: str, names: Sequence[str]) -> None:
-        there = [name for name in names if name in self.installed()]
-        if there:
-            self._ask(["apt-mark", *options([f"DPkg::Lock::Timeout={WAIT_S}"]), what, *there])
-            self._known = None
 
     # Pins
 
     def pin_files(self, pins: Mapping[str, str], wanted: PackageSet, layer: str) -> list[FilePlan]:
-        path = apt_preferences.path_of(layer, self._root)
-        preferred = self._preferred(wanted, _read(path))
-        text = apt_preferences.render(pins, preferred) if pins or preferred else None
+        path = apt_files.pins_path(layer, self._root)
+        preferred = self._preferred(wanted, apt_files.read(path))
+        text = apt_files.render_pins(pins, preferred) if pins or preferred else None
         return [plan_file(path, text, uid=self._uid, gid=self._gid)]
 
     def pinned(self, layer: str = "") -> Mapping[str, str]:
-        if layer:
-            return apt_preferences.pins_of(_read(apt_preferences.path_of(layer, self._root)))
         pins: dict[str, str] = {}
         for path in sorted(
-            (self._root / apt_preferences.DIRECTORY).glob(f"{apt_preferences.PREFIX}*")
+            apt_files.pins_path("x", self._root).parent.glob(f"{apt_files.PINS}{layer or '*'}.pref")
         ):
-            pins.update(apt_preferences.pins_of(_read(path)))
+            pins.update(apt_files.pins_of(apt_files.read(path)))
         return pins
 
     def _preferred(self, wanted: PackageSet, before: str) -> dict[str, str]:
-        """How apt tells the preferred repository of each pattern from the others.
+        """Pattern to the release fields of its repository's metadata.
 
-        From the release fields of its metadata. While they are not at hand (lists were cleaned, or
-        nothing was fetched in check mode) what the file says stays.
+        While they are not at hand (lists were cleaned) what the file has stays. A repository of
+        another layer is in the preferences of that layer, for the whole node.
         """
-        if not wanted.preferred:
-            return {}
-        known = apt_preferences.preferred_of(before)
-        terms = self._terms()
-        sites = {each.name: without_credentials(each) for each in wanted.repositories}
-        found = {}
-        for pattern, name in wanted.preferred.items():
-            if name not in sites:
-                continue  # of another layer, whose preferences say so, for the whole node
-            term = terms.get(sites[name], "")
-            others = [site for site in sites.values() if site != sites[name]]
-            if term and any(terms.get(site) == term for site in others):
-                raise PackageError(
-                    f"repository {name}: apt cannot tell it from another one of the set, "
-                    f"both say {term}. Give the mirror's Release files their own Origin or Label"
-                )
-            if term or pattern in known:
-                found[pattern] = term or known[pattern]
-        return found
+        known = apt_files.preferred_of(before)
+        sites = {each.name: shown_url(each) for each in wanted.repositories}
+        mine = {pattern: name for pattern, name in wanted.preferred.items() if name in sites}
+        terms = self._terms() if mine else {}
+        found = {
+            pattern: terms.get(sites[name]) or known.get(pattern) for pattern, name in mine.items()
+        }
+        return {pattern: term for pattern, term in found.items() if term}
 
     def _terms(self) -> dict[str, str]:
-        """Site to what its Release file says of itself."""
-        argv = [
-            "apt-get",
-            *self._words(),
-            "indextargets",
-            "--format",
-            _TARGET,
-            "Created-By: Packages",
-        ]
+        """Site to the release fields by which a pin names it."""
+        argv = ["apt-get", *self._words(), "indextargets", "--format", _TARGET]
         terms = {}
-        for line in self._run(argv, check=False).stdout.splitlines():
+        for line in self._run([*argv, "Created-By: Packages"], check=False).stdout.splitlines():
             site, *values = line.split("|")
-            said = [f"{key}={value}" for key, value in zip("olan", values) if _usable(value)]
-            if said:
-                terms[site.rstrip("/")] = f"release {','.join(said)}"
+            # apt leaves the variable in place where the Release file has no such field.
+            fields = [
+                f"{key}={value}"
+                for key, value in zip("olan", values)
+                if value and not value.startswith("$(") and not re.search(r"[,|]", value)
+            ]
+            if fields:
+                terms[site.rstrip("/")] = f"release {','.join(fields)}"
         return terms
 
-    # What was interrupted
+    # Interruptions
 
     def busy(self) -> bool:
         """apt holds this lock from its first package to its last, and dpkg while it runs."""
         return held_by_another(self._root / _FRONTEND_LOCK)
 
     def wait(self) -> None:
-        until_free(self.busy)
-        self._known = None
-
-    def warnings(self) -> Sequence[str]:
-        return tuple(self._told)
+        if self.busy():
+            until_free(self.busy)
+            self._forget()
 
     def interrupted(self, names: Optional[Collection[str]] = None) -> str:
         if self.busy():
@@ -374,85 +383,118 @@ class Apt:
         updates = self._root / "var/lib/dpkg/updates"
         if updates.is_dir() and any(path.name.isdigit() for path in updates.iterdir()):
             return "dpkg was ended while it wrote its database"
-        result = self._run(["apt-get", *options(QUIET), "check"], check=False)
-        if result.rc != 0 and "unmet dependencies" in result.stdout + result.stderr:
-            unmet = [
-                line
-                for line in _unmet(result.stdout)
-                if names is None or line.partition(" ")[0].partition(":")[0] in names
-            ]
-            if unmet or names is None:
-                return f"dependencies are not met: {'; '.join(unmet)}"
-        return ""
+        if self._unmet is None:
+            result = self._run(["apt-get", *options(QUIET), "check"], check=False)
+            self._unmet = "; ".join(_unmet(result.stdout + result.stderr)) if result.rc else ""
+        return f"dependencies are not met: {self._unmet}" if self._unmet else ""
 
     def repair(self) -> None:
         """What is configured or unpacked is finished. A package of the set that has to be unpacked
         again is left to `apply`: at the version that is wanted now, not at the one that failed."""
-        self._view = self._known = None
-        with locked(self._root / _FRONTEND_LOCK):
-            # dpkg would wait for the lock that is held for it here.
-            argv = ["env", "DPKG_FRONTEND_LOCKED=true", "dpkg", *KEEP_CONFFILES]
-            first = self._run([*argv, "--configure", "-a"], check=False)
-            leaving = sorted(self._state().leaving)
-            if leaving:
-                self._run([*argv, "--remove", "--force-remove-reinstreq", *leaving], check=False)
-                self._known = None
-        told = ""
+        self._forget()
+        argv = ["dpkg", *KEEP_CONFFILES]
+        first = self._run([*argv, "--configure", "-a"], check=False)
+        leaving = sorted(self._state().leaving)
+        if leaving:
+            self._run([*argv, "--remove", "--force-remove-reinstreq", *leaving], check=False)
+        why = ""
         try:
             self._transaction(["install", "-f", "--no-remove"])
         except PackageError as error:
-            told = str(error)
-        self._known = None
+            why = str(error)
+        self._forget()
         left = self._state().unfinished.keys() - self.pinned().keys()
-        if left or (told and not self._state().unfinished):
+        if left or (why and not self._state().unfinished):
             raise PackageError(
                 f"{self.interrupted()}, and neither dpkg --configure -a nor apt-get -f install "
-                f"could finish it: {told or _tail(first)}\n"
+                f"could finish it: {why or _tail(first)}\n"
                 "dpkg --remove --force-remove-reinstreq NAME takes out a package that cannot be "
                 "finished; then run again"
             )
 
-    def _broken(self, exact: Mapping[str, str]) -> dict[str, str]:
-        """Packages that have to be unpacked again, and at which version."""
-        at = {**self.pinned(), **exact}
-        state = self._state()
-        return {name: at[name] for name in state.unfinished if at.get(name)}
+
+class View:
+    """apt with other pins and holds than the node's: options that name files in a directory that is
+    removed with the object."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._directory = tempfile.TemporaryDirectory(prefix="baremetal-mpi-roce-apt-")
+        self.where = Path(self._directory.name)
+        self.where.chmod(0o755)  # apt fetches and verifies as a user of its own
+        (self.where / "preferences").mkdir()
+        self._database = ""
+        self.release(())
+
+    def words(self) -> list[str]:
+        return options(
+            (
+                f"Dir::Etc::preferencesparts={self.where}/preferences",
+                f"Dir::State::status={self.where}/status",
+                f"Dir::Cache::pkgcache={self.where}/pkgcache.bin",
+                f"Dir::Cache::srcpkgcache={self.where}/srcpkgcache.bin",
+                "Dir::Log::Planner=/dev/null",
+            )
+        )
+
+    def pin(self, pins: Mapping[str, str], instead_of: str) -> None:
+        """These pins in place of one file of the node; all others stay in force."""
+        here = self.where / "preferences"
+        for path in here.iterdir():
+            path.unlink()
+        for path in (self._root / apt_files.PREFERENCES).glob("*"):
+            if path.is_file() and path.name != instead_of:
+                (here / path.name).symlink_to(path)
+        text = apt_files.render_pins(pins, {})
+        (here / "00-planned.pref").write_text(text, encoding="utf-8")
+
+    def release(self, names: Iterable[str]) -> None:
+        """dpkg's database as if these were not held."""
+        path = self._root / "var/lib/dpkg/status"
+        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+        free = frozenset(names)
+        database = "\n\n".join(_released(stanza, free) for stanza in text.split("\n\n"))
+        if database != self._database:
+            self._database = database
+            status = self.where / "status"
+            status.write_text(database, encoding="utf-8", errors="surrogateescape")
+            (self.where / "pkgcache.bin").unlink(missing_ok=True)  # made from the other one
 
 
-def _arguments(exact: Mapping[str, str], remove: Sequence[str]) -> list[str]:
-    return [f"{name}={at}" for name, at in sorted(exact.items())] + [f"{name}-" for name in remove]
+def _released(stanza: str, names: frozenset[str]) -> str:
+    found = re.match(r"\n*Package: (\S+)", stanza)
+    if found is None or found.group(1) not in names:
+        return stanza
+    return stanza.replace("\nStatus: hold ", "\nStatus: install ", 1)
 
 
-def _usable(value: str) -> bool:
-    """apt leaves the variable in place where the Release file has no such field."""
-    return bool(value) and not value.startswith("$(") and not re.search(r"[,|]", value)
+def shown_url(repository: Repository) -> str:
+    """The address as apt prints it, without credentials."""
+    url = re.sub(r"//[^/@]*@", "//", repository.url)
+    return re.sub(r"^file:/+", "file:/", url).rstrip("/")
+
+
+def _complaints(result: Result) -> list[str]:
+    """apt's errors and warnings; a warning of `update` may be a repository that was left out."""
+    lines = [line.strip() for line in (result.stdout + result.stderr).splitlines()]
+    return [line for line in lines if line[:2] in ("E:", "W:") and not _HARMLESS.search(line)]
 
 
 def _unmet(text: str) -> list[str]:
-    """The lines of apt that say which dependency of what is not met."""
+    """The lines of apt that name unmet dependencies."""
     _before, found, after = text.partition("unmet dependencies")
     lines = [line.strip() for line in after.splitlines()[1:]] if found else []
-    return [
-        line for line in lines if "Depends:" in line or "Conflicts:" in line or "Breaks:" in line
-    ]
+    return [line for line in lines if re.search("Depends:|Conflicts:|Breaks:", line)]
 
 
 def _refusal(result: Result) -> str:
-    """Why apt-get did not, without its progress."""
-    text = f"{result.stdout}\n{result.stderr}"
-    lines = [*_unmet(result.stdout), *(line for line in complaints(text) if line.startswith("E:"))]
-    dpkg = [
-        line.strip() for line in text.splitlines() if line.startswith(("dpkg: error", "dpkg: un"))
-    ]
-    return "; ".join([*dpkg, *lines]) or f"exit status {result.rc}: {_tail(result)}"
+    """Why apt-get failed, without its progress."""
+    lines = [line.strip() for line in f"{result.stdout}\n{result.stderr}".splitlines()]
+    errors = [line for line in lines if line.startswith(("dpkg: error", "dpkg: un", "E:"))]
+    return "; ".join([*_unmet(result.stdout), *errors]) or (
+        f"exit status {result.rc}: {_tail(result)}"
+    )
 
 
 def _tail(result: Result) -> str:
-    return (result.stderr.strip() or result.stdout.strip() or "it printed nothing")[-1500:]
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return ""
+    return (result.stderr.strip() or result.stdout.strip() or "no output")[-1500:]

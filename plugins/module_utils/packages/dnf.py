@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import sys
+import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
@@ -19,19 +21,21 @@ from typing import Any, Optional
 from ..core import commands
 from ..core.commands import CommandError
 from ..core.files import FilePlan, plan_file
-from . import dnf_definitions, dnf_installed, dnf_locks, dnf_program
-from .manager import WAIT_S, PackageError, until_free
+from . import dnf_files, dnf_installed, dnf_program
 from .package import (
     INSTALL,
     REMOVE,
     UPGRADE,
+    WAIT_S,
     Change,
+    PackageError,
     PackageSet,
     Repository,
     Stream,
     Wanted,
+    until_free,
 )
-from .planning import all_wanted, any_matches, satisfied
+from .planning import any_matches, satisfied
 
 INTERPRETER = "/usr/bin/python3"
 """The Python that dnf runs with on EL 9, which has its libraries."""
@@ -42,8 +46,15 @@ APPLY_TIMEOUT_S = 7200.0
 """Packages that build kernel modules when they are installed take their time."""
 
 
+_NO_DKMS = re.compile(r"nothing provides (requested )?dkms(?![-\w])")
+EPEL = (
+    "\ndkms, with which the drivers are built, is in EPEL, and no repository of this node has it: "
+    "dnf install epel-release (RHEL: docs/packages.md), or a mirror of EPEL; then run again"
+)
+
+
 class DnfManager:
-    """One layer's view of one node. Use it as a context manager, or `close` it."""
+    """One layer's view of one node."""
 
     def __init__(
         self,
@@ -56,22 +67,10 @@ class DnfManager:
     ) -> None:
         self._wanted, self._layer, self._root, self._run = wanted, layer, root, run
         self.lock_timeout_s: float = WAIT_S
-        self._place: Optional[dnf_definitions.Place] = None
+        self._directory: Optional[tempfile.TemporaryDirectory[str]] = None
         self._known: dict[str, list[tuple[str, str]]] = {}
-        """Package to (version, repository), of the metadata in the private place."""
+        """Package to (version, repository)."""
         self._plugin_paths = plugin_paths
-
-    def __enter__(self) -> DnfManager:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        if self._place is not None:
-            self._place.close()
-            self._place = None
-        self._known = {}
 
     # What an interruption left
 
@@ -80,9 +79,6 @@ class DnfManager:
 
     def wait(self) -> None:
         until_free(self.busy, self.lock_timeout_s)
-
-    def warnings(self) -> Sequence[str]:
-        return ()
 
     def interrupted(self, names: Optional[Collection[str]] = None) -> str:
         if self.busy():
@@ -134,7 +130,7 @@ class DnfManager:
     def _unsettled(self, packages: Sequence[dnf_installed.Package]) -> list[dnf_installed.Item]:
         """Packages that rpm takes for installed although their scriptlets did not end well."""
         there = {(one.name, one.evr, one.arch) for one in packages}
-        ours = {one.name for one in all_wanted(self._wanted)} | set(self.pinned())
+        ours = {one.name for one in self._wanted.packages} | set(self.pinned())
         found = {}
         for item in dnf_installed.unsettled(self._root):
             mine = item.name in ours or item.repository.startswith(dnf_program.OURS)
@@ -149,11 +145,10 @@ class DnfManager:
     # Repositories
 
     def repository_files(self, repositories: Sequence[Repository], layer: str) -> list[FilePlan]:
-        return dnf_definitions.plan(repositories, self._wanted, layer, self._root)
+        return dnf_files.plan(repositories, self._wanted, layer, self._root)
 
     def refresh(self, repositories: Sequence[Repository]) -> None:
-        self.close()
-        self._private().define(repositories, self._wanted, self._layer, self._root)
+        self._known = {}
         by_id = {self._id(repository): repository for repository in repositories}
         errors = self._ask("refresh", {"repositories": list(by_id)}, SOLVE_TIMEOUT_S)["errors"]
         if errors:
@@ -161,8 +156,8 @@ class DnfManager:
                 "; ".join(self._broken(by_id[name], text) for name, text in sorted(errors.items()))
             )
 
-    def lacking(self, repositories: Sequence[Repository]) -> Sequence[Repository]:
-        return dnf_definitions.lacking(repositories, self._root)
+    def defined(self, name: str) -> bool:
+        return dnf_files.defined(name, self._root)
 
     def _broken(self, repository: Repository, text: str) -> str:
         where = f"repository {repository.name} ({repository.url})"
@@ -172,17 +167,6 @@ class DnfManager:
                 f"{repository.key_sha256}): {text}. Nothing of it is used; find out who signed them"
             )
         return f"{where} cannot be read: {text}"
-
-    def adopt(self, repositories: Sequence[Repository]) -> None:
-        """With the keys into rpm's keyring, which takes no key twice."""
-        for repository in repositories:
-            path = dnf_definitions.key_path(repository, self._layer, self._root)
-            try:
-                self._quick(["rpmkeys", *self._rpm_root(), "--import", str(path)])
-            except CommandError as error:
-                raise PackageError(
-                    f"repository {repository.name}: rpm does not take its key {path}: {error}"
-                ) from error
 
     # What is installed, and what could be
 
@@ -194,7 +178,7 @@ class DnfManager:
         """
         there = dnf_installed.versions(self._packages())
         found = {name: self._newest([one.evr for one in same]) for name, same in there.items()}
-        for package in all_wanted(self._wanted):
+        for package in self._wanted.packages:
             same = there.get(package.name, [])
             fitting = self._fitting(package, [one.evr for one in same])
             if fitting:
@@ -220,22 +204,14 @@ class DnfManager:
     def offered(
         self, names: Sequence[str], repositories: Sequence[Repository]
     ) -> Mapping[str, Sequence[str]]:
-        ids = {self._id(repository) for repository in repositories}
-        others = {repository.name for repository in repositories} & {
-            repository.name for repository in self._wanted.beside
-        }
-        return self._versions(names, ids, tuple(f"-{name}" for name in others))
+        return self._versions(names, {self._id(repository) for repository in repositories})
 
     def _versions(
-        self,
-        names: Sequence[str],
-        repositories: Optional[set[str]],
-        others: tuple[str, ...] = (),
+        self, names: Sequence[str], repositories: Optional[set[str]]
     ) -> dict[str, list[str]]:
-        """`others` are ends of the ids that another layer gave to its repositories."""
         unknown = sorted(set(names) - self._known.keys())
         if unknown:
-            self._private().lock_list("")  # a lock hides versions; what there is, is asked here
+            self._lock_list("")  # a lock hides versions; what there is, is asked here
             answer = self._ask("available", {"names": unknown}, SOLVE_TIMEOUT_S)["versions"]
             self._known.update(answer)
         return {
@@ -243,9 +219,7 @@ class DnfManager:
                 dict.fromkeys(
                     version
                     for version, repository in self._known[name]
-                    if repositories is None
-                    or repository in repositories
-                    or (repository.startswith(dnf_program.OURS) and repository.endswith(others))
+                    if repositories is None or repository in repositories
                 )
             )
             for name in names
@@ -295,7 +269,7 @@ class DnfManager:
         free = (
             self._wanted.held if any(any_matches(name, self._wanted.held) for name in exact) else ()
         )
-        self._private().lock_list(dnf_locks.without(text, self._layer, free))
+        self._lock_list(dnf_files.without(text, self._layer, free))
         request = {"exact": dict(exact), "remove": list(remove), "prefer": dict(prefer or {})}
         try:
             answer = self._ask("simulate", request, SOLVE_TIMEOUT_S)
@@ -308,6 +282,10 @@ class DnfManager:
     def apply(self, exact: Mapping[str, str], remove: Sequence[str] = ()) -> None:
         if not exact and not remove:
             return
+        # rpm checks packages by the keys in its own keyring; an import of a known key does nothing.
+        for repository in self._wanted.repositories:
+            path = dnf_files.key_path(repository, self._layer, self._root)
+            self._quick(["rpmkeys", *self._rpm_root(), "--import", str(path)])
         request = {"exact": dict(exact), "remove": list(remove)}
         try:
             self._ask("apply", request, APPLY_TIMEOUT_S, writes=True)
@@ -315,12 +293,12 @@ class DnfManager:
             raise PackageError(f"{error}{self._hint(exact)}") from error
 
     def _hint(self, exact: Mapping[str, str]) -> str:
-        locks = dnf_locks.of_operators(self._lock_text(), exact)
+        locks = dnf_files.of_operators(self._lock_text(), exact)
         if not locks:
             return ""
         return (
-            f". Locks in {dnf_locks.list_path(self._root)} that are not of this collection concern "
-            f"these packages: {', '.join(locks)}; remove one with: dnf versionlock delete"
+            f". Locks of the operator in {dnf_files.list_path(self._root)} concern these packages: "
+            f"{', '.join(locks)}; remove one with: dnf versionlock delete"
         )
 
     def _changes(self, items: Sequence[Mapping[str, str]]) -> list[Change]:
@@ -345,9 +323,9 @@ class DnfManager:
             if held or (package.name in versions and self._parallel(package)):
                 versions.setdefault(package.name, set()).add(package.evr)
         self._see_that_locks_hold(versions)
-        path = dnf_locks.list_path(self._root)
+        path = dnf_files.list_path(self._root)
         try:
-            text = dnf_locks.with_block(self._lock_text(), versions, layer)
+            text = dnf_files.with_block(self._lock_text(), versions, layer)
         except ValueError as error:
             raise PackageError(f"{path}: {error}. Put the missing line back") from error
         if not text and not path.exists():
@@ -357,11 +335,11 @@ class DnfManager:
     def pinned(self, layer: str = "") -> Mapping[str, str]:
         """Of several versions of a package the one that the set wants, else the newest."""
         found: dict[str, list[str]] = {}
-        for owner, entry in dnf_locks.entries(self._lock_text()):
+        for owner, entry in dnf_files.entries(self._lock_text()):
             if owner and (not layer or owner == layer):
-                versions = found.setdefault(dnf_locks.name_of(entry), [])
-                versions.append(dnf_locks.version_of(entry))
-        wanted = {package.name: package for package in all_wanted(self._wanted)}
+                versions = found.setdefault(dnf_files.name_of(entry), [])
+                versions.append(dnf_files.version_of(entry))
+        wanted = {package.name: package for package in self._wanted.packages}
         return {
             name: (self._fitting(wanted[name], versions) if name in wanted else "")
             or self._newest(versions)
@@ -380,8 +358,8 @@ class DnfManager:
 
     def _see_that_locks_hold(self, names: Collection[str]) -> None:
         """A plugin that is not there may be on its way, as a package of this set."""
-        coming = any(package.name == dnf_locks.PLUGIN for package in all_wanted(self._wanted))
-        if not names or (coming and not dnf_locks.is_installed(self._plugins())):
+        coming = any(package.name == dnf_files.PLUGIN for package in self._wanted.packages)
+        if not names or (coming and not dnf_files.is_installed(self._plugins())):
             return
         reason = self._not_effective()
         if reason:
@@ -389,30 +367,40 @@ class DnfManager:
 
     def _lock_text(self) -> str:
         try:
-            return dnf_locks.list_path(self._root).read_text("utf-8", errors="surrogateescape")
+            return dnf_files.list_path(self._root).read_text("utf-8", errors="surrogateescape")
         except FileNotFoundError:
             return ""
 
     def _not_effective(self) -> str:
-        return dnf_locks.not_effective(self._root, self._plugins())
+        return dnf_files.not_effective(self._root, self._plugins())
 
     def _plugins(self) -> Sequence[Path]:
         if self._plugin_paths is not None:
             return self._plugin_paths
-        return dnf_locks.plugin_paths(self._root)
+        return dnf_files.plugin_paths(self._root)
 
     # Running programs
 
     def _id(self, repository: Repository) -> str:
-        return dnf_definitions.repository_id(repository, self._layer)
+        return dnf_files.repository_id(repository, self._layer)
 
     def _packages(self) -> list[dnf_installed.Package]:
         return dnf_installed.read(self._quick, self._rpm_root())
 
-    def _private(self) -> dnf_definitions.Place:
-        if self._place is None:
-            self._place = dnf_definitions.Place()
-        return self._place
+    def _private(self) -> Path:
+        """Where dnf keeps its state and log while planning, and reads another list of locks.
+        Metadata go to the node's cache."""
+        if self._directory is None:
+            self._directory = tempfile.TemporaryDirectory(prefix="baremetal-mpi-roce-")
+            (Path(self._directory.name) / "plugins").mkdir()
+        return Path(self._directory.name)
+
+    def _lock_list(self, text: str) -> None:
+        """Let versionlock read this list: its configuration is read here last."""
+        plugins = self._private() / "plugins"
+        (plugins / "versionlock.list").write_text(text, encoding="utf-8")
+        configuration = f"[main]\nlocklist = {plugins}/versionlock.list\n"
+        (plugins / "versionlock.conf").write_text(configuration, encoding="utf-8")
 
     def _rpm_root(self) -> list[str]:
         return [] if self._root == Path("/") else ["--root", str(self._root)]
@@ -438,17 +426,16 @@ class DnfManager:
             "streams": {one.module: one.stream for one in self._wanted.streams},
             **more,
         }
-        if not writes:
-            place = self._private().path
-            request["private"] = str(place)
-            request["defined"] = any((place / "repos.d").iterdir())
-        else:
+        if writes:
             self.wait()
+        else:
+            request["private"] = str(self._private())
         request["program"] = _source()
         argv = [INTERPRETER, "-I", "-c", dnf_program.COMMAND]
         reply = self._reply(action, argv, json.dumps(request), seconds)
         if "refused" in reply:
-            raise PackageError(f"dnf ({action}): {reply['refused']}")
+            remedy = EPEL if _NO_DKMS.search(reply["refused"]) else ""
+            raise PackageError(f"dnf ({action}): {reply['refused']}{remedy}")
         done: dict[str, Any] = reply["done"]
         return done
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ..core import commands
 from ..core.dataclass import dataclass
-from .manager import held_by_another
+from .package import held_by_another
 
 # What dnf wrote down: transactions that did not end, scriptlets that failed, module streams.
 # rpm records a package before its %post runs: after a kill in between, rpm alone takes the package

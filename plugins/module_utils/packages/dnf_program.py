@@ -79,8 +79,6 @@ class Session:
         if private:  # of a plan: nothing but metadata is written on the node
             conf.logdir, conf.persistdir = private, f"{private}/state"
             conf.pluginconfpath = [*conf.pluginconfpath, f"{private}/plugins"]
-            if request["defined"]:
-                conf.reposdir = [f"{private}/repos.d"]
         Path(conf.logdir).mkdir(parents=True, exist_ok=True)
         conf.assumeyes = True
         conf.best = True

@@ -1,12 +1,27 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What is wanted of a package manager, in words that apt and dnf share."""
+"""What is wanted of a package manager, and the interface that apt and dnf have in common."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import fcntl
+import hashlib
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
+from pathlib import Path
+from typing import Optional, Protocol
 
+from ..core.commands import CommandError
 from ..core.dataclass import dataclass
+from ..core.files import FilePlan
+
+WAIT_S = 300
+"""As long as apt-get waits by itself (DPkg::Lock::Timeout)."""
+ARMOUR = b"-----BEGIN PGP PUBLIC KEY BLOCK-----"
+
+
+class PackageError(CommandError):
+    """Packages cannot be planned or changed: which package or repository, why, the remedy."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +90,10 @@ class Stream:
 class PackageSet:
     """Everything that a layer wants of the package manager.
 
-    `preferred` says which repository a package comes from when several have it: package name or
-    pattern (`mft*`) to `Repository.name`. `beside` are repositories that another layer brings, and
-    that packages of this one may come from: they are looked into while planning, also where that
-    layer has not run yet, and never defined here. `absent` are packages that must not be there,
-    each with the reason; `held` are further packages that are only held at what is installed (the
-    kernel).
+    `preferred` names the repository of a package that several have: package name or pattern
+    (`mft*`) to `Repository.name`, which may be a repository of another layer. `absent` are packages
+    that must not be installed, each with the reason; `held` are further packages that are only held
+    at the installed version (the kernel).
     """
 
     repositories: Sequence[Repository] = ()
@@ -89,7 +102,10 @@ class PackageSet:
     absent: Mapping[str, str] = field(default_factory=dict)
     held: Sequence[str] = ()
     preferred: Mapping[str, str] = field(default_factory=dict)
-    beside: Sequence[Repository] = ()
+
+    @property
+    def packages(self) -> list[Wanted]:
+        return [package for stage in self.stages for package in stage.packages]
 
 
 INSTALL, UPGRADE, DOWNGRADE, REMOVE = "install", "upgrade", "downgrade", "remove"
@@ -103,3 +119,122 @@ class Change:
     name: str
     before: str
     after: str
+
+
+class Manager(Protocol):
+    """One node's package manager. Versions are full ones, as the package manager writes them.
+
+    `layer` (`rdma`, `gpu`) is part of the names of files, so that layers do not undo each other.
+    Methods that read work in check mode: they write nothing but the cache of metadata.
+    """
+
+    def busy(self) -> bool:
+        """Whether another package manager runs now: half-done packages are not interrupted ones."""
+
+    def wait(self) -> None:
+        """Until it ended. Raises PackageError after WAIT_S."""
+
+    def interrupted(self, names: Optional[Collection[str]] = None) -> str:
+        """What an interrupted transaction left, in a line; with `names`, of these packages alone.
+
+        Empty while another package manager runs.
+        """
+
+    def repair(self) -> None:
+        """Finish or undo what was interrupted, with what is on the node alone."""
+
+    def repository_files(self, repositories: Sequence[Repository], layer: str) -> list[FilePlan]:
+        """Definitions and keys. Raises PackageError for a key with another checksum."""
+
+    def defined(self, name: str) -> bool:
+        """Whether any layer has defined the repository on the node."""
+
+    def refresh(self, repositories: Sequence[Repository]) -> None:
+        """Fetch and verify the metadata of these, which are defined on the node."""
+
+    def installed(self) -> Mapping[str, str]:
+        """Every installed package and its version."""
+
+    def available(self, names: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """Versions in the repositories, newest first; empty for an unknown name."""
+
+    def offered(
+        self, names: Sequence[str], repositories: Sequence[Repository]
+    ) -> Mapping[str, Sequence[str]]:
+        """The same, of these repositories alone."""
+
+    def needs(self, names: Sequence[str]) -> frozenset[str]:
+        """Installed packages that these need, at any depth; without `names` themselves."""
+
+    def lower(self, one: str, other: str) -> bool:
+        """Whether one version is lower than the other, by the package manager's own rules."""
+
+    def upstream(self, version: str) -> str:
+        """The version without epoch and revision of the package."""
+
+    def stream_changes(self, streams: Sequence[Stream]) -> list[Change]:
+        """Module streams that differ; always empty for apt."""
+
+    def switch_streams(self, streams: Sequence[Stream]) -> None:
+        """Enable these streams in place of others of their modules. Installs nothing."""
+
+    def simulate(
+        self,
+        exact: Mapping[str, str],
+        remove: Sequence[str] = (),
+        prefer: Optional[Mapping[str, str]] = None,
+    ) -> list[Change]:
+        """The solver's transaction for these versions. Raises PackageError when there is none.
+
+        Pins and holds of this layer do not count, those of others do. `prefer` are versions of
+        packages that may come in as dependencies; none is installed for its sake.
+        """
+
+    def apply(self, exact: Mapping[str, str], remove: Sequence[str] = ()) -> None:
+        """The same for real, removing nothing but `remove`. The pin files are on the node."""
+
+    def pin_files(self, pins: Mapping[str, str], wanted: PackageSet, layer: str) -> list[FilePlan]:
+        """Files that keep every package of `pins` at its version in any upgrade."""
+
+    def pinned(self, layer: str = "") -> Mapping[str, str]:
+        """The pins on the node of one layer, or of all."""
+
+    def held(self) -> frozenset[str]: ...
+
+    def hold(self, names: Sequence[str]) -> None: ...
+
+    def release(self, names: Sequence[str]) -> None: ...
+
+
+def check_key(repository: Repository) -> None:
+    """Raises PackageError for a key that is not the one of the set."""
+    found = hashlib.sha256(repository.key).hexdigest()
+    if found != repository.key_sha256.lower():
+        raise PackageError(
+            f"repository {repository.name}: its key has sha256 {found}, the set has "
+            f"{repository.key_sha256 or 'none'}. Compare the key's fingerprint with the one that "
+            "the vendor publishes, then write the sum into the set"
+        )
+
+
+def until_free(busy: Callable[[], bool], wait_s: float = WAIT_S) -> None:
+    until = time.monotonic() + wait_s
+    while busy():
+        if time.monotonic() > until:
+            raise PackageError(
+                f"another package manager is running for more than {wait_s:g} s. Let it finish, "
+                "then run again"
+            )
+        time.sleep(0.5)
+
+
+def held_by_another(path: Path) -> bool:
+    """Whether another program holds the lock file now, as apt, dpkg and rpm lock (fcntl)."""
+    try:
+        with path.open("r+") as stream:
+            fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return True
+    except OSError:
+        pass  # not there
+    return False

@@ -6,15 +6,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from fnmatch import fnmatchcase
-from typing import Optional
 
+from ..core.commands import CommandError
 from ..core.dataclass import dataclass
-from .manager import Manager, PackageError
-from .package import DOWNGRADE, REMOVE, UPGRADE, Change, PackageSet, Wanted, matches
+from ..core.text import some
+from .package import DOWNGRADE, INSTALL, REMOVE, UPGRADE, Change, Manager, PackageSet, Wanted
+from .package import matches as version_matches
 
 ROLES = {"rdma": "rdma_stack", "gpu": "nvidia_gpu"}
 SHOWN = 8
-"""Versions that are named to who asks for one that is not there."""
+"""Versions that are listed when the wanted one does not exist."""
 ROUNDS = 10
 """Times that the solver is asked again with a dependency at a better version."""
 
@@ -49,87 +50,103 @@ def any_matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def all_wanted(wanted: PackageSet) -> list[Wanted]:
-    return [package for stage in wanted.stages for package in stage.packages]
-
-
 def satisfied(package: Wanted, found: str) -> bool:
-    """Whether what is installed is what the set says. Any version, where it says none."""
-    return bool(found) and matches(package.version, found)
+    """Whether what is installed is what the set wants. Any version, where it names none."""
+    return bool(found) and version_matches(package.version, found)
 
 
-def doomed(wanted: PackageSet, installed: Iterable[str]) -> list[str]:
-    """Installed packages that must not be there."""
-    names = {package.name for package in all_wanted(wanted)}
+def unwanted(wanted: PackageSet, installed: Iterable[str]) -> list[str]:
+    """Installed packages that must be absent."""
+    names = {package.name for package in wanted.packages}
     return sorted(
         name for name in installed if any_matches(name, wanted.absent) and name not in names
     )
 
 
-def drifted(wanted: PackageSet, manager: Manager, layer: str) -> dict[str, str]:
-    """Dependencies that somebody moved away from their pin although the set is as it was."""
-    installed = manager.installed()
-    names = [package.name for package in all_wanted(wanted)]
-    needed = manager.needs(names)
-    return {
-        name: version
-        for name, version in manager.pinned(layer).items()
-        if name in needed and name not in names and installed[name] != version
-    }
-
-
 class Planner:
-    """Plans one set. Asks the manager and changes nothing."""
+    """Plans one set. Asks the manager and changes nothing. `drift` are dependencies that differ
+    from their pin, and the pin."""
 
     def __init__(
-        self, wanted: PackageSet, manager: Manager, layer: str, allow_downgrade: bool
+        self,
+        wanted: PackageSet,
+        manager: Manager,
+        layer: str,
+        allow_downgrade: bool,
+        drift: Mapping[str, str],
     ) -> None:
         self.wanted, self.manager, self.layer = wanted, manager, layer
-        self.allow_downgrade = allow_downgrade
+        self.allow_downgrade, self.drift = allow_downgrade, drift
         self.installed = manager.installed()
         self.ours = manager.pinned(layer)
-        self.solution = Solution()
-        self.refused_before_solving = False
+        self.remove = unwanted(wanted, self.installed)
+        self.away = [
+            package
+            for package in wanted.packages
+            if not satisfied(package, self.installed.get(package.name, ""))
+        ]
+        self.solution = Solution(
+            exact={
+                package.name: self.installed[package.name]
+                for package in wanted.packages
+                if package not in self.away
+            }
+        )
 
-    def solve(self, drift: Mapping[str, str]) -> Solution:
-        """`drift` is what goes back to its pin, where nothing of the set itself changes."""
+    def outline(self) -> Solution:
+        """The packages of the set alone, before the solver can be asked: without dependencies."""
+        for stage in self.wanted.stages:
+            changes = [self._outlined(each) for each in stage.packages if each in self.away]
+            if changes:
+                self.solution.stages.append((stage.name, changes))
+        back = [Change(UPGRADE, name, self.installed[name], at) for name, at in self.drift.items()]
+        gone = [Change(REMOVE, name, self.installed[name], "") for name in self.remove]
+        if back or gone:
+            self.solution.stages.append(("dependencies", [*back, *gone]))
+        return self.solution
+
+    def _outlined(self, package: Wanted) -> Change:
+        before = self.installed.get(package.name, "")
+        if before and package.version:
+            now = f"{self.manager.upstream(before)}-0"
+            self._see_direction(package, before, package.version, f"{package.version}-0", now)
+        kind = UPGRADE if before else INSTALL
+        return Change(kind, package.name, before, package.version or "newest")
+
+    def _see_direction(
+        self, package: Wanted, before: str, after: str, compared: str, now: str
+    ) -> None:
+        if not self.allow_downgrade and self.manager.lower(compared, now):
+            what = f" (the set has {package.component or package.name} {package.version})"
+            self.solution.refused.append(self._goes_down(package.name, before, after, what))
+
+    def solve(self) -> Solution:
         self._choose()
-        self.refused_before_solving = bool(self.solution.refused)
-        remove = doomed(self.wanted, self.installed)
         moved = any(self.installed.get(name) != at for name, at in self.solution.exact.items())
-        extra = {} if moved else dict(drift)
-        if self.solution.refused or not (moved or extra or remove):
-            return self.solution
-        self._stages(remove, extra)
-        self._judge()
+        extra = {} if moved else dict(self.drift)
+        if not self.solution.refused and (moved or extra or self.remove):
+            self._stages(extra)
+            self._judge()
         return self.solution
 
     # Versions
 
     def _choose(self) -> None:
-        missing = [
-            package
-            for package in all_wanted(self.wanted)
-            if not satisfied(package, self.installed.get(package.name, ""))
-        ]
-        there = self._versions([package.name for package in missing])
-        for package in all_wanted(self.wanted):
+        there = self._versions([package.name for package in self.away])
+        for package in self.away:
             name, has = package.name, self.installed.get(package.name, "")
-            if package not in missing:
-                self.solution.exact[name] = has
-                continue
             fitting = [at for at in there[name] if satisfied(package, at)]
             if not fitting:
-                self.solution.refused.append(_nobody_has(package, there[name]))
+                self.solution.refused.append(_not_available(package, there[name]))
                 continue
             self.solution.exact[name] = fitting[0]
-            if has and self.manager.lower(fitting[0], has) and not self.allow_downgrade:
-                self.solution.refused.append(self._goes_down(name, has, fitting[0], package))
+            if has:
+                self._see_direction(package, has, fitting[0], fitting[0], has)
 
     def _versions(self, names: Sequence[str]) -> dict[str, list[str]]:
-        """Newest first; of the preferred repository alone, where there is one."""
+        """Newest first; of the preferred repository alone, where it is one of the set."""
         there = {name: list(found) for name, found in self.manager.available(names).items()}
-        for repository in (*self.wanted.repositories, *self.wanted.beside):
+        for repository in self.wanted.repositories:
             from_it = [name for name in names if self._preferred(name) == repository.name]
             offered = self.manager.offered(from_it, [repository]) if from_it else {}
             there.update({name: list(found) for name, found in offered.items()})
@@ -138,54 +155,50 @@ class Planner:
     def _preferred(self, name: str) -> str:
         """The repository that a package has to come from, or an empty name."""
         patterns = self.wanted.preferred
-        if name in patterns:
-            return patterns[name]
         return next((patterns[each] for each in patterns if fnmatchcase(name, each)), "")
 
     # Transactions
 
-    def _stages(self, remove: Sequence[str], extra: Mapping[str, str]) -> None:
+    def _stages(self, extra: Mapping[str, str]) -> None:
         """Each stage is solved together with those before it, which are done by then."""
-        extra = dict(extra)
         done: set[Change] = set()
-        exact: dict[str, str] = dict(extra)
+        exact = dict(extra)
         stages = [(stage.name, stage.packages) for stage in self.wanted.stages]
         for name, packages in stages or [("removal", ())]:
             here = {package.name: self.solution.exact[package.name] for package in packages}
-            asked = {**here, **extra}
             exact.update(here)
             try:
-                changes = self._settled(exact, remove)
-            except PackageError as error:
-                self.solution.refused.append(f"stage {name}: the solver refuses: {error}")
+                changes = self._settled(exact)
+            except CommandError as error:
+                others = [self._undefined(origin) for origin in {*self.wanted.preferred.values()}]
+                why = "".join(f". {each}" for each in others if each)
+                self.solution.refused.append(f"stage {name}: the solver refuses: {error}{why}")
                 return
-            extra = {}
             new = [change for change in changes if change not in done]
-            done.update(new)
             if new:
                 self.solution.stages.append((name, new))
-                self.solution.asked[name] = asked
+                self.solution.asked[name] = {**here, **({} if done else extra)}
+            done.update(new)
+        self._follow(exact, done)
 
-        self._follow(exact, remove, done)
-
-    def _follow(self, exact: Mapping[str, str], remove: Sequence[str], done: set[Change]) -> None:
+    def _follow(self, exact: Mapping[str, str], done: set[Change]) -> None:
         """Let the dependencies that belong to it come along with the last stage that changes."""
         followers = self._followers({change.name for change in done}) if done else {}
         if not followers:
             return
         try:
-            changes = self._settled({**exact, **followers}, remove)
-        except PackageError:
+            changes = self._settled({**exact, **followers})
+        except CommandError:
             return  # they do not go together, and nothing needs them at that version
         name, last = self.solution.stages[-1]
         last += [change for change in changes if change not in done]
         self.solution.asked[name].update(followers)
 
-    def _settled(self, exact: Mapping[str, str], remove: Sequence[str]) -> list[Change]:
+    def _settled(self, exact: Mapping[str, str]) -> list[Change]:
         """Dependencies at the version of the set where they have one, not at the newest."""
         prefer = {name: at for name, at in self.solution.exact.items() if name not in exact}
         for _round in range(ROUNDS):
-            changes = self.manager.simulate(exact, remove, prefer)
+            changes = self.manager.simulate(exact, self.remove, prefer)
             better = self._better([each for each in changes if each.name not in exact])
             if not {name: at for name, at in better.items() if prefer.get(name) != at}:
                 return changes
@@ -231,7 +244,7 @@ class Planner:
         there = self._versions(foreign) if foreign else {}
         components = {
             self.manager.upstream(self.solution.exact[package.name])
-            for package in all_wanted(self.wanted)
+            for package in self.wanted.packages
             if package.version and package.name in self.solution.exact
         }
         better = {}
@@ -262,42 +275,42 @@ class Planner:
                 return ""
             return (
                 f"{change.name} {change.before} would be removed, which the set does not ask for. "
-                f"Remove it first (and what needs it), or leave out what conflicts with it"
+                "Remove it first (and what needs it), or leave out what conflicts with it"
             )
         if change.kind == DOWNGRADE and not named and not self.allow_downgrade:
-            return self._goes_down(change.name, change.before, change.after, None)
+            return self._goes_down(change.name, change.before, change.after, " (a dependency)")
         if change.kind == UPGRADE and not named and any_matches(change.name, self.wanted.held):
             return (
                 f"{change.name} would go from {change.before} to {change.after}, but is held at "
                 "what is installed. Name its version in the set to change it"
             )
-        return ""
+        origin = self._preferred(change.name)
+        why = self._undefined(origin) if change.after and origin else ""
+        return why and f"{change.name}: {why}"
 
-    def _goes_down(self, name: str, before: str, after: str, package: Optional[Wanted]) -> str:
-        role = ROLES.get(self.layer, self.layer)
-        what = f" (the set says {_said(package)})" if package is not None else " (a dependency)"
+    def _undefined(self, origin: str) -> str:
+        if self.manager.defined(origin):
+            return ""
+        return (
+            f"Repository {origin}, the source of {', '.join(self.wanted.preferred)}, is not defined"
+            " on this node: run the layer that defines it first (--tags rdma,gpu)"
+        )
+
+    def _goes_down(self, name: str, before: str, after: str, what: str) -> str:
         return (
             f"{name}: {before} is installed, and {after} is lower{what}. Set the version that is "
-            f"installed, or {role}_allow_downgrade: true to go down on purpose"
+            f"installed, or {ROLES.get(self.layer, self.layer)}_allow_downgrade: true"
         )
 
 
-def _said(package: Wanted) -> str:
-    return f"{package.component or package.name} {package.version}"
-
-
-def _nobody_has(package: Wanted, there: Sequence[str]) -> str:
+def _not_available(package: Wanted, there: Sequence[str]) -> str:
+    component = f" (software.{package.component})" if package.component else ""
     if not there:
         return (
-            f"{package.name}: no repository of this node has it. Check the repositories of the set"
-            f" for this distribution{_component(package)}"
+            f"{package.name}: not in any repository of this node. Check the repositories of the set"
+            f" for this distribution{component}"
         )
-    more = f" and {len(there) - SHOWN} older ones" if len(there) > SHOWN else ""
     return (
-        f"{package.name}: no repository has version {package.version}{_component(package)}; "
-        f"there are {', '.join(there[:SHOWN])}{more}"
+        f"{package.name}: no repository has version {package.version}{component}; "
+        f"there are {some(there, SHOWN)}"
     )
-
-
-def _component(package: Wanted) -> str:
-    return f" (software.{package.component})" if package.component else ""

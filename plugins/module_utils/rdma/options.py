@@ -14,8 +14,7 @@ from ..core.dataclass import dataclass
 from ..core.part import NAME, Node, Part, Plan, PlanError, Step, Verdict
 from ..hardware import tree as sysfs
 from ..os_baseline.kernel_cmdline import KernelArguments
-from ..packages.manager import Manager
-from ..packages.package import PackageSet
+from ..packages.package import Manager, PackageSet
 from ..software.software_set import DOCA, NO_RDMA, SoftwareSet
 from . import pcie
 from .devices import Devices, Tools

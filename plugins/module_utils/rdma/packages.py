@@ -6,16 +6,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import field, replace
-from functools import partial
 
-from ..core.checks import Check, compare, not_applicable
+from ..core.checks import compare, not_applicable
 from ..core.dataclass import dataclass
-from ..core.part import Node, Plan, PlanError, Step, Verdict
+from ..core.part import Node, Plan, PlanError, Verdict
 from ..core.text import some
-from ..packages import engine
-from ..packages.manager import Manager, PackageError
-from ..packages.package import INSTALL, PackageSet, Wanted
-from ..packages.step import change
+from ..packages.engine import Installer
+from ..packages.package import INSTALL, Manager, PackageSet, Wanted
 from ..software.software_set import DOCA, INBOX, NO_RDMA, Rdma
 from .drivers import SHOWN, users
 
@@ -50,20 +47,14 @@ class Packages:
     def plan(self, node: Node) -> Plan:
         if self.rdma.source == NO_RDMA:
             return Plan()
-        try:
-            return self._plan(node)
-        except PackageError as error:
-            raise PlanError(str(error)) from error
+        return self._plan(node)
 
     def verify(self, node: Node) -> Verdict:
         if self.rdma.source == NO_RDMA:
             why = "software.rdma.source is none: this layer installs nothing"
             return Verdict([not_applicable(SOURCE, NO_RDMA, why)])
-        try:
-            found = source_of(self.manager.installed())
-            of_packages = engine.verify(self.wanted, self.manager, node.layer, node.check_mode)
-        except PackageError as error:
-            return Verdict([Check(SOURCE, self.rdma.source, "unknown", "failed", "", str(error))])
+        found = source_of(self.manager.installed())
+        of_packages = Installer(self.wanted, self.manager, node.layer).verify(node.check_mode)
         source = compare(SOURCE, self.rdma.source, found, check_mode=node.check_mode)
         return Verdict([source, *of_packages])
 
@@ -72,9 +63,8 @@ class Packages:
         wanted, downgrade = self.wanted, self.allow_downgrade
         if (before, self.rdma.source) == (DOCA, INBOX):
             wanted, downgrade = self._back_to_inbox(node.layer), True
-        plan = engine.plan(wanted, self.manager, node.layer, allow_downgrade=downgrade)
-        if plan.refused:
-            raise PlanError("\n".join(plan.refused))
+        installer = Installer(wanted, self.manager, node.layer, downgrade)
+        plan = installer.plan()
         self.changing = bool(plan.changes)
         if not plan.changed:
             return Plan()
@@ -91,15 +81,8 @@ class Packages:
                 f"RDMA drivers: a change {what} was not started, as RDMA is in use by "
                 f"{some(using, SHOWN)}. End that first, or set rdma_stack_change_in_use: true"
             )
-        step = Step(
-            f"packages of RDMA ({self.rdma.source})",
-            before,
-            self.rdma.source,
-            partial(change, plan, wanted, self.manager, node.layer),
-            essential=True,
-            shown=plan.diffs(),
-        )
-        return Plan([], [step])
+        what = f"packages of RDMA ({self.rdma.source})"
+        return Plan([], [installer.step(plan, what, before, self.rdma.source)])
 
     def _back_to_inbox(self, layer: str) -> PackageSet:
         """The distribution's versions of what DOCA replaced, and nothing of what it added.

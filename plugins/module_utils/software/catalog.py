@@ -79,8 +79,7 @@ def gpu_packages(
     kernel_release: str,
     keys: Mapping[str, bytes],
 ) -> PackageSet:
-    """What the layer gpu installs beside `rdma_packages`; `keys` has that of `cuda`, and where the
-    set has DOCA that of `doca`, to plan with it before the layer rdma has run.
+    """What the layer gpu installs beside `rdma_packages`; `keys` has that of `cuda`.
 
     `kernel_release` is the kernel that has to run: headers are those of it.
     Raises NotInCatalog, also for a set without driver.
@@ -101,9 +100,6 @@ def gpu_packages(
         held=kernel_catalog.held(distribution, kernel_release),
         # Those of DOCA are there before this layer, and pinned.
         preferred={MFT: "doca" if software.rdma.source == DOCA else "cuda"},
-        beside=_repositories(
-            software, distribution, [name for name in software.beside("gpu") if name in keys], keys
-        ),
     )
 
 

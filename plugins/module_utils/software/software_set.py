@@ -81,10 +81,6 @@ class SoftwareSet:
             return ("doca",) if self.rdma.source == DOCA else ()
         return ("cuda",) if self.driver else ()
 
-    def beside(self, layer: str) -> tuple[str, ...]:
-        """Repositories of another layer that packages of this one may come from."""
-        return ("doca",) if layer == "gpu" and self.rdma.source == DOCA else ()
-
     def as_variable(self) -> dict[str, Any]:
         """The value of `cluster_software`; reading it gives this set again."""
         return asdict(self)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import base64
 import posixpath
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Optional
@@ -16,8 +15,7 @@ from ..core.dataclass import dataclass
 from ..core.part import Node, Part, Plan, PlanError, Verdict
 from ..core.system import manager_of
 from ..packages.apt import node_runner
-from ..packages.manager import Manager
-from ..packages.package import PackageSet
+from ..packages.package import Manager, PackageSet
 from ..software.distribution import Distribution
 from .file_system import LUSTRE, FileSystem, of_variable
 from .lustre.client import AFTER, LustreParts, NotKnown, client_packages, lustre_parts
@@ -45,10 +43,8 @@ class Storage:
     simulated: list[str]
 
 
-def storage(
-    options: Mapping[str, Any], node: Node, distribution: Distribution, closing: ExitStack
-) -> Storage:
-    """Raises PlanError. `closing` ends what was opened."""
+def storage(options: Mapping[str, Any], node: Node, distribution: Distribution) -> Storage:
+    """Raises PlanError."""
     filesystems = [of_variable(entry) for entry in options["filesystems"]]
     host, groups = options["host"], options["groups"]
     mounts = wanted_mounts(filesystems, host, groups, options["mount_timeout_s"], AFTER)
@@ -56,7 +52,7 @@ def storage(
     served = served_by(host, filesystems, options["clients"])
     settings = read_settings(options["lustre"], options["rails"], mine)
     root = Path(options["lustre_root"])
-    lustre = _lustre(options, settings, mine, node, distribution, root, closing)
+    lustre = _lustre(options, settings, mine, node, distribution, root)
     absent = without_lnet(options["absent"])
     wait: Runner = partial(run, timeout_s=options["mount_wait_s"])
     parts: list[Part] = [
@@ -135,7 +131,6 @@ def _lustre(
     node: Node,
     distribution: Distribution,
     root: Path,
-    closing: ExitStack,
 ) -> LustreParts:
     manager: Optional[Manager] = None
     wanted: Optional[PackageSet] = None
@@ -147,7 +142,7 @@ def _lustre(
             wanted = client_packages(settings, distribution, release, key, options["rdma_source"])
         except NotKnown as error:
             raise PlanError(str(error)) from error
-        manager = closing.enter_context(manager_of(distribution, wanted, node.layer))
+        manager = manager_of(distribution, wanted, node.layer)
     return lustre_parts(
         settings,
         mine,

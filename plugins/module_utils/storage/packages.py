@@ -13,8 +13,7 @@ from ..core.checks import compare
 from ..core.commands import CommandError, Runner
 from ..core.dataclass import dataclass
 from ..core.part import Node, Plan, Step, StepError, Verdict
-from ..packages.apt import SOLVER, TRANSACTION
-from ..packages.apt_view import options
+from ..packages.apt import SOLVER, TRANSACTION, options
 from ..software.distribution import REDHAT
 
 CLIENT, SERVER = "client", "server"

@@ -61,12 +61,6 @@ def read_keys(software: SoftwareSet, layer: str, directory: Path) -> dict[str, b
             found[name] = content
     if findings:
         raise KeyFileError(findings)
-    for name in software.beside(layer):
-        source = software.repositories[name]
-        # What is wrong with it, the layer that needs it says.
-        content, _problem = _read(directory / source.key, source)
-        if content is not None:
-            found[name] = content
     return found
 
 

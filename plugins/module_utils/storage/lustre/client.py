@@ -21,10 +21,8 @@ from ...core.dataclass import dataclass
 from ...core.part import Node, Part, Plan, PlanError, Step, Verdict
 from ...core.text import some
 from ...nic import BOOT_UNIT
-from ...packages import engine
-from ...packages.manager import Manager, PackageError
-from ...packages.package import INSTALL, PackageSet, Repository, Stage, Wanted
-from ...packages.step import change
+from ...packages.engine import Installer
+from ...packages.package import INSTALL, Manager, PackageSet, Repository, Stage, Wanted
 from ...software import kernel_catalog
 from ...software.catalog import VERSION_LOCK
 from ...software.distribution import REDHAT, Distribution
@@ -316,12 +314,8 @@ class ClientPackages:
                     "method, a version and a repository"
                 )
             return Plan()
-        try:
-            plan = engine.plan(self.wanted, self.manager, node.layer)
-        except PackageError as error:
-            raise PlanError(str(error)) from error
-        if plan.refused:
-            raise PlanError("\n".join(plan.refused))
+        installer = Installer(self.wanted, self.manager, node.layer)
+        plan = installer.plan()
         if not plan.changed:
             return Plan()
         if self.settings.packages.method == DKMS and not missing:
@@ -336,15 +330,8 @@ class ClientPackages:
                 f"Lustre client: a change of {some(disturbing)} was not begun, for Lustre is "
                 f"mounted at {some(points)}. Drain the node, unmount them, then run again"
             )
-        step = Step(
-            "packages of the Lustre client",
-            "as installed",
-            self.settings.packages.version,
-            partial(change, plan, self.wanted, self.manager, node.layer),
-            essential=True,
-            shown=plan.diffs(),
-        )
-        return Plan([], [step])
+        what, version = "packages of the Lustre client", self.settings.packages.version
+        return Plan([], [installer.step(plan, what, "as installed", version)])
 
     def verify(self, node: Node) -> Verdict:
         missing, lacking = self.kernel.missing(node), self._lacking(node)
@@ -358,10 +345,7 @@ class ClientPackages:
             check = Check(CLIENT, "installed", found, status)
         if self.manager is None:
             return Verdict([check])
-        try:
-            checks = engine.verify(self.wanted, self.manager, node.layer, node.check_mode)
-        except PackageError as error:
-            return Verdict([Check(CLIENT, "installed", "unknown", FAILED, "", str(error))])
+        checks = Installer(self.wanted, self.manager, node.layer).verify(node.check_mode)
         return Verdict([*checks, check])
 
     def _lacking(self, node: Node) -> str:
