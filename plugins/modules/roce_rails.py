@@ -317,9 +317,7 @@ from ..module_utils.core.commands import run
 from ..module_utils.core.engine import Layer, Outcome, Settled, carry_out
 from ..module_utils.core.part import Node
 from ..module_utils.nic import boot_unit
-from ..module_utils.nic.firmware import ParameterError
-from ..module_utils.nic.options import MAX_READ_REQUEST_BYTES, OptionsError
-from ..module_utils.nic.request import QUICK_S
+from ..module_utils.nic.request import MAX_READ_REQUEST_BYTES, QUICK_S
 from ..module_utils.nic.request import Host as NicHost
 from ..module_utils.nic.request import Request as NicRequest
 from ..module_utils.nic.session import Session
@@ -333,7 +331,7 @@ from ..module_utils.rails.state import ARP_DEFAULTS
 LAYER = Layer(
     survey.LAYER,
     command_s=60.0,
-    refusals=(OptionsError, ParameterError, lock.BusyError),
+    refusals=(lock.BusyError,),
     simulates=False,
 )
 RAIL = {

@@ -10,8 +10,8 @@ from typing import Any, Optional
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import RdmaDevice
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.qos_settings import QosSettings
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.rdma_cm import RdmaCm
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.rdma_settings import (
+    RdmaCm,
     RdmaSettings,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import Rail
@@ -195,7 +195,7 @@ def nic_settings(contract: Any) -> dict[str, Any]:
     wanted = host_settings(contract)
     rail = Rail("rail0", "rail0", "mlx5_core", "0000:5d:00.0", RdmaDevice("rail", "mlx5_0"))
     cm = RdmaCm(lambda *_args, **_kwargs: None)
-    settings = [*QosSettings(wanted, None, "")(rail), *RdmaSettings(wanted, cm)(rail)]
+    settings = [*QosSettings(wanted, None)(rail), *RdmaSettings(wanted, cm)(rail)]
     return {
         setting.name: {
             "wanted": setting.wanted,

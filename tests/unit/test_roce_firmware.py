@@ -4,15 +4,9 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
-    CommandError,
-    Result,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import RdmaDevice
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import firmware, firmware_tool
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.firmware_device import (
-    Firmwares,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import firmware
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.firmware import Firmwares
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import Rail
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
     host_settings,
@@ -211,63 +205,20 @@ def test_restore_puts_back_what_was_to_come(machine):
     assert tool.value(CARD, "NUM_OF_VFS") == [16, 16, 8]
 
 
-def test_a_refused_call_raises_with_the_tools_words(machine):
-    def run(argv, *, check=True, stdin=None):
-        if argv[-1] == "q":
-            return Result(tuple(argv), 0, FakeMlxconfig([CARD]).table(CARD, "x"), "")
-        raise CommandError("mlxconfig -y: exit status 3: -E- Failed to set configuration")
-
-    setting = settings(
-        None, machine, machine("rail0", f"{CARD}.0"), firmwares=Firmwares("mlxconfig", run)
-    )["firmware_sriov_en"]
-    with pytest.raises(CommandError, match="Failed to set"):
-        setting.write()
-
-
-def test_firmware_that_tells_only_its_next_values():
-    tool = FakeMlxconfig([CARD], columns=1)
-    known = firmware_tool.parse(tool.table(CARD, f"{CARD}.0"))
-    assert known["SRIOV_EN"] == firmware_tool.Parameter(None, 1)
-
-
 def test_the_table_with_its_traps():
+    only_next = firmware.parse(FakeMlxconfig([CARD], columns=1).table(CARD, f"{CARD}.0"))
+    assert only_next["SRIOV_EN"] == firmware.Parameter(None, 1)
     tool = FakeMlxconfig([CARD])
     tool.value(CARD, "NUM_OF_VFS")[:] = [16, 8, 0]
-    known = firmware_tool.parse(tool.table(CARD, f"{CARD}.0"))
+    known = firmware.parse(tool.table(CARD, f"{CARD}.0"))
 
-    assert known["NUM_OF_VFS"] == firmware_tool.Parameter(8, 0)
+    assert known["NUM_OF_VFS"] == firmware.Parameter(8, 0)
     assert known["LINK_TYPE_P1"].current == 1 and known["MEMIC_SIZE_LIMIT"].current == 1
     assert "HOST_CHAINING_DESCRIPTORS" not in known and "KEEP_ETH_LINK_UP_P9" not in known
     assert all(name.isupper() for name in known)
 
 
-def test_mft_is_preferred_and_mstflint_suffices():
-    have = {"mlxconfig", "mstconfig"}
-    which = lambda name: name if name in have else None  # noqa: E731
-    assert firmware_tool.find_tool(which) == "mlxconfig"
-    have.discard("mlxconfig")
-    assert firmware_tool.find_tool(which) == "mstconfig"
-    have.clear()
-    assert firmware_tool.find_tool(which) is None
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"SRIOV_EN": 1}, "SRIOV_EN: given by roce_qos"),
-        ({"CNP_DSCP_P1": 48}, "CNP_DSCP_P1: given by roce_qos"),
-        ({"ats_enabled": 1}, "'ats_enabled': parameters are written as mlxconfig has them"),
-        ({"ATS_ENABLED": True}, "ATS_ENABLED: True is no whole number"),
-        ({"ATS_ENABLED": "False"}, "ATS_ENABLED: 'False' is no whole number"),
-    ],
-)
-def test_parameters_that_cannot_be(given, said):
-    with pytest.raises(firmware.ParameterError) as caught:
-        firmware.read_parameters(given)
-    assert f"roce_rails_firmware_parameters: {said}" in str(caught.value)
-
-
 def test_null_leaves_a_parameter_out_and_the_mask_may_be_chosen():
-    given = firmware.read_parameters({"ATS_ENABLED": None, "ROCE_CC_PRIO_MASK_P1": 255})
+    given = {"ATS_ENABLED": None, "ROCE_CC_PRIO_MASK_P1": 255}
     wanted = firmware.wanted_parameters(HOST, given)
     assert "ATS_ENABLED" not in wanted and wanted["ROCE_CC_PRIO_MASK_P1"] == 255

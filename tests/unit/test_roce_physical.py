@@ -8,9 +8,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import survey
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.inventory import RAIL
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import engine, firmware
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.firmware_device import (
-    Firmwares,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.firmware import Firmwares
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import Rail
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.sriov import (
     VirtualFunctionsProvider,

@@ -26,8 +26,8 @@ from ..core.files import HEADER, write_atomically
 from ..hardware.survey import SurveyError
 from ..rails import lock
 from . import engine
-from .finding import find_rails, machine_of
 from .request import QUICK_S, Host, Request
+from .setting import find_rails, machine_of
 
 STATE = "etc/baremetal-mpi-roce/rails.json"
 """What is wanted of the rails, as the last run of the role left it."""
@@ -47,8 +47,8 @@ class StateError(Exception):
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """What every boot has to bring about on this node."""
+class Saved:
+    """What every boot has to bring about on this node, as the role left it."""
 
     interfaces: tuple[str, ...]
     """Rails, by the names that udev gives them."""
@@ -66,7 +66,7 @@ class Wishes:
         return json.dumps(content, indent=2, sort_keys=True) + "\n"
 
     @classmethod
-    def read(cls, text: str) -> Wishes:
+    def read(cls, text: str) -> Saved:
         try:
             content = json.loads(text)
             names = (tuple(content["rails"]), tuple(content["with_rdma"]))
@@ -91,15 +91,15 @@ def main(
     try:
         with lock.alone(host.root, LOCK_S if given.apply else 2.0):
             ran = installed(host.root)
-            wishes = Wishes.read((host.root / STATE).read_text(encoding="utf-8"))
+            saved = Saved.read((host.root / STATE).read_text(encoding="utf-8"))
             end = clock() + given.wait
             pause = _FIRST_PAUSE_S
-            outcome, wrong = _once(wishes, host, given.apply)
+            outcome, wrong = _once(saved, host, given.apply)
             while wrong and clock() < end:
                 _say(f"not yet: {wrong[0].line()}")
                 sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
-                outcome, wrong = _once(wishes, host, given.apply)
+                outcome, wrong = _once(saved, host, given.apply)
             if given.apply:
                 _record(host, wrong, ran)
     except (OSError, StateError, SurveyError, lock.BusyError) as error:
@@ -126,26 +126,26 @@ def _arguments(words: Sequence[str]) -> Any:
     return parser.parse_args(words)
 
 
-def _once(wishes: Wishes, host: Host, apply: bool) -> tuple[engine.Outcome, list[Check]]:
+def _once(saved: Saved, host: Host, apply: bool) -> tuple[engine.Outcome, list[Check]]:
     """Set what differs, or only look; and what does not hold then."""
     net = host.root / "sys/class/net"
-    there = {name: name for name in wishes.interfaces if (net / name).exists()}
+    there = {name: name for name in saved.interfaces if (net / name).exists()}
     rails = find_rails(there, machine_of(host.root), host.ethtool)
     bare = {rail.name for rail in rails if rail.device is None}
     # A reboot forgets nothing of the firmware, and its tools are slow and may hang.
-    request = replace(wishes.request, firmware=wishes.request.firmware and not apply)
+    request = replace(saved.request, firmware=saved.request.firmware and not apply)
     outcome = engine.converge(rails, request.providers(host), check_mode=not apply)
     kept = [name for name in outcome.written if name not in outcome.rolled_back]
     if kept:
         _say(f"set on {', '.join(kept)}")
     wrong = [
         Check("rail_interface", name, None, FAILED, name, "there is no such interface")
-        for name in wishes.interfaces
+        for name in saved.interfaces
         if name not in there
     ]
     wrong += [
         Check("rail_rdma", name, None, FAILED, name, "it had an RDMA device, and has none now")
-        for name in wishes.with_rdma
+        for name in saved.with_rdma
         if name in bare
     ]
     wrong += [check for check in outcome.checks if check.status in (FAILED, PENDING)]

@@ -1,18 +1,15 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The boot unit on this node: one program file, what is wanted, a systemd unit and a udev rule.
 
-The program is an executable zip of the very modules that run here, so a boot sets what the role
-set. An unchanged node is known by its files alone, and no program is run for that.
+The program is an executable zip of the modules that run here, so a boot sets what the role set.
+An unchanged node is recognised by its files alone, without running a program.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import io
 import json
-import re
-import shutil
 import sys
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -26,13 +23,11 @@ from ..core.dataclass import dataclass
 from ..core.files import HEADER, diffs, plan_file, with_header
 from ..rails.readback import NAME
 from . import BOOT_UNIT, boot_program
-from .boot_program import LOCK_S, PROGRAM, RESULT, STATE, Wishes, installed
+from .boot_program import LOCK_S, PROGRAM, RESULT, STATE, Saved, installed
 from .engine import WHOLE
 from .request import Request
 from .setting import NOT_SUPPORTED, RUNTIME
 
-FORMER_LIBRARY = "usr/local/libexec/baremetal-mpi-roce/lib"
-"""Where the modules of the program were before it was one file."""
 UNIT_FILE = f"etc/systemd/system/{BOOT_UNIT}"
 ENABLED = f"etc/systemd/system/multi-user.target.wants/{BOOT_UNIT}"
 UDEV_RULE = "etc/udev/rules.d/90-baremetal-mpi-roce-rails.rules"
@@ -45,10 +40,7 @@ _SLOWEST_S = 180
 """What a pass over sixteen rails takes at most whose QoS program hangs on every one (QUICK_S)."""
 _DRIVERS = "openibd.service rdma-hw.target rdma-load-modules@rdma.service"
 _NETWORK = "network.target NetworkManager.service systemd-networkd.service"
-_IMPORT = re.compile(
-    r"^[ \t]*(?:import[ \t]+([\w.]+)|from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|.+))", re.M
-)
-"""Parsing all files would take a second on a slow node; a test compares with a parser."""
+_PACKAGES = ("core", "hardware", "nic", "qos", "rails")
 _MAIN = """\
 import os, sys
 os.environ.clear()
@@ -60,7 +52,7 @@ sys.exit(main(sys.argv[1:]))
 
 @dataclass(frozen=True)
 class BootOptions:
-    """What the role says of the unit."""
+    """The role's options of the unit."""
 
     wait_s: int = 60
     """Longest time for a rail's devices to appear, and for its settings to hold."""
@@ -120,26 +112,26 @@ class Done:
 
 
 class Installation:
-    """The unit as it is on this node and as it is wanted; without wishes it is removed."""
+    """The unit as it is on this node and as it is wanted; without `saved` it is removed."""
 
     def __init__(
         self,
-        wishes: Optional[Wishes],
+        saved: Optional[Saved],
         options: BootOptions,
         root: Path = Path("/"),
         uid: int = 0,
         gid: int = 0,
     ) -> None:
-        self.wanted = wishes is not None
+        self.wanted = saved is not None
         self.root = root
         # In the order in which they are written.
         texts: dict[str, Optional[str]] = dict.fromkeys((PROGRAM, STATE, UNIT_FILE, UDEV_RULE))
-        if wishes is not None:
+        if saved is not None:
             texts = {
                 PROGRAM: program_text(),
-                STATE: wishes.text(),
-                UNIT_FILE: unit_text(wishes.interfaces, options),
-                UDEV_RULE: udev_rule_text(wishes.interfaces),
+                STATE: saved.text(),
+                UNIT_FILE: unit_text(saved.interfaces, options),
+                UDEV_RULE: udev_rule_text(saved.interfaces),
             }
         self.files = {
             path: plan_file(
@@ -148,7 +140,6 @@ class Installation:
             for path, text in texts.items()
         }
         self.enabled = (root / ENABLED).is_symlink()
-        self.former = (root / FORMER_LIBRARY).is_dir()
 
     @property
     def masked(self) -> bool:
@@ -157,7 +148,6 @@ class Installation:
     @property
     def differing(self) -> list[str]:
         found = [path for path, plan in self.files.items() if plan.changed]
-        found += [FORMER_LIBRARY] * self.former
         return found + [ENABLED] * (self.enabled != self.wanted)
 
     def diff(self) -> list[dict[str, str]]:
@@ -165,8 +155,6 @@ class Installation:
         program, *others = self.files.values()
         program = replace(program, before=_digest(program.before), after=_digest(program.after))
         found = diffs([program, *others])
-        if self.former:
-            found.append(_diff(f"/{FORMER_LIBRARY}", "superseded\n", ""))
         if self.enabled != self.wanted:
             words = {True: "enabled\n", False: "not enabled\n"}
             found.append(_diff(BOOT_UNIT, words[self.enabled], words[self.wanted]))
@@ -177,8 +165,6 @@ class Installation:
         (self.root / RESULT).unlink(missing_ok=True)
         for plan in self.files.values():
             plan.apply()
-        if self.former:
-            shutil.rmtree(self.root / FORMER_LIBRARY)
         if self.wanted and not self.enabled:
             run(("systemctl", "enable", BOOT_UNIT))
         elif not self.wanted:
@@ -190,7 +176,7 @@ class Installation:
         try:
             result = json.loads((self.root / RESULT).read_text(encoding="utf-8"))
             if result.get("installed") != installed(self.root):
-                return "what ran last is another version, or had other wishes"
+                return "what ran last is another version, or had another request"
             return "; ".join(result["failed"])
         except FileNotFoundError:
             return "it has not run in this boot"
@@ -244,10 +230,10 @@ def converge(
             why = f"left as it was: {rails.unseen} could not be looked at"
             return Done(False, [], not_applicable(CHECK, WANTED, why))
         why = "not applicable here: no rail has a setting that a reboot forgets"
-    wishes = None if why else Wishes(rails.interfaces, rails.with_rdma, request)
+    saved = None if why else Saved(rails.interfaces, rails.with_rdma, request)
     changed, diff = False, []
     try:
-        now = Installation(wishes, options, root, uid, gid)
+        now = Installation(saved, options, root, uid, gid)
         if not now.masked:
             starts = not why and rails.hold and rails.named
             starts = starts and bool(now.differing or now.trouble())
@@ -259,7 +245,7 @@ def converge(
                 if starts:
                     # What it finds is in its result, and in the journal.
                     run(("systemctl", "start", BOOT_UNIT), check=False)
-                now = Installation(wishes, options, root, uid, gid)
+                now = Installation(saved, options, root, uid, gid)
         check = not_applicable(CHECK, WANTED, why) if why else now.check(rails, check_mode)
     except (CommandError, OSError) as error:
         check = Check(CHECK, WANTED, "not done", FAILED, reason=str(error))
@@ -275,33 +261,24 @@ def program_text() -> str:
     stream = io.BytesIO()
     stream.write(f"#!/usr/bin/python3 -IS\n# {HEADER}\n".encode())
     with zipfile.ZipFile(stream, "w") as archive:
-        for path, text in {**sources(entry), "__main__.py": _MAIN.format(entry=entry)}.items():
+        for path, text in {**sources(), "__main__.py": _MAIN.format(entry=entry)}.items():
             archive.writestr(zipfile.ZipInfo(path), text)
     return stream.getvalue().decode("utf-8", "surrogateescape")
 
 
-def sources(entry: str) -> dict[str, str]:
-    """Path to text of `entry` and of all that it imports of this collection.
+def sources() -> dict[str, str]:
+    """Path to text of the modules of this collection that are loaded, as all of the program's are.
 
-    All of it is loaded, and gives its text, whether it came from a file or from Ansible's zip.
+    They give their text whether they came from a file or from Ansible's zip.
     """
-    levels = entry.split(".")[:5]  # of ansible_collections...module_utils
-    found = {f"{'/'.join(levels[:depth])}/__init__.py": "" for depth in range(1, 6)}
-    waiting, seen = [entry], set()
-    while waiting:
-        name = waiting.pop()
-        module = sys.modules.get(name)
-        if module is None or name in seen or not name.startswith(".".join(levels)):
-            continue
-        seen.add(name)
-        text = module.__spec__.loader.get_source(name)  # type: ignore[union-attr]
-        is_package = hasattr(module, "__path__")
-        found[f"{name.replace('.', '/')}{'/__init__' if is_package else ''}.py"] = text
-        parent = name.rpartition(".")[0]
-        waiting.append(parent)
-        for plain, base, names in _IMPORT.findall(text):
-            origin = plain or importlib.util.resolve_name(base, name if is_package else parent)
-            waiting += [origin, *(f"{origin}.{each}" for each in re.findall(r"\w+", names))]
+    base = boot_program.__name__.rpartition(".nic.")[0]
+    levels = base.split(".")
+    found = {f"{'/'.join(levels[:depth])}/__init__.py": "" for depth in range(1, len(levels) + 1)}
+    for name, module in sorted(sys.modules.items()):
+        if name.startswith(f"{base}.") and name[len(base) :].split(".")[1] in _PACKAGES:
+            text = module.__spec__.loader.get_source(name)  # type: ignore[union-attr]
+            init = "/__init__" if hasattr(module, "__path__") else ""
+            found[f"{name.replace('.', '/')}{init}.py"] = text
     return dict(sorted(found.items()))
 
 

@@ -1,8 +1,11 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """What the firmware of a rail's NIC keeps: Ethernet, no virtual functions, and its CNP's marking.
 
-Firmware takes a value up at its next reset. A value is therefore set for the next boot, reported as
-needing a reset until it is the current one, and never brought about by resetting anything.
+Firmware takes a value up at its next reset. A value is therefore set for the next boot and reported
+as needing a reset until it is the current one; nothing is reset here.
+
+mlxconfig (MFT, DOCA) and mstconfig (mstflint) are the same program and print the same table. The
+table is read, not the JSON form: the distributions' mstconfig has none.
 """
 
 from __future__ import annotations
@@ -12,61 +15,163 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Optional
+from typing import Optional, Union
 
-from ..core.commands import CommandError
+from ..core.commands import CommandError, Runner
 from ..core.dataclass import dataclass
+from ..core.part import PlanError
 from ..qos import HostSettings
 from ..rails.device import pci_address
-from .firmware_device import NO_TOOL, Firmwares
 from .setting import FIRMWARE, Rail, Reading, Setting
 
+TOOLS = ("mlxconfig", "mstconfig")
+"""In order of preference: MFT supports a NIC at least as early as mstflint does."""
 DRIVER = "mlx5_core"
-"""The NICs whose firmware these tools know."""
+"""Of the NICs whose firmware these tools support."""
 
 LINK_TYPE = "LINK_TYPE_P1"
 SRIOV = ("SRIOV_EN", "NUM_OF_VFS")
 PRIORITY_MASK = "ROCE_CC_PRIO_MASK_P1"
 FIXED = (LINK_TYPE, *SRIOV, "CNP_DSCP_P1", "CNP_802P_PRIO_P1")
-"""Not to be set by the operator: a rail is an Ethernet physical function, and the rest is in the
-contract."""
+"""Not the operator's to set: a rail is an Ethernet physical function, and the contract has CNPs."""
 
 VARIABLE = "roce_rails_firmware_parameters"
-
+NO_TOOL = (
+    "its firmware settings cannot be read: neither mlxconfig nor mstconfig is installed. Install "
+    "mstflint (the distribution's) or mft (NVIDIA's, with DOCA), or set roce_rails_firmware: false "
+    "to leave firmware alone"
+)
 UNREAD = (
     "Kernel lockdown (Secure Boot) can keep the tool from the NIC: /sys/kernel/security/lockdown. "
     "Set roce_rails_firmware: false to leave firmware alone"
 )
 
 _ETHERNET = 2
-_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
+_HEADING = "Configurations:"
+_COLUMNS = ("Default", "Current", "Next Boot")
+_NUMBERED = re.compile(r".*\((\d+)\)")
+"""`ETH(2)`, `False(0)`: the number is what counts, the word differs between versions."""
 
 
-class ParameterError(Exception):
-    """What the operator asked of the firmware cannot be; one line per finding."""
+@dataclass(frozen=True)
+class Parameter:
+    """One setting of the firmware. `current` is None where the firmware does not show it."""
+
+    current: Optional[int]
+    next_boot: int
 
 
-def read_parameters(given: Mapping[str, Any]) -> dict[str, Optional[int]]:
-    """The role's own dict of further parameters; null leaves one out. Raises ParameterError."""
-    findings = []
-    for name, value in given.items():
-        if not _NAME.fullmatch(name):
-            findings.append(f"{name!r}: parameters are written as mlxconfig has them (ATS_ENABLED)")
-        elif name in FIXED:
-            findings.append(f"{name}: given by roce_qos and the rails themselves; remove it")
-        elif value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            findings.append(f"{name}: {value!r} is no whole number; 0 and 1 stand for False, True")
-    if findings:
-        raise ParameterError(
-            "\n".join(f"roce_rails_firmware_parameters: {each}" for each in findings)
-        )
-    return dict(given)
+class Firmwares:
+    """Answers of the tool, kept per card: the functions of one card share its settings."""
+
+    def __init__(self, tool: Optional[str], run: Runner) -> None:
+        self.tool = tool
+        self._run = run
+        self._answers: dict[str, Union[dict[str, Parameter], CommandError]] = {}
+        self._written: set[str] = set()
+
+    def parameters(self, pci: str) -> Mapping[str, Parameter]:
+        """What the firmware of the card at `pci` knows. Raises CommandError, the same one again."""
+        card = _card(pci)
+        if card not in self._answers:
+            try:
+                self._answers[card] = self._query(pci)
+            except CommandError as error:
+                self._answers[card] = error
+        answer = self._answers[card]
+        if isinstance(answer, CommandError):
+            raise answer
+        return answer
+
+    def set(self, pci: str, values: Mapping[str, int]) -> None:
+        """Of these known ones, what the next reset would not bring: in one call, or none."""
+        known = self.parameters(pci)
+        differing = {
+            name: value for name, value in values.items() if known[name].next_boot != value
+        }
+        if not differing:
+            return
+        if self.tool is None:
+            raise CommandError(NO_TOOL)
+        card = _card(pci)
+        self._written.add(card)
+        words = [f"{name}={value}" for name, value in sorted(differing.items())]
+        self._run((self.tool, "-y", "-d", pci, "set", *words))
+        new = {name: Parameter(known[name].current, value) for name, value in differing.items()}
+        self._answers[card] = {**known, **new}
+
+    def forget(self, pci: str) -> None:
+        """Ask a card again that was written to since it was asked."""
+        card = _card(pci)
+        if card in self._written:
+            self._written.discard(card)
+            self._answers.pop(card, None)
+
+    def port_parameter(self, pci: str, name: str) -> str:
+        """`LINK_TYPE_P1` as the second function of a card calls it: `LINK_TYPE_P2`.
+
+        Where the firmware has no such port, every function of the card has port 1.
+        """
+        stem, _separator, port = name.rpartition("_P")
+        if not stem or not port.isdigit():
+            return name
+        own = f"{stem}_P{int(pci[-1]) + 1}"
+        return own if own in self.parameters(pci) else name
+
+    def _query(self, pci: str) -> dict[str, Parameter]:
+        """All are asked for at once: a list with one unknown name in it is refused as a whole."""
+        if self.tool is None:
+            raise CommandError(NO_TOOL)
+        argv = (self.tool, "-d", pci, "-e", "q")
+        result = self._run(argv, check=False)
+        known = parse(result.stdout)
+        if not known:
+            output = (result.stderr.strip() or result.stdout.strip() or "no output")[-1000:]
+            raise CommandError(f"{' '.join(argv)}: exit status {result.rc}: {output}")
+        return known
+
+
+def _card(pci: str) -> str:
+    """The address without its function."""
+    return pci.rpartition(".")[0]
+
+
+def parse(text: str) -> dict[str, Parameter]:
+    """The table of `-e q`. What is no number (arrays, keys, N/A) is left out."""
+    columns: tuple[str, ...] = ()
+    found: dict[str, Parameter] = {}
+    for line in text.splitlines():
+        if line.startswith(_HEADING):
+            columns = tuple(name for name in _COLUMNS if name in line)
+            continue
+        words = line.split()
+        while words and words[0] in ("*", "RO", "*RO"):
+            words.pop(0)
+        if not columns or len(words) != len(columns) + 1:
+            continue
+        values = dict(zip(columns, map(_number, words[1:])))
+        next_boot = values.get("Next Boot")
+        if next_boot is not None:
+            found[words[0]] = Parameter(values.get("Current"), next_boot)
+    return found
+
+
+def _number(word: str) -> Optional[int]:
+    match = _NUMBERED.fullmatch(word)
+    digits = match.group(1) if match else word
+    return int(digits) if digits.isdigit() else None
 
 
 def wanted_parameters(
     host: HostSettings, further: Mapping[str, Optional[int]] = MappingProxyType({})
 ) -> dict[str, int]:
-    """Parameter to value, as the first port has them."""
+    """Parameter to value, as the first port has them. Raises PlanError.
+
+    `further` are the operator's; None leaves one as the NIC has it.
+    """
+    given = [name for name in FIXED if name in further]
+    if given:
+        raise PlanError(f"{VARIABLE}: remove {', '.join(given)}: given by the model and the rails")
     wanted: dict[str, Optional[int]] = {
         LINK_TYPE: _ETHERNET,
         **dict.fromkeys(SRIOV, 0),
@@ -160,7 +265,7 @@ class FirmwareSetting:
                 return Reading.kept_otherwise(f"{unknown}; {self.kept_by}")
             return Reading.unsupported(f"{unknown}. {self._way_out()}")
         if parameter.current is None:
-            # Older firmware tells only what its next reset brings.
+            # Older firmware shows only what its next reset brings.
             return Reading(parameter.next_boot)
         waits = parameter.next_boot if parameter.next_boot != parameter.current else None
         return Reading(parameter.current, pending=waits)

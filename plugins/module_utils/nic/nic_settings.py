@@ -3,25 +3,36 @@
 
 from __future__ import annotations
 
+import os
+import re
+import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Optional
 
+from ..core.commands import CommandError, Runner
 from ..core.dataclass import dataclass
-from . import pci_config
 from .ethtool import Ethtool, unanswered
-from .options import NicOptions
 from .rdma_settings import SOFTWARE_REASON
-from .registers import PACKAGE, PROGRAMS, Registers
 from .setting import RUNTIME, Rail, Reading, Setting
 
 ROCE_ACCL = "ROCE_ACCL"
+PROGRAMS = ("mlxreg", "mstreg")
+"""Of MFT (DOCA-OFED) and of mstflint: registers of a ConnectX that a reset forgets."""
+_FIELD = re.compile(r"^(\w+)\s*\|\s*(0x[0-9a-fA-F]+)\s*$", re.M)
 
 
 @dataclass(frozen=True)
 class NicSettings:
-    """Provider of what holds whatever the contract says, and of the operator's options."""
+    """Provider of what every contract needs, and of the operator's options.
 
-    options: NicOptions
+    None or empty leaves a setting as the NIC has it. `accelerations` are fields of the register
+    ROCE_ACCL; adaptive routing is one of them.
+    """
+
+    max_read_request_bytes: Optional[int]
+    rings: Mapping[str, int]
+    accelerations: Mapping[str, int]
     ethtool: Ethtool
     registers: Registers
     root: Path = Path("/")
@@ -29,12 +40,12 @@ class NicSettings:
     def __call__(self, rail: Rail) -> Sequence[Setting]:
         # Pause first: a port cannot have both, and PFC is written after it.
         settings: list[Setting] = [LinkPause(rail, self.ethtool)]
-        if self.options.max_read_request_bytes is not None:
-            settings.append(MaxReadRequest(rail, self.options.max_read_request_bytes, self.root))
-        if self.options.rings:
-            settings.append(RingSizes(rail, self.options.rings, self.ethtool))
-        if self.options.accelerations:
-            settings.append(Accelerations(rail, self.options.accelerations, self.registers))
+        if self.max_read_request_bytes is not None:
+            settings.append(MaxReadRequest(rail, self.max_read_request_bytes, self.root))
+        if self.rings:
+            settings.append(RingSizes(rail, self.rings, self.ethtool))
+        if self.accelerations:
+            settings.append(Accelerations(rail, self.accelerations, self.registers))
         return settings
 
 
@@ -69,6 +80,59 @@ class LinkPause:
         self._ethtool.set_pause(self._interface, rx="rx" in on, tx="tx" in on)
 
 
+# Largest read that a PCIe function asks of memory at once: three bits of its configuration space,
+# read and written through sysfs, as `setpci -s PCI CAP_EXP+8.w` does.
+
+_FIRST_CAPABILITY = 0x34
+_PCI_EXPRESS = 0x10
+_DEVICE_CONTROL = 8
+"""Its offset in the PCI Express capability."""
+_SHIFT, _MASK = 12, 0x7000
+_HEADER_BYTES = 64
+SIZES = (128, 256, 512, 1024, 2048, 4096)
+
+
+class NoPcieError(Exception):
+    """The function has no PCI Express capability, or only its header may be read."""
+
+
+def config_path(pci: str, root: Path = Path("/")) -> Path:
+    return root / "sys/bus/pci/devices" / pci / "config"
+
+
+def max_read_request(pci: str, root: Path = Path("/")) -> int:
+    """In bytes. Raises NoPcieError, or OSError."""
+    with config_path(pci, root).open("rb") as stream:
+        _offset, control = _device_control(stream.read(256))
+    return 128 << ((control & _MASK) >> _SHIFT)
+
+
+def set_max_read_request(pci: str, size: int, root: Path = Path("/")) -> None:
+    """Change these three bits and no other."""
+    file = os.open(config_path(pci, root), os.O_RDWR)
+    try:
+        offset, control = _device_control(os.pread(file, 256, 0))
+        value = control & ~_MASK | SIZES.index(size) << _SHIFT
+        os.pwrite(file, struct.pack("<H", value), offset)
+    finally:
+        os.close(file)
+
+
+def _device_control(config: bytes) -> tuple[int, int]:
+    """Where the register is, and its value."""
+    if len(config) <= _HEADER_BYTES:
+        raise NoPcieError("only the header of its configuration space can be read")
+    place, seen = config[_FIRST_CAPABILITY] & ~3, set[int]()
+    while place and place not in seen and place + _DEVICE_CONTROL + 2 <= len(config):
+        seen.add(place)
+        if config[place] == _PCI_EXPRESS:
+            offset = place + _DEVICE_CONTROL
+            (control,) = struct.unpack_from("<H", config, offset)
+            return offset, control
+        place = config[place + 1] & ~3
+    raise NoPcieError("it is no PCI Express function")
+
+
 class MaxReadRequest:
     """How much the NIC asks of memory at once, in bytes."""
 
@@ -84,14 +148,14 @@ class MaxReadRequest:
 
     @property
     def tool(self) -> str:
-        return str(pci_config.path(self._pci or "-", self._root))
+        return str(config_path(self._pci or "-", self._root))
 
     def read(self) -> Reading:
         if not self._physical or self._pci is None:
             return Reading.unsupported(SOFTWARE_REASON)
         try:
-            return Reading(pci_config.max_read_request(self._pci, self._root))
-        except pci_config.NoPcieError as error:
+            return Reading(max_read_request(self._pci, self._root))
+        except NoPcieError as error:
             return Reading.unsupported(str(error))
 
     def write(self) -> None:
@@ -102,7 +166,7 @@ class MaxReadRequest:
 
     def _set(self, size: int) -> None:
         if self._pci is not None:
-            pci_config.set_max_read_request(self._pci, size, self._root)
+            set_max_read_request(self._pci, size, self._root)
 
 
 class RingSizes:
@@ -143,6 +207,37 @@ class RingSizes:
         self._ethtool.set_rings(self._interface, sizes.get("rx", now.rx), sizes.get("tx", now.tx))
 
 
+class Registers:
+    """One register of one device at a time; what was read is kept until it is forgotten."""
+
+    def __init__(self, run: Runner, program: Optional[str]) -> None:
+        self.program = program
+        self._run = run
+        self._known: dict[tuple[str, str], dict[str, int]] = {}
+
+    def read(self, pci: str, register: str) -> Mapping[str, int]:
+        """Its fields. Raises CommandError."""
+        key = (pci, register)
+        if key not in self._known:
+            said = self._run((*self._on(pci, register), "--get")).stdout
+            fields = {name: int(value, 16) for name, value in _FIELD.findall(said)}
+            if not fields:
+                raise CommandError(f"{self.program}: {register} of {pci} shows no field: {said}")
+            self._known[key] = fields
+        return self._known[key]
+
+    def write(self, pci: str, register: str, fields: Mapping[str, int]) -> None:
+        text = ",".join(f"{name}={value:#x}" for name, value in fields.items())
+        self._run((*self._on(pci, register), "--set", text, "--yes"))
+
+    def forget(self, pci: str) -> None:
+        for key in [key for key in self._known if key[0] == pci]:
+            del self._known[key]
+
+    def _on(self, pci: str, register: str) -> tuple[str, ...]:
+        return (str(self.program), "-d", pci, "--reg_name", register)
+
+
 class Accelerations:
     """Adaptive routing and the other fields of ROCE_ACCL that the operator asks for."""
 
@@ -165,7 +260,7 @@ class Accelerations:
             return Reading.unsupported(SOFTWARE_REASON)
         if self._registers.program is None:
             return Reading.unsupported(
-                f"neither {' nor '.join(PROGRAMS)} is installed: package {PACKAGE}"
+                f"neither {' nor '.join(PROGRAMS)} is installed: mft (DOCA-OFED) or mstflint has it"
             )
         fields = self._registers.read(self._pci, ROCE_ACCL)
         for name in self.wanted:

@@ -8,8 +8,24 @@ from typing import Any, Optional
 
 from ..core.dataclass import dataclass
 from ..qos import HostSettings
-from .dcb_state import DSCP, ETS, HOST, PCP, DcbState, QosTool, UnsupportedError, ets_shares
+from .dcb import (
+    DSCP,
+    ETS,
+    HOST,
+    PCP,
+    Dcb,
+    DcbState,
+    MlnxQos,
+    QosTool,
+    UnsupportedError,
+    ets_shares,
+)
 from .setting import RUNTIME, Rail, Reading, Setting
+
+MISSING = (
+    f"neither {Dcb.name} nor {MlnxQos.name} is installed: install {Dcb.package}, or "
+    f"{MlnxQos.package} of DOCA-OFED"
+)
 
 
 @dataclass(frozen=True)
@@ -19,12 +35,10 @@ class QosSettings:
     contract: HostSettings
     tool: Optional[QosTool]
     """None where neither program is installed."""
-    missing: str
-    """What is not installed, and which package has it."""
 
     def __call__(self, rail: Rail) -> Sequence[Setting]:
         kinds = (_Dcbx, _Trust, _DscpToPriority, _PriorityToTc, _Ets, _Pfc)
-        return [kind(rail, self.contract, self.tool, self.missing) for kind in kinds]
+        return [kind(rail, self.contract, self.tool) for kind in kinds]
 
 
 class _DcbSetting:
@@ -35,14 +49,11 @@ class _DcbSetting:
     part = ""
     """The object of iproute2's `dcb` that it is in."""
 
-    def __init__(
-        self, rail: Rail, contract: HostSettings, tool: Optional[QosTool], missing: str
-    ) -> None:
+    def __init__(self, rail: Rail, contract: HostSettings, tool: Optional[QosTool]) -> None:
         self.rail = rail.name
         self.interface = rail.interface
         self.contract = contract
         self._tool = tool
-        self._missing = missing
         self._before: Optional[DcbState] = None
         """As it was when it was first read: what a rollback puts back."""
 
@@ -60,7 +71,7 @@ class _DcbSetting:
 
     def read(self) -> Reading:
         if self._tool is None:
-            return Reading.unsupported(self._missing)
+            return Reading.unsupported(MISSING)
         try:
             state = self._tool.read(self.interface)
         except UnsupportedError as error:

@@ -3,21 +3,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Union
 
+from ..core.commands import Runner
 from ..core.dataclass import dataclass
 from ..qos import HostSettings
-from .dcb_state import EIGHT
-from .rdma_cm import MODE, TOS, RdmaCm
+from .dcb import EIGHT
 from .setting import RUNTIME, Rail, Reading, Setting
 
 ROCE_V2 = "RoCE v2"
 SOFTWARE_REASON = "Soft-RoCE has no such setting"
 MLX5 = "mlx5_core"
+CONFIGFS = "sys/kernel/config"
+MODE, TOS = "default_roce_mode", "default_roce_tos"
 
 IN_TREE_NAMES = {
     "roce_np/cnp_dscp": "np_cnp_dscp",
@@ -90,6 +93,52 @@ def no_congestion_control(rail: Rail) -> str:
     if rail.driver != MLX5:
         return f"its driver is {rail.driver}; congestion control is known of {MLX5} only"
     return ""
+
+
+class RdmaCm:
+    """The defaults of RDMA-CM per device and port, as `cma_roce_mode` and `cma_roce_tos` set them.
+
+    A device appears in configfs once its folder is made. The values belong to the device and not
+    to the folder, so it is made to look and removed again.
+    """
+
+    def __init__(self, run: Runner, root: Path = Path("/")) -> None:
+        self._run = run
+        self._configfs = root / CONFIGFS
+        self._devices = self._configfs / "rdma_cm"
+
+    @property
+    def loaded(self) -> bool:
+        return self._devices.is_dir()
+
+    def load(self) -> None:
+        """Load the module, and mount configfs where nothing did."""
+        self._run(("modprobe", "rdma_cm"))
+        if not self.loaded and self._configfs.is_dir() and not any(self._configfs.iterdir()):
+            self._run(("mount", "-t", "configfs", "configfs", str(self._configfs)))
+
+    def path(self, device: str, port: int, name: str) -> Path:
+        return self._devices / device / "ports" / str(port) / name
+
+    def read(self, device: str, port: int, name: str) -> str:
+        with self._shown(device):
+            return self.path(device, port, name).read_text(encoding="ascii").strip()
+
+    def write(self, device: str, port: int, name: str, value: str) -> None:
+        with self._shown(device):
+            self.path(device, port, name).write_text(f"{value}\n", encoding="ascii")
+
+    @contextlib.contextmanager
+    def _shown(self, device: str) -> Iterator[None]:
+        folder = self._devices / device
+        made = not folder.is_dir()
+        if made:
+            folder.mkdir()
+        try:
+            yield
+        finally:
+            if made:
+                folder.rmdir()
 
 
 class RdmaCmDefault:

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What the rails of one host are to be set to, as it is given and as the next boot is told."""
+"""The wanted settings of the rails of one host, as the module and the boot unit have them."""
 
 from __future__ import annotations
 
@@ -11,26 +11,20 @@ from typing import Any, Optional
 
 from ..core.commands import Runner, find_program
 from ..core.dataclass import dataclass
+from ..core.part import PlanError
 from ..qos import HostSettings
-from . import dcb, mlnx_qos
-from .dcb_state import QosTool
+from . import firmware
+from .dcb import Dcb, MlnxQos
 from .ethtool import Ethtool, KernelEthtool
-from .firmware import FirmwareProvider, read_parameters, wanted_parameters
-from .firmware_device import Firmwares
-from .firmware_tool import TOOLS as FIRMWARE_TOOLS
-from .nic_settings import NicSettings
-from .options import NicOptions, read_options
+from .nic_settings import PROGRAMS, SIZES, NicSettings, Registers
 from .qos_settings import QosSettings
-from .rdma_cm import RdmaCm
-from .rdma_settings import RdmaSettings
-from .registers import PROGRAMS, Registers
+from .rdma_settings import RdmaCm, RdmaSettings
 from .setting import Provider
 from .sriov import VirtualFunctionsProvider
 
-Which = Callable[[str], Optional[str]]
-
 QUICK_S = 10.0
-"""How long a QoS program is waited for, at each question."""
+"""Time limit of a QoS program, at each question."""
+MAX_READ_REQUEST_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -40,7 +34,7 @@ class Host:
     run: Runner
     root: Path = Path("/")
     ethtool: Ethtool = field(default_factory=KernelEthtool)
-    which: Which = find_program
+    which: Callable[[str], Optional[str]] = find_program
     uid: int = 0
     gid: int = 0
     quick: Optional[Runner] = None
@@ -49,73 +43,71 @@ class Host:
 
 @dataclass(frozen=True)
 class Request:
-    """The settings of all rails of one host."""
+    """The settings of all rails of one host, as the module's options have them."""
 
     qos: HostSettings
     nic: Mapping[str, Any] = field(default_factory=dict)
-    """As it was given; `options` is what it means."""
-    options: NicOptions = field(default_factory=NicOptions)
+    """Options of the NICs beyond the contract; None leaves one as the NIC has it."""
     firmware: bool = True
     firmware_parameters: Mapping[str, Optional[int]] = field(default_factory=dict)
     remove_vfs_in_use: bool = False
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Request:
-        """Raises OptionsError or ParameterError, each with all that is wrong."""
-        nic = given.get("nic") or {}
         return cls(
             qos=HostSettings.of(given["qos"]),
-            nic=dict(nic),
-            options=read_options(nic),
-            firmware=bool(given.get("firmware", True)),
-            firmware_parameters=read_parameters(given.get("firmware_parameters") or {}),
-            remove_vfs_in_use=bool(given.get("remove_vfs_in_use", False)),
+            nic=given.get("nic") or {},
+            firmware=given.get("firmware", True),
+            firmware_parameters=given.get("firmware_parameters") or {},
+            remove_vfs_in_use=given.get("remove_vfs_in_use", False),
         )
 
     def as_variable(self) -> dict[str, Any]:
         """Plain JSON that `read` makes the same request of."""
-        return {
-            "qos": self.qos.as_variable(),
-            "nic": dict(self.nic),
-            "firmware": self.firmware,
-            "firmware_parameters": dict(self.firmware_parameters),
-            "remove_vfs_in_use": self.remove_vfs_in_use,
-        }
+        return {**vars(self), "qos": self.qos.as_variable()}
 
     def providers(
         self, host: Host, keep: Mapping[str, str] = MappingProxyType({})
     ) -> list[Provider]:
-        """In the order in which a rail is written. `keep`: what this host is reached by."""
-        tool, missing = _qos_tool(host)
+        """In the order in which a rail is written. `keep`: interfaces the host is reached by.
+
+        Raises PlanError where an option cannot be.
+        """
+        nic = self.nic
+        read_request = nic.get("max_read_request_bytes", MAX_READ_REQUEST_BYTES)
+        if read_request not in (None, *SIZES):
+            raise PlanError(
+                f"roce_rails_nic: max_read_request_bytes is {read_request}; expected one of "
+                f"{', '.join(map(str, SIZES))}, or null"
+            )
+        accelerations = _numbers(nic.get("accelerations"))
+        if nic.get("adaptive_routing") is not None:
+            accelerations["adaptive_routing_forced_en"] = int(nic["adaptive_routing"])
+        congestion_control = {
+            f"{point}/{name}": value
+            for point, values in (nic.get("congestion_control") or {}).items()
+            for name, value in _numbers(values).items()
+        }
+        # DOCA-OFED's tool where it is, for it supports its own driver; else iproute2's.
+        tools = [tool for tool in (MlnxQos, Dcb) if host.which(tool.name)]
+        tool = tools[0](host.quick or host.run) if tools else None
         registers = Registers(host.run, next(filter(host.which, PROGRAMS), None))
+        rdma_cm = RdmaCm(host.run, host.root)
+        rings = _numbers(nic.get("rings"))
         providers: list[Provider] = [
-            NicSettings(self.options, host.ethtool, registers, host.root),
-            QosSettings(self.qos, tool, missing),
-            RdmaSettings(
-                self.qos, RdmaCm(host.run, host.root), host.root, self.options.congestion_control
-            ),
+            NicSettings(read_request, rings, accelerations, host.ethtool, registers, host.root),
+            QosSettings(self.qos, tool),
+            RdmaSettings(self.qos, rdma_cm, host.root, congestion_control),
         ]
         if self.firmware:
-            parameters = wanted_parameters(self.qos, self.firmware_parameters)
-            from_tool = next(filter(host.which, FIRMWARE_TOOLS), None)
-            providers.append(
-                FirmwareProvider(Firmwares(from_tool, host.run), parameters, host.root)
-            )
-        providers.append(
-            VirtualFunctionsProvider(
-                host.run, remove_in_use=self.remove_vfs_in_use, keep=keep, root=host.root
-            )
-        )
+            wanted = firmware.wanted_parameters(self.qos, self.firmware_parameters)
+            program = next(filter(host.which, firmware.TOOLS), None)
+            firmwares = firmware.Firmwares(program, host.run)
+            providers.append(firmware.FirmwareProvider(firmwares, wanted, host.root))
+        remove = self.remove_vfs_in_use
+        providers.append(VirtualFunctionsProvider(host.run, remove, keep, host.root))
         return providers
 
 
-def _qos_tool(host: Host) -> tuple[Optional[QosTool], str]:
-    """DOCA-OFED's tool where it is, for it knows its own driver; else iproute2's."""
-    if host.which(mlnx_qos.PROGRAM):
-        return mlnx_qos.MlnxQos(host.quick or host.run), ""
-    if host.which(dcb.PROGRAM):
-        return dcb.Dcb(host.quick or host.run), ""
-    return None, (
-        f"neither {dcb.PROGRAM} nor {mlnx_qos.PROGRAM} is installed: install {dcb.PACKAGE}, or "
-        f"{mlnx_qos.PACKAGE} of DOCA-OFED"
-    )
+def _numbers(given: Optional[Mapping[str, Optional[int]]]) -> dict[str, int]:
+    return {name: value for name, value in (given or {}).items() if value is not None}

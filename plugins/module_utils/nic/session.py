@@ -14,8 +14,8 @@ from ..core.machine import boot_id
 from ..hardware import Machine
 from ..hardware.compare import VFS, compare_with_model
 from .engine import PROMISE, WHOLE, Outcome, Settings
-from .finding import find_rails, machine_of
 from .request import Host, Request
+from .setting import find_rails, machine_of
 
 RECORD = "rails-firmware"
 """Whose reasons to reboot these are; the rails' own record has their names in it."""

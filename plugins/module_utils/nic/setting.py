@@ -1,15 +1,18 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What one setting of one rail is, and what is known of it."""
+"""A rail of this host, one setting of it, and what was read of that setting."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Optional, Protocol
 
 from ..core.dataclass import dataclass
-from ..hardware import RdmaDevice
+from ..hardware import Machine, RdmaDevice, survey
 from ..hardware.inventory import SOFTWARE
+from .ethtool import Ethtool
 
 RUNTIME = "runtime"
 """Holds at once, and is forgotten by a reboot: the boot unit sets it again."""
@@ -27,8 +30,6 @@ NOT_SUPPORTED = "not_supported"
 """Cannot be set on this device; the reason says why."""
 FAILED = "failed"
 """Could not be read or written, was read back differently, or cannot be on a RoCE NIC."""
-
-STATUSES = (OK, SET, PENDING, NEEDS_RESET, NOT_SUPPORTED, FAILED)
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,24 @@ class Rail:
     def physical(self) -> bool:
         """A RoCE NIC of its own, not Soft-RoCE: here every setting has to be possible."""
         return self.device is not None and self.device.kind != SOFTWARE
+
+
+def machine_of(root: Path = Path("/")) -> Machine:
+    return survey(root / "sys")
+
+
+def find_rails(interfaces: Mapping[str, str], machine: Machine, ethtool: Ethtool) -> list[Rail]:
+    """The rails, given what each is called now."""
+    rails = []
+    for name, interface in interfaces.items():
+        port = machine.device_of(interface)
+        driver = port.driver if port is not None else ""
+        with contextlib.suppress(OSError):
+            # A PCI function's driver may be another one: virtio-pci has virtio_net on top.
+            driver = ethtool.driver(interface)
+        device = port if port is not None and port.name else None
+        rails.append(Rail(name, interface, driver, port.pci if port else None, device))
+    return rails
 
 
 @dataclass(frozen=True)
@@ -134,10 +153,6 @@ class State:
     tool: str
     persistence: str = RUNTIME
     reason: str = ""
-
-    def __post_init__(self) -> None:
-        if self.status not in STATUSES:
-            raise ValueError(f"unknown status {self.status!r}")
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
