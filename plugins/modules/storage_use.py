@@ -8,23 +8,25 @@ short_description: Prove the shared file systems by using them, on every host at
 version_added: "0.1.0"
 description:
   - Each host writes files of its own as the MPI user, with fsync and a rename over older ones; in
-    the next round it reads those of its neighbour in a ring over the hosts of the play, to the
-    byte, and looks for those of the hosts that follow.
+    the next round it
+    reads those of its neighbour in a ring over the hosts of the play, to the byte.
   - What is mounted is compared with what is wanted before anything is written, and again on the
-    directory that was opened. A mount point where nothing is mounted is never written to.
+    directory that was
+    opened. A mount point where nothing is mounted is never written to.
   - Whatever may hang is done in a process of its own for at most O(time_limit_s). One that cannot
-    be ended is left behind and named, and no second one is begun while it waits.
-  - Figures are of one process with one file, written with fsync and read on another host than
-    wrote it. They go through the page cache, as programs do, without O_DIRECT; what the host has
-    in its cache is given up before it reads (posix_fadvise).
-  - The steps but for V(write) and V(read) run on the controller, without a connection.
+    be ended is left
+    behind and named, and no second one is started while it waits.
+  - Figures are of one process with one file, through the page cache, written with fsync and read on
+    another host.
 options:
   round:
     description:
-      - V(plan) draws the ring and makes the token, V(write) and V(read) are done on each host, and
-        V(report) shows the figures of all. V(verdict) tells the host that serves a file system, or
-        else the slowest, what all of them did together; it alone fails where that is too slow.
-        V(meet) says, between V(write) and V(read), who wrote well.
+      - V(plan) draws the ring, V(write) and V(read) are done on each host. V(meet), between them,
+        collects which hosts
+        wrote. V(report) shows the figures of all. V(verdict) fails on the host that serves a file
+          system, or else the
+        slowest, where all together were too slow.
+      - All but V(write) and V(read) run on the controller, without a connection.
     type: str
     required: true
     choices: [plan, write, meet, read, report, verdict]
@@ -33,85 +35,54 @@ options:
     type: list
     elements: dict
     default: []
-  plan:
-    description: Name of the variable that has the result of the step V(plan).
-    type: str
-    default: ""
-  written:
-    description: Name of the variable that has the result of the step V(write).
-    type: str
-    default: ""
-  met:
-    description: Name of the variable that has the result of the step V(meet).
-    type: str
-    default: ""
-  used:
-    description: Name of the variable that has the result of the step V(read).
-    type: str
-    default: ""
-  reported:
-    description: Name of the variable that has the result of the step V(report).
-    type: str
-    default: ""
-  cluster:
-    description: Name of the cluster; the directory of its files has this name.
-    type: str
-    default: ""
+  plan: {type: str, default: "", description: Name of the variable with the result of V(plan).}
+  written: {type: str, default: "", description: Name of the variable with the result of V(write).}
+  met: {type: str, default: "", description: Name of the variable with the result of V(meet).}
+  used: {type: str, default: "", description: Name of the variable with the result of V(read).}
+  reported: {type: str, default: "", description: Name of the variable with the result of
+    V(report).}
+  cluster: {type: str, default: "", description: Name of the cluster and of the directory of its
+    files.}
   user: {type: str, default: mpi, description: "MPI user, who writes and reads."}
   uid: {type: int, description: "Number of the MPI user, for hosts that do not know the name yet."}
   size_mib:
-    description:
-      - Size of the large file in MiB. All hosts together never take more than 5 % of what is free.
+    description: Size of the large file in MiB. All hosts together never take more than 5 % of what
+      is free.
     type: int
     default: 64
-  time_limit_s:
-    description: Seconds that a file system has for each round.
-    type: float
-    default: 60
+  time_limit_s: {type: float, default: 60, description: Seconds that a file system has for each
+    round.}
   alone:
-    description:
-      - Whether each host measures by itself, so that its figures can be judged. The task has to be
-        throttled to one host at a time.
+    description: Whether each host measures by itself, so that its figures can be judged. Throttle
+      the task to one host.
     type: bool
     default: false
-  report_directory:
-    description: Directory on the controller for the figures as JSON; empty saves nothing.
-    type: path
+  report_directory: {type: path, description: Directory on the controller for the figures; empty
+    saves nothing.}
   host: {type: str, default: "", description: Set by the action plugin. Name of this host.}
-  groups:
-    description: Set by the action plugin. Groups of this host.
-    type: list
-    elements: str
-    default: []
-  token:
-    description: Set by the action plugin. What the files of this run have in them.
-    type: str
-    default: ""
-  seats:
-    description: Set by the action plugin. The place of this host in the ring, by file system.
-    type: dict
-    default: {}
-  held:
-    description: Set by the action plugin. What the step V(write) found on this host.
-    type: dict
-    default: {}
+  groups: {type: list, elements: str, default: [], description: Set by the action plugin. Groups of
+    this host.}
+  token: {type: str, default: "", description: Set by the action plugin. Mark of the files of this
+    run.}
+  seats: {type: dict, default: {}, description: "Set by the action plugin. Place in the ring, by
+    file system."}
+  held: {type: dict, default: {}, description: Set by the action plugin. What V(write) found on this
+    host.}
 author:
   - Baremetal MPI RoCE founders (@baremetal)
 attributes:
   check_mode:
-    description:
-      - Writes nothing and says so. What is mounted, and whether it answers, is writable and has
-        room, is judged all the same.
+    description: Writes nothing. Mount, answer, writability and room are judged all the same.
     support: full
   diff_mode:
-    description: There is nothing to differ; its files are its own, and written over by each run.
+    description: Its files are its own, and written over by each run.
     support: none
 seealso:
   - module: baremetal.mpi_roce.shared_storage
 """
 
 EXAMPLES = r"""
-- name: Say who reads whose files
+- name: Draw the ring
   baremetal.mpi_roce.storage_use:
     round: plan
     filesystems: "{{ cluster_filesystems }}"
@@ -126,70 +97,23 @@ EXAMPLES = r"""
     cluster: "{{ cluster_name }}"
     user: "{{ cluster_mpi_user }}"
   register: written
-
-- name: Say who wrote well
-  baremetal.mpi_roce.storage_use:
-    round: meet
-    plan: plan
-    written: written
-  register: met
-  run_once: true
-
-- name: Read what the neighbour wrote
-  baremetal.mpi_roce.storage_use:
-    round: read
-    plan: plan
-    written: written
-    met: met
-    filesystems: "{{ cluster_filesystems }}"
-    cluster: "{{ cluster_name }}"
-    user: "{{ cluster_mpi_user }}"
-  register: used
-
-- name: Show the figures
-  baremetal.mpi_roce.storage_use:
-    round: report
-    plan: plan
-    written: written
-    used: used
-    filesystems: "{{ cluster_filesystems }}"
-  register: reported
-  run_once: true
-
-- name: Tell whom it concerns how fast all of them were together
-  baremetal.mpi_roce.storage_use:
-    round: verdict
-    reported: reported
 """
 
 RETURN = r"""
 layer: {type: str, returned: always, sample: storage, description: Tag of the layer.}
 checks:
-  description:
-    - Each promise, what was wanted and what was found. After V(write) none of them are told yet;
-      they are in RV(held), and V(read) tells all. After V(report) they are in RV(told).
+  description: Each promise, what was wanted and what was found. Complete after V(read).
   type: list
   elements: dict
   returned: always
-  sample:
-    - name: storage_neighbour
-      subject: /mnt/checkpoints
-      wanted: the neighbour's file, right to the byte
-      found: the neighbour's file, right to the byte
-      status: ok
-      reason: ""
+  sample: [{name: storage_write, subject: /mnt/checkpoints, wanted: written, found: written, status:
+    ok, reason: ""}]
 held:
   description: What the round found, by file system, with its figures.
   type: dict
   returned: after V(write) and V(read)
-  sample:
-    checkpoints:
-      checks: []
-      stopped: ""
-      figures:
-        wrote: {bytes: 67108864, seconds: 0.031, began: 1760000000.1, ended: 1760000000.2}
-        own_address: 10.100.0.11
-        served_here: false
+  sample: {checkpoints: {checks: [], stopped: "", figures: {own_address: 10.100.0.11, served_here:
+    false}}}
 plan:
   description: Token of the run, and the hosts of each file system in the order of the ring.
   type: dict
@@ -206,7 +130,7 @@ met:
   returned: after V(meet)
   sample: {checkpoints: {node01: 67108864}}
 told:
-  description: What all hosts did together, by the host that V(verdict) tells.
+  description: Checks of all hosts together, by the host that reports them in V(verdict).
   type: dict
   returned: after V(report)
   sample: {storage01: []}
@@ -316,13 +240,6 @@ def main() -> None:
         supports_check_mode=True,
     )
     given: dict[str, Any] = module.params
-    if given["round"] not in ("write", "read") or not (given["host"] and given["cluster"]):
-        module.fail_json(
-            msg="storage: this step runs on the controller: its action plugin is missing, or no "
-            "cluster is named",
-            layer=LAYER,
-            checks=[],
-        )
     try:
         user = mpi_user(given["user"], -1 if given["uid"] is None else given["uid"])
         if user.uid < 0:

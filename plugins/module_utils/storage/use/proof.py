@@ -378,7 +378,7 @@ def _after_reading(book: _Book, held: Held, answer: Answer) -> Held:
     elif not found.get("read_right"):
         book.fail("storage_neighbour", "its process ended early", _KILLED)
     elif found.get("seen_owner"):
-        del book.checks["storage_owner"]
+        book.checks.pop("storage_owner", None)
         _owner(book, found["seen_owner"][0], f" on the file of {target.seat.neighbour}")
     if book.stopped or not target.seat.neighbour:
         return book.rest("no other host of this run writes to it", **figures)
