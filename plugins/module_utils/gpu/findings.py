@@ -134,7 +134,10 @@ def places(found: Gpus, wanted: Wanted) -> list[Place]:
 
 @dataclass(frozen=True)
 class Result:
-    """What one check found of one GPU. `what` and `remedy` do not name the GPU."""
+    """What one check found of one GPU. `what` and `remedy` do not name the GPU.
+
+    Without a `remedy` of its own it has that of its check.
+    """
 
     wanted: Any
     found: Any
@@ -147,17 +150,15 @@ class Result:
     """Why a reboot cures it."""
 
 
-def bad(
-    wanted: Any, found: Any, what: str, remedy: str, status: str = FAILED, together: bool = False
-) -> Result:
-    return Result(wanted, found, what, remedy, status, together)
+def bad(wanted: Any, found: Any, what: str, remedy: str = "", *, together: bool = False) -> Result:
+    return Result(wanted, found, what, remedy, FAILED, together)
 
 
-def unknown(place: Place, wanted: Any, path: str, remedy: str) -> Result:
+def unknown(place: Place, wanted: Any, path: str) -> Result:
     """An element of nvidia-smi that has no value."""
     said = place.gpu.said(path)
     what = f"nvidia-smi gives no {path}" + (f" ({said})" if said else "")
-    return bad(wanted, None, what, remedy)
+    return bad(wanted, None, what, "See nvidia-smi -q.")
 
 
 def aside(wanted: Any, why: str) -> Result:
@@ -223,8 +224,12 @@ class Findings:
             why += f" The node was rebooted for it (boot {earlier}) and it is still so."
         self.checks.append(Check(name, wanted, found, status, subject, why))
 
-    def each(self, name: str, results: Sequence[tuple[Place, Result]]) -> None:
+    def each(self, name: str, results: Sequence[tuple[Place, Result]], remedy: str = "") -> None:
         """One check per GPU; a fault that all have, or that is one by nature, once."""
+        results = [
+            (place, each if each.remedy else replace(each, remedy=remedy))
+            for place, each in results
+        ]
         faults = [each for each in results if each[1].status in (FAILED, PENDING)]
         for place, _result in faults:
             self.blamed.setdefault(place.name, []).append(name)

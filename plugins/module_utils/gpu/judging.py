@@ -126,11 +126,12 @@ def judge(
     known = places(gpus, wanted)
     _presence(findings, known)
     skipped = _skipped(findings)
-    for name, rule in gpu_checks.RULES.items():
+    for name, (rule, remedy) in gpu_checks.RULES.items():
         if skipped.get(name):
             findings.skip(name, None, skipped[name])
         else:
-            findings.each(name, [(place, rule(findings, place)) for place in findings.there])
+            results = [(place, rule(findings, place)) for place in findings.there]
+            findings.each(name, results, remedy)
     xids(findings, known)
     recovery = [(place, gpu_checks.recovery(findings, place)) for place in findings.there]
     findings.each(gpu_checks.RECOVERY, recovery)
