@@ -121,44 +121,25 @@ EXAMPLES = r"""
 RETURN = r"""
 layer: {type: str, returned: always, sample: gpu, description: Tag of the layer.}
 checks:
-  description: What was promised and what was read back.
+  description: What was promised and read back, as name, subject, wanted, found, status and reason.
   type: list
   elements: dict
   returned: always
-  sample:
-    - name: dkms
-      subject: nvidia 580.95.05
-      wanted: installed
-      found: added
-      status: failed
-      reason: for kernel 6.8.0-79-generic; look into /var/lib/dkms/nvidia/580.95.05/build/make.log
 simulated:
   description: What of it was not this machine's own, one line each.
   type: list
   elements: str
   returned: always
-  sample: []
 container:
   description: The container engine the node runs under, or null on a machine of its own.
   type: str
   returned: success
-  sample: podman
-reboot_required:
-  description: Whether something waits for a reboot.
-  type: bool
-  returned: success
-  sample: true
+reboot_required: {type: bool, returned: success, description: Whether something waits for a reboot.}
 reboot_reasons:
   description: What waits for a reboot, as recorded on the node.
   type: list
   elements: dict
   returned: success
-  sample:
-    - subject: NVIDIA driver
-      wanted: 580.105.08
-      running: 580.95.05
-      reason: the kernel goes on with the module that it loaded
-      boot_id: 2c4e3f0e-7a0e-4c8e-a3c8-5d0a8f6f8f10
 """
 
 import base64

@@ -137,38 +137,20 @@ EXAMPLES = r"""
 RETURN = r"""
 layer: {type: str, returned: always, sample: os, description: Tag of the layer.}
 checks:
-  description: What was promised and what was read back.
+  description: What was promised and read back, as name, subject, wanted, found, status and reason.
   type: list
   elements: dict
   returned: always
-  sample:
-    - name: sysctl
-      subject: net.ipv4.tcp_mtu_probing
-      wanted: "1"
-      found: "1"
-      status: ok
-      reason: ""
 container:
   description: The container engine the node runs under, or null on a machine of its own.
   type: str
-  returned: always
-  sample: podman
-reboot_required:
-  description: Whether something waits for a reboot.
-  type: bool
-  returned: always
-  sample: true
+  returned: success
+reboot_required: {type: bool, returned: success, description: Whether something waits for a reboot.}
 reboot_reasons:
   description: What waits for a reboot, as recorded on the node.
   type: list
   elements: dict
-  returned: always
-  sample:
-    - subject: kernel argument iommu
-      wanted: iommu=pt
-      running: absent
-      reason: the kernel reads its command line at boot only
-      boot_id: 2c4e3f0e-7a0e-4c8e-a3c8-5d0a8f6f8f10
+  returned: success
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -77,42 +77,20 @@ ansible_facts:
                   V(bluefield); V(virtual), a virtual function, sub-function or representor;
                   V(software), such as Soft-RoCE; V(other), such as storage and management.
               type: str
-              sample: rail
-            device:
-              description: RDMA device, empty where there is none.
-              type: str
-              sample: mlx5_4
-            port: {type: int, sample: 1, description: "Port of that device, from 1."}
-            interface:
-              description: Network interface, empty where there is none.
-              type: str
-              sample: rail3
-            up:
-              description: Whether the interface is set up, with a link or without.
-              type: bool
-              sample: true
-            pci:
-              description: PCI address, null where there is no function of its own.
-              type: str
-              sample: 0000:5d:00.0
-            numa: {type: int, sample: 0, description: "NUMA node, null where the machine has none."}
-            vendor: {type: str, sample: 15b3, description: "PCI vendor, hexadecimal."}
-            device_id: {type: str, sample: "1023", description: "PCI device ID, hexadecimal."}
-            driver:
-              description: Kernel driver, empty where none is bound.
-              type: str
-              sample: mlx5_core
-            firmware: {type: str, sample: 40.45.1020, description: Firmware version.}
-            board_id:
-              description: Board ID (PSID), which firmware files are made for.
-              type: str
-              sample: MT_0000001222
-            state: {type: str, sample: ACTIVE, description: State of the RDMA port.}
-            link_layer: {type: str, sample: Ethernet, description: V(Ethernet) or V(InfiniBand).}
-            speed_gbps:
-              description: Rate of the port in Gb/s, null while its link is down.
-              type: float
-              sample: 800.0
+            device: {type: str, description: "RDMA device, empty where there is none."}
+            port: {type: int, description: "Port of that device, from 1."}
+            interface: {type: str, description: "Network interface, empty where there is none."}
+            up: {type: bool, description: "Whether the interface is set up; it may have no link."}
+            pci: {type: str, description: "PCI address, null where it has no function of its own."}
+            numa: {type: int, description: "NUMA node, null where the machine has none."}
+            vendor: {type: str, description: "PCI vendor, hexadecimal."}
+            device_id: {type: str, description: "PCI device ID, hexadecimal."}
+            driver: {type: str, description: "Kernel driver, empty where none is bound."}
+            firmware: {type: str, description: Firmware version.}
+            board_id: {type: str, description: "Board ID (PSID), for which firmware files are."}
+            state: {type: str, description: State of the RDMA port.}
+            link_layer: {type: str, description: V(Ethernet) or V(InfiniBand).}
+            speed_gbps: {type: float, description: "Gb/s of the port, null while its link is down."}
             pcie:
               description: PCIe link, now and at best; GT/s of a lane, and lanes.
               type: dict
@@ -121,26 +99,15 @@ ansible_facts:
               description: PCI addresses of the GPUs behind the nearest switch it shares with one.
               type: list
               elements: str
-              sample: [0000:60:00.0]
             sriov_totalvfs:
               description: Virtual functions that it could have, null where firmware has SR-IOV off.
               type: int
-              sample: null
-            sriov_numvfs: {type: int, sample: 0, description: Virtual functions that it has.}
+            sriov_numvfs: {type: int, description: Virtual functions that it has.}
             vfs:
-              description: Its virtual functions; C(in_use) says why one should not be removed.
+              description: Its virtual functions; C(in_use) is why one should not be removed.
               type: list
               elements: dict
-              sample:
-                - pci: 0000:2f:00.1
-                  driver: mlx5_core
-                  netdev: rail1v0
-                  device: mlx5_15
-                  in_use: its interface rail1v0 is up
-            physfn:
-              description: PCI address of the physical function that a virtual one belongs to.
-              type: str
-              sample: null
+            physfn: {type: str, description: PCI address of the physical function of a virtual one.}
             gids:
               description: The used entries of its GID table.
               type: list
@@ -151,21 +118,11 @@ ansible_facts:
           type: list
           elements: dict
           sample:
-            - index: 3
-              pci: 0000:60:00.0
-              numa: 0
-              device_id: "3182"
-              driver: nvidia
-              pcie: {speed_gts: 64.0, width: 16, max_speed_gts: 64.0, max_width: 16}
-        modules:
-          description: Kernel modules for RDMA that are loaded.
-          type: list
-          elements: str
-          sample: [ib_core, ib_uverbs, mlx5_core, mlx5_ib, rdma_cm]
+            - {index: 3, pci: "0000:60:00.0", numa: 0, device_id: "3182", driver: nvidia, pcie: {}}
+        modules: {type: list, elements: str, description: Kernel modules for RDMA that are loaded.}
         slots:
           description: Names of physical slots by the PCI address, without function, of what is in.
           type: dict
-          sample: {0000:5d:00: "4"}
         model:
           description:
             - The keys C(gpus) and C(rails) that the model of a cluster of such machines has.
@@ -186,15 +143,8 @@ from ..module_utils.hardware import Machine, SurveyError, survey
 from ..module_utils.hardware.inventory import RAIL
 
 MODULES = (
-    "ib_core",
-    "ib_umad",
-    "ib_uverbs",
-    "mlx5_core",
-    "mlx5_ib",
-    "nvidia",
-    "nvidia_peermem",
-    "rdma_cm",
-    "rdma_rxe",
+    *("ib_core", "ib_umad", "ib_uverbs", "mlx5_core", "mlx5_ib", "nvidia", "nvidia_peermem"),
+    *("rdma_cm", "rdma_rxe"),
 )
 """Those that decide what a node can do with RDMA."""
 KEYS = {"name": "device", "netdev": "interface", "port_state": "state", "link": "pcie"}

@@ -91,49 +91,29 @@ EXAMPLES = r"""
 RETURN = r"""
 layer: {type: str, returned: always, sample: rdma, description: Tag of the layer.}
 checks:
-  description: What was promised and what was read back.
+  description: What was promised and read back, as name, subject, wanted, found, status and reason.
   type: list
   elements: dict
   returned: always
-  sample:
-    - name: rdma_firmware
-      subject: rail3
-      wanted: 40.47.1026
-      found: 40.45.1020
-      status: failed
-      reason: the other rails have 40.47.1026
 simulated:
   description: What of it was not this machine's own, one line each.
   type: list
   elements: str
   returned: always
-  sample: []
 source:
   description: Whose RDMA stack is wanted, C(doca), C(inbox) or C(none).
   type: str
   returned: success
-  sample: doca
 container:
   description: The container engine the node runs under, or null on a machine of its own.
   type: str
   returned: success
-  sample: podman
-reboot_required:
-  description: Whether something waits for a reboot.
-  type: bool
-  returned: success
-  sample: true
+reboot_required: {type: bool, returned: success, description: Whether something waits for a reboot.}
 reboot_reasons:
   description: What waits for a reboot, as recorded on the node.
   type: list
   elements: dict
   returned: success
-  sample:
-    - subject: RDMA drivers
-      wanted: mlx5_core 25.10-1.2.8
-      running: mlx5_core 25.07-0.9.7
-      reason: mlx5_core changed on disk, and the kernel goes on with what it loaded
-      boot_id: 2c4e3f0e-7a0e-4c8e-a3c8-5d0a8f6f8f10
 """
 
 import base64
