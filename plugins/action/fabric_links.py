@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Judges every link from what nodes and switches have said in this run. Needs no connection.
+"""Judges every link from what nodes and switches returned in this run, without a connection.
 
-Step `judge` looks at all of them once and keeps what concerns each host; step `verdict` tells a
-host its part, and fails the host whose end is wrong.
+Step `judge` compares all of them once; step `verdict` returns its findings to each host, and fails
+the host whose end is wrong.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SWITCH_STATE = "switch_qos_state"
 RAILS_STATE = "roce_rails_state"
 """Registered by the role roce_rails."""
 SHOWN = 40
-"""So many leaves, and so many mismatches, stand on the screen; the report has all of them."""
+"""Leaves, and mismatches, on the screen; the report has all of them."""
 HEADINGS = ("links of", "to", "links", "agree", "one end", "mismatched", "not read")
 
 
@@ -56,23 +56,23 @@ class ActionModule(SteppedAction):
         for line in lines(links):
             display.display(line)
         here = task_vars["ansible_play_hosts"]
-        told: dict[str, list[dict[str, Any]]] = {}
+        by_host: dict[str, list[dict[str, Any]]] = {}
         for finding in links.findings:
             check, at_fault = finding.check, finding.hosts[: finding.at_fault]
             if at_fault and not any(name in here for name in at_fault):
                 check = _of_one_that_dropped_out(check, at_fault[0])
             host = next((name for name in finding.hosts if name in here), here[0])
-            told.setdefault(host, []).append(asdict(check))
-        said: dict[str, Any] = {"changed": False, "told": told}
+            by_host.setdefault(host, []).append(asdict(check))
+        result: dict[str, Any] = {"changed": False, "by_host": by_host}
         if arguments.get("report_directory"):
-            said["report"] = _save(Path(arguments["report_directory"]), links)
-        return said
+            result["report"] = _save(Path(arguments["report_directory"]), links)
+        return result
 
     def _verdict(self, task_vars: Any) -> dict[str, Any]:
         judged = task_vars.get(self._task.args.get("judged")) or {}
-        told = (judged.get("told") or {}).get(task_vars["inventory_hostname"]) or []
-        wrong = [f"  {check.line()}" for check in failures(Check(**each) for each in told)]
-        result = {"changed": False, "layer": LAYER, "checks": list(told)}
+        checks = (judged.get("by_host") or {}).get(task_vars["inventory_hostname"]) or []
+        wrong = [f"  {check.line()}" for check in failures(Check(**each) for each in checks)]
+        result = {"changed": False, "layer": LAYER, "checks": list(checks)}
         if not wrong:
             return result
         head = f"{LAYER}: {len(wrong)} found here or at the other end:"
@@ -81,7 +81,7 @@ class ActionModule(SteppedAction):
 
 
 def _of_one_that_dropped_out(check: Check, host: str) -> Check:
-    """It has failed already. Nobody fails for its sake: who does is left out of what follows."""
+    """That host has failed already; failing another one for it would drop that one too."""
     if check.status != FAILED:
         return check
     reason = f"{host} dropped out of this run before; its own failure says why. {check.reason}"
@@ -117,9 +117,9 @@ def _nodes(groups: Any, hostvars: Any) -> Iterator[Node]:
 
 
 def _why(state: Mapping[str, Any]) -> str:
-    """Why somebody has no report, in one line."""
-    told = str(state.get("problem") or state.get("msg") or "").strip()
-    return told.partition("\n")[0]
+    """Why there is no report, in one line."""
+    text = str(state.get("problem") or state.get("msg") or "").strip()
+    return text.partition("\n")[0]
 
 
 def _save(directory: Path, links: Links) -> str:
@@ -136,16 +136,16 @@ def lines(links: Links) -> list[str]:
     failed = [check for check in links.checks if check.status in (FAILED, PENDING)]
     count = sum(group.links for group in links.groups)
     agree = sum(group.agree for group in links.groups)
-    told = [
+    text_lines = [
         f"links: {count} in the model, {agree} with nothing wrong in what both ends say, "
         f"{links.neighbours} shown by LLDP to be where the model has them"
     ]
     if links.groups:
-        told += _table(links.groups)
-    told += [f"  {check.line()}" for check in failed[:SHOWN]]
+        text_lines += _table(links.groups)
+    text_lines += [f"  {check.line()}" for check in failed[:SHOWN]]
     if len(failed) > SHOWN:
-        told.append(f"  ... and {len(failed) - SHOWN} more: see the report")
-    return told
+        text_lines.append(f"  ... and {len(failed) - SHOWN} more: see the report")
+    return text_lines
 
 
 def _table(groups: Sequence[Group]) -> list[str]:

@@ -1,59 +1,37 @@
 #!/usr/bin/python
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Judge every link end to end. All of it is in the action plugin of the same name."""
-
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: fabric_links
-short_description: Judges every link end to end, from what both its ends say
+short_description: Compares both ends of every link with the contract and the model
 version_added: "0.1.0"
-author:
-  - Baremetal MPI RoCE founders (@baremetal)
+author: Baremetal MPI RoCE founders (@baremetal)
 description:
-  - Compares, for each link of the cluster model, the QoS contract with what the NIC and the switch
-    at its two ends have said in this run, and what LLDP has heard with the model.
-  - Each mismatch is one line. It says the link, both values, which end is wrong, and the command
-    that repairs it.
-  - Runs on the controller and touches no host. It reads the variables C(switch_qos_state) and
+  - Compares, for each link of the cluster model, the QoS contract with the settings of NIC and
+    switch port, and the LLDP neighbours with the model. Each mismatch is one line with the link,
+    both values, the wrong end and the command that repairs it.
+  - Runs on the controller without a connection. It reads the variables C(switch_qos_state) and
     C(roce_rails_state), which the roles switch_qos and roce_rails register.
 options:
   step:
     description:
-      - V(judge) looks at all links once, shows a table, saves a report, and keeps what concerns
-        each host. It never fails because of what it found. Run it once.
-      - V(verdict) returns to each host its part, and fails the host whose end of a link is wrong.
+      - V(judge) compares all links, prints a table and saves a report, without failing.
+      - V(verdict) returns its findings to each host, and fails the host whose end is wrong.
     type: str
     required: true
     choices: [judge, verdict]
-  qos:
-    description:
-      - The QoS contract, as the variable C(roce_qos) has it. What is left out has its default.
-    type: dict
-    default: {}
-  asics:
-    description: What the inventory says of switch chips, as the variable C(cluster_asics) has it.
-    type: dict
-    default: {}
-  judged:
-    description: Name of the variable in which the result of V(judge) was registered.
-    type: str
+  qos: {type: dict, description: "QoS contract, the variable C(roce_qos); for V(judge)."}
+  asics: {type: dict, default: {}, description: "Switch chips, the variable C(cluster_asics)."}
+  judged: {type: str, description: Name of the variable in which V(judge) was registered.}
   strict:
-    description: Whether in check mode what another layer would set right fails all the same.
+    description: Whether a mismatch that another layer would repair fails in check mode too.
     type: bool
     default: false
-  report_directory:
-    description: Directory on the controller for the report; none is saved without.
-    type: path
+  report_directory: {type: path, description: Directory on the controller for the report.}
 attributes:
-  check_mode:
-    description:
-      - Changes nothing in either mode. In check mode a mismatch that the layers rails and fabric
-        would set right is pending, since they have not.
-    support: full
-  diff_mode:
-    description: Changes nothing, so there is no difference to show.
-    support: none
+  check_mode: {support: full, description: Mismatches that layers would repair are pending.}
+  diff_mode: {support: none, description: Changes nothing.}
 """
 
 EXAMPLES = r"""
@@ -65,22 +43,22 @@ EXAMPLES = r"""
   register: judged
   run_once: true
 
-- name: Tell each host what is wrong at its end
+- name: Return to each host the findings at its end
   baremetal.mpi_roce.fabric_links:
     step: verdict
     judged: judged
 """
 
 RETURN = r"""
-layer: {type: str, returned: by V(verdict), sample: links, description: The layer that speaks.}
-told: {type: dict, returned: by V(judge), description: "By host, the checks that concern it."}
+layer: {type: str, returned: by V(verdict), sample: links, description: Tag of the layer.}
+by_host: {type: dict, returned: by V(judge), description: "By host, the checks that concern it."}
 report:
   description: Path of the report on the controller.
   type: str
-  returned: by V(judge), when one was asked for
+  returned: by V(judge) with O(report_directory)
   sample: reports/b300/links-20260101T120000Z.json
 checks:
-  description: The links of this host that agree, by the kind of their other end, and each mismatch.
+  description: Matching links of this host by the kind of their other end, and each mismatch.
   type: list
   elements: dict
   returned: by V(verdict)
@@ -91,6 +69,6 @@ checks:
       found: "leaf01 Ethernet8: PFC on 4 and 5; node02 rail0: PFC on 5"
       status: failed
       reason: >-
-        leaf01 is wrong: a pause has to mean the same priority at both ends, and no other. Repair:
+        leaf01 is wrong: a pause must mean the same priority at both ends, and no other. Repair:
         ansible-playbook site.yml --tags fabric --limit leaf01
 """

@@ -70,7 +70,7 @@ class Run:
 def test_all_that_holds_is_told_to_the_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run(Fabric(), monkeypatch)
     judged = run.judge()
-    assert set(judged["told"]) == {"leaf01", "leaf02"}
+    assert set(judged["by_host"]) == {"leaf01", "leaf02"}
     assert "report" not in judged
     verdict = run.verdict("leaf01", judged)
     assert [check["subject"] for check in verdict["checks"]] == [
@@ -129,12 +129,12 @@ def test_nobody_fails_for_the_sake_of_a_host_that_dropped_out(
     run = Run(fabric, monkeypatch)
     run.here = [name for name in run.here if name not in ("node02", "node03")]
     judged = run.judge()
-    wrong = judged["told"]["leaf01"][0]
+    wrong = judged["by_host"]["leaf01"][0]
     assert (wrong["name"], wrong["status"]) == ("link_pfc", "not_applicable")
     assert wrong["reason"].startswith("node02 dropped out of this run before; its own failure says")
     assert "failed" not in run.verdict("leaf01", judged)
     assert any(line.startswith("  link_pfc leaf01 Ethernet8 - node02 rail0:") for line in run.said)
-    lost = judged["told"]["node01"][0]
+    lost = judged["by_host"]["node01"][0]
     assert lost["name"] == "link_report"
     assert lost["status"] == "not_applicable"
     assert lost["reason"].startswith(
@@ -165,7 +165,7 @@ def test_a_limit_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
             for state in ("switch_qos_state", "roce_rails_state"):
                 run.hostvars[name].pop(state, None)
     judged = run.judge()
-    statuses = {check["status"] for checks in judged["told"].values() for check in checks}
+    statuses = {check["status"] for checks in judged["by_host"].values() for check in checks}
     assert statuses == {"ok", "not_applicable"}
 
 
@@ -179,7 +179,7 @@ def test_the_report_has_everything(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert judged["report"].startswith(str(tmp_path / "reports/links-"))
     assert len([check for check in report["checks"] if check["status"] == "failed"]) == 60
     assert report["links"][0]["wrong"] == 60
-    told = run.verdict("leaf01", {"told": {"leaf01": report["checks"]}})["msg"].splitlines()
+    told = run.verdict("leaf01", {"by_host": {"leaf01": report["checks"]}})["msg"].splitlines()
     assert len(told) == 42
     assert told[-1] == "  ... and 20 more: see the report"
     assert "  ... and 20 more: see the report" in run.said
@@ -192,5 +192,5 @@ def test_a_report_that_cannot_be_saved_takes_nothing_away(
     run = Run(Fabric(), monkeypatch)
     judged = run.judge(report_directory=str(tmp_path / "file"))
     assert judged["report"] == ""
-    assert judged["told"]
+    assert judged["by_host"]
     assert "fabric_links_report_directory" in run.said[-1]
