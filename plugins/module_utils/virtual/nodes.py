@@ -119,8 +119,8 @@ class Hosts(ABC):
                 units = ", ".join(line.split()[0] for line in listed) or "unknown"
                 problem = f"{node.name}: systemd is degraded, failed: {units}"
                 return "", f"{problem}. {self.remark(node.name)}"
-            answers = answers_ssh(node.address)
-            if state == "running" and answers:
+            # Not before: a node without its address answers nothing, for as long as is waited.
+            if state == "running" and answers_ssh(node.address):
                 key = self._ask(node, "cat", HOST_KEY)
                 if key:
                     return " ".join(key.split()[:2]), ""
@@ -129,7 +129,8 @@ class Hosts(ABC):
                 return "", (
                     f"{node.name}: {'ended' if ended else 'no time left'}; systemd: "
                     f"{state or 'no answer'}; sshd at {node.address}: "
-                    f"{'answers' if answers else 'no answer'}. {self.remark(node.name)}"
+                    f"{'answers' if answers_ssh(node.address) else 'no answer'}. "
+                    f"{self.remark(node.name)}"
                 )
             self.sleep(POLL_S)
 
