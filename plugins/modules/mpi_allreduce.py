@@ -199,6 +199,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.core import commands, files, machine
 from ..module_utils.core.checks import FAILED
 from ..module_utils.core.locks import HeldError, alone
+from ..module_utils.core.part import PlanError
 from ..module_utils.mpi import environment as mpi_environment
 from ..module_utils.mpi.allreduce import plan, session, traffic
 
@@ -323,7 +324,7 @@ def main() -> None:
             with alone(PROGRESS_DIRECTORY / "smoke.lock", request.time_limit_s, waiting=waiting):
                 return session.Session(request, commands.run, launcher, say).run()
         except HeldError as error:
-            raise plan.PlanError(
+            raise PlanError(
                 f"another allreduce test runs: {error}; wait for its end, or end it with:"
                 " systemctl stop 'baremetal-mpi-smoke-*'"
             ) from error
@@ -332,7 +333,7 @@ def main() -> None:
         if module.params["end"]:
             module.exit_json(changed=False, layer="smoke", msg=end())
         result = start()
-    except (plan.PlanError, commands.CommandError, OSError, KeyError) as error:
+    except (PlanError, commands.CommandError, OSError, KeyError) as error:
         module.fail_json(msg=f"smoke: {error}", layer="smoke", checks=[], figures={})
     finally:
         with contextlib.suppress(FileNotFoundError):

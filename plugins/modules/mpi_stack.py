@@ -170,59 +170,33 @@ rdma:
   sample: [{device: mlx5_0, port: 1, gid_index: 3, interface: rail0}]
 """
 
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core import checks, commands, files
-from ..module_utils.core.checks import end
-from ..module_utils.hardware import Machine, survey
-from ..module_utils.mpi import (
-    environment as mpi_environment,
-)
-from ..module_utils.mpi import (
-    rdma as mpi_rdma,
-)
-from ..module_utils.mpi import (
-    versions as mpi_versions,
-)
-from ..module_utils.os_baseline.limits import parse_proc
+from ..module_utils.core.engine import Layer, Settled, carry_out, settle
+from ..module_utils.core.part import Node
+from ..module_utils.hardware import SurveyError
+from ..module_utils.mpi import environment
+from ..module_utils.mpi.stack import Stack, Wanted
 from ..module_utils.qos import HostSettings
 from ..module_utils.storage.file_system import CHECKPOINTS, DATASETS, of_variable
 
-LAYER = "mpi"
-NCCL_FILE = Path("/etc/nccl.conf")
 STORAGE_VARIABLES = {CHECKPOINTS: "CLUSTER_CHECKPOINT_DIR", DATASETS: "CLUSTER_DATASETS_DIR"}
 """By purpose of a file system. What is for homes and software is found by its path."""
-REMEDY = (
-    "Check that the packages are installed (mpi_stack_packages) and that the rails are up "
-    "(--tags rails), then run --tags mpi again."
-)
+LAYER = Layer("mpi", command_s=60.0, refusals=(SurveyError, ValueError), simulates=False)
 
 
-@dataclass(frozen=True)
-class Rdma:
-    """What was found of RDMA before anything is written; empty where it is not asked for."""
-
-    machine: Machine = field(default_factory=Machine)
-    ucx: mpi_versions.Ucx = field(default_factory=mpi_versions.Ucx)
-    lacking: tuple = ()
-    """A check for each rail that cannot be used."""
-
-
-def wanted(params: dict) -> mpi_environment.Settings:
+def wanted(params: dict) -> environment.Settings:
     """The module's arguments as settings, before anything is known of this host's devices."""
-    rails = mpi_environment.rails_from_model(params["rails"])
+    rails = environment.rails_from_model(params["rails"])
     management = params["management"]
-    return mpi_environment.Settings(
-        layout=mpi_environment.Layout(
+    return environment.Settings(
+        layout=environment.Layout(
             params["mca_file"],
             params["bin_directory"],
             params["library_directory"],
             params["python_directory"],
         ),
-        management_network=mpi_environment.management_network(
+        management_network=environment.management_network(
             management["address"], management["prefix"]
         ),
         transport=params["transport"],
@@ -251,132 +225,6 @@ def storage_directories(params: dict) -> dict[str, str]:
         for purpose, variable in STORAGE_VARIABLES.items()
     }
     return {variable: mount for variable, mount in found.items() if mount is not None}
-
-
-def with_rdma(
-    settings: mpi_environment.Settings, params: dict, check_mode: bool
-) -> tuple[mpi_environment.Settings, Rdma]:
-    """The settings with the RDMA devices of this host, and what its UCX can do."""
-    if settings.transport != "rc":
-        return settings, Rdma()
-    machine = survey()
-    rails, lacking = mpi_rdma.with_ports(settings.rails, machine, check_mode=check_mode)
-    ucx = mpi_versions.read_ucx(commands.run)
-    offered = tuple(one for one in mpi_environment.CUDA_TRANSPORTS if one in ucx.transports)
-    settings = replace(
-        settings,
-        rails=tuple(rails),
-        cuda=offered if params["gpus"] else (),
-        reachability_mode=ucx.knows(mpi_environment.REACHABILITY.removeprefix("UCX_IB_")),
-    )
-    return settings, Rdma(machine, ucx, tuple(lacking))
-
-
-def refuse(module: AnsibleModule, lacking: tuple) -> None:
-    """Half the rails would be a cluster that is slow and does not say why: write nothing."""
-    lines = "\n  ".join(check.line() for check in lacking)
-    module.fail_json(
-        msg=f"mpi: nothing was written: {len(lacking)} rail(s) cannot be used for rc:\n  {lines}",
-        layer=LAYER,
-        checks=checks.as_dicts(lacking),
-    )
-
-
-def plan(settings: mpi_environment.Settings, rdma: Rdma, params: dict) -> list[files.FilePlan]:
-    plans = [
-        files.plan_file(
-            Path(mpi_environment.PROFILE_FILE), files.with_header(params["profile"].rstrip() + "\n")
-        ),
-    ]
-    if not rdma.lacking:
-        # In check mode a device may be yet to come, and with it what this file will say.
-        environment = mpi_environment.environment_text(mpi_environment.environment(settings))
-        path = Path(mpi_environment.ENVIRONMENT_FILE)
-        plans.insert(0, files.plan_file(path, files.with_header(environment)))
-    for name, content in sorted(params["programs"].items()):
-        path = Path(mpi_environment.PROGRAM_DIRECTORY) / name
-        plans.append(files.plan_file(path, content.rstrip() + "\n", mode=0o755))
-    mca_file = Path(settings.layout.mca_file)
-    there = files.plan_file(mca_file, None).before or ""
-    block = mpi_environment.parameter_lines(mpi_environment.parameters(settings))
-    plans.append(files.plan_file(mca_file, files.replace_block(there, block, "mpi")))
-    return plans
-
-
-def readback(
-    settings: mpi_environment.Settings, rdma: Rdma, params: dict, changed: bool, check_mode: bool
-) -> tuple[list[checks.Check], mpi_versions.Installed]:
-    mca_file = Path(settings.layout.mca_file)
-    found = mpi_environment.effective_parameters(files.plan_file(mca_file, None).before or "")
-    result = [
-        checks.compare(
-            "file",
-            "as planned",
-            "different" if one.changed else "as planned",
-            subject=str(one.path),
-            check_mode=check_mode,
-            reason="written by something else as well",
-        )
-        for one in plan(settings, rdma, params)
-    ]
-    result += [
-        checks.compare(
-            "mpi_parameter",
-            value,
-            found.get(name),
-            subject=name,
-            check_mode=check_mode,
-            reason=f"a later line of {mca_file} wins over the managed block; remove it",
-        )
-        for name, value in mpi_environment.parameters(settings).items()
-    ]
-    # What UCX said before is what it says now, unless what it was asked with has changed.
-    said = rdma.ucx if settings.transport == "rc" and (check_mode or not changed) else None
-    installed = mpi_versions.read(commands.run, params["python"], said)
-    result += mpi_versions.readback(
-        installed, settings.rails, settings.transport, check_mode=check_mode
-    )
-    if settings.transport == "rc":
-        result += rdma_readback(settings, rdma, installed.ucx, params, check_mode)
-    return result, installed
-
-
-def rdma_readback(
-    settings: mpi_environment.Settings,
-    rdma: Rdma,
-    ucx: mpi_versions.Ucx,
-    params: dict,
-    check_mode: bool,
-) -> list[checks.Check]:
-    """What rc needs of this host, beyond what is installed."""
-    there = files.plan_file(Path(mpi_environment.ENVIRONMENT_FILE), None).before or ""
-    environment = mpi_environment.parse_environment(there)
-    rails, machine = settings.rails, rdma.machine
-    result = list(rdma.lacking)
-    result += mpi_rdma.readback(rails, machine, settings.slots, environment, check_mode=check_mode)
-    if rails and settings.qos is not None:
-        result += mpi_rdma.contract_checks(
-            settings.qos, rails, environment, ucx.settings, check_mode=check_mode
-        )
-        result += mpi_rdma.nccl_file_checks(
-            files.plan_file(NCCL_FILE, None).before or "", environment
-        )
-        result.append(memlock(params["user"], check_mode))
-    return result + mpi_rdma.cuda_check(
-        params["gpus"], None if ucx.problem else settings.cuda, check_mode=check_mode
-    )
-
-
-def memlock(user: str, check_mode: bool) -> checks.Check:
-    """How much memory a session of `user` may lock, beside how much there is."""
-    known = commands.run(["id", "-u", user], check=False).rc == 0
-    user = user if known else "nobody"
-    limits = commands.run(["runuser", "-u", user, "--", "cat", "/proc/self/limits"]).stdout
-    first = Path("/proc/meminfo").read_text(encoding="ascii").split("\n", 1)[0]
-    memory = int(first.split()[1]) * 1024
-    return mpi_rdma.memlock_check(
-        parse_proc(limits).get("memlock"), memory, user, check_mode=check_mode
-    )
 
 
 def main() -> None:
@@ -414,29 +262,17 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    try:
-        settings, rdma = with_rdma(wanted(module.params), module.params, module.check_mode)
-        if checks.failures(rdma.lacking):
-            refuse(module, rdma.lacking)
-        plans = plan(settings, rdma, module.params)
-        changed = any(one.changed for one in plans)
-        if not module.check_mode:
-            for one in plans:
-                one.apply()
-        found, installed = readback(settings, rdma, module.params, changed, module.check_mode)
-    except (mpi_environment.SettingsError, commands.CommandError, OSError, ValueError) as error:
-        module.fail_json(msg=f"mpi: {error}", layer=LAYER, checks=[])
-    end(
-        module,
-        LAYER,
-        found,
-        REMEDY,
-        changed=changed,
-        diff=files.diffs(plans),
-        versions=installed.versions(),
-        environment=mpi_environment.environment(settings),
-        rdma=[asdict(rail.rdma) for rail in settings.rails if rail.rdma is not None],
-    )
+    params = module.params
+
+    def converge(node: Node) -> Settled:
+        given = Wanted(
+            params["profile"], params["programs"], params["python"], params["user"], params["gpus"]
+        )
+        stack = Stack(wanted(params), given)
+        outcome = settle([stack], node)
+        return Settled(outcome, returned=stack.returned())
+
+    carry_out(module, LAYER, converge)
 
 
 if __name__ == "__main__":

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import files
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.environment import (
     LAUNCH_AGENT,
     REACHABILITY,
     Layout,
     Rail,
     Settings,
-    SettingsError,
     effective_parameters,
     environment,
     environment_text,
@@ -26,7 +26,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.environment
     parameters,
     parse_environment,
     rails_by_rank,
-    rails_from_model,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import HostSettings, RdmaPort
 from hypothesis import given
@@ -106,7 +105,7 @@ def test_rails_with_other_gid_indexes_are_told_rank_by_rank() -> None:
 
 
 def test_planes_of_one_rank_with_other_gid_indexes_are_refused() -> None:
-    with pytest.raises(SettingsError, match=r"local rank 1 .* \(3 on rail2, 5 on rail3\)"):
+    with pytest.raises(PlanError, match=r"local rank 1 .* \(3 on rail2, 5 on rail3\)"):
         over_rdma(rdma_rails([3, 3, 3, 5], planes=2), 2)
 
 
@@ -157,15 +156,6 @@ def test_the_block_wins_over_what_debian_ships() -> None:
 
 def test_a_later_line_of_the_operator_is_seen() -> None:
     assert effective_parameters("pml = ucx\n# pml = cm\npml=ob1 # mine\n")["pml"] == "ob1"
-
-
-def test_unknown_transport_and_double_rail_are_refused() -> None:
-    with pytest.raises(SettingsError, match="'ib' is not known; choose one of: tcp, rc"):
-        Settings(LAYOUT, "10.10.0.0/22", "ib")
-    with pytest.raises(SettingsError, match="rail0 is listed twice"):
-        Settings(LAYOUT, "10.10.0.0/22", rails=(Rail("rail0"), Rail("rail0")))
-    with pytest.raises(SettingsError, match=r"cluster_rails\[1\] has no interface"):
-        rails_from_model([{"interface": "rail0"}, {"rail": 1}])
 
 
 def test_management_network_of_an_address() -> None:

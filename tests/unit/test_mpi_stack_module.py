@@ -7,21 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import checks
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import run
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node, PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import (
     Gid,
     Machine,
     RdmaDevice,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi import (
-    environment as mpi_environment,
+    environment,
+    stack,
+    versions,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi import versions as mpi_versions
 from ansible_collections.baremetal.mpi_roce.plugins.modules import mpi_stack as module
 
 from tests.unit.qos_contracts import compiled
 
-UCX = mpi_versions.Ucx(
+UCX = versions.Ucx(
     "1.19.0",
     {"mlx5_0:1": ["rc_mlx5"], "cuda": ["cuda_copy", "cuda_ipc"]},
     {"UCX_RC_MLX5_ROCE_REACHABILITY_MODE": "route"},
@@ -67,63 +69,49 @@ def params(tmp_path: Path, **changes: Any) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "survey", lambda: MACHINE)
-    monkeypatch.setattr(mpi_versions, "read_ucx", lambda _run: UCX)
+    monkeypatch.setattr(stack, "survey", lambda: MACHINE)
+    monkeypatch.setattr(versions, "read_ucx", lambda _run: UCX)
 
 
-def settled(
-    given: dict[str, Any], check_mode: bool = False
-) -> tuple[mpi_environment.Settings, module.Rdma]:
-    return module.with_rdma(module.wanted(given), given, check_mode)
+def planned(
+    given: dict[str, Any], folder: Path, check_mode: bool = False
+) -> tuple[dict[str, str], set[str]]:
+    """The environment that results, and the files."""
+    wanted = stack.Wanted(given["profile"], given["programs"], "python3", "nobody", given["gpus"])
+    part = stack.Stack(module.wanted(given), wanted)
+    plan = part.plan(Node("mpi", folder, run, None, "b", check_mode=check_mode))
+    names = {f"/{each.path.relative_to(folder)}" for each in plan.files}
+    return environment.environment(part.settings), names
 
 
-def test_what_ucx_can_do_here_decides_what_it_is_told(tmp_path: Path) -> None:
-    settings, rdma = settled(params(tmp_path))
-    found = mpi_environment.environment(settings)
-    assert rdma.lacking == ()
+def test_what_ucx_can_do_here_decides_its_environment(tmp_path: Path) -> None:
+    found, names = planned(params(tmp_path), tmp_path)
+    assert environment.ENVIRONMENT_FILE in names
     assert found["UCX_TLS"] == "rc,ud,sm,self,cuda_copy,cuda_ipc"
-    assert found[mpi_environment.REACHABILITY] == "all"
+    assert found[environment.REACHABILITY] == "all"
     assert found["NCCL_SOCKET_IFNAME"] == "=mgmt0"
-    without, _rdma = settled(params(tmp_path, gpus=0))
-    assert mpi_environment.environment(without)["UCX_TLS"] == "rc,ud,sm,self"
+    assert planned(params(tmp_path, gpus=0), tmp_path)[0]["UCX_TLS"] == "rc,ud,sm,self"
 
 
-def test_over_tcp_nobody_looks_for_rdma(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "survey", lambda: pytest.fail("looked"))
-    settings, rdma = settled(params(tmp_path, transport="tcp"))
-    assert rdma == module.Rdma()
-    assert mpi_environment.environment(settings)["UCX_NET_DEVICES"] == "rail0"
+def test_over_tcp_rdma_is_not_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stack, "survey", lambda: pytest.fail("looked"))
+    found, _names = planned(params(tmp_path, transport="tcp"), tmp_path)
+    assert found["UCX_NET_DEVICES"] == "rail0"
 
 
-class Refused(Exception):
-    pass
-
-
-class Module:
-    def fail_json(self, **result: Any) -> None:
-        raise Refused(result["msg"])
-
-
-def test_a_rail_without_rdma_is_refused_by_name_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_rail_without_rdma_is_refused_by_name(tmp_path: Path) -> None:
     rails = [
         {"interface": f"rail{k}", "gpu": k, "rail": k, "address": f"10.100.{k}.11"} for k in (0, 1)
     ]
-    _settings, rdma = settled(params(tmp_path, rails=rails, slots=2))
-    assert [check.subject for check in checks.failures(rdma.lacking)] == ["rail1"]
-    with pytest.raises(Refused, match=r"nothing was written: 1 rail.*\n  rdma_device rail1"):
-        module.refuse(Module(), rdma.lacking)
+    with pytest.raises(PlanError, match=r"^rdma_device rail1"):
+        planned(params(tmp_path, rails=rails, slots=2), tmp_path)
 
 
 def test_check_mode_on_a_fresh_host_waits_for_devices_and_shows_the_rest(tmp_path: Path) -> None:
     given = params(tmp_path, rails=[{"interface": "rail7", "address": "10.100.7.11"}])
-    settings, rdma = settled(given, check_mode=True)
-    assert checks.failures(rdma.lacking) == []
-    planned = {str(one.path) for one in module.plan(settings, rdma, given)}
-    assert mpi_environment.PROFILE_FILE in planned
-    assert mpi_environment.ENVIRONMENT_FILE not in planned, "it is not known yet what it will say"
-    settings, rdma = settled(params(tmp_path))
-    planned = {str(one.path) for one in module.plan(settings, rdma, given)}
-    assert mpi_environment.ENVIRONMENT_FILE in planned
+    _found, names = planned(given, tmp_path, check_mode=True)
+    assert environment.PROFILE_FILE in names
+    assert environment.ENVIRONMENT_FILE not in names, "its content is not known yet"
 
 
 def test_programs_find_checkpoints_and_datasets_where_they_are_mounted(tmp_path: Path) -> None:
@@ -138,14 +126,13 @@ def test_programs_find_checkpoints_and_datasets_where_they_are_mounted(tmp_path:
         entry("home", "home", ["compute"]),
     ]
     given = params(tmp_path, transport="tcp", filesystems=filesystems)
-    found = mpi_environment.environment(settled(given)[0])
+    found = planned(given, tmp_path)[0]
     assert found["CLUSTER_CHECKPOINT_DIR"] == "/mnt/checkpoints"
     assert found["CLUSTER_DATASETS_DIR"] == "/mnt/data"
     assert not [value for value in found.values() if value == "/mnt/home"]
-    elsewhere = settled({**given, "groups": ["launcher"]})[0]
-    found = mpi_environment.environment(elsewhere)
+    found, _names = planned({**given, "groups": ["launcher"]}, tmp_path)
     assert found["CLUSTER_CHECKPOINT_DIR"] == "/mnt/checkpoints"
     assert "CLUSTER_DATASETS_DIR" not in found
     own = {**given, "environment": {"CLUSTER_CHECKPOINT_DIR": "/mnt/other"}}
-    found = mpi_environment.environment(settled(own)[0])
+    found = planned(own, tmp_path)[0]
     assert found["CLUSTER_CHECKPOINT_DIR"] == "/mnt/other"  # the operator's word is the last

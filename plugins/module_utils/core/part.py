@@ -60,9 +60,9 @@ class Node:
         text = None if body is None else with_header(body, comment)
         return plan_file(self.path(name), text, uid=self.uid, gid=self.gid)
 
-    def record(self, name: str, text: Optional[str]) -> FilePlan:
+    def record(self, name: str, text: Optional[str], *, mode: int = 0o644) -> FilePlan:
         """A file that programs read: no header."""
-        return plan_file(self.path(name), text, uid=self.uid, gid=self.gid)
+        return plan_file(self.path(name), text, mode=mode, uid=self.uid, gid=self.gid)
 
     def edited(self, name: str, text: str, *, mode: int = 0o644) -> FilePlan:
         """A file of somebody else's with our lines in it: its mode and owner stay as they are."""

@@ -16,6 +16,7 @@ from dataclasses import field
 from typing import Any, Optional
 
 from ..core.dataclass import dataclass
+from ..core.part import PlanError
 from ..qos import HostSettings, RdmaPort, mpi_environment
 
 ENVIRONMENT_FILE = "/etc/baremetal-mpi-roce/mpi.env"
@@ -34,10 +35,6 @@ CUDA_TRANSPORTS = ("cuda_copy", "cuda_ipc", "gdr_copy")
 REACHABILITY = "UCX_IB_ROCE_REACHABILITY_MODE"
 """From 1.19 on UCX looks for a route to the other end in the tables of the kernel, and does not see
 the rules that choose a table by source address: a rail of another number would be out of reach."""
-
-
-class SettingsError(Exception):
-    """A setting that cannot work; the text says which and what to do."""
 
 
 @dataclass(frozen=True)
@@ -93,16 +90,6 @@ class Settings:
     extra_environment: Mapping[str, str] = field(default_factory=dict)
     extra_parameters: Mapping[str, str] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        if self.transport not in TRANSPORTS:
-            known = ", ".join(TRANSPORTS)
-            raise SettingsError(
-                f"transport {self.transport!r} is not known; choose one of: {known}"
-            )
-        names = [rail.interface for rail in self.rails]
-        for name in sorted({name for name in names if names.count(name) > 1}):
-            raise SettingsError(f"rail {name} is listed twice; every rail has its own interface")
-
 
 def management_network(address: str, prefix: int) -> str:
     """The management network as Open MPI's interface lists take it: `10.0.0.0/24`."""
@@ -136,7 +123,7 @@ def gid_indexes_by_rank(ranks: Sequence[Sequence[Rail]]) -> list[int]:
         indexes = {rail.rdma.gid_index: rail.interface for rail in rails if rail.rdma is not None}
         if len(indexes) > 1:
             told = ", ".join(f"{index} on {name}" for index, name in sorted(indexes.items()))
-            raise SettingsError(
+            raise PlanError(
                 f"the rails of local rank {rank} have their addresses at different GID indexes "
                 f"({told}), and UCX takes one index for all devices of a process; remove what "
                 "other addresses these rails have (--tags rails), so that their tables are alike"
@@ -251,11 +238,7 @@ def effective_parameters(text: str) -> dict[str, str]:
 
 def rails_from_model(entries: Sequence[Mapping[str, Any]]) -> list[Rail]:
     """`cluster_rails` as the model compiles it, as rails."""
-    rails = []
-    for number, entry in enumerate(entries):
-        name = entry.get("interface")
-        if not isinstance(name, str) or not name:
-            raise SettingsError(f"cluster_rails[{number}] has no interface; see the cluster model")
-        address = str(entry.get("address") or "")
-        rails.append(Rail(name, entry.get("gpu"), address, entry.get("rail")))
-    return rails
+    return [
+        Rail(each["interface"], each.get("gpu"), str(each.get("address") or ""), each.get("rail"))
+        for each in entries
+    ]

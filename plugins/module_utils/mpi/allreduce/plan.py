@@ -10,15 +10,12 @@ from functools import cached_property
 from typing import Optional
 
 from ...core.dataclass import dataclass
+from ...core.part import PlanError
 from .. import hostfile
 from ..environment import PROGRAM_DIRECTORY
 
 PROGRAM = f"{PROGRAM_DIRECTORY}/allreduce.py"
 RAIL_BIND = f"{PROGRAM_DIRECTORY}/rail-bind"
-
-
-class PlanError(Exception):
-    """The test cannot be planned; the text says which value is wrong and what to do."""
 
 
 @dataclass(frozen=True)
