@@ -119,7 +119,6 @@ def built(
     with pytest.raises(Ended) as caught:
         image.build(
             Module(check_mode),  # type: ignore[arg-type]
-            "image of the el family",
             FOUND["image"],
             FOUND,
             exists=lambda: images.there,
@@ -166,7 +165,7 @@ def test_a_build_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     done = built(Images(there=False), monkeypatch, make=make)
     assert done.failed
-    assert done.result == {"msg": "image of the el family: could not import it"}
+    assert done.result == {"msg": "localhost/node:1f0c could not be built: could not import it"}
 
 
 def test_the_files_of_a_login_have_each_option_in_its_place() -> None:
