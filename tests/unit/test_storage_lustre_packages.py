@@ -100,13 +100,6 @@ def test_the_other_method_goes_away():
     assert set(wanted(UBUNTU, "prebuilt")[0].absent) == {"lustre-client-modules-dkms"}
 
 
-def test_a_site_has_names_of_its_own():
-    assert set(wanted(EL, "prebuilt", names=["my-lustre"])[1]) == {
-        "python3-dnf-plugin-versionlock",
-        "my-lustre",
-    }
-
-
 def test_what_is_not_published_is_said():
     with pytest.raises(NotKnown, match="debian 12: Lustre publishes"):
         client_packages(settings(), distribution_of("debian", "12"), "6.1.0-1-amd64", b"key")

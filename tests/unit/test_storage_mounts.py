@@ -98,23 +98,6 @@ def test_check_mode_mounts_nothing_that_a_run_would_change(node):
     assert found(outcome, "storage_mount")[POINT].status == PENDING
 
 
-def test_check_mode_mounts_nothing_where_somebody_stopped_the_automount_point(node):
-    node.settle(filesystem())
-    node.run(["systemctl", "stop", MOUNT])
-    node.run(["systemctl", "stop", AUTO])
-    outcome = node.settle(filesystem(), check_mode=True)
-    assert node.running(POINT) is None
-    assert found(outcome, "storage_automount")[POINT].status == PENDING
-    assert statuses(node.settle(filesystem())) == {OK}
-
-
-def test_no_mount_is_part_of_the_boot(node):
-    """Only automount points are, which need no server."""
-    node.settle(filesystem(), filesystem("datasets"))
-    wanted = {path.name for path in (node.root / UNITS).glob("*.wants/*")}
-    assert wanted == {AUTO, "mnt-datasets.automount"}
-
-
 def test_an_interrupted_run_is_completed_by_the_next(node):
     """Killed when the files were there, and systemd did not know of them."""
     node.settle(filesystem())
@@ -154,15 +137,6 @@ def test_an_unmount_that_takes_too_long_may_still_be_done(node):
     node.run = slow
     (error,) = node.settle(filesystem(source="storage02:/srv/new")).errors
     assert "systemd continues" in error and "as it was" not in error
-
-
-def test_a_dead_server_fails_check_mode_as_well(node):
-    node.settle(filesystem())
-    node.reboot()
-    node.dead.add("storage01:/srv/checkpoints")
-    outcome = node.settle(filesystem(), check_mode=True)
-    assert not outcome.changed
-    assert found(outcome, "storage_mount")[POINT].status == FAILED
 
 
 @pytest.mark.parametrize("armed_only", [False, True])
@@ -207,13 +181,6 @@ def test_a_changed_source_is_planned_shown_and_applied(node):
     assert node.running(POINT).source == "storage02:/srv/new"
 
 
-def test_a_changed_option_is_applied_by_unmount_and_mount(node):
-    node.settle(filesystem())
-    outcome = node.settle(filesystem(nfs=nfs(connections=4)))
-    assert node.ran("systemctl", "stop", MOUNT) and statuses(outcome) == {OK}
-    assert "nconnect=4" in node.running(POINT).options
-
-
 @pytest.mark.parametrize(
     ("before", "after"),
     [((), ("actimeo=5",)), (("actimeo=5",), ()), (("actimeo=5",), ("actimeo=9",))],
@@ -237,14 +204,6 @@ def test_how_long_mounting_may_take_is_no_reason_to_unmount(node):
     outcome = node.settle(filesystem(), timeout_s=120)
     assert outcome.changed and statuses(outcome) == {OK}
     assert "retry=2" in node.read(f"{UNITS}/{MOUNT}") and not node.ran("systemctl", "stop")
-
-
-def test_an_option_that_is_no_longer_asked_for_goes(node):
-    node.settle(filesystem(options=("noexec",)))
-    plan = node.settle(filesystem(), check_mode=True)
-    assert any("noexec" in diff["before"] for diff in plan.diff)
-    node.settle(filesystem())
-    assert "noexec" not in node.running(POINT).flags
 
 
 def test_read_only_that_is_no_longer_asked_for_goes(node):
@@ -319,15 +278,6 @@ def test_a_busy_mount_is_refused_and_everybody_named(node):
     assert node.running(POINT).source == "storage01:/srv/checkpoints"
 
 
-def test_a_busy_mount_in_check_mode_is_pending_with_who_keeps_it(node):
-    node.settle(filesystem())
-    node.process(40, "python3", cwd=POINT)
-    outcome = node.settle(filesystem(source="storage02:/srv/new"), check_mode=True)
-    check = found(outcome, "storage_mount")[POINT]
-    assert check.status == PENDING
-    assert "would be refused" in check.reason and "python3 (pid 40" in check.reason
-
-
 def test_nobody_knows_who_holds_it_is_a_refusal_too(node):
     node.settle(filesystem())
     node.process(40, "python3")
@@ -355,12 +305,6 @@ def test_what_was_mounted_by_hand_is_taken_over(node):
     assert AUTO in node.active
 
 
-def test_what_was_mounted_by_hand_and_is_used_is_not(node):
-    node.mount(POINT, "storage01:/srv/checkpoints", options=told_of(HAND.split(",")))
-    node.process(40, "python3", cwd=POINT)
-    assert "by hand" in refused(node, filesystem())
-
-
 # What stands in the way
 
 
@@ -369,11 +313,6 @@ def test_a_directory_that_is_not_empty_is_refused_with_what_it_holds(node):
         node.write(f"mnt/checkpoints/{name}", "")
     text = refused(node, filesystem())
     assert "holds a, b, c d. A mount would hide that" in text
-
-
-def test_an_empty_directory_is_fine(node):
-    (node.root / "mnt/checkpoints").mkdir(parents=True)
-    assert statuses(node.settle(filesystem())) == {OK}
 
 
 def test_a_file_in_its_place_is_refused(node):
@@ -395,23 +334,11 @@ def test_an_entry_of_fstab_is_refused_with_its_line(node, where):
     assert f"/etc/fstab:4: {line}" in text
 
 
-def test_an_entry_of_fstab_for_another_point_is_the_operators(node):
-    node.write("etc/fstab", "nas:/x /mnt/checkpoints2 nfs defaults 0 0\n#nas:/y /mnt/checkpoints\n")
-    assert statuses(node.settle(filesystem())) == {OK}
-
-
 @pytest.mark.parametrize("unit", [MOUNT, AUTO])
 @pytest.mark.parametrize("where", [UNITS, "usr/lib/systemd/system"])
 def test_a_foreign_unit_is_refused_with_its_file(node, unit, where):
     node.write(f"{where}/{unit}", "[Mount]\nWhat=nas:/x\n")
     assert f"/{where}/{unit}" in refused(node, filesystem())
-
-
-def test_a_unit_of_another_layer_is_foreign_as_well(node):
-    """The header alone is on every file of the collection."""
-    header = "# Managed by Ansible (baremetal.mpi_roce). Edits here are overwritten.\n"
-    node.write(f"{UNITS}/{MOUNT}", f"{header}[Mount]\nWhat=/dev/disk/by-uuid/1\n")
-    assert MOUNT in refused(node, filesystem())
 
 
 @pytest.mark.parametrize("target", ["/dev/null", "/nowhere/x.automount"])
@@ -428,13 +355,6 @@ def test_another_automounter_is_refused(node):
 def test_a_local_disk_that_is_mounted_there_is_refused(node):
     node.mount(POINT, "/dev/sdb1", "xfs")
     assert "/dev/sdb1 (xfs)" in refused(node, filesystem())
-
-
-def test_every_refusal_is_told_at_once(node):
-    node.write("mnt/checkpoints/x", "")
-    node.write("mnt/datasets/y", "")
-    text = refused(node, filesystem(), filesystem("datasets"))
-    assert POINT in text and "/mnt/datasets" in text
 
 
 # Leaving
@@ -525,18 +445,6 @@ def test_a_bind_mount_that_runs_read_only_unasked_is_found_and_mended(node):
     assert not node.settle(served(), **on_server).changed
 
 
-def test_a_flag_of_a_bind_mount_that_is_asked_for_no_more_goes_with_one_remount(node):
-    """Where what is below has it as well, it comes back with the mount, and stays."""
-    table = node.read("proc/self/mountinfo")
-    node.write("proc/self/mountinfo", table.replace("rw,relatime", "rw,noatime"))
-    on_server = {"host": "storage01", "groups": ["storage"]}
-    node.settle(served(options=("noatime",)), **on_server)
-    outcome = node.settle(served(), **on_server)
-    assert node.ran("systemctl", "stop", MOUNT) and statuses(outcome) == {OK}
-    again = node.settle(served(), **on_server)
-    assert not again.changed and statuses(again) == {OK}
-
-
 def test_a_client_becomes_the_server_and_back(node):
     node.settle(served(host="storage09"), host="storage01", groups=["storage"])
     assert node.running(POINT).kind == "nfs4"
@@ -553,10 +461,6 @@ def test_a_served_directory_at_its_own_place_needs_no_mount(node):
     here = served(source=f"storage01:{POINT}")
     outcome = node.settle(here, host="storage01", groups=["storage"])
     assert not outcome.changed and not outcome.checks
-
-
-def test_a_host_outside_the_groups_mounts_nothing(node):
-    assert not node.settle(filesystem(hosts=("launcher",))).changed
 
 
 # Containers

@@ -65,24 +65,3 @@ def test_servers_settle_before_the_others_and_all_write_before_anybody_reads():
         "verdict",
     ]
     assert "run_once" not in after[1]  # or one slow file system would end the play for all hosts
-
-
-def test_what_is_given_on_the_command_line_is_text():
-    """`-e shared_storage_use=false` is the text false, which is true of itself."""
-    assert TASKS[2]["when"][0] == "shared_storage_use | bool"
-    told = [task["throttle"] for task in TASKS[2]["block"] if "throttle" in task]
-    assert told == ["{{ shared_storage_use_alone | bool | ternary(1, 0) }}"] * 2
-
-
-@pytest.mark.parametrize("playbook", ["storage.yml", "verify.yml"])
-def test_each_task_ends_on_all_hosts_before_the_next(playbook):
-    plays = [
-        play for play in load(ROOT / "playbooks" / playbook) if "storage" in play.get("tags", [])
-    ]
-    assert [play["strategy"] for play in plays] == ["ansible.builtin.linear"]
-    assert bool(plays[0].get("check_mode")) == (playbook == "verify.yml")
-
-
-def test_its_place_in_the_site():
-    names = [play["ansible.builtin.import_playbook"] for play in load(ROOT / "playbooks/site.yml")]
-    assert names.index("links.yml") < names.index("storage.yml") < names.index("mpi.yml")

@@ -147,19 +147,6 @@ def test_one_that_has_anything_on_it_is_refused(
     assert part in told and DISK in told
 
 
-def test_the_refusal_names_the_ways_out(host: ServerHost) -> None:
-    host.disk()
-    host.blkid = (0, "TYPE=xfs\nUUID=u\n")
-    told = refused(host, BLANK)
-    assert "take out `format`" in told and "docs/shared-storage.md" in told
-
-
-def test_our_label_on_another_file_system_is_somebodys(host: ServerHost) -> None:
-    host.disk()
-    host.blkid = (0, f"TYPE=ext4\nUUID=u\nLABEL={label('checkpoints')}\n")
-    assert "blkid finds" in refused(host, BLANK)
-
-
 def test_what_comes_on_it_between_the_plan_and_the_act_is_kept(host: ServerHost) -> None:
     disk = host.disk()
     parted: list[str] = []
@@ -195,21 +182,9 @@ def test_a_device_that_is_not_there(host: ServerHost) -> None:
     assert "this host has no such device" in refused(host, BLANK)
 
 
-def test_a_file_is_no_device(host: ServerHost) -> None:
-    host.disk()
-    for path in sorted((host.root / "sys/class/block").rglob("*"), reverse=True):
-        path.unlink() if path.is_file() else path.rmdir()
-    assert "is no block device" in refused(host, BLANK)
-
-
 def test_a_device_without_a_medium(host: ServerHost) -> None:
     host.disk(size=0)
     assert "has no size" in refused(host, BLANK)
-
-
-def test_one_of_less_than_a_mib_is_looked_at_all_of_it(host: ServerHost) -> None:
-    byte_at(100)(host, host.disk(size=4096))
-    assert "not all zero" in refused(host, BLANK)
 
 
 @pytest.mark.parametrize("kind", ["xfs", "ext4"])
@@ -276,12 +251,6 @@ def test_another_one_mounted_there_is_not_unmounted(host: ServerHost) -> None:
     assert "/dev/sdb is mounted there" in refused(host, BLANK)
 
 
-def test_a_line_of_fstab_is_named(host: ServerHost) -> None:
-    host.disk()
-    host.write("etc/fstab", "# /dev/sdb /srv/checkpoints xfs\n/dev/sdb /srv/checkpoints xfs\n")
-    assert "/etc/fstab:2: " in refused(host, BLANK)
-
-
 def test_one_that_is_not_mounted_any_more_is_mounted_again(host: ServerHost) -> None:
     host.disk()
     host.settle(BLANK)
@@ -291,20 +260,6 @@ def test_one_that_is_not_mounted_any_more_is_mounted_again(host: ServerHost) -> 
     checked = host.settle(BLANK, check_mode=True)
     assert found(checked, "nfs_device")["/srv/checkpoints"].status == "pending"
     assert wrong(host.settle(BLANK)) == [] and made(host) == 1
-
-
-def test_a_bind_mount_of_it_elsewhere_is_no_hindrance(host: ServerHost) -> None:
-    host.disk()
-    host.settle(BLANK)
-    host.mount("/mnt/checkpoints")
-    outcome = host.settle(BLANK)
-    assert not outcome.changed and wrong(outcome) == []
-
-
-def test_it_is_exported_only_while_it_is_mounted(host: ServerHost) -> None:
-    host.disk()
-    host.settle(BLANK)
-    assert all("mountpoint" in line for line in host.etab) and host.etab
 
 
 def test_a_unit_that_is_served_no_more_stays_until_somebody_says_so(host: ServerHost) -> None:

@@ -16,7 +16,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.
     User,
 )
 
-from tests.unit.storage_server import DISK, ServerHost, found, system, wrong
+from tests.unit.storage_server import DISK, ServerHost, system, wrong
 
 ME = State(os.getuid(), os.getgid(), 0)
 
@@ -94,12 +94,6 @@ def test_a_link_that_comes_between_is_not_followed(host: ServerHost) -> None:
     assert mode(elsewhere) == 0o700
 
 
-def test_a_file_in_its_place_is_refused(host: ServerHost) -> None:
-    host.write("srv/checkpoints", "text")
-    with pytest.raises(PlanError, match="is there, and is no directory"):
-        host.settle(system())
-
-
 def test_the_owner_is_the_mpi_user(host: ServerHost) -> None:
     assert plan_text(host) == "owner 2000, group 2000, mode 0770"
     host.accounts["passwd"]["mpi"] = "mpi:x:2000:3000::/:/bin/sh"
@@ -139,10 +133,3 @@ def test_on_a_device_it_is_done_after_mounting(host: ServerHost) -> None:
     headers = [each["before_header"] for each in outcome.diff]
     mounted = next(i for i, each in enumerate(headers) if "mount (running)" in each)
     assert headers.index("/srv/checkpoints (running)") > mounted
-
-
-def test_what_is_not_so_is_found(host: ServerHost) -> None:
-    host.settle(system())
-    (host.root / "srv/checkpoints").chmod(0o700)
-    check = found(host.settle(system(), check_mode=True), "nfs_directory")["/srv/checkpoints"]
-    assert check.status == "pending" and "mode 0700" in check.found

@@ -133,22 +133,6 @@ def test_a_restart_under_clients_has_to_be_allowed(
     assert any("grace period" in each["after"] for each in outcome.diff)
 
 
-def test_a_restart_that_nobody_notices_needs_no_leave(host: ServerHost) -> None:
-    host.settle(TCP)
-    count = restarts(host)
-    assert wrong(host.settle(system(port=2050))) == [] and restarts(host) == count + 1
-    assert host.read("proc/fs/nfsd/portlist") == "tcp 2050\n"
-
-
-def test_one_that_died_is_started(host: ServerHost) -> None:
-    host.settle(TCP)
-    (host.root / "proc/fs/nfsd/threads").write_text("0\n")
-    host.units[UNIT] = "enabled, failed"
-    checked = host.settle(TCP, check_mode=True)
-    assert found(checked, "nfs_listens")[UNIT].status == "pending"
-    assert wrong(host.settle(TCP)) == []
-
-
 def test_one_that_does_not_start_is_one_fault(host: ServerHost) -> None:
     run = host.run
 

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ansible.errors import AnsibleActionFail
 from ansible_collections.baremetal.mpi_roce.plugins.action import storage_use as action
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     Expectation,
@@ -178,15 +177,3 @@ def test_too_slow_together_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(run.concerned(report(run, monkeypatch)[0])) == ["node01"]
     run.filesystems[0]["serve"] = {"host": "launch01"}
     assert list(run.concerned(report(run, monkeypatch)[0])) == ["launch01"]
-
-
-def test_nothing_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run([FS])
-    run.planned()
-    found, shown = report(run, monkeypatch)
-    assert (found["figures"], found["checks"], shown) == ({}, [], [])
-
-
-def test_what_cannot_be_is_said() -> None:
-    with pytest.raises(AnsibleActionFail, match="not known"):
-        Run([FS]).task("again")

@@ -146,8 +146,3 @@ def test_who_cannot_become_the_user_does_nothing() -> None:
 
     found = bounded.within(LONG_S, lambda tell: tell({"done": True}), become=become).found
     assert "done" not in found and found["error"]["number"] == 1
-
-
-def test_a_process_that_was_killed_has_answered_nothing() -> None:
-    found = bounded.within(LONG_S, lambda tell: os.kill(os.getpid(), signal.SIGKILL))
-    assert found.answered and found.found == {}

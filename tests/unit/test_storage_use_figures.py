@@ -81,11 +81,6 @@ def test_together_is_never_more_than_all_by_themselves(intervals: list[tuple[int
     assert found.slowest <= found.median <= found.fastest
 
 
-def test_hosts_that_measured_nothing_are_no_figure() -> None:
-    assert table.figure({}) is None
-    assert table.figure({"node01": {"bytes": 0, "seconds": 1.0, "ended": 5.0}}) is None
-
-
 # ---- the table
 
 
@@ -158,11 +153,3 @@ def test_the_server_is_not_blamed_for_too_few_forks() -> None:
     late = {host: {"wrote": took(1.0, 5.0 + 2 * n)} for n, host in enumerate(used().hosts)}
     check = table.together(used(fs=EXPECTED, figures=late))[0]
     assert "1 of 4 nodes" in check.reason and "-f 4" in check.reason
-
-
-def test_who_serves_it_is_not_missed_among_those_at_it_at_the_same_moment() -> None:
-    wanted = replace(FS, expect=Expectation(0, 0, 80.0, 0))
-    slow = replace(cases()["served by one of them"], fs=wanted)
-    check = table.together(slow)[0]
-    assert check.status == "failed"
-    assert check.reason == "all nodes at once: the server's links, disks and threads"

@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import probe
-from hypothesis import given
-from hypothesis import strategies as st
 
 SIZE = 3 * probe.BLOCK + 77
 
@@ -129,14 +127,6 @@ def test_one_flipped_bit_is_found_with_its_place(tmp_path: Path, at: int) -> Non
     assert large.exists()  # evidence
 
 
-def test_blocks_that_changed_places_are_found(tmp_path: Path) -> None:
-    both(tmp_path)
-    large = ours(tmp_path) / "node02.data"
-    data, size = large.read_bytes(), probe.BLOCK
-    large.write_bytes(data[:size] + data[2 * size : 3 * size] + data[size : 2 * size] + data[-77:])
-    assert reading(tmp_path).found["wrong"]["about"] == "content"
-
-
 def test_a_file_cut_short_and_one_of_another_node_are_found(tmp_path: Path) -> None:
     both(tmp_path)
     large = ours(tmp_path) / "node02.data"
@@ -184,14 +174,6 @@ def test_what_is_not_the_right_file_system_is_not_written_to(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_handle_is_on_the_mount_that_was_opened() -> None:
-    handle = probe.enter("/proc", Told())
-    try:
-        assert probe.mount_line(handle).split(" ")[4] == "/proc"
-    finally:
-        os.close(handle)
-
-
 def test_a_link_in_the_place_of_the_directory_is_not_followed(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -225,23 +207,9 @@ def test_names_that_are_missing_and_sizes_that_are_wrong(tmp_path: Path) -> None
     assert found["sizes"] == {"node03.probe": 0}
 
 
-@given(st.integers(0, 1 << 40), st.integers(0, 1 << 50), st.floats(0, 1))
-def test_never_more_than_the_share_of_what_is_free(wanted: int, free: int, share: float) -> None:
-    size = probe.size_within(wanted, free, share)
-    assert 0 <= size <= wanted
-    assert size <= free * share
-
-
 def test_the_file_is_made_small_where_little_is_free(tmp_path: Path) -> None:
     wrote = done(task(tmp_path, "node01", share=1e-15)).found["wrote"]
     assert wrote["bytes"] < SIZE
-
-
-@given(st.integers(0, 3 * probe.BLOCK + 5))
-def test_content_has_its_size_and_begins_with_the_mark(size: int) -> None:
-    data = b"".join(bytes(block) for block in probe.content("t", "n", size))
-    assert len(data) == size
-    assert data[: len(probe.MAGIC)] == probe.MAGIC[:size]
 
 
 WITHOUT_IMPORTS = """

@@ -14,7 +14,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
     FAILED,
     NOT_APPLICABLE,
     OK,
-    PENDING,
     Check,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import bounded, mounted
@@ -226,13 +225,6 @@ def test_in_a_container_it_is_not_applicable(monkeypatch: pytest.MonkeyPatch) ->
     assert "container (podman): mounts are made by" in found.checks[0]["reason"]
 
 
-def test_check_mode_before_anything_was_mounted(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers(monkeypatch)
-    says = statuses(rounds.write(target(check_mode=True), here()))
-    assert says.pop("storage_mounted") == PENDING
-    assert set(says.values()) == {NOT_APPLICABLE}
-
-
 def test_another_server_is_not_touched(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = answers(monkeypatch)
     other = LINE.replace("10.10.2.1:/export/a", "10.10.2.9:/export/a")
@@ -276,12 +268,6 @@ def test_unmounted_between_the_look_and_the_write(tmp_path: Path) -> None:
     (check,) = failed(found)
     assert check.name == "storage_mounted"
     assert list(tmp_path.iterdir()) == []
-
-
-def test_another_file_system_came_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = LINE.replace("10.10.2.1:/export/a", "10.10.2.9:/export/a")
-    found = {**LOOKED, "line": other, "foreign": True, "refused": True, "end": True}
-    assert one_fault(write(target(), monkeypatch, found)).name == "storage_server"
 
 
 def test_a_bind_mount_is_known_by_its_place() -> None:
@@ -334,19 +320,6 @@ def test_a_hung_server_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "within 7 s while opening /mnt/checkpoints" in str(check.found)
     assert "process 4711" in str(check.found)
     assert "10.10.2.1" in check.reason and "umount -f -l /mnt/checkpoints" in check.reason
-
-
-def test_a_server_that_hangs_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = bounded.Answer(dict(LOOKED), "fsync of node01.data", False)
-    found = write(target(), monkeypatch, answer)
-    assert one_fault(found).name == "storage_answers"
-    assert statuses(found)["storage_server"] == OK
-
-
-def test_a_process_of_an_earlier_run_that_waits_still(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = bounded.Answer(left_behind=4711, earlier=True)
-    check = one_fault(write(target(), monkeypatch, answer))
-    assert "process 4711 of an earlier run" in str(check.found)
 
 
 def test_read_only_by_the_kernel_and_on_purpose(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -436,11 +409,6 @@ def test_the_neighbours_file_belongs_to_nobody(monkeypatch: pytest.MonkeyPatch) 
     check = one_fault(second(monkeypatch, {**HAS_READ, "seen_owner": [65534, 65534]}))
     assert check.name == "storage_owner"
     assert "file of node02" in str(check.found)
-
-
-def test_a_server_that_hangs_between_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = bounded.Answer(dict(LOOKED), "reading node02.data", False)
-    assert one_fault(second(monkeypatch, answer)).name == "storage_answers"
 
 
 @pytest.mark.parametrize(
