@@ -14,8 +14,8 @@ import pytest
 
 from tests.unit.virtual_switch_parts import hardware
 
-faults: Any = importlib.import_module("common.faults")
-log: Any = importlib.import_module("common.log")
+faults: Any = importlib.import_module("common.state")
+log: Any = importlib.import_module("common.state")
 config: Any = importlib.import_module("sonic.config")
 daemons: Any = importlib.import_module("sonic.daemons")
 show: Any = importlib.import_module("sonic.show")

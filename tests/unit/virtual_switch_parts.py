@@ -15,11 +15,11 @@ from tests.unit.virtual_switch import PROGRAMS
 
 sys.path.append(str(PROGRAMS))
 
-store: Any = importlib.import_module("common.store")
+store: Any = importlib.import_module("common.state")
 switch: Any = importlib.import_module("common.switch")
-program: Any = importlib.import_module("common.program")
-faults: Any = importlib.import_module("common.faults")
-log: Any = importlib.import_module("common.log")
+program: Any = importlib.import_module("common.server")
+faults: Any = importlib.import_module("common.state")
+log: Any = importlib.import_module("common.state")
 nvue_revisions: Any = importlib.import_module("nvue.revisions")
 nvue_vendor: Any = importlib.import_module("nvue.vendor")
 nvue_effective: Any = importlib.import_module("nvue.effective")

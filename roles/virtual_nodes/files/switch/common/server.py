@@ -1,21 +1,27 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""HTTPS with names and passwords, as a simulated switch offers it, and a way not to answer."""
+"""HTTPS with a password, as a simulated switch offers it, and its command line."""
 
 from __future__ import annotations
 
+import argparse
 import base64
 import hmac
 import json
+import signal
 import socket
 import ssl
+import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, Protocol
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from . import switch
+from .state import Faults, Log
 
 USER = "ops"
 IDLE_SECONDS = 60.0
@@ -168,3 +174,63 @@ def _path(raw: str) -> str:
 
 def words(path: str) -> list[str]:
     return [word.replace("\0", "/") for word in path.split("/") if word]
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """All that a simulation has to do with."""
+
+    hardware: switch.Hardware
+    faults: Faults
+    state: Path
+    log: Log
+
+
+class Simulation(Protocol):
+    def handle(self, request: Request) -> Answer: ...
+
+    def connect(self, server: SwitchServer) -> None:
+        """Told once which server it answers through."""
+
+
+def main(description: str, denied: Answer, make: Any) -> int:
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--config", type=Path, default=Path("/etc/virtual-switch/switch.json"))
+    parser.add_argument("--faults", type=Path, default=Path("/etc/virtual-switch/faults.json"))
+    parser.add_argument("--state", type=Path, default=Path("/var/lib/virtual-switch"))
+    parser.add_argument("--log", type=Path, default=Path("/var/log/virtual-switch.log"))
+    parser.add_argument("--address", default="0.0.0.0")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--certificate", type=Path, required=True)
+    parser.add_argument("--key", type=Path, required=True)
+    parser.add_argument("--password-file", type=Path, required=True)
+    words = parser.parse_args()
+
+    words.state.mkdir(parents=True, exist_ok=True)
+    simulation: Simulation = make(
+        Surroundings(
+            switch.read(words.config),
+            Faults(words.faults, words.state),
+            words.state,
+            Log(words.log),
+        )
+    )
+    server = SwitchServer(
+        (words.address, words.port),
+        words.certificate,
+        words.key,
+        words.password_file.read_text(encoding="utf-8").strip(),
+        denied,
+        simulation.handle,
+    )
+    simulation.connect(server)
+
+    def stop(_signal: int, _frame: Any) -> None:
+        threading.Thread(target=server.shutdown, daemon=True).start()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    sys.stdout.write(f"port {server.server_address[1]}\n")  # 0 was asked for: which it became
+    sys.stdout.flush()
+    server.serve_forever(poll_interval=0.05)
+    return 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
-from .faults import Faults
+from .state import Faults
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from typing import Any, Optional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.program import Surroundings, main
-from common.server import Answer, Request, SwitchServer
+from common.server import Answer, Request, Surroundings, SwitchServer, main
 
 from eos import grammar
 from eos.grammar import Failed, Mode, Refused

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Optional
 
-from common import store
-from common.program import Surroundings
-from common.server import NoAnswer
+from common import state as store
+from common.server import NoAnswer, Surroundings
 
 from . import config as configs
 from .config import Config, Line

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from typing import Any, Optional
 
-from common.faults import Faults
+from common.state import Faults
 from common.switch import Hardware
 
 from . import config as configs

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from common.faults import Faults
+from common.state import Faults
 from common.switch import Hardware, Port
 
 from . import vendor

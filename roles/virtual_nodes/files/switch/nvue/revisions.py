@@ -18,10 +18,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from common import store
-from common.faults import Faults
-from common.program import Surroundings
-from common.server import NoAnswer
+from common import state as store
+from common.server import NoAnswer, Surroundings
+from common.state import Faults
 
 from . import effective, schema, vendor
 from .tree import Tree, difference, ends, merged, under

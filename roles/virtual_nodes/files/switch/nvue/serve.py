@@ -11,8 +11,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.program import Surroundings, main
-from common.server import Answer, Request, SwitchServer, words
+from common.server import Answer, Request, Surroundings, SwitchServer, main, words
 
 from nvue import effective, schema, vendor
 from nvue.revisions import NotNow, Revisions, Unknown

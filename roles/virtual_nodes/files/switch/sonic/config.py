@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Optional
 
-from common import store as files
+from common import state as files
 
 from . import updater
 from .switch import Sonic, as_text, here

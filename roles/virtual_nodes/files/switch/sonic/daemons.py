@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from common.log import Log
+from common.state import Log
 from common.switch import Hardware, Heard
 
 from . import database

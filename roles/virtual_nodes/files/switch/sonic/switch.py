@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from common import store as files
+from common import state as files
 from common import switch as hardware
-from common.faults import Faults
-from common.log import Log
+from common.state import Faults, Log
 
 from . import database, factory
 from .daemons import INI, Daemons

@@ -1,5 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Faults that a simulated switch is told to have, read from a file at every request.
+"""Files of a simulated switch: what it keeps, its log of changes, and its faults.
+
+Faults are read at every request:
 
     {"apply": "rejected" | "partial" | "cut" | "disk_full", "confirm": "lost", "read": "wrong",
      "delay_s": 5, "lldp": {"swp1": {"system": "leaf02", "port": "swp7"}},
@@ -12,11 +14,51 @@ that many the switch behaves. Another content of the file starts the count anew.
 from __future__ import annotations
 
 import json
+import os
 import threading
+import time
 from pathlib import Path
 from typing import Any, Optional
 
-from . import store
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary.replace(path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    write(path, json.dumps(value, separators=(",", ":")) + "\n")
+
+
+def read_json(path: Path, default: Any) -> Any:
+    """What was written last, or the default where nothing was."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return default
+
+
+class Log:
+    """Appends `2026-01-31T10:20:30.123 applied revision=4 by=ops`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+
+    def __call__(self, event: str, **facts: object) -> None:
+        now = time.time()
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03}"
+        words = "".join(f" {name}={value}" for name, value in facts.items())
+        with self._lock:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("a", encoding="utf-8") as stream:
+                stream.write(f"{stamp} {event}{words}\n")
+
 
 CUT_SECONDS = 30.0
 
@@ -61,9 +103,9 @@ class Faults:
         if fault is None or times is None:
             return fault
         content = json.dumps(wanted, sort_keys=True)
-        before = store.read_json(self._counter, {})
+        before = read_json(self._counter, {})
         taken = before.get("taken", 0) if before.get("of") == content else 0
         if taken >= int(times):
             return None
-        store.write_json(self._counter, {"of": content, "taken": taken + 1})
+        write_json(self._counter, {"of": content, "taken": taken + 1})
         return fault
