@@ -19,13 +19,13 @@ PAGE = ROOT / "docs" / "cluster-model.md"
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT / "collections"))
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema import kinds  # noqa: E402
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (  # noqa: E402
     ModelError,
     compile_model,
     read,
     schema,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema import kinds  # noqa: E402
 
 HEAD = """\
 <!-- Written by docs/generate_cluster_model.py from the schema. Edit that, and run it. -->

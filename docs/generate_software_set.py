@@ -18,20 +18,26 @@ PAGE = ROOT / "docs" / "software-set.md"
 if __name__ == "__main__":
     sys.path[:0] = [str(ROOT / "collections"), str(ROOT)]
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema import kinds  # noqa: E402
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import (  # noqa: E402
     SoftwareSet,
     distribution_of,
     gpu_packages,
     rdma_packages,
-    read_software,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.compatibility import (  # noqa: E402
-    BY_CONSTRUCTION,
-    RULES,
     STATUSES,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.keys import SOFTWARE  # noqa: E402
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import (  # noqa: E402
+    read_software,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software_keys import (  # noqa: E402
+    SOFTWARE,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software_rules import (  # noqa: E402
+    BY_CONSTRUCTION,
+    RULES,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema import kinds  # noqa: E402
 
 EXAMPLE = {
     "kernel": "",

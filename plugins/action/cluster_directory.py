@@ -9,13 +9,13 @@ from typing import Any
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 
-from ..module_utils.schema.findings import SHOWN, Findings
-from ..module_utils.software.keys import VARIABLE as SOFTWARE
-from ..module_utils.storage.keys import VARIABLE as FILESYSTEMS
 from ..plugin_utils import model as cluster_model
 from ..plugin_utils import role_variables
 from ..plugin_utils.model import contracts, directory, filesystem_lists, names, software_sets
+from ..plugin_utils.model.software_keys import VARIABLE as SOFTWARE
+from ..plugin_utils.model.storage_keys import VARIABLE as FILESYSTEMS
 from ..plugin_utils.qos.keys import VARIABLE as CONTRACT
+from ..plugin_utils.schema.findings import SHOWN, Findings
 
 _TEMPLATE = re.compile(r"\{[{%#]")
 

@@ -49,7 +49,7 @@ from typing import Any, Optional
 from ansible.errors import AnsibleError
 from ansible.plugins.lookup import LookupBase
 
-from ..module_utils.software import SoftwareError, read_software
+from ..module_utils.software import SoftwareSet
 from ..plugin_utils.model.key_files import KeyFileError, read_keys
 
 LAYERS = ("rdma", "gpu")
@@ -65,8 +65,8 @@ class LookupModule(LookupBase):
                 f"repository_keys: {terms!r} is not one layer. Write one of {', '.join(LAYERS)}"
             )
         try:
-            software = read_software(self.get_option("software"))
+            software = SoftwareSet.of(self.get_option("software"))
             keys = read_keys(software, terms[0], Path(self.get_option("directory")))
-        except (SoftwareError, KeyFileError) as error:
+        except KeyFileError as error:
             raise AnsibleError(str(error)) from error
         return [{name: base64.b64encode(key).decode() for name, key in keys.items()}]

@@ -159,10 +159,9 @@ from ..module_utils.gpu.shared import Kernel
 from ..module_utils.packages.engine import Installer
 from ..module_utils.software import (
     NotInCatalog,
-    SoftwareError,
+    SoftwareSet,
     UnsupportedDistribution,
     gpu_packages,
-    read_software,
 )
 from ..module_utils.software.arguments import DRIVER_STACK
 
@@ -170,7 +169,7 @@ LAYER = Layer(
     "gpu",
     command_s=1800.0,  # DKMS compiles the modules; the fabric manager trains every NVLink
     look_s=60.0,  # a driver that hangs is a finding soon, and not after half an hour
-    refusals=(SoftwareError, NotInCatalog, UnsupportedDistribution),
+    refusals=(NotInCatalog, UnsupportedDistribution),
 )
 HEALTH = {
     "product": {"type": "str"},
@@ -190,7 +189,7 @@ HEALTH = {
 
 def converge(options: Mapping[str, Any], node: Node) -> Settled:
     """Raises PlanError, before anything is changed."""
-    software = read_software(options["software"])
+    software = SoftwareSet.of(options["software"])
     excused = stack.excused(options, software, node)
     if excused:
         return stack.nothing(node, excused)

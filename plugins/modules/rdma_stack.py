@@ -132,24 +132,23 @@ from ..module_utils.rdma.hardware import THIS, Hardware
 from ..module_utils.rdma.options import stack
 from ..module_utils.software import (
     NotInCatalog,
-    SoftwareError,
+    SoftwareSet,
     UnsupportedDistribution,
     rdma_packages,
-    read_software,
 )
 from ..module_utils.software.arguments import DRIVER_STACK
 
 LAYER = Layer(
     "rdma",
     command_s=600.0,  # update-grub probes every disk; openibd waits for every device
-    refusals=(SoftwareError, NotInCatalog, UnsupportedDistribution, SurveyError),
+    refusals=(NotInCatalog, UnsupportedDistribution, SurveyError),
 )
 
 
 def converge(given: Mapping[str, Any], node: Node) -> Settled:
     root = Path(given["hardware_root"])
     hardware = Hardware(root, simulated=root != THIS)
-    software = read_software(given["software"])
+    software = SoftwareSet.of(given["software"])
     found = distribution()
     release = software.kernel or hardware.release(node)
     keys = {name: base64.b64decode(text) for name, text in given["keys"].items()}

@@ -16,7 +16,7 @@ import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from ..module_utils.core.text import counted
-from ..module_utils.schema.findings import Findings
+from .schema.findings import Findings
 
 ROLES = Path(__file__).parents[2] / "roles"
 CODE = "inventory.role_variable"

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import Finding
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.intent import SwitchIntent
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.session import Clock
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
@@ -19,6 +18,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system i
     SwitchReport,
     WantedError,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import Finding
 
 Fault = Callable[["FakeSwitch"], None]
 """Called where a step of the real thing would go wrong; raises, or spoils the switch."""

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.reading import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.storage import (
+    Site,
     StorageError,
     read_filesystems,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.rules import Site
 
 from tests.unit.told import brief
 
@@ -31,6 +31,8 @@ LUSTRE: dict[str, Any] = {
     "mount": "/mnt/scratch",
     "purpose": "scratch",
 }
+
+
 HOSTS = {
     "node01": frozenset({"node01", "node01.example.net", "10.0.0.11", "10.1.0.2", "node01-rail0"}),
     "launcher01": frozenset({"launcher01", "10.0.0.10"}),

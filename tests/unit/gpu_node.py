@@ -39,7 +39,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
     Change,
     PackageError,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import read_software
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import read_software
 
 KERNEL = "6.8.0-79-generic"
 OLD, NEW = "580.95.05", "580.105.08"

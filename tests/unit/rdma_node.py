@@ -38,7 +38,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma.hardware import Hardware
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma.options import stack
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import read_software
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import read_software
 
 from tests.hardware.trees import recording
 from tests.unit.os_tree import Tree

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import Findings
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import inventory_of, load
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.directory import (
     ROLES,
@@ -21,6 +20,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.directory
     Record,
     build,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import Findings
 
 from tests.unit.told import brief
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import SHOWN
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     ModelError,
     compile_model,
     load,
     read,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import SHOWN
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import Findings
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import read_software
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.reading import (
-    read_filesystems,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     contracts,
     filesystem_lists,
     load,
     software_sets,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import read_software
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.storage import (
+    read_filesystems,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import read_contract
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import Findings
 
 from tests.unit.file_systems import NFS, SITE, changed, one, two
 from tests.unit.small_model import compiled, edited

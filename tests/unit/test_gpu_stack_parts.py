@@ -21,7 +21,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.modules imp
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.packages import fitting
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.shared import Kernel, Shared
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import read_software
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import read_software
 
 from tests.unit.gpu_node import (
     KERNEL,

@@ -19,8 +19,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.names import (
     parse,
     plan,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import Findings
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import names
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import Findings
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -14,11 +14,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import (
     RdmaPort,
     mpi_environment,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.kinds import (
-    Key,
-    Section,
-    section_in,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
     Contract,
     fabric_intent,
@@ -26,6 +21,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
     read_contract,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos.keys import CONTRACT
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.kinds import (
+    Key,
+    Section,
+    section_in,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 

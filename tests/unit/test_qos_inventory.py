@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import Findings
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     contracts,
     inventory_of,
@@ -22,6 +21,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.contracts
     check_contracts,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import read_contract
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import Findings
 
 from tests.unit.qos_contracts import STORAGE
 from tests.unit.small_model import MODEL, compiled, edited, refused

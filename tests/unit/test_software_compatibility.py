@@ -6,26 +6,28 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import Findings
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.kinds import check
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import (
     Node,
     SoftwareSet,
     distribution_of,
-    judge,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.compatibility import (
     REFUSED,
-    RULES,
     STATUSES,
     UNKNOWN,
     WARNED,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.keys import SOFTWARE
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.reading import finish
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.software_set import (
     CUDA_URL,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import finish
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software_keys import SOFTWARE
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software_rules import (
+    RULES,
+    judge,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import Findings
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.kinds import check
 
 from tests.unit.software_sets import value
 

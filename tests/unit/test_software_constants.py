@@ -16,9 +16,10 @@ from tests.unit.qos_constants import DOCUMENTATION
 
 ROOT = Path(__file__).resolve().parents[2]
 SOFTWARE = "plugins/module_utils/software"
+KEYS = "plugins/plugin_utils/model/software_keys.py"
 KNOWN = {
     f"{SOFTWARE}/known_versions.py": "published bounds that a set is compared with",
-    f"{SOFTWARE}/keys.py": "examples in messages",
+    KEYS: "examples in messages",
 }
 """Files that may have them, and why."""
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import Findings
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import read_software
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import inventory_of, load
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import read_software
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software_sets import (
     Holder,
     check_sets,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import Findings
 
 from tests.unit.small_model import MODEL, compiled, directory, edited, refused
 from tests.unit.software_sets import WHOLE, value

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import yaml
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import read_software
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.key_files import FROM
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import read_software
 
 from tests.unit.programs import program
 

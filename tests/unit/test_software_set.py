@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import (
     SoftwareError,
     read_software,
 )

@@ -16,8 +16,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import
     distribution_of,
     gpu_packages,
     rdma_packages,
-    read_software,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import read_software
 
 from tests.stand_ins import debs, table
 from tests.stand_ins.package import File, Package

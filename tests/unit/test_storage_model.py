@@ -8,13 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import Findings
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     CHECKPOINTS,
     FileSystem,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.reading import (
-    read_filesystems,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import inventory_of, load
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.filesystem_lists import (
@@ -22,6 +18,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.filesyste
     check_lists,
     site_of,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.storage import (
+    read_filesystems,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import Findings
 
 from tests.unit.file_systems import LUSTRE, NFS, SERVED, SITE, changed
 from tests.unit.small_model import compiled, directory, refused

@@ -8,8 +8,6 @@ import posixpath
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import dotted
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.kinds import Wrong
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     PURPOSES,
     Expectation,
@@ -18,20 +16,22 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_sy
     Nfs,
     Serve,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.keys import (
-    FILE_SYSTEM,
-    MountPoint,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.paths import (
-    OF_THE_SYSTEM,
-    UNIT_NAME,
-    overlap,
-    wrong_mount,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.reading import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.mounted import overlap
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.storage import (
     StorageError,
     read_filesystems,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.storage_keys import (
+    FILE_SYSTEM,
+    MountPoint,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.storage_places import (
+    OF_THE_SYSTEM,
+    UNIT_NAME,
+    wrong_mount,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import dotted
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.kinds import Wrong
 from hypothesis import given
 from hypothesis import strategies as st
 

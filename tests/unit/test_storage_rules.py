@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.reading import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.storage import (
     read_filesystems,
 )
 

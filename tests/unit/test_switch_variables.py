@@ -6,10 +6,10 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import Findings
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.contracts import (
     check_switches,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import Findings
 
 from tests.unit.link_fabric import Fabric
 from tests.unit.told import brief

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.schema.findings import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import (
     Finding,
     dotted,
 )

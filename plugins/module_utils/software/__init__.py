@@ -1,16 +1,11 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The set of software of a node: its keys, what goes together, and its packages.
-
-`read_software` takes the variable `cluster_software`; `judge` says what is known of its versions
-together; `rdma_packages` and `gpu_packages` are its packages on a distribution.
-"""
+"""The set of software of a node (`cluster_software`), what goes together, and its packages."""
 
 from __future__ import annotations
 
 from .catalog import gpu_packages, rdma_packages
 from .compatibility import Judgement, Node, judge
 from .distribution import Distribution, NotInCatalog, UnsupportedDistribution, distribution_of
-from .reading import SoftwareError, read_software
 from .software_set import Driver, Rdma, SoftwareSet, Source
 
 __all__ = [
@@ -20,7 +15,6 @@ __all__ = [
     "Node",
     "NotInCatalog",
     "Rdma",
-    "SoftwareError",
     "SoftwareSet",
     "Source",
     "UnsupportedDistribution",
@@ -28,5 +22,4 @@ __all__ = [
     "gpu_packages",
     "judge",
     "rdma_packages",
-    "read_software",
 ]

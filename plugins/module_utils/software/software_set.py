@@ -20,7 +20,7 @@ DOCA_URL = "https://linux.mellanox.com/public/repo/doca/{version}/{distribution}
 class Rdma:
     """Where the RDMA drivers and tools come from."""
 
-    source: str
+    source: str = INBOX
     """`doca`, `inbox` or `none`."""
     version: str = ""
     """Of DOCA; empty with another source."""
@@ -58,16 +58,16 @@ class Source:
 
 @dataclass(frozen=True)
 class SoftwareSet:
-    kernel: str
+    kernel: str = ""
     """The release that has to run (`uname -r`); empty: hold the one that is installed."""
-    rdma: Rdma
-    driver: Optional[Driver]
+    rdma: Rdma = field(default_factory=Rdma)
+    driver: Optional[Driver] = None
     """None: no GPU layer."""
-    cuda: str
+    cuda: str = ""
     """Toolkit, `13.0`; empty: not in the set. Likewise the next three."""
-    dcgm: str
-    gdrcopy: str
-    nccl: str
+    dcgm: str = ""
+    gdrcopy: str = ""
+    nccl: str = ""
     repositories: Mapping[str, Source] = field(default_factory=dict)
     """`cuda` and `doca`, as far as they are used or written."""
 
@@ -82,5 +82,19 @@ class SoftwareSet:
         return ("cuda",) if self.driver else ()
 
     def as_variable(self) -> dict[str, Any]:
-        """The value of `cluster_software`; reading it gives this set again."""
+        """The value of `cluster_software`, of which `of` makes this set again."""
         return asdict(self)
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> SoftwareSet:
+        """Of `cluster_software`: the model made it, so it is not checked again."""
+        driver = value.get("driver")
+        sources = value.get("repositories") or {}
+        return cls(
+            **{
+                **value,
+                "rdma": Rdma(**value.get("rdma") or {}),
+                "driver": Driver(**driver) if driver else None,
+                "repositories": {name: Source(**of) for name, of in sources.items() if of},
+            }
+        )

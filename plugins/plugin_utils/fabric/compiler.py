@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Union
 
-from ...module_utils.schema.findings import Findings, Path
-from ...module_utils.schema.kinds import Integer, Key, ListOf, OneOf, Section, Table, Text
 from ..qos import Contract, fabric_intent
+from ..schema.findings import Findings, Path
+from ..schema.kinds import Integer, Key, ListOf, OneOf, Section, Table, Text
 from .asics import EOS_QUEUES, Asic, asic_named
 from .intent import TO_NODES, PortIntent, SwitchIntent
 

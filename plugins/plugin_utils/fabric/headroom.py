@@ -19,7 +19,7 @@ from fractions import Fraction
 from math import ceil
 
 from ...module_utils.core.dataclass import dataclass
-from ...module_utils.schema.findings import Finding
+from ..schema.findings import Finding
 from .asics import ASICS, Asic, Formula
 from .system import WantedError
 

@@ -12,8 +12,8 @@ from dataclasses import asdict
 from typing import Any, Optional, Protocol
 
 from ...module_utils.core.dataclass import dataclass
-from ...module_utils.schema.findings import Finding
 from ..qos.compiled import PfcWatchdog
+from ..schema.findings import Finding
 from .intent import SwitchIntent
 
 

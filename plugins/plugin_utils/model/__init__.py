@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ...module_utils.schema.findings import Finding
+from ..schema.findings import Finding
 from .addresses import NETADDR_MISSING
 from .cluster import Cluster
 from .compiler import compile_model

@@ -7,14 +7,11 @@ from itertools import groupby
 from typing import Any, Optional
 
 from ...module_utils.mpi.hostfile import rail_name
-from ...module_utils.schema.findings import Findings
-from ...module_utils.schema.kinds import check
 from ...module_utils.software.software_set import SoftwareSet
 from ...module_utils.storage.file_system import FileSystem
-from ...module_utils.storage.keys import KEY
-from ...module_utils.storage.reading import finish
-from ...module_utils.storage.rules import Site
 from ..qos import Contract
+from ..schema.findings import Findings
+from ..schema.kinds import check
 from . import rules
 from .address_plan import AddressPlan
 from .addresses import Network, text
@@ -35,6 +32,8 @@ from .nodes import NodeSpec, specify
 from .rules import GROUPS, check_storage
 from .schema import MODEL, SUBNET_PER_RAIL
 from .source import Source
+from .storage import Site, finish
+from .storage_keys import KEY
 from .switches import SwitchKind, port_names, read_switches
 from .topology import Lane, Topology
 

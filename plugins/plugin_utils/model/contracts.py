@@ -14,12 +14,12 @@ from typing import Any, Optional
 
 from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.text import some
-from ...module_utils.schema.findings import Findings, Path
-from ...module_utils.schema.kinds import check
 from ..fabric.compiler import ASICS, check_asics
 from ..qos import Contract
 from ..qos.keys import CONTRACT, VARIABLE
 from ..qos.rules import check_rail, finish
+from ..schema.findings import Findings, Path
+from ..schema.kinds import check
 
 # What an inventory says of switches, compiled by a model or written by hand.
 

@@ -12,7 +12,7 @@ from typing import Any, Optional
 from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.text import nearest, some
 from ...module_utils.rails.plan import INTERFACE
-from ...module_utils.schema.findings import Findings, Path
+from ..schema.findings import Findings, Path
 from .addresses import Network, number
 from .kinds import is_system_account
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...module_utils.schema.findings import SHOWN, Finding
+from ..schema.findings import SHOWN, Finding
 
 
 class ModelError(Exception):

@@ -15,12 +15,11 @@ from typing import Any, Optional
 from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.text import some
 from ...module_utils.mpi.hostfile import rail_name
-from ...module_utils.schema.findings import Findings
-from ...module_utils.schema.kinds import check
 from ...module_utils.storage.file_system import FileSystem
-from ...module_utils.storage.keys import FILE_SYSTEMS, VARIABLE
-from ...module_utils.storage.reading import finish
-from ...module_utils.storage.rules import Site
+from ..schema.findings import Findings
+from ..schema.kinds import check
+from .storage import Site, finish
+from .storage_keys import FILE_SYSTEMS, VARIABLE
 
 
 @dataclass(frozen=True)

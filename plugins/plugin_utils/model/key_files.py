@@ -10,8 +10,8 @@ import hashlib
 from pathlib import Path
 from typing import Optional
 
-from ...module_utils.software.keys import VARIABLE
 from ...module_utils.software.software_set import SoftwareSet, Source
+from .software_keys import VARIABLE
 
 MOST = 1 << 20
 """Bytes: a public key has a few thousand."""

@@ -8,8 +8,8 @@ import string
 from typing import Any, Optional
 
 from ...module_utils.core.dataclass import dataclass
-from ...module_utils.schema.findings import Findings, Path
-from ...module_utils.schema.kinds import Kind, Text, Walked, Wrong, is_mapping, shown, wrong_type
+from ..schema.findings import Findings, Path
+from ..schema.kinds import Kind, Text, Walked, Wrong, is_mapping, shown, wrong_type
 from .addresses import Network, parse_address, parse_network
 
 # Name patterns: `node{:02d}` with a number, `rail{rail}p{plane}` with named ones.

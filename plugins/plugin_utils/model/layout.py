@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Optional
 
 from ...module_utils.core.text import counted
-from ...module_utils.schema.findings import Findings
+from ..schema.findings import Findings
 from .address_plan import AddressPlan, Exhausted, PointToPoint, SubnetPerRail
 from .addresses import Network
 from .nodes import NodeSpec

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...module_utils.mpi.hostfile import is_host_name, rail_name
-from ...module_utils.schema.findings import Findings
+from ..schema.findings import Findings
 
 Line = tuple[str, ...]
 """An address, then its names, the canonical one first."""

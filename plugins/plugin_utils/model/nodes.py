@@ -8,7 +8,7 @@ from typing import Any, Optional
 
 from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.text import nearest
-from ...module_utils.schema.findings import Findings, Path
+from ..schema.findings import Findings, Path
 
 
 @dataclass

@@ -8,18 +8,18 @@ from collections.abc import Iterable
 from typing import Any, Optional
 
 from ...module_utils.core.text import counted, nearest, some
-from ...module_utils.schema.findings import Findings, Path
-from ...module_utils.software.keys import KEY as SOFTWARE
-from ...module_utils.software.reading import finish as finish_software
-from ...module_utils.software.reading import refuse
 from ...module_utils.software.software_set import SoftwareSet
 from ..qos import Contract
 from ..qos.rules import check_rail, finish
+from ..schema.findings import Findings, Path
 from .addresses import Network, text
 from .cluster import rack_group
 from .kinds import HOST_NAME, INTERFACE
 from .layout import interface_name
 from .nodes import NodeSpec
+from .software import finish as finish_software
+from .software import refuse
+from .software_keys import KEY as SOFTWARE
 from .switches import SwitchKind
 from .topology import Topology
 

@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 from ...module_utils.qos import IP_MTU_LIMITS
-from ...module_utils.schema.kinds import (
+from ..fabric.compiler import ASICS, CHIP_NAME
+from ..fabric.intent import SYSTEMS
+from ..qos.keys import CONTRACT
+from ..schema.kinds import (
     Boolean,
     Integer,
     Key,
@@ -15,13 +18,6 @@ from ...module_utils.schema.kinds import (
     Section,
     Table,
 )
-from ...module_utils.software.keys import KEY as SOFTWARE_KEY
-from ...module_utils.software.keys import SOFTWARE
-from ...module_utils.storage.keys import FILE_SYSTEMS
-from ...module_utils.storage.keys import KEY as FILESYSTEMS_KEY
-from ..fabric.compiler import ASICS, CHIP_NAME
-from ..fabric.intent import SYSTEMS
-from ..qos.keys import CONTRACT
 from .kinds import (
     CLUSTER_NAME,
     DOMAIN,
@@ -37,6 +33,10 @@ from .kinds import (
     Subnet,
     Variables,
 )
+from .software_keys import KEY as SOFTWARE_KEY
+from .software_keys import SOFTWARE
+from .storage_keys import FILE_SYSTEMS
+from .storage_keys import KEY as FILESYSTEMS_KEY
 
 PLUGIN = "baremetal.mpi_roce.cluster"
 SUBNET_PER_RAIL = "subnet_per_rail"

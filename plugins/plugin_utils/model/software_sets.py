@@ -15,12 +15,13 @@ from typing import Any, Optional
 
 from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.text import some
-from ...module_utils.schema.findings import Findings
-from ...module_utils.schema.kinds import check
-from ...module_utils.software.compatibility import REFUSED, judge
-from ...module_utils.software.keys import SOFTWARE, VARIABLE
-from ...module_utils.software.reading import finish, refuse
+from ...module_utils.software.compatibility import REFUSED
 from ...module_utils.software.software_set import SoftwareSet
+from ..schema.findings import Findings
+from ..schema.kinds import check
+from .software import finish, refuse
+from .software_keys import SOFTWARE, VARIABLE
+from .software_rules import judge
 
 OF_A_HOST = ("kernel", "repositories")
 """What compute hosts may differ in: two families have two kernels and two repositories."""

@@ -17,7 +17,7 @@ except ImportError as error:  # the controller has it: Ansible itself needs it
 else:
     YAML_MISSING = None
 
-from ...module_utils.schema.findings import Finding, Findings, Path
+from ..schema.findings import Finding, Findings, Path
 from .errors import ModelError
 
 _PLAIN = "tag:yaml.org,2002:"

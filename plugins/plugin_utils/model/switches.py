@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, Optional
 
 from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.text import counted, nearest
-from ...module_utils.schema.findings import Findings, Path
 from ..fabric.asics import ASICS, Asic, asic_named
 from ..fabric.compiler import check_asics
+from ..schema.findings import Findings, Path
 from .topology import Ports
 
 EIGHT_LANES_GBPS = 800

@@ -6,17 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...module_utils.qos import IP_MTU_LIMITS
-from ...module_utils.schema.kinds import (
-    Boolean,
-    Integer,
-    Key,
-    ListOf,
-    OneOf,
-    OrNull,
-    Section,
-    Text,
-    Wrong,
-)
+from ..schema.kinds import Boolean, Integer, Key, ListOf, OneOf, OrNull, Section, Text, Wrong
 from .contract import FRAME_OVERHEAD
 
 # The contract of a site that writes none. The only place where these numbers stand: a unit test

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Optional
 
 from ...module_utils.core.text import some
-from ...module_utils.schema.findings import Findings, Path, RefusedError, dotted
-from ...module_utils.schema.kinds import check
+from ..schema.findings import Findings, Path, RefusedError, dotted
+from ..schema.kinds import check
 from .contract import FRAME_OVERHEAD, PATH_MTUS, Contract, Mtu, contract_of, needed_ip_mtu
 from .keys import CONTRACT, IP, RESERVED_NAMES, ROCE_PATH_MTU, VARIABLE
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, Optional
 
 from ...module_utils.core.text import some
-from ...module_utils.schema.findings import Findings, RefusedError
-from ...module_utils.schema.kinds import check
 from ...module_utils.storage.file_system import LUSTRE, FileSystem
-from ...module_utils.storage.lustre.keys import SETTINGS, VARIABLE
 from ...module_utils.storage.mounted import within
 from ...module_utils.storage.units import serves
 from ..model.key_files import MOST, KeyFileError
+from ..model.lustre import SETTINGS, VARIABLE
+from ..schema.findings import Findings, RefusedError
+from ..schema.kinds import check
 
 ADDRESSES = "shared_storage_client_addresses"
 """Variable of a host: addresses beside those of the model that its requests may come from."""

@@ -12,8 +12,8 @@ from threading import Lock
 from typing import Any, Optional
 
 from ....module_utils.core.dataclass import dataclass
-from ....module_utils.schema.findings import Finding, Findings, Path
 from ...qos.compiled import FabricIntent, Queue
+from ...schema.findings import Finding, Findings, Path
 from ..asics import EOS_QUEUES
 from ..headroom import headroom
 from ..intent import SwitchIntent

@@ -6,9 +6,9 @@ None means that nothing may be said there. Spelled as releases before 5.15 do (`
 
 from __future__ import annotations
 
-from ....module_utils.schema.findings import Findings
 from ...qos.compiled import FabricIntent
 from ...qos.contract import DSCPS, PRIORITIES
+from ...schema.findings import Findings
 from ..intent import SwitchIntent
 from ..system import WantedError
 from .tree import Tree

@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Optional
 
 from ....module_utils.core.dataclass import dataclass
-from ....module_utils.schema.findings import Finding
 from ...qos.compiled import LOSSY_PRIORITY_GROUP, FabricIntent, PfcWatchdog, Queue
 from ...qos.contract import PRIORITIES, Ecn
+from ...schema.findings import Finding
 from ..headroom import headroom
 from ..intent import PortIntent, SwitchIntent
 from ..system import OWNED, WantedError

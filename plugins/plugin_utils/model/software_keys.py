@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..schema.kinds import Boolean, Key, OneOf, OrNull, Section, Text, Wrong
-from .software_set import (
+from ...module_utils.software.software_set import (
     CUDA_URL,
     DOCA,
     DOCA_PROFILE,
@@ -16,6 +15,7 @@ from .software_set import (
     OPEN,
     PROPRIETARY,
 )
+from ..schema.kinds import Boolean, Key, OneOf, OrNull, Section, Text, Wrong
 
 KEY = "software"
 """The key of a cluster model."""

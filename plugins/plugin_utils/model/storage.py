@@ -1,21 +1,31 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What file systems cannot be, in the cluster around them: keys that need or exclude each other,
-and names, places and devices that meet."""
+"""File systems of a model: keys that need or exclude each other, and names, places and devices that
+meet."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Optional
 
-from ..core.dataclass import dataclass
-from ..core.text import nearest, some
-from ..schema.findings import Findings, Path, dotted
-from ..schema.kinds import Wrong
-from .file_system import CHECKPOINTS, HOME, LUSTRE, NFS, RDMA, SCRATCH, TCP
-from .keys import PORTS
-from .mount_options import check_options
-from .paths import overlap, wrong_served
-from .source import wrong_lustre, wrong_nfs
+from ...module_utils.core.dataclass import dataclass
+from ...module_utils.core.text import nearest, some
+from ...module_utils.storage.file_system import (
+    CHECKPOINTS,
+    HOME,
+    LUSTRE,
+    NFS,
+    PORTS,
+    RDMA,
+    SCRATCH,
+    TCP,
+    FileSystem,
+    of_variable,
+)
+from ...module_utils.storage.mounted import overlap
+from ..schema.findings import Findings, Path, RefusedError, dotted
+from ..schema.kinds import Wrong, check
+from .storage_keys import FILE_SYSTEMS, VARIABLE
+from .storage_places import check_options, wrong_lustre, wrong_nfs, wrong_served
 
 WITH_SWITCHES = ("all", "leaf", "spine", "ungrouped")
 """Groups that hold switches or nobody: nothing is mounted there."""
@@ -342,3 +352,43 @@ def _repeated(
 
 def _directory(entry: Value) -> str:
     return "/" + str(entry["source"]).rpartition(":/")[2]
+
+
+class StorageError(RefusedError):
+    what = f"{VARIABLE} cannot be mounted"
+
+
+def read_filesystems(
+    value: Optional[Sequence[Any]], site: Optional[Site] = None
+) -> tuple[FileSystem, ...]:
+    """The file systems of `value`; None and [] are none. Raises StorageError.
+
+    `site`: the cluster around them, where it is known; without it, groups and servers are taken as
+    they are written.
+    """
+    findings = Findings()
+    entries = list(value or ()) if value is None or isinstance(value, tuple) else value
+    checked = check(FILE_SYSTEMS, entries, findings, (VARIABLE,))
+    found = finish(checked, findings, (VARIABLE,), site)
+    if found is None:
+        raise StorageError(findings.found)
+    return found
+
+
+def finish(
+    checked: Any, findings: Findings, path: Path, site: Optional[Site] = None
+) -> Optional[tuple[FileSystem, ...]]:
+    """The file systems of a value that went through `check`; None where anything was found.
+
+    Rules speak of what is left after the first look: one wrong type hides no contradiction
+    elsewhere.
+    """
+    if checked is None:
+        return None
+    entries = [((*path, index), entry) for index, entry in enumerate(checked) if entry is not None]
+    for at, entry in entries:
+        check_one(entry, findings, at, site)
+    check_together(entries, findings)
+    if not findings.clean(path):
+        return None
+    return tuple(of_variable(entry) for _at, entry in entries)

@@ -6,11 +6,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Optional
 
+from ...module_utils.software.compatibility import REFUSED
+from ...module_utils.software.software_set import (
+    DOCA,
+    DOCA_PROFILE,
+    SoftwareSet,
+)
 from ..schema.findings import Findings, Path, RefusedError, dotted
 from ..schema.kinds import check
-from .compatibility import REFUSED, judge
-from .keys import SOFTWARE, VARIABLE
-from .software_set import DOCA, DOCA_PROFILE, Driver, Rdma, SoftwareSet, Source
+from .software_keys import SOFTWARE, VARIABLE
+from .software_rules import judge
 
 # What no set can say, whatever the versions: keys that need or exclude each other.
 #
@@ -118,17 +123,6 @@ def refuse(software: SoftwareSet, findings: Findings, path: Path) -> None:
 
 
 def _software(value: dict[str, Any]) -> SoftwareSet:
-    rdma, driver = value["rdma"], value["driver"]
+    rdma = value["rdma"]
     profile = rdma["profile"] or (DOCA_PROFILE if rdma["source"] == DOCA else "")
-    return SoftwareSet(
-        kernel=value["kernel"],
-        rdma=Rdma(rdma["source"], rdma["version"], profile),
-        driver=Driver(**driver) if driver else None,
-        cuda=value["cuda"],
-        dcgm=value["dcgm"],
-        gdrcopy=value["gdrcopy"],
-        nccl=value["nccl"],
-        repositories={
-            name: Source(**entry) for name, entry in value["repositories"].items() if entry
-        },
-    )
+    return SoftwareSet.of({**value, "rdma": {**rdma, "profile": profile}})

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...schema.kinds import (
+from ...module_utils.storage.lustre.settings import DKMS, PREBUILT, PRESENT
+from ..schema.kinds import (
     Boolean,
     Integer,
     Key,
@@ -20,7 +21,6 @@ from ...schema.kinds import (
 )
 
 VARIABLE = "shared_storage_lustre"
-DKMS, PREBUILT, PRESENT = "dkms", "prebuilt", "present"
 RAILS = "rails"
 
 _FORM = r"(tcp|o2ib)\d{0,5}"

@@ -6,8 +6,21 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ..core.dataclass import dataclass
-from ..core.text import nearest
+from ...module_utils.core.dataclass import dataclass
+from ...module_utils.core.text import nearest
+from ...module_utils.storage.file_system import (
+    LUSTRE,
+    NFS,
+    PORTS,
+    PURPOSES,
+    RDMA,
+    TCP,
+    Expectation,
+    FileSystem,
+    Lustre,
+    Nfs,
+    Serve,
+)
 from ..schema.kinds import (
     Boolean,
     Integer,
@@ -22,27 +35,12 @@ from ..schema.kinds import (
     Wrong,
     shown,
 )
-from .file_system import (
-    LUSTRE,
-    NFS,
-    PURPOSES,
-    RDMA,
-    TCP,
-    Expectation,
-    FileSystem,
-    Lustre,
-    Nfs,
-    Serve,
-)
-from .paths import wrong_form, wrong_mount
+from .storage_places import wrong_form, wrong_mount
 
 KEY = "filesystems"
 """The key of a cluster model."""
 VARIABLE = "cluster_filesystems"
 """The variable that it is compiled to."""
-
-PORTS = {TCP: 2049, RDMA: 20049}
-"""Where a server answers, by transport: IANA has 20049 for NFS over RDMA."""
 
 _ACCOUNT = r"[a-z_][a-z0-9_-]*"
 _EXPORTED = (

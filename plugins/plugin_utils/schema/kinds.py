@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, Optional
 
-from ..core.dataclass import dataclass
-from ..core.text import nearest
+from ...module_utils.core.dataclass import dataclass
+from ...module_utils.core.text import nearest
 from .findings import Findings, Path
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import field
 from typing import Any, Callable, Optional, Union
 
-from ..core.dataclass import dataclass
+from ...module_utils.core.dataclass import dataclass
 
 Path = tuple[Union[str, int], ...]
 """Where a value stands: `("nodes", "list", 2, "pci")`."""
