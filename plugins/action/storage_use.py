@@ -21,8 +21,8 @@ from ansible.utils.display import Display
 
 from ..module_utils.core.checks import Check, as_dicts, failure_message
 from ..module_utils.storage.file_system import FileSystem, of_variable
+from ..module_utils.storage.proof import seat
 from ..module_utils.storage.units import mounts
-from ..module_utils.storage.use.proof import seat
 from ..plugin_utils.report import reports
 from ..plugin_utils.report import storage_use as table
 

@@ -153,9 +153,9 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.core import machine
 from ..module_utils.core.checks import end
 from ..module_utils.ssh import account
+from ..module_utils.storage import proof
 from ..module_utils.storage.file_system import of_variable
 from ..module_utils.storage.units import wanted_mounts
-from ..module_utils.storage.use import proof
 
 LAYER = "storage"
 REMEDY = "Correct what the lines name, then run again with --tags storage; nothing else is needed."

@@ -9,12 +9,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_sy
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.settings import (
     Network,
-    read_settings,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.source import (
     Nid,
     Source,
     read_net,
+    read_settings,
     read_source,
     same_source,
 )

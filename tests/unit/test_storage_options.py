@@ -13,7 +13,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distri
     DEBIAN,
     Distribution,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import packages
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import options as packages
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import Serve
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.lnet import LeftLnet
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.mounts import Mounts

@@ -18,7 +18,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distri
     DEBIAN,
     REDHAT,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.packages import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.options import (
     CLIENT,
     SERVER,
     Packages,

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Optional
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import proof as target
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     Expectation,
     FileSystem,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import proof as target
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import storage_use as table
 from hypothesis import given
 from hypothesis import strategies as st

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import probe
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import probe
 
 SIZE = 3 * probe.BLOCK + 77
 

@@ -16,20 +16,23 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
     OK,
     Check,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import bounded, mounted
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import (
+    bounded,
+    mounted,
+    probe,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import proof as rounds
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     Expectation,
     FileSystem,
     Serve,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.units import (
-    wanted_mounts,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import probe
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use import proof as rounds
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.use.proof import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.proof import (
     Seat,
     Target,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.units import (
+    wanted_mounts,
 )
 
 from tests.waiting import deadline

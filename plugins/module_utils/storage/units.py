@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable
 from ..core.dataclass import dataclass
 from ..nic import BOOT_UNIT as RAILS
 from .file_system import LUSTRE, NFS, FileSystem
-from .lustre.source import read_source, same_source
+from .lustre.settings import read_source, same_source
 from .mounted import Mount, on, place
 
 MOUNT, AUTOMOUNT = "mount", "automount"

@@ -17,8 +17,7 @@ from ...core.dataclass import dataclass
 from ...core.part import Node, Plan, Verdict
 from ..file_system import FileSystem
 from .lnet import Kernel, pairs
-from .settings import LustreSettings
-from .source import Source, read_source
+from .settings import LustreSettings, Source, read_source
 
 TARGETS, TARGET, SERVERS, MGS, ROOM = (
     "lustre_targets", "lustre_target", "lustre_servers", "lustre_mgs", "lustre_target_room"

@@ -24,8 +24,7 @@ from ...core.part import Node, Plan, PlanError, Step, StepError, Verdict
 from ...core.text import some
 from .. import foreign, mounted
 from ..units import value_of
-from .settings import LustreSettings
-from .source import O2IB, TCP, kind, read_net
+from .settings import O2IB, TCP, LustreSettings, kind, read_net
 
 CONF = "etc/lnet.conf"
 MODPROBE = "etc/modprobe.d/baremetal-mpi-roce-lustre.conf"

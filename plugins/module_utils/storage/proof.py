@@ -17,14 +17,13 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Optional
 
-from ...core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check
-from ...core.dataclass import dataclass
-from ...core.machine import IN_CONTAINER, NO_MOUNTS
-from .. import bounded, mounted
-from ..bounded import Answer
-from ..file_system import HOME, SOFTWARE, FileSystem
-from ..units import WantedMount, escape_path
-from . import probe
+from ..core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check
+from ..core.dataclass import dataclass
+from ..core.machine import IN_CONTAINER, NO_MOUNTS
+from . import bounded, mounted, probe
+from .bounded import Answer
+from .file_system import HOME, SOFTWARE, FileSystem
+from .units import WantedMount, escape_path
 
 Mounts = tuple[mounted.Mount, ...]
 
