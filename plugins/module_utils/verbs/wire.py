@@ -2,8 +2,8 @@
 """The program of a serving node: runs its servers, counts packets meanwhile, and ends.
 
 The file needs nothing but Python and runs by itself under systemd, outside the connection that
-started it. It says when all servers listen, notes for each how it ended and which packets came with
-it, and writes that down when all have ended or it must stop. systemd ends it, servers and all, at
+started it. It writes when all servers listen, and how each ended with which packets when all have
+ended or it must stop. systemd ends it, servers and all, at
 its time limit. The driving node looks at packets in the same two ways:
 
 - Soft-RoCE passes the kernel's network stack, whose classic BPF filters count every packet;
@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional, Protocol
+from typing import Any, Optional, Union
 
 # One packet of RoCE v2: who sent it to whom, with which traffic class.
 
@@ -139,21 +139,26 @@ def _operation(datagram: bytes) -> int:
 # read or not, so every packet counts and none costs the node more than a few instructions. Filters
 # see a packet from its network header on (SOCK_DGRAM).
 
-RIGHT = "right"
-"""Carries the contract's traffic class, or the contract's DSCP if it is a CNP."""
-WRONG = "wrong"
-"""Carries another one, or goes by RoCE v1 or IPv6, whose GID is not the rail's address."""
-MARKED = "marked"
-"""Right, and marked by a switch on its way: congestion experienced."""
-NOTIFIED = "cnp"
-"""Congestion notification packets, right or wrong."""
 OUT, IN = "out", "in"
+RIGHT = "right"
+"""Carries the contract's traffic class."""
+MARKED = "marked"
+"""Right, and marked by a switch on its way: congestion experienced. Only on arrival."""
+WRONG = "wrong"
+"""Carries another traffic class."""
+CNP_RIGHT, CNP_WRONG = "cnp", "cnp_wrong"
+"""Congestion notifications, with the DSCP that the contract has for them or another."""
+BY_IPV6, BY_ROCE_V1 = "ipv6", "roce_v1"
+"""Wrong in any case: their GID is not the rail's address."""
+SENT = (RIGHT, WRONG, CNP_RIGHT, CNP_WRONG, BY_IPV6, BY_ROCE_V1)
+KINDS = {OUT: SENT, IN: (*SENT, MARKED)}
+WRONG_KINDS = (WRONG, CNP_WRONG, BY_IPV6, BY_ROCE_V1)
 
 LOAD_WORD, LOAD_HALF, LOAD_BYTE = 0x20, 0x28, 0x30
 LOAD_HALF_AT_X, LOAD_BYTE_AT_X = 0x48, 0x50
 HEADER_LENGTH_TO_X = 0xB1
 AND, SHIFT_RIGHT = 0x54, 0x74
-IF_EQUAL, IF_ANY_BIT = 0x15, 0x45
+IF_EQUAL = 0x15
 RETURN = 0x06
 
 PROTOCOL, KIND = 0xFFFFF000, 0xFFFFF004
@@ -174,88 +179,47 @@ class Wanted:
     cnp_dscp: int
 
 
-Instruction = tuple[int, int, Optional[str], Optional[str]]
-"""Operation, operand, and the labels to go on at if true or false."""
+Test = tuple[list[tuple[int, int]], int, bool]
+"""Instructions that load a value, what it is compared with, and whether it must be equal."""
 
 
-class Program:
-    """Instructions with labels; a jump goes forward only, as the kernel demands."""
+def program(wanted: Wanted, direction: str, kind: str) -> list[tuple[int, int, int, int]]:
+    """The filter for one kind of packets in one direction: all of its tests must hold.
 
-    def __init__(self) -> None:
-        self.code: list[Instruction] = []
-        self.labels: dict[str, int] = {}
-
-    def do(self, operation: int, operand: int = 0) -> None:
-        self.code.append((operation, operand, None, None))
-
-    def equal(self, operand: int, yes: Optional[str] = None, no: Optional[str] = None) -> None:
-        self.code.append((IF_EQUAL, operand, yes, no))
-
-    def label(self, name: str) -> None:
-        self.labels[name] = len(self.code)
-
-    def assembled(self) -> list[tuple[int, int, int, int]]:
-        """As `struct sock_filter` has them: code, jump if true, jump if false, operand."""
-        return [
-            (operation, self._skip(yes, place), self._skip(no, place), operand)
-            for place, (operation, operand, yes, no) in enumerate(self.code)
+    As `struct sock_filter` has them: code, jump if true, jump if false, operand.
+    """
+    tests: list[Test] = [([(LOAD_WORD, KIND)], OUTGOING, direction == OUT)]
+    ethertype = {BY_IPV6: IPV6, BY_ROCE_V1: ROCE_V1}.get(kind, IPV4)
+    tests.append(([(LOAD_WORD, PROTOCOL)], ethertype, True))
+    if ethertype == IPV6:
+        tests += [([(LOAD_BYTE, 6)], UDP, True), ([(LOAD_HALF, 42)], PORT, True)]
+    if ethertype == IPV4:
+        peer = int(ipaddress.IPv4Address(wanted.peer))
+        tests += [
+            ([(LOAD_BYTE, 9)], UDP, True),
+            ([(LOAD_HALF, 6), (AND, 0x1FFF)], 0, True),  # no later fragment
+            ([(LOAD_WORD, 16 if direction == OUT else 12)], peer, True),
+            ([(HEADER_LENGTH_TO_X, 0), (LOAD_HALF_AT_X, 2)], PORT, True),
+            ([(LOAD_BYTE_AT_X, 8)], CNP, kind in (CNP_RIGHT, CNP_WRONG)),
+            *_marks(wanted, direction, kind),
         ]
+    code: list[tuple[int, int, int, int]] = []
+    end = sum(len(loads) + 1 for loads, _value, _equal in tests) + 1
+    for loads, value, equal in tests:
+        code += [(operation, 0, 0, operand) for operation, operand in loads]
+        skip = end - len(code) - 1
+        code.append((IF_EQUAL, 0 if equal else skip, skip if equal else 0, value))
+    return [*code, (RETURN, 0, 0, KEPT_BYTES), (RETURN, 0, 0, 0)]
 
-    def _skip(self, label: Optional[str], place: int) -> int:
-        return 0 if label is None else self.labels[label] - place - 1
 
-
-def program(wanted: Wanted, direction: str, verdict: str) -> list[tuple[int, int, int, int]]:
-    """The filter that lets packets through which go in one direction and deserve one verdict."""
-    here = Program()
-    here.do(LOAD_WORD, KIND)
-    if direction == OUT:
-        here.equal(OUTGOING, None, "drop")
-    else:
-        here.equal(OUTGOING, "drop", None)
-    here.do(LOAD_WORD, PROTOCOL)
-    here.equal(IPV4, "ipv4", None)
-    here.equal(IPV6, "ipv6", None)
-    here.equal(ROCE_V1, "wrong", "drop")
-
-    here.label("ipv6")
-    here.do(LOAD_BYTE, 6)
-    here.equal(UDP, None, "drop")
-    here.do(LOAD_HALF, 42)
-    here.equal(PORT, "wrong", "drop")
-
-    here.label("ipv4")
-    here.do(LOAD_BYTE, 9)
-    here.equal(UDP, None, "drop")
-    here.do(LOAD_HALF, 6)
-    here.code.append((IF_ANY_BIT, 0x1FFF, "drop", None))
-    here.do(LOAD_WORD, 16 if direction == OUT else 12)
-    here.equal(int(ipaddress.IPv4Address(wanted.peer)), None, "drop")
-    here.do(HEADER_LENGTH_TO_X, 0)
-    here.do(LOAD_HALF_AT_X, 2)
-    here.equal(PORT, None, "drop")
-    here.do(LOAD_BYTE_AT_X, 8)
-    here.equal(CNP, "cnp", None)
-    if direction == IN:
-        here.do(LOAD_BYTE, 1)
-        here.equal(wanted.traffic_class | CE, "marked", None)
-    here.do(LOAD_BYTE, 1)
-    here.equal(wanted.traffic_class, "right", "wrong")
-
-    here.label("cnp")
-    if verdict != NOTIFIED:
-        here.do(LOAD_BYTE, 1)
-        here.do(SHIFT_RIGHT, 2)
-        here.equal(wanted.cnp_dscp, "right", "wrong")
-    else:
-        here.do(RETURN, KEPT_BYTES)
-    for name in (MARKED, RIGHT, WRONG):
-        here.label(name)
-        passed = name == verdict or (name == MARKED and verdict == RIGHT)
-        here.do(RETURN, KEPT_BYTES if passed else 0)
-    here.label("drop")
-    here.do(RETURN, 0)
-    return here.assembled()
+def _marks(wanted: Wanted, direction: str, kind: str) -> list[Test]:
+    tos, dscp = [(LOAD_BYTE, 1)], [(LOAD_BYTE, 1), (SHIFT_RIGHT, 2)]
+    right, marked = wanted.traffic_class, wanted.traffic_class | CE
+    if kind in (CNP_RIGHT, CNP_WRONG):
+        return [(dscp, wanted.cnp_dscp, kind == CNP_RIGHT)]
+    if kind != WRONG:
+        return [(tos, marked if kind == MARKED else right, True)]
+    return [(tos, right, False), *([(tos, marked, False)] if direction == IN else [])]
 
 
 def packed(code: list[tuple[int, int, int, int]]) -> bytes:
@@ -272,16 +236,6 @@ ETH_P_ALL = 0x0003
 SAMPLES = 32
 """Packets of each kind that are looked at one by one."""
 
-KINDS = (
-    (OUT, RIGHT),
-    (OUT, WRONG),
-    (IN, RIGHT),
-    (IN, WRONG),
-    (IN, MARKED),
-    (OUT, NOTIFIED),
-    (IN, NOTIFIED),
-)
-
 
 class Witness:
     """Counts from its beginning on; `take` returns what came since it was last asked."""
@@ -289,10 +243,10 @@ class Witness:
     def __init__(self, interface: str, wanted: Wanted) -> None:
         self._sockets: dict[tuple[str, str], socket.socket] = {}
         try:
-            for direction, verdict in KINDS:
-                self._sockets[direction, verdict] = listen(
-                    interface, packed(program(wanted, direction, verdict))
-                )
+            for direction, kinds in KINDS.items():
+                for kind in kinds:
+                    code = packed(program(wanted, direction, kind))
+                    self._sockets[direction, kind] = listen(interface, code)
         except BaseException:
             self.close()
             raise
@@ -302,16 +256,18 @@ class Witness:
         return {way: self._direction(way) for way in (OUT, IN)}
 
     def _direction(self, way: str) -> dict[str, Any]:
-        mine = {verdict: one for (there, verdict), one in self._sockets.items() if there == way}
-        counts = {verdict: received(one) for verdict, one in mine.items()}
-        wrong = samples(mine[WRONG])
-        seen = samples(mine[RIGHT]) + wrong
+        mine = {kind: one for (there, kind), one in self._sockets.items() if there == way}
+        counts = {kind: received(one) for kind, one in mine.items()}
+        seen = {kind: samples(one) for kind, one in mine.items()}
+        wrong = [packet for kind in WRONG_KINDS for packet in seen[kind]]
         return {
-            "packets": counts[RIGHT] + counts[WRONG],
-            "wrong": counts[WRONG],
+            "packets": sum(counts.values()),
+            "wrong": sum(counts[kind] for kind in WRONG_KINDS),
             "marked": counts.get(MARKED, 0),
-            "cnp": counts.get(NOTIFIED, 0),
-            "tos_seen": sorted({one.tos for one in seen if one.tos is not None}),
+            "cnp": counts[CNP_RIGHT] + counts[CNP_WRONG],
+            "tos_seen": sorted(
+                {each.tos for found in seen.values() for each in found if each.tos is not None}
+            ),
             "first_wrong": wrong[0].line() if wrong else "",
         }
 
@@ -369,15 +325,6 @@ KERNEL, SNIFFER, NOTHING = "kernel", "sniffer", "nothing"
 LIMIT = 256
 """Packets of one exchange that are looked at."""
 ETHERNET = b"\1\0"
-
-
-class Watch(Protocol):
-    """Looks at the packets between a rail and its peer."""
-
-    def take(self) -> Optional[dict[str, Any]]:
-        """What was seen since it was last asked; None where nothing can be seen."""
-
-    def close(self) -> None: ...
 
 
 class Blind:
@@ -475,6 +422,9 @@ def read_pcap(data: bytes) -> list[Packet]:
             found.append(parse_ethernet(data[place + 16 : place + 16 + kept]))
         place += 16 + kept
     return found
+
+
+Watch = Union[Witness, Sniffer, Blind]
 
 
 def watch(told: Mapping[str, Any], directory: Path) -> Watch:
