@@ -13,7 +13,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import (
     device,
-    netplan,
     networkmanager,
     state,
     survey,
@@ -105,14 +104,6 @@ def own(plan):
     from dataclasses import replace
 
     return replace(plan, uid=os.getuid(), gid=os.getgid())
-
-
-def test_a_stanza_edited_by_hand_is_seen_as_different(tmp_path):
-    each = backend("netplan", tmp_path)
-    text = netplan.join(blocks(each, SOURCE)).replace("mtu: 9000", "mtu: 1500", 1)
-    stanzas = netplan.split(text)
-    assert stanzas["rail0"] != each.render(SOURCE[0])
-    assert stanzas["rail3"] == each.render(SOURCE[1])
 
 
 def test_link_files_name_by_pci_address(tmp_path):
@@ -212,12 +203,6 @@ def test_networkmanager_profiles_for_a_rail_claim_it(tmp_path, path, text, claim
     assert any(f"/{where}" in each and "rail3" in each for each in found) == claimed
 
 
-def test_profiles_that_networkmanager_made_up_claim_nothing(tmp_path):
-    where = "run/NetworkManager/system-connections/Wired connection 1.nmconnection"
-    text = "[connection]\nid=Wired connection 1\ninterface-name=rail3\n"
-    assert claims("networkmanager", tmp_path, where, text) == []
-
-
 @pytest.mark.parametrize(
     ("name", "text", "claimed"),
     [
@@ -300,17 +285,6 @@ def test_netplan_publishes_the_changed_rails_files_alone(tmp_path):
     assert ("networkctl", "reload") in commands
     assert not any("apply" in argv for argv in commands)
     assert not list((tmp_path / "run/baremetal-mpi-roce").iterdir()), "nothing is left behind"
-
-
-def test_what_netplan_refuses_is_told_by_its_real_path(tmp_path):
-    def run(argv, **more):
-        if argv[0] == "netplan":
-            raise CommandError(f"{argv[3]}/etc/netplan/01.yaml:3: Error in network definition")
-        return Result(tuple(argv), 0, "", "")
-
-    each = backend("netplan", tmp_path, run)
-    with pytest.raises(CommandError, match=r"^/etc/netplan/01.yaml:3: Error"):
-        each.validate(blocks(each, SOURCE))
 
 
 def test_networkmanager_loads_and_raises_the_changed_rails_alone(tmp_path):

@@ -138,13 +138,6 @@ def test_arp_settings_are_repaired_without_the_network_service(settled):
     assert settled.changing_commands() == []
 
 
-def test_a_new_mtu_of_one_rail_touches_that_rail(settled):
-    outcome = settled.converge([rail(0), rail(1, mtu=8000), rail(2)])
-    assert set(settled.touched) == {"rail1"}
-    assert settled.links["rail1"]["mtu"] == 8000
-    assert statuses(outcome) == {"ok", "not_applicable"}
-
-
 def test_a_rail_that_is_none_any_more_loses_address_rule_and_file(settled):
     outcome = settled.converge(RAILS[:2])
     assert outcome.removed == ["rail2"]
@@ -206,12 +199,6 @@ def test_a_gateway_that_does_not_answer_fails_with_the_command_to_repeat(settled
     assert [(check.name, check.subject) for check in failed] == [("rail_path", "rail2")]
     assert "ping -n -q -M do -s 8972 -c 1 -W 1 -I 10.100.2.11 10.100.2.1" in failed[0].reason
     assert not outcome.changed
-
-
-def test_the_path_is_not_tried_when_it_is_not_asked_for(settled):
-    outcome = settled.converge(RAILS, check_path=False)
-    assert of(outcome, "rail_path") == []
-    assert not [command for command in settled.commands if command[0] == "ping"]
 
 
 @pytest.mark.parametrize(
@@ -383,12 +370,6 @@ def test_files_are_all_written_or_none(settled, monkeypatch):
             settled.converge([rail(0, mtu=8000), rail(1, mtu=8000), rail(2)])
     now = {path: path.read_text() for path in settled.root.glob("etc/**/*") if path.is_file()}
     assert now == before
-
-
-def test_a_reboot_brings_the_rails_back_without_ansible(settled):
-    settled.reboot()
-    outcome = settled.converge(RAILS, check_mode=True)
-    assert not outcome.changed
 
 
 def test_a_container_that_may_not_set_arp_says_so(host, monkeypatch):

@@ -137,19 +137,9 @@ def test_a_late_default_route_makes_no_management_interface_of_a_rail():
     assert set(Management().interfaces(alone, ["rail1"])) == {"rail1"}
 
 
-def test_a_default_route_in_a_table_of_a_rail_is_no_sign():
-    routes = [{"dst": "default", "dev": "rail1", "table": "1010"}]
-    assert Management().interfaces(state(link("rail1"), routes=routes)) == {}
-
-
 def test_a_link_local_login_names_its_interface():
     found = Management(None, "fe80::1%mgmt0").interfaces(state(link("mgmt0"), link("gmt0")))
     assert set(found) == {"mgmt0"}
-
-
-@pytest.mark.parametrize("given", [{}, {"address": ""}, {"address": "node01", "prefix": 24}])
-def test_a_management_address_that_is_none_leaves_the_other_signs(given):
-    assert Management.of(given, "10.0.0.1") == Management(None, "10.0.0.1")
 
 
 def process(proc, number, parent, environment=b""):

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What `ip -j` and networkctl printed on a host with three rails, and what is made of it."""
+"""What a host has: `ip -j` and networkctl as recorded, and interfaces by their PCI address."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ import json
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
-    CommandError,
-    Result,
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import (
+    device,
+    networkd,
+    state,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import networkd, state
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.plan import (
     MAIN_TABLE,
     Route,
     Rule,
+    plan_rails,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.state import Link
+
+from tests.unit.rails_host import rail
 
 GOLDEN = Path(__file__).parent / "golden/rails"
 
@@ -41,10 +45,6 @@ def test_routes_as_recorded():
     ), "routes that the kernel makes of an address are not counted"
 
 
-def test_rules_as_recorded():
-    assert state.parse_rules(recorded("ip_rule.json"))[0] == Rule(10000, "10.77.0.11", 1000)
-
-
 def test_networkctl_as_recorded():
     text = (GOLDEN / "networkctl_status.txt").read_text()
     files = networkd.parse_status(text)
@@ -61,12 +61,6 @@ def test_a_failed_dhcp_leaves_an_address_that_counts():
     info = {"family": "inet", "local": "169.254.7.7", "prefixlen": 16}
     link = {"ifname": "rail0", "ifindex": 2, "mtu": 1500, "addr_info": [info]}
     assert state.parse_links([link])["rail0"].addresses == ("169.254.7.7/16",)
-
-
-def test_a_global_ipv6_address_counts():
-    info = {"family": "inet6", "local": "2001:db8::1", "prefixlen": 64}
-    link = {"ifname": "rail0", "ifindex": 2, "mtu": 1500, "addr_info": [info]}
-    assert state.parse_links([link])["rail0"].addresses == ("2001:db8::1/64",)
 
 
 def test_metrics_matter_in_the_main_table_only():
@@ -111,6 +105,83 @@ def test_what_a_vlan_or_a_route_uses_is_in_use():
     assert state.State(links, routes).in_use == {"ens1", "ens2"}
 
 
-def test_an_answer_that_is_no_json_names_the_command():
-    with pytest.raises(CommandError, match="ip -N -j address show: printed no JSON"):
-        state.read_state(lambda argv, **more: Result(tuple(argv), 0, "Device", ""))
+# Names by PCI address: found, renamed, left for the reboot or refused
+
+PCI = "0000:5d:00.0"
+
+
+def add(root, name, *steps, port=None):
+    """An interface in sysfs, below the given steps of its way from the root complex."""
+    device_path = root.joinpath("sys/devices/pci0000:50", *steps)
+    device_path.mkdir(parents=True, exist_ok=True)
+    net = root / "sys/class/net" / name
+    net.mkdir(parents=True)
+    (net / "device").symlink_to(device_path)
+    if port:
+        (net / "phys_port_name").write_text(f"{port}\n")
+
+
+def link(name, **more):
+    values = {"index": 2, "mtu": 1500, "up": False, "carrier": False, "mac": "", "addresses": ()}
+    return Link(name, **{**values, **more})
+
+
+def naming(links, by_pci, in_use=(), pci=PCI):
+    (plan,) = plan_rails([rail(3, pci=pci)])
+    return device.naming(plan, {each.name: each for each in links}, by_pci, frozenset(in_use))
+
+
+def test_interfaces_are_found_by_the_last_pci_address_on_their_way(tmp_path):
+    add(tmp_path, "ens5f0", "0000:50:01.0", PCI)
+    add(tmp_path, "eth7", "0000:50:02.0", "0000:60:00.0", "virtio3")
+    (tmp_path / "sys/class/net/lo").mkdir()
+    assert device.interfaces_by_pci(tmp_path) == {PCI: ["ens5f0"], "0000:60:00.0": ["eth7"]}
+
+
+@pytest.mark.parametrize("port", ["pf0vf0", "pf1vf12", "c1pf0vf3", "pf0sf88", "pf0hpf", "pf0"])
+def test_representors_are_no_ports(tmp_path, port):
+    add(tmp_path, "rep", "0000:50:01.0", PCI, port=port)
+    assert device.interfaces_by_pci(tmp_path) == {}
+
+
+def test_without_pci_address_the_name_has_to_be_there():
+    assert naming([link("rail3")], {}, pci=None).verdict == device.NAMED
+    missing = naming([link("lo"), link("eth0")], {}, pci=None)
+    assert missing.verdict == device.REFUSED
+    assert "no interface rail3" in missing.reason
+    assert "eth0" in missing.reason
+
+
+def test_an_idle_interface_is_renamed():
+    found = naming([link("ens5f0", up=True)], {PCI: ["ens5f0"]})
+    assert (found.verdict, found.interface) == (device.RENAME, "ens5f0")
+
+
+@pytest.mark.parametrize(
+    ("links", "in_use", "told"),
+    [
+        ([link("ens5f0", addresses=("10.1.1.1/24",))], (), "carries 10.1.1.1/24"),
+        ([link("ens5f0", master="bond0")], (), "belongs to bond0"),
+        ([link("ens5f0")], ("ens5f0",), "is used by another interface or a route"),
+        ([], (), "is not visible to ip"),
+    ],
+)
+def test_an_interface_in_use_waits_for_the_reboot(links, in_use, told):
+    found = naming(links, {PCI: ["ens5f0"]}, in_use)
+    assert found.verdict == device.REBOOT
+    assert told in found.reason
+    assert "becomes rail3 at the next boot" in found.reason
+
+
+def test_the_name_at_another_place_is_refused_naming_both():
+    found = naming([link("rail3"), link("ens5f0")], {"0000:aa:00.0": ["rail3"], PCI: ["ens5f0"]})
+    assert found.verdict == device.REFUSED
+    for part in ("rail3 is at 0000:aa:00.0", f"the model has {PCI}", "ens5f0"):
+        assert part in found.reason
+
+
+def test_a_missing_nic_is_refused_and_the_others_are_listed():
+    found = naming([link("ens1")], {"0000:aa:00.0": ["ens1"]})
+    assert found.verdict == device.REFUSED
+    assert f"no network interfaces at PCI address {PCI}" in found.reason
+    assert "0000:aa:00.0 (ens1)" in found.reason

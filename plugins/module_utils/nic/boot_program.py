@@ -23,6 +23,7 @@ from ..core import commands
 from ..core.checks import FAILED, PENDING, Check
 from ..core.dataclass import dataclass
 from ..core.files import HEADER, write_atomically
+from ..core.part import PlanError
 from ..hardware.survey import SurveyError
 from ..rails import lock
 from . import engine
@@ -40,10 +41,6 @@ HOLDS, DRIFT, UNKNOWN = 0, 1, 2
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 8.0
 _ERROR = "<3>"
 """Marks a line as an error for the journal."""
-
-
-class StateError(Exception):
-    """The file of what is wanted cannot be used."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +64,14 @@ class Saved:
 
     @classmethod
     def read(cls, text: str) -> Saved:
-        try:
-            content = json.loads(text)
-            names = (tuple(content["rails"]), tuple(content["with_rdma"]))
-            request = Request.read(content)
-        except Exception as error:  # any fault of the file is reported the same way
-            raise StateError(f"/{STATE}: {type(error).__name__}: {error}") from error
+        content = json.loads(text)
+        request = Request.read(content)
         # A boot takes nothing away from what uses it: that is reported, and stays.
-        return cls(*names, replace(request, remove_vfs_in_use=False))
+        return cls(
+            tuple(content["rails"]),
+            tuple(content["with_rdma"]),
+            replace(request, remove_vfs_in_use=False),
+        )
 
 
 def main(
@@ -96,18 +93,18 @@ def main(
             pause = _FIRST_PAUSE_S
             outcome, wrong = _once(saved, host, given.apply)
             while wrong and clock() < end:
-                _say(f"not yet: {wrong[0].line()}")
+                _print(f"not yet: {wrong[0].line()}")
                 sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
                 outcome, wrong = _once(saved, host, given.apply)
             if given.apply:
                 _record(host, wrong, ran)
-    except (OSError, StateError, SurveyError, lock.BusyError) as error:
+    except (OSError, ValueError, LookupError, SurveyError, PlanError, lock.BusyError) as error:
         remedy = f"Run this as root; where /{STATE} is at fault, run the role roce_rails"
-        sys.stderr.write(f"rails: {error}. {remedy}\n")
+        sys.stderr.write(f"rails: {type(error).__name__}: {error}. {remedy}\n")
         return UNKNOWN
     if given.json:
-        _say(json.dumps({"settings": outcome.settings, "wrong": [each.line() for each in wrong]}))
+        _print(json.dumps({"settings": outcome.settings, "wrong": [each.line() for each in wrong]}))
     else:
         _show(outcome, wrong, settings=not given.apply)
     return DRIFT if wrong else HOLDS
@@ -137,7 +134,7 @@ def _once(saved: Saved, host: Host, apply: bool) -> tuple[engine.Outcome, list[C
     outcome = engine.converge(rails, request.providers(host), check_mode=not apply)
     kept = [name for name in outcome.written if name not in outcome.rolled_back]
     if kept:
-        _say(f"set on {', '.join(kept)}")
+        _print(f"set on {', '.join(kept)}")
     wrong = [
         Check("rail_interface", name, None, FAILED, name, "there is no such interface")
         for name in saved.interfaces
@@ -175,14 +172,14 @@ def _show(outcome: engine.Outcome, wrong: Sequence[Check], *, settings: bool) ->
         count += len(states)
         for name, state in states.items() if settings else ():
             line = f"{rail:<10} {name:<26} {state['status']:<13} {engine.shown(state['found'])}"
-            _say(line[:160].rstrip())
+            _print(line[:160].rstrip())
     mark = "" if settings or sys.stdout.isatty() else _ERROR
     for check in wrong:
-        _say(f"{mark}{check.line()}")
-    _say(f"{len(outcome.settings)} rails, {count} settings: {len(wrong) or 'nothing'} wrong")
+        _print(f"{mark}{check.line()}")
+    _print(f"{len(outcome.settings)} rails, {count} settings: {len(wrong) or 'nothing'} wrong")
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     """A line of this program's own output, at once: a journal shows what it waits for."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()

@@ -85,11 +85,6 @@ class Rails:
         )
 
     @property
-    def unseen(self) -> str:
-        """Rails whose NIC was not looked at: gone, refused, or not named yet."""
-        return ", ".join(name for name in self.interfaces if name not in self.settings)
-
-    @property
     def hold(self) -> bool:
         """Names and settings; cables are not the unit's business."""
         names = {f"rail_{name}" for settings in self.settings.values() for name in settings}
@@ -175,13 +170,11 @@ class Installation:
         """Why its last run does not prove that it works; empty when it does."""
         try:
             result = json.loads((self.root / RESULT).read_text(encoding="utf-8"))
-            if result.get("installed") != installed(self.root):
-                return "what ran last is another version, or had another request"
-            return "; ".join(result["failed"])
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError):
             return "it has not run in this boot"
-        except (ValueError, KeyError, TypeError, AttributeError):
-            return f"/{RESULT} cannot be read"
+        if result["installed"] != installed(self.root):
+            return "what ran last is another version, or had another request"
+        return "; ".join(result["failed"])
 
     def check(self, rails: Rails, check_mode: bool) -> Check:
         """Read back: the files again, and what its last run found."""
@@ -226,8 +219,9 @@ def converge(
     elif not (root / SYSTEMD).is_dir():
         why = "not applicable here: systemd does not run this system"
     elif rails.named and not rails.forgetful:
-        if rails.unseen:
-            why = f"left as it was: {rails.unseen} could not be looked at"
+        unseen = [name for name in rails.interfaces if name not in rails.settings]
+        if unseen:  # their NICs are gone or refused
+            why = f"left as it was: {', '.join(unseen)} could not be read"
             return Done(False, [], not_applicable(CHECK, WANTED, why))
         why = "not applicable here: no rail has a setting that a reboot forgets"
     saved = None if why else Saved(rails.interfaces, rails.with_rdma, request)

@@ -7,7 +7,6 @@ rail on which anything fails gets back what was read before, and the others go o
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
@@ -70,7 +69,7 @@ class _Item:
         try:
             self.reading = self.setting.read()
         except _FAULTS as error:
-            self.reading, self.error = Reading(None), _told(error)
+            self.reading, self.error = Reading(None), _text(error)
 
     @property
     def fault(self) -> str:
@@ -102,10 +101,6 @@ class _Item:
     @property
     def differs(self) -> bool:
         return self.settable and not self.holds and not self.waits
-
-    @property
-    def told(self) -> str:
-        return self.error or shown(self.reading.found)
 
     def state(self, check_mode: bool, rail_fault: str) -> State:
         status, reason = self._status(check_mode, rail_fault)
@@ -144,10 +139,6 @@ class _RailRun:
     def to_write(self) -> list[_Item]:
         return [] if self.fault else [item for item in self.items if item.differs]
 
-    @property
-    def lacks_rdma(self) -> bool:
-        return self.rail.device is None
-
     def write(self) -> None:
         """All that differs, or nothing."""
         before = [(item, item.reading) for item in self.to_write]
@@ -158,12 +149,13 @@ class _RailRun:
             try:
                 item.setting.write()
             except _FAULTS as error:
-                failures[item.setting.name] = f"could not be set: {_told(error)}"
+                failures[item.setting.name] = f"could not be set: {_text(error)}"
                 break
         self.look()
         if not failures:
             failures = {
-                item.setting.name: f"was set and read back as {item.told}"
+                item.setting.name: "was set and read back as "
+                + (item.error or shown(item.reading.found))
                 for item, _reading in begun
                 if not item.holds and not item.waits
             }
@@ -181,7 +173,7 @@ class _RailRun:
             try:
                 item.setting.restore(reading)
             except _FAULTS as error:
-                troubles.append(f"{item.setting.name} could not be put back: {_told(error)}")
+                troubles.append(f"{item.setting.name} could not be put back: {_text(error)}")
         self.look()
         self.rolled_back = True
         done = "; ".join(troubles) or "all settings of this rail were put back to what they were"
@@ -199,12 +191,11 @@ class _RailRun:
             item.read()
 
     def states(self, check_mode: bool) -> dict[str, State]:
-        fault = self.fault
-        return {item.setting.name: item.state(check_mode, fault) for item in self.items}
+        return {item.setting.name: item.state(check_mode, self.fault) for item in self.items}
 
     def checks(self, check_mode: bool) -> list[Check]:
-        """One for each setting; what failed for one and the same reason is said once."""
-        found = [self._no_roce()] if self.lacks_rdma else []
+        """One for each setting; what failed for one and the same reason is reported once."""
+        found = [self._no_roce()] if self.rail.device is None else []
         alike: dict[str, dict[str, State]] = {}
         for name, state in self.states(check_mode).items():
             if state.status == FAILED:
@@ -212,7 +203,8 @@ class _RailRun:
             else:
                 found.append(self._check(name, state.wanted, state.found, state))
         # the causes first, then what was left as it was because of them
-        for states in sorted(alike.values(), key=self._collateral):
+        for reason in sorted(alike, key=lambda reason: reason == self.fault):
+            states = alike[reason]
             name, state = next(iter(states.items()))
             wanted, seen = state.wanted, state.found
             if len(states) > 1:
@@ -220,9 +212,6 @@ class _RailRun:
                 seen = {each: other.found for each, other in states.items()}
             found.append(self._check(name, wanted, seen, state))
         return found
-
-    def _collateral(self, states: Mapping[str, State]) -> bool:
-        return next(iter(states.values())).reason == self.fault
 
     def _check(self, name: str, wanted: Any, found: Any, state: State) -> Check:
         status = _STATUS[state.status]
@@ -348,14 +337,9 @@ def _next(reading: Reading) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value for people: text as it is, anything else as JSON."""
+    """A value as text: text as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _told(error: Exception) -> str:
-    if isinstance(error, OSError):
-        with contextlib.suppress(AttributeError):
-            return f"{error.filename}: {error.strerror}" if error.filename else str(error)
-    if isinstance(error, (LookupError, TypeError)):
-        return f"an answer that is not understood: {error!r}"
-    return str(error)
+def _text(error: Exception) -> str:
+    return str(error) if isinstance(error, (CommandError, OSError)) else f"bad answer: {error!r}"

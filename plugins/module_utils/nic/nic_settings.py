@@ -58,7 +58,6 @@ class LinkPause:
     wanted = "off"
 
     def __init__(self, rail: Rail, ethtool: Ethtool) -> None:
-        self.rail = rail.name
         self._interface = rail.interface
         self._ethtool = ethtool
 
@@ -140,7 +139,6 @@ class MaxReadRequest:
     persistence = RUNTIME
 
     def __init__(self, rail: Rail, wanted: int, root: Path) -> None:
-        self.rail = rail.name
         self.wanted = wanted
         self._pci = rail.pci
         self._physical = rail.physical
@@ -177,7 +175,6 @@ class RingSizes:
     tool = "ethtool --set-ring"
 
     def __init__(self, rail: Rail, wanted: Mapping[str, int], ethtool: Ethtool) -> None:
-        self.rail = rail.name
         self.wanted = dict(sorted(wanted.items()))
         self._interface = rail.interface
         self._ethtool = ethtool
@@ -219,10 +216,10 @@ class Registers:
         """Its fields. Raises CommandError."""
         key = (pci, register)
         if key not in self._known:
-            said = self._run((*self._on(pci, register), "--get")).stdout
-            fields = {name: int(value, 16) for name, value in _FIELD.findall(said)}
+            output = self._run((*self._on(pci, register), "--get")).stdout
+            fields = {name: int(value, 16) for name, value in _FIELD.findall(output)}
             if not fields:
-                raise CommandError(f"{self.program}: {register} of {pci} shows no field: {said}")
+                raise CommandError(f"{self.program}: {register} of {pci} shows no field: {output}")
             self._known[key] = fields
         return self._known[key]
 
@@ -245,7 +242,6 @@ class Accelerations:
     persistence = RUNTIME
 
     def __init__(self, rail: Rail, wanted: Mapping[str, int], registers: Registers) -> None:
-        self.rail = rail.name
         self.wanted = dict(sorted(wanted.items()))
         self._pci = rail.pci or ""
         self._physical = rail.physical

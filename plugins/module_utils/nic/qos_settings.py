@@ -50,7 +50,6 @@ class _DcbSetting:
     """The object of iproute2's `dcb` that it is in."""
 
     def __init__(self, rail: Rail, contract: HostSettings, tool: Optional[QosTool]) -> None:
-        self.rail = rail.name
         self.interface = rail.interface
         self.contract = contract
         self._tool = tool

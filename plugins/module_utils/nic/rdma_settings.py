@@ -149,7 +149,6 @@ class RdmaCmDefault:
     def __init__(
         self, rail: Rail, rdma_cm: RdmaCm, name: str, file: str, wanted: Union[str, int]
     ) -> None:
-        self.rail = rail.name
         self.name = name
         self.wanted = wanted
         self._rdma_cm = rdma_cm
@@ -198,7 +197,6 @@ class TrafficClass(_FileSetting):
     _GLOBAL = re.compile(r"^Global tclass=(\d+)", re.M)
 
     def __init__(self, rail: Rail, wanted: int, root: Path) -> None:
-        self.rail = rail.name
         self.wanted = wanted
         device, port = of_device(rail)
         self.path = root / "sys/class/infiniband" / device / "tc" / str(port) / "traffic_class"
@@ -231,7 +229,6 @@ class EcnPoint(_FileSetting):
     def __init__(
         self, rail: Rail, name: str, point: str, priorities: Sequence[int], root: Path
     ) -> None:
-        self.rail = rail.name
         self.name = name
         self.wanted = sorted(priorities)
         self.path = root / "sys/class/net" / rail.interface / "ecn" / point / "enable"
@@ -275,7 +272,6 @@ class Parameter(_FileSetting):
     """One number of congestion control: DOCA-OFED's sysfs, or the in-tree driver's debugfs."""
 
     def __init__(self, rail: Rail, name: str, parameter: str, wanted: int, root: Path) -> None:
-        self.rail = rail.name
         self.name = name
         self.wanted = wanted
         self._unknown = no_congestion_control(rail)

@@ -108,10 +108,6 @@ class Setting(Protocol):
         """Stable and lower case: `pfc`. Its check is `rail_pfc`."""
 
     @property
-    def rail(self) -> str:
-        """The rail it belongs to: `rail3`."""
-
-    @property
     def wanted(self) -> Any:
         """A JSON value, in the form in which `read` gives what it found."""
 

@@ -14,9 +14,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting imp
     Reading,
 )
 
+from tests.unit.nic_host import FakeEthtool, FakeNode, kernel_writes
 from tests.unit.qos_contracts import compiled
 from tests.unit.rails_host import FakeHost, rail
-from tests.unit.roce_host import FakeEthtool, FakeNode, kernel_writes
 
 PCI = "0000:{:02x}:00.0"
 
@@ -67,47 +67,6 @@ def test_settings_are_read_first_and_set_before_the_network_service_acts(host):
     assert outcome.changed
     assert Check("nic", 1, 1, "ok", "rail0") in outcome.checks
     assert nic.told[0] == ("look", {"rail0": "rail0", "rail1": "rail1"}, [])
-
-
-def test_settings_alone_are_a_change_and_leave_the_network_service_alone(host):
-    host.converge(RAILS)
-    host.forget_commands()
-    outcome = host.converge(RAILS, nics=Recorder(host, differs=["rail1"]))
-    assert outcome.changed
-    assert outcome.diff == [
-        {"before_header": "rail1", "after_header": "rail1", "before": "a", "after": "b"}
-    ]
-    assert host.changing_commands() == []
-    assert outcome.reconfigured == []
-
-
-def test_check_mode_sets_nothing(host):
-    nic = Recorder(host, differs=["rail1"])
-    assert host.converge(RAILS, nics=nic, check_mode=True).changed
-    assert [step[0] for step in nic.told] == ["look", "checks"]
-
-
-def test_nothing_is_set_when_nothing_differs(host):
-    host.converge(RAILS)
-    nic = Recorder(host)
-    assert not host.converge(RAILS, nics=nic).changed
-    assert [step[0] for step in nic.told] == ["look", "checks"]
-
-
-def test_a_rail_is_read_under_its_old_name_and_set_under_its_new_one(tmp_path):
-    host = FakeHost(tmp_path, names=())
-    host.add_link("ens5f0", PCI.format(16))
-    nic = Recorder(host)
-    host.converge([rail(0, pci=PCI.format(16))], nics=nic)
-    assert nic.told[0][1] == {"rail0": "ens5f0"}
-    assert nic.told[1] == ("act", {"rail0": "rail0"})
-
-
-def test_a_rail_that_is_refused_is_not_looked_at(tmp_path):
-    host = FakeHost(tmp_path, names=("rail0",))
-    nic = Recorder(host)
-    host.converge([rail(0), rail(1, pci=PCI.format(17))], nics=nic)
-    assert nic.told[0][1] == {"rail0": "rail0"}
 
 
 def test_a_rail_that_is_named_at_the_next_boot_waits_for_it(tmp_path):
@@ -318,16 +277,3 @@ def test_veth_rails_cost_no_program(tmp_path, monkeypatch):
 
 def ids(host):
     return host.node().uid, host.node().gid
-
-
-def test_hardware_is_compared_as_it_is_after_the_run(nics, monkeypatch):
-    seen = []
-    monkeypatch.setattr(
-        session, "compare_with_model", lambda machine, *_given, **_more: seen.append(machine) or []
-    )
-    run(nics)
-    first = nics.machines.looks
-    assert first == 2  # before, and after it was set
-    run(nics)
-    assert nics.machines.looks == first + 1
-    assert len(seen) == 2

@@ -7,7 +7,6 @@ import json
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
-    CommandError,
     Result,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import Rail
@@ -93,20 +92,6 @@ class Nic:
     @property
     def numvfs(self):
         return (self.pf / "sriov_numvfs").read_text().strip()
-
-
-def test_none_is_what_is_wanted_and_costs_no_program(tmp_path):
-    nic = Nic(tmp_path)
-    reading = nic.setting().read()
-    assert reading.found == nic.setting().wanted == [] and not reading.refused
-    assert nic.calls == []
-
-
-def test_a_function_without_sriov_has_none_either(tmp_path):
-    nic = Nic(tmp_path)
-    (nic.pf / "sriov_numvfs").unlink()
-    (nic.pf / "sriov_totalvfs").unlink()
-    assert nic.setting().read().found == []
 
 
 def test_an_interface_that_is_no_pci_function_has_no_such_setting(tmp_path):
@@ -236,30 +221,3 @@ def test_a_rail_that_is_a_virtual_function_is_refused(tmp_path):
     reading = nic.setting("eth0", remove_in_use=True).read()
     assert "0000:0a:10.0 is itself a virtual function, of 0000:09:00.0" in reading.refused
     assert "Correct pci of eth0" in reading.refused
-
-
-def test_what_cannot_be_told_is_refused(tmp_path):
-    nic = Nic(tmp_path, 1)
-
-    def run(argv, *, check=True, stdin=None):
-        raise CommandError("ip: not installed")
-
-    nic.run = run
-    assert "it cannot be told whether" in nic.setting().read().refused
-
-
-def test_a_number_that_the_kernel_does_not_take_is_named(tmp_path):
-    nic = Nic(tmp_path, 1)
-    (nic.pf / "sriov_numvfs").unlink()
-    (nic.pf / "sriov_numvfs").mkdir()
-    with pytest.raises(CommandError, match=r"sriov_numvfs: 0 was not taken: Is a directory"):
-        nic.setting().write()
-
-
-def test_restore_makes_as_many_again(tmp_path):
-    nic = Nic(tmp_path, 3)
-    setting = nic.setting()
-    before = setting.read()
-    setting.write()
-    setting.restore(before)
-    assert nic.numvfs == "3"

@@ -7,28 +7,23 @@ import errno
 import json
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
-    CommandError,
     NoAnswerError,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import (
     dcb,
-    engine,
     nic_settings,
     qos_settings,
     rdma_settings,
     request,
 )
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
+from tests.unit.nic_host import PCI, FakeNode, config_space, kernel_writes
 from tests.unit.qos_contracts import compiled
-from tests.unit.roce_host import PCI, FakeNode, config_space, kernel_writes, mlnx_qos_text
 
 GOLDEN = Path(__file__).parent / "golden"
 MAP = "0-25:0 26:3 27-47:0 48:6 49-63:0"
@@ -112,7 +107,7 @@ def test_the_diff_of_a_bare_nic(tmp_path, kind):
     }[kind]()
     (diff,) = node.converge(check_mode=True).diff
     text = f"{diff['before_header']}\n{diff['before']}---\n{diff['after']}"
-    assert text == (GOLDEN / f"roce_settings_{kind}.diff").read_text()
+    assert text == (GOLDEN / f"nic_settings_{kind}.diff").read_text()
 
 
 DRIFT = {
@@ -250,14 +245,6 @@ def test_what_failed_for_one_reason_is_said_once(tmp_path):
     assert "link_pause" in others.wanted
 
 
-def test_without_a_tool_soft_roce_is_not_applicable(tmp_path):
-    node = FakeNode(tmp_path, tools=(), driver="virtio_net")
-    outcome = node.converge()
-    assert failed(outcome) == {}
-    assert status(outcome)["pfc"] == "not_supported"
-    assert status(outcome)["cma_roce_tos"] == "set"
-
-
 def test_rdma_cm_is_loaded_where_it_is_not(tmp_path):
     node = FakeNode(tmp_path, rdma_cm=False)
     shown = node.converge(check_mode=True)
@@ -309,26 +296,6 @@ def test_the_in_tree_driver_says_what_keeps_the_promise(inbox):
     ).read_text() == "48\n"
 
 
-@pytest.mark.parametrize(
-    "missing",
-    ["sys/class/infiniband/mlx5_0/tc/1/traffic_class", "sys/class/net/rail0/ecn/roce_np/cnp_dscp"],
-)
-def test_a_file_that_doca_should_have_is_a_failure(doca, missing):
-    (doca.root / missing).unlink()
-    assert any("is missing" in reason for reason in failed(doca.converge()).values())
-    assert "set" in status(doca.converge(), "rail1").values() or status(doca.converge(), "rail1")
-
-
-def test_another_makers_nic_is_not_taken_for_a_connectx(inbox):
-    inbox.rails = [replace(rail, driver="bnxt_en") for rail in inbox.rails]
-    outcome = inbox.converge()
-    assert reason(outcome, "ecn_rp") == (
-        "its driver is bnxt_en; congestion control is known of mlx5_core only"
-    )
-    assert status(outcome)["traffic_class"] == "not_supported"
-    assert inbox.writes() == []
-
-
 def test_ecn_on_more_priorities_than_the_contract_is_left(doca):
     for priority in range(8):
         file(doca, f"sys/class/net/rail0/ecn/roce_np/enable/{priority}", "1")
@@ -367,14 +334,6 @@ def test_options_are_set_where_they_are_asked_for(doca):
     assert "max_read_request_bytes" not in outcome.settings["rail0"]
     assert nic_settings.max_read_request(PCI.format(16), doca.root) == 512
     assert not doca.converge(nic=nic).changed
-
-
-def test_congestion_control_has_the_in_tree_drivers_own_names(inbox):
-    assert (
-        failed(inbox.converge(nic={"congestion_control": {"roce_rp": {"rpg_ai_rate": 20}}})) == {}
-    )
-    path = f"sys/kernel/debug/mlx5/{PCI.format(16)}/cc_params/rp_ai_rate"
-    assert (inbox.root / path).read_text() == "20\n"
 
 
 @pytest.mark.parametrize(
@@ -435,18 +394,6 @@ def test_a_program_that_hangs_is_asked_once_for_each_rail(tmp_path, tool):
     assert "no answer within 10 s" in reason(outcome, "pfc")
 
 
-def test_qos_programs_are_not_waited_for_long(tmp_path):
-    node = FakeNode(tmp_path)
-
-    def patient(argv, **_more):
-        assert argv[0] != "dcb"
-        return node.run(argv, **_more)
-
-    host = replace(node.host(), run=patient, quick=node.run)
-    providers = request.Request.read({"qos": compiled(), "firmware": False}).providers(host)
-    assert engine.converge(node.rails, providers).written == ["rail0", "rail1"]
-
-
 def test_debugfs_closed_by_lockdown_leaves_cnps_to_the_firmware(inbox, monkeypatch):
     plain = Path.read_text
 
@@ -466,26 +413,7 @@ def test_debugfs_closed_by_lockdown_leaves_cnps_to_the_firmware(inbox, monkeypat
     assert any("roce_rails_nic.congestion_control" in why for why in failed(outcome).values())
 
 
-def test_an_empty_file_fails_its_rail_alone(inbox):
-    next(inbox.root.glob("sys/kernel/debug/mlx5/0000:10*/cc_params/np_cnp_dscp")).write_text("")
-    outcome = inbox.converge()
-    assert outcome.written == ["rail1"]
-    assert "np_cnp_dscp is empty" in reason(outcome, "cnp_dscp")
-
-
 # What programs print
-
-
-def test_dcb_that_prints_what_is_not_understood_is_an_error(inbox):
-    inbox._dcb_show = lambda kind, state: {"prio_pfc": 3}
-    with pytest.raises(CommandError, match="unknown answer"):
-        dcb.Dcb(inbox.run).read("rail0")
-
-
-def test_dcb_that_fails_for_another_reason_is_an_error(inbox):
-    inbox.broken["ets show rail0"] = "Attribute read: No such device\n"
-    with pytest.raises(CommandError, match=r"ets show dev rail0: exit status 1: .*No such device"):
-        dcb.Dcb(inbox.run).read("rail0")
 
 
 def test_a_driver_without_dcbx_has_nobody_else_to_set_its_qos(inbox):
@@ -503,23 +431,6 @@ def test_mlnx_qos_as_connectx_7_shows_it():
     assert state.priority_to_tc == (1, 0, 2, 3, 4, 5, 6, 7)
     assert state.tsa == ("ets",) * 6 + ("strict", "ets")
     assert state.percent == (10, 10, 10, 10, 10, 10, 0, 40)
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.dictionaries(st.integers(0, 63), st.integers(0, 7)), st.sets(st.integers(0, 7)))
-def test_mlnx_qos_text_and_back(mapping, pfc):
-    state = {
-        "dcbx": {"host": True},
-        "app": set(mapping.items()),
-        "pfc": pfc,
-        "tsa": ["ets"] * 8,
-        "bw": [12, 12, 12, 12, 12, 12, 12, 16],
-        "prio_tc": [7, 6, 5, 4, 3, 2, 1, 0],
-    }
-    found = dcb._parse(mlnx_qos_text(state))
-    assert {dscp: own[0] for dscp, own in found.dscp.items()} == mapping
-    assert set(found.pfc) == pfc
-    assert (list(found.priority_to_tc), list(found.percent)) == (state["prio_tc"], state["bw"])
 
 
 # PCI

@@ -96,14 +96,6 @@ def test_what_differs_is_set_and_read_back():
     assert {check.status for check in outcome.checks} == {"ok"}
 
 
-def test_planning_twice_is_empty():
-    store = Store(firmware=("f",))
-    store.converge()
-    store.log.clear()
-    outcome = store.converge()
-    assert (outcome.changed, outcome.diff, store.log) == (False, [], [])
-
-
 def test_check_mode_writes_nothing_and_shows_exactly_what_differs():
     store = Store()
     store.values.update({("rail0", name): 1 for name in "abc"})
@@ -155,26 +147,6 @@ def test_what_was_taken_and_changed_nothing_is_found_by_the_read_back():
     assert of(outcome, "rail0", "c")["reason"].startswith("was set and read back as 0;")
 
 
-@pytest.mark.parametrize("odd", [KeyError("tc"), IndexError("list"), TypeError("NoneType")])
-def test_an_answer_that_nobody_foresaw_fails_its_rail_alone(odd):
-    store = Store()
-    store.values["rail0", "b"] = odd
-    outcome = store.converge()
-    assert outcome.written == ["rail1"]
-    assert "not understood" in of(outcome, "rail0", "b")["reason"]
-
-
-def test_what_cannot_be_put_back_is_said():
-    store = Store(rails=1)
-    store.failing.add(("rail0", "c"))
-    store.stuck.add(("rail0", "a"))
-    outcome = store.converge()
-    assert (
-        "a could not be put back: /sys/dial: Input/output error"
-        in (of(outcome, "rail0", "c")["reason"])
-    )
-
-
 @pytest.mark.parametrize(
     "value",
     [
@@ -201,13 +173,6 @@ def test_soft_roce_need_not_have_everything():
     outcome = store.converge()
     assert statuses(outcome, "rail0") == {"a": "set", "b": "not_supported", "c": "set"}
     assert [check.status for check in outcome.checks] == ["ok", "not_applicable", "ok"]
-
-
-def test_a_refusal_holds_on_soft_roce_too():
-    store = Store(device=RXE, rails=1)
-    store.values["rail0", "b"] = Reading(5, refused="somebody uses it")
-    assert statuses(store.converge(), "rail0") == {"a": "failed", "b": "failed", "c": "failed"}
-    assert store.log == []
 
 
 def test_what_something_else_keeps_is_no_failure_on_a_nic():
@@ -260,35 +225,6 @@ def test_a_roce_nic_without_rdma_device_has_failed():
     (check,) = store.converge().checks
     assert check.status == "failed"
     assert "modprobe mlx5_ib" in check.reason
-
-
-def test_a_provider_for_any_nic_is_asked_where_there_is_no_rdma():
-    store = Store(rails=0)
-    store.rails = [Rail("rail0", "rail0", "igb")]
-
-    class Any:
-        any_nic = True
-
-        def __call__(self, rail):
-            return store.provider(rail)
-
-    outcome = engine.converge(store.rails, [Any(), store.provider])
-    assert statuses(outcome, "rail0") == {"a": "set", "b": "set", "c": "set"}
-
-
-def test_what_is_kept_in_memory_is_forgotten_before_it_is_read_back():
-    store = Store(rails=1, dials=("a",))
-    known = {}
-
-    class Remembering(Dial):
-        def read(self):
-            return known.setdefault(self.key, super().read())
-
-        def forget(self):
-            known.clear()
-
-    outcome = engine.converge(store.rails, [lambda r: [Remembering(store, r.name, "a", 1)]])
-    assert of(outcome, "rail0", "a")["status"] == "set"
 
 
 @given(
