@@ -37,8 +37,7 @@ OTHER: tuple[str, Sequence[str]] = ("see NVIDIA's catalogue of Xids", ())
 def xids(findings: Findings, known: Sequence[Place]) -> None:
     error = findings.found.xid_error
     if error:
-        reason = f"the kernel log cannot be read: {error}. See journalctl -k -b."
-        findings.fail(XID, "none", error, reason)
+        findings.fail(XID, "none", error, "the kernel log cannot be read: journalctl -k -b")
         return
     fatal = [xid for xid in findings.found.xids if xid.number in findings.wanted.xids]
     findings.each(XID, [(place, _judged(findings, place, fatal)) for place in known])
@@ -69,10 +68,7 @@ def _judged(findings: Findings, place: Place, fatal: Sequence[Xid]) -> Result:
             f"({MEANS.get(number, OTHER)[0]}): {texts[0]}"
             for number, texts in sorted(own.items())
         )
-        remedy = (
-            "Drain the node, reboot it (the log begins anew) and run dcgmi diag -r 3; if it comes "
-            "back, have the GPU replaced."
-        )
+        remedy = "Drain and reboot the node, run dcgmi diag -r 3; if it comes back, replace."
         return bad("none", sorted(own), what, remedy)
     if others:
         numbers = ", ".join(map(str, sorted(others)))
@@ -184,10 +180,7 @@ def _presence(findings: Findings, known: Sequence[Place]) -> None:
     else:
         extra = ", ".join(place.pci for place in known if not place.entry)
         which = f" The model does not name {extra}." if extra else ""
-        reason = (
-            f"{seen} GPUs answer and the model has {goal}.{which} Look at lspci -d 10de: for those "
-            "that are missing; if the machine is right, correct gpus in the model."
-        )
+        reason = f"{which.strip()} See lspci -d 10de:, or correct gpus in the model.".strip()
         findings.fail(COUNT, goal, seen, reason)
 
     # GPU k of the model is GPU k of nvidia-smi and, by PCI order, of CUDA.
@@ -203,10 +196,7 @@ def _presence(findings: Findings, known: Sequence[Place]) -> None:
     elif order == wanted:
         findings.ok(ORDER, wanted, order)
     else:
-        reason = (
-            "the driver counts GPUs by PCI address and the model otherwise: GPU k of a job is not "
-            f"the GPU of rail k. Put gpus.pci of the model in this order: {', '.join(order)}."
-        )
+        reason = "GPU k of a job is not the GPU of rail k: put gpus.pci of the model in that order"
         findings.fail(ORDER, wanted, order, reason)
 
 
@@ -216,17 +206,16 @@ def _present(found: Gpus, place: Place) -> Result:
     if place.listed and not lost:
         return Result(goal, goal)
     fell_off = (
-        "It fell off the bus or did not start (dmesg: Xid 79, RmInitAdapter): drain the node and "
-        "reboot it, or power it off and on. Should it happen again, have the GPU replaced."
+        "See dmesg (Xid 79, RmInitAdapter), drain the node and reboot it, or power it off and on; "
+        "if it happens again, have the GPU replaced."
     )
     if lost:
         return bad(goal, lost, f"the driver lost it ({lost})", fell_off)
     if function is None:
         others = ", ".join(each.pci for each in found.machine.gpus) or "none"
         remedy = (
-            f"Power the node off and on; if lspci -s {place.pci} still shows nothing, reseat or "
-            f"replace the GPU. GPUs on the bus: {others}. If the machine is right, correct "
-            "gpus.pci in the model."
+            f"Power the node off and on, reseat or replace the GPU. GPUs on the bus: {others}. If "
+            "the machine is right, correct gpus.pci in the model."
         )
         return bad(goal, "not on the bus", "there is no such GPU on the PCI bus", remedy)
     if said.error and place.pci not in said.unreachable:
@@ -234,9 +223,7 @@ def _present(found: Gpus, place: Place) -> Result:
         return aside(goal, f"nvidia-smi stopped at another GPU: see {PRESENT} of {others}")
     if function.driver not in ("", None, "nvidia"):
         seen = f"held by {function.driver}"
-        remedy = (
-            f"Give it back: driverctl unset-override {place.pci}, or remove it from vfio-pci.ids."
-        )
+        remedy = "Give it back: driverctl unset-override, or remove it from vfio-pci.ids."
         return bad(goal, seen, f"it is {seen}, as for a virtual machine", remedy)
     words = said.unreachable.get(place.pci) or "it does not list it"
     what = f"it is on the PCI bus and the driver does not reach it ({words})"

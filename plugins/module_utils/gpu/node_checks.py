@@ -35,10 +35,7 @@ def modules(findings: Findings) -> str:
         _not_loaded(findings, answers)
         return DRIVER
     if said.hung:
-        reason = (
-            f"nvidia-smi does not end ({said.error}): the driver hangs. Look for Xid and for hung "
-            "tasks in dmesg, drain the node and reboot it; if it hangs again, power it off and on."
-        )
+        reason = "the driver hangs: see dmesg, drain the node and reboot it, or power it off and on"
         findings.fail(DRIVER, answers, said.error, reason)
         return DRIVER
     if not _version(findings) and said.mismatch:
@@ -48,19 +45,17 @@ def modules(findings: Findings) -> str:
     if said.gpus or any(":" in pci for pci in said.unreachable):
         findings.ok(DRIVER, answers, f"nvidia-smi answers for {len(said.gpus)} GPUs")
         return ""
-    reason = f"nvidia-smi gives no GPU ({said.error}). Look at dmesg for NVRM."
-    findings.fail(DRIVER, answers, said.error, reason)
+    findings.fail(DRIVER, answers, said.error, "nvidia-smi gives no GPU: see NVRM in dmesg")
     return DRIVER
 
 
 def _not_loaded(findings: Findings, answers: str) -> None:
     """No kernel module: because of nouveau, or because it is not there or does not load."""
     driver = findings.found.driver
-    what = "the kernel module nvidia is not loaded"
     if not driver.on_disk:
         reason = (
-            f"{what}, and there is none for kernel {driver.kernel}. Install the set's driver; if "
-            "it is installed, look at dkms status and at the kernel's headers."
+            f"there is none for kernel {driver.kernel}: install the set's driver; see dkms status "
+            "and the kernel's headers"
         )
         findings.fail(DRIVER, answers, "no kernel module nvidia", reason, fixable=True)
     elif "nouveau" in findings.found.machine.modules and driver.on_disk == findings.wanted.driver:
@@ -69,8 +64,8 @@ def _not_loaded(findings: Findings, answers: str) -> None:
         findings.reboot(DRIVER, answers, "nouveau is loaded", waits)
     else:
         reason = (
-            f"{what}, though {driver.on_disk} is on disk for kernel {driver.kernel}: modprobe "
-            "nvidia says why. With Secure Boot the module's key has to be enrolled (mokutil)."
+            f"nvidia {driver.on_disk} is on disk for kernel {driver.kernel}: see modprobe nvidia. "
+            "With Secure Boot the module's key has to be enrolled (mokutil)"
         )
         findings.fail(DRIVER, answers, "not loaded", reason, fixable=True)
 
@@ -95,22 +90,13 @@ def _version(findings: Findings) -> bool:
         waits = Reason("kernel module nvidia", version, driver.module, why)
         findings.reboot(VERSION, version, seen, waits)
         return False
-    reason = f"the set says {version} ({seen}). Install the set's driver packages."
-    if driver.module == version and driver.on_disk in ("", version):
-        reason = (
-            f"the library of NVML is {library or 'another'} and the kernel module {version}: a "
-            "libnvidia-ml.so.1 from elsewhere is found first. See ldconfig -p, and remove what no "
-            "package of the set owns."
-        )
-        findings.fail(VERSION, version, seen, reason)
-        return False
-    if driver.on_disk not in ("", version) and of_the_set:
-        reason = (
-            f"the packages are {version} and the kernel module on disk is {driver.on_disk}: it "
-            f"was not built for kernel {driver.kernel}. See dkms status and "
-            "/var/lib/dkms/nvidia/*/build/make.log."
-        )
-    findings.fail(VERSION, version, seen, reason, fixable=True)
+    foreign = driver.module == version and driver.on_disk in ("", version)
+    reason = "install the set's driver packages"
+    if foreign:
+        reason = "a libnvidia-ml.so.1 from elsewhere is found first: see ldconfig -p, remove it"
+    elif driver.on_disk not in ("", version) and of_the_set:
+        reason = f"the packages are {version} and not built for kernel {driver.kernel}: dkms status"
+    findings.fail(VERSION, version, seen, reason, fixable=not foreign)
     return False
 
 
@@ -129,24 +115,21 @@ def _open(findings: Findings) -> bool:
         findings.reboot(OPEN, "open", "proprietary", waits)
         return False
     reason = (
-        "the proprietary kernel modules run, which open no GPU of Blackwell and have no dma-buf. "
-        "Install the open ones: nvidia-open on Ubuntu, module stream nvidia-driver:BRANCH-open on "
-        "EL; then reboot."
+        "they open no GPU of Blackwell and have no dma-buf: install nvidia-open (Ubuntu), module "
+        "stream nvidia-driver:BRANCH-open (EL); then reboot"
     )
     findings.fail(OPEN, "open", "proprietary", reason, fixable=True)
     return False
 
 
 def warnings(findings: Findings) -> None:
-    """What nvidia-smi says beside its answer is never good news."""
+    """What nvidia-smi prints beside its answer is never good news."""
     said = "; ".join(findings.found.smi.warnings)
     if not said:
         findings.ok(WARNINGS, "none", "none")
         return
-    remedy = "Look at dmesg for NVRM."
-    if "inforom" in said.lower():
-        remedy = "A corrupted infoROM does not mend itself: run NVIDIA's field diagnostic, replace."
-    findings.fail(WARNINGS, "none", said, f"nvidia-smi says: {said}. {remedy}")
+    reason = "see NVRM in dmesg; with a corrupted infoROM run NVIDIA's field diagnostic, replace"
+    findings.fail(WARNINGS, "none", said, reason)
 
 
 def gpudirect(findings: Findings) -> None:
@@ -168,10 +151,9 @@ def gpudirect(findings: Findings) -> None:
         findings.unread([DIRECT], OPEN)
     else:
         reason = (
-            f"NICs have no way to GPU memory ({goal} is wanted): dma-buf takes the open modules "
-            f"(here: {'open' if driver.open else 'not open'}) and kernel 5.12 or later (here: "
-            f"{driver.kernel}); otherwise load nvidia_peermem (modprobe, layer rdma), which is "
-            "built against DOCA-OFED."
+            "NICs have no way to GPU memory: dma-buf takes the open modules and kernel 5.12 "
+            f"(here: {driver.kernel}); otherwise modprobe nvidia_peermem, which is built against "
+            "DOCA-OFED"
         )
         findings.fail(DIRECT, goal, seen, reason)
 
@@ -190,10 +172,7 @@ def fabric_manager(findings: Findings) -> str:
         return ""
     version, found = findings.wanted.driver, findings.found.driver.fabric_manager
     if found != version:
-        reason = (
-            f"the fabric manager is {found} and the driver {version}; it ends at once unless they "
-            "are the same. Install the set's (nvlink5 packages), restart the service."
-        )
+        reason = "it ends at once with another driver: install the set's (nvlink5), restart it"
         findings.fail(FM_VERSION, version, found, reason, fixable=True)
         findings.unread([FM], FM_VERSION)
         return FM_VERSION
@@ -203,9 +182,8 @@ def fabric_manager(findings: Findings) -> str:
         findings.ok(FM, ACTIVE, seen)
         return ""
     reason = (
-        f"{FABRIC_MANAGER} does not run: {seen}. {missing_modules(findings.found)}systemctl start "
-        f"{FABRIC_MANAGER}; journalctl -u {FABRIC_MANAGER} and /var/log/fabricmanager.log say why "
-        "it ended."
+        f"{missing_modules(findings.found)}systemctl start {FABRIC_MANAGER}; see its journal and "
+        "/var/log/fabricmanager.log"
     )
     findings.fail(FM, ACTIVE, seen, reason, fixable=True)
     return FM
@@ -213,12 +191,12 @@ def fabric_manager(findings: Findings) -> str:
 
 def missing_modules(found: Gpus) -> str:
     """A sentence about kernel modules that the fabric manager needs and that are not there."""
-    lacking = [name for name in FABRIC_MODULES if name not in found.machine.modules]
+    lacking = " ".join(name for name in FABRIC_MODULES if name not in found.machine.modules)
     if not lacking:
         return ""
     return (
-        f"{', '.join(lacking)} is not loaded, without which NVLSM reaches no NVSwitch: modprobe "
-        f"{' '.join(lacking)} (layer rdma), then restart the fabric manager. "
+        f"NVLSM reaches no NVSwitch without {lacking}: modprobe -a {lacking} (layer rdma), then "
+        "restart the fabric manager. "
     )
 
 
@@ -226,12 +204,9 @@ def nvml(findings: Findings) -> None:
     """Whether NVML answers."""
     error = findings.found.nvml.error
     if not findings.wanted.nvlinks:
-        findings.skip(NVML, "answers", "asked for NVLinks alone, and none are wanted (nvlinks: 0)")
+        findings.skip(NVML, "answers", "asked for NVLinks alone, none are wanted (nvlinks: 0)")
     elif not error:
         findings.ok(NVML, "answers", "answers")
     else:
-        reason = (
-            f"NVML gives no answer: {error}. Look for libnvidia-ml.so.1 (ldconfig -p) and for the "
-            "file pynvml.py of nvidia-ml-py on the node."
-        )
+        reason = "see libnvidia-ml.so.1 (ldconfig -p) and pynvml.py of nvidia-ml-py on the node"
         findings.fail(NVML, "answers", error, reason, fixable=findings.found.nvml.absent)
