@@ -52,6 +52,14 @@ class Node:
     def look(self) -> Runner:
         return self.looks or self.run
 
+    def doing(self, *argv: str) -> Callable[[], None]:
+        """The act of a step that runs one program."""
+
+        def act() -> None:
+            self.run(argv)
+
+        return act
+
     def path(self, name: str) -> Path:
         return self.root / name.lstrip("/")
 

@@ -8,18 +8,18 @@ import time
 import zlib
 from collections.abc import Callable
 from dataclasses import field
-from functools import partial
 from pathlib import Path
 from typing import Optional
 
 from .. import gpu
+from ..core import systemd
 from ..core.checks import FAILED, Check
 from ..core.dataclass import dataclass
 from ..core.part import Node, Plan, Step, Verdict
 from ..hardware import SurveyError
+from .modules import SWITCH_ON
 from .reading import PERSISTENCED
-from .services import SWITCH_ON
-from .shared import Shared, active, run
+from .shared import Shared
 
 PAUSE_S = 5.0
 """Between two looks at a fabric that is being set up."""
@@ -73,14 +73,14 @@ class Health:
         """Persistence that was switched off by hand is switched on; faults are only findings."""
         if not self.wanted.persistence or self.shared.kernel.driver != self.wanted.driver:
             return Plan()
-        if not active(node, PERSISTENCED):
+        if not systemd.active(node, PERSISTENCED):
             return Plan()  # the daemon switches it on when it starts
         said = gpu.ask_smi(node.look)
         self.hung = said if said.hung else None
         off = [each.pci for each in said.gpus if each.persistence is False]
         if not off:
             return Plan()
-        act = partial(run, node, SWITCH_ON)
+        act = node.doing(*SWITCH_ON)
         return Plan(steps=[Step(f"persistence of {', '.join(off)}", "off", "on", act)])
 
     def verify(self, node: Node) -> Verdict:

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The kernel modules: nouveau kept away, NVIDIA's built by DKMS and loaded, those above it at boot.
+"""Kernel modules and services: nouveau kept away, NVIDIA's built by DKMS, loaded and started.
 
 A module that runs is not unloaded, unless the operator says so and nothing uses it. Otherwise the
 new one waits for a reboot, which `health` records.
@@ -12,14 +12,16 @@ from collections.abc import Sequence
 from functools import partial
 
 from ..core import systemd
-from ..core.checks import NOT_APPLICABLE, OK, REBOOT, Check, compare
+from ..core.checks import NOT_APPLICABLE, OK, REBOOT, Check, compare, not_applicable
 from ..core.commands import CommandError
 from ..core.dataclass import dataclass
 from ..core.part import NAME, Node, Plan, Step, StepError, Verdict
+from ..packages.engine import Installer
 from .findings import AUTO, PEERMEM
 from .node_checks import DMABUF_KERNEL, kernel_version
-from .shared import OPENERS, Shared, active, run
-from .users import users
+from .packages import fitting
+from .reading import PERSISTENCED
+from .shared import DCGM, OPENERS, Shared, users
 
 BLACKLIST = f"etc/modprobe.d/90-{NAME}-nouveau.conf"
 NO_NOUVEAU = "blacklist nouveau\noptions nouveau modeset=0\n"
@@ -58,7 +60,7 @@ class Nouveau:
         if node.path("usr/sbin/update-initramfs").exists():
             argv = ["update-initramfs", "-u", "-k", release]
         before = "without the blacklist of nouveau"
-        act = partial(run, node, argv)
+        act = node.doing(*argv)
         return Plan([file], [Step(f"initramfs of {release}", before, "with it", act)])
 
     def verify(self, node: Node) -> Verdict:
@@ -143,7 +145,7 @@ class Driver:
             return []
         self.shared.reloads = True
         for unit in OPENERS:
-            if active(node, unit):
+            if systemd.active(node, unit):
                 self.shared.stop(unit)
         after = f"{self.shared.driver}, after unloading"
         return [Step(what, runs, after, partial(self._exchange, node))]
@@ -168,7 +170,7 @@ class Driver:
         if users(node.root):
             return  # a job came meanwhile: the reboot stays needed
         for unit in OPENERS:
-            if active(node, unit):
+            if systemd.active(node, unit):
                 systemd.stop(node, unit)
         for module in ABOVE:
             if self.shared.kernel.loaded(module):
@@ -223,3 +225,70 @@ class BootModules:
         kernel = self.shared.kernel
         if kernel.driver == self.shared.driver and not kernel.loaded(module):
             node.run(["modprobe", module])
+
+
+# Services start with the driver that they were built with and no other. Where another one runs
+# until the next boot, they stay stopped and start with that boot.
+
+DROP_IN = f"etc/systemd/system/{PERSISTENCED}.d/90-{NAME}.conf"
+PERSISTENCE = "[Service]\nExecStartPost=-/usr/bin/nvidia-smi --persistence-mode=1\n"
+"""Some packages start the daemon with --no-persistence-mode; what they write there differs."""
+SWITCH_ON = ("nvidia-smi", "--persistence-mode=1")
+
+
+@dataclass(frozen=True)
+class Services:
+    """In `wanted`, the order in which they start."""
+
+    shared: Shared
+    wanted: Sequence[str]
+    installer: Installer
+
+    def plan(self, node: Node) -> Plan:
+        files = [node.file(DROP_IN, PERSISTENCE)] if PERSISTENCED in self.wanted else []
+        steps = []
+        if any(file.changed for file in files) or self._stale(node):
+            steps.append(Step("systemd", "old units", "reloaded", partial(systemd.reload, node)))
+        ready = self.shared.reloads or not self.shared.awaits_reboot
+        for unit in self.wanted:
+            if not systemd.at_boot(node, unit):
+                act = partial(systemd.enable, node, unit)
+                steps.append(Step(f"{unit} at boot", "disabled", "enabled", act))
+        for unit in self.wanted:
+            paused = unit in self.shared.stopped
+            if paused or (ready and not systemd.active(node, unit)):
+                act = partial(self._start, node, unit)
+                after = "active" if ready else "active, unless the driver has to wait"
+                steps.append(Step(unit, "stopped", after, act, restores=paused))
+        return Plan(files, steps)
+
+    def verify(self, node: Node) -> Verdict:
+        """The others are judged with the GPUs, whose state tells more than that of a unit."""
+        return Verdict([self._dcgm(node)] if DCGM in self.wanted else [])
+
+    def _stale(self, node: Node) -> bool:
+        key = "NeedDaemonReload"
+        return systemd.show(node, PERSISTENCED, [key]).get(key) == "yes"
+
+    def _start(self, node: Node, unit: str) -> None:
+        runs = self.shared.kernel.driver
+        if runs is None or not fitting(self.installer.installed(), runs):
+            return  # it would end at once; what keeps the driver from running is told elsewhere
+        systemd.start(node, unit)
+        if unit == PERSISTENCED:
+            node.run(SWITCH_ON, check=False)
+
+    def _dcgm(self, node: Node) -> Check:
+        wanted, found = "enabled, active", systemd.state(node, DCGM)
+        if found == wanted:
+            return Check("service", wanted, found, OK, DCGM)
+        if self.shared.without_driver.name:
+            return self.shared.without_driver.hides("service", wanted, DCGM)
+        if self.shared.awaits_reboot and systemd.at_boot(node, DCGM):
+            # One fault, one finding: the driver's own check asks for the reboot.
+            why = "not read: see gpu_driver_version; it starts with that driver, at the next boot"
+            return not_applicable("service", wanted, why, subject=DCGM)
+        why = f"journalctl -u {DCGM} says why"
+        return compare(
+            "service", wanted, found, subject=DCGM, check_mode=node.check_mode, reason=why
+        )

@@ -13,8 +13,7 @@ from ..core.part import Node, Plan, PlanError, Step, StepError, Verdict
 from ..packages.engine import Installer
 from ..packages.engine import Plan as Planned
 from .reading import FABRIC_MANAGER
-from .shared import DCGM, Shared, active
-from .users import listed, users
+from .shared import DCGM, Shared, listed, users
 
 DRIVER = re.compile(r".*nvidia.*|nvlsm|nvlink5.*|libnvsdm.*|libxnvctrl.*|cuda-drivers.*")
 """Packages of which a change concerns whatever uses the driver."""
@@ -65,7 +64,7 @@ class Packages:
         stop += [FABRIC_MANAGER] if driver else []
         steps = []
         for unit in stop:
-            if active(node, unit):
+            if systemd.active(node, unit):
                 self.shared.stop(unit)
                 act = partial(self._stop, node, planned, unit)
                 steps.append(Step(unit, "active", "stopped, for the packages", act, essential=True))

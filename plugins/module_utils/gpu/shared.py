@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What the parts of the stack have in common: the kernel, the services, and what they hand on.
+"""What the parts of the stack have in common: kernel, services, users, and what they hand on.
 
 The services have these names on both families and in every branch. The unit of the fabric manager
 starts and stops NVLSM as well, where NVLink5 needs it.
@@ -7,39 +7,27 @@ starts and stops NVLSM as well, where NVLink5 needs it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Optional
 
-from ..core import systemd
+from ..core import processes
 from ..core.checks import FAILED, PENDING, Check, not_applicable
 from ..core.dataclass import dataclass
-from ..core.part import Node
+from ..core.text import some
 from ..hardware import tree
+from ..reboot import busy
+from ..reboot.busy import Process
 from .reading import FABRIC_MANAGER, PERSISTENCED
 
 DCGM = "nvidia-dcgm.service"
 OPENERS = (DCGM, FABRIC_MANAGER, PERSISTENCED)
 """Services that have the GPUs open, in the order in which they are stopped."""
-AT_BOOT = ("enabled", "static", "indirect", "generated", "alias", "enabled-runtime")
-"""States of unit files that need no enabling, or cannot be enabled."""
 NVIDIA = "0x10de"
 DISPLAY = "0x03"
 """PCI class of display controllers; those of NVIDIA are GPUs, and its bridges are not."""
-
-
-def active(node: Node, unit: str) -> bool:
-    return systemd.show(node, unit, ["ActiveState"]).get("ActiveState") == "active"
-
-
-def at_boot(node: Node, unit: str) -> bool:
-    return systemd.show(node, unit, ["UnitFileState"]).get("UnitFileState") in AT_BOOT
-
-
-def run(node: Node, argv: Sequence[str]) -> None:
-    """As a step: what it printed is of no interest."""
-    node.run(argv)
 
 
 @dataclass(frozen=True)
@@ -118,3 +106,41 @@ class Shared:
     def stop(self, unit: str) -> None:
         if unit not in self.stopped:
             self.stopped.append(unit)
+
+
+# A driver is not changed under a job.
+
+DEVICES = "/dev/nvidia"
+OWN = ("nvidia-persistenced", "nv-fabricmanager", "nvlsm", "nv-hostengine", "nvidia-imex")
+"""Services of the set: stopped and started where it takes that."""
+SHOWN = 5
+"""So many processes stand in a message."""
+
+
+def users(root: Path) -> list[Process]:
+    """Every process of a job, by PID; not the set's own services, and not this run.
+
+    Whatever has a device of the driver open, and every MPI process, which may be about to open one.
+    Jobs of containers are among them.
+    """
+    found = {each.pid: each for each in busy.processes(root)}
+    own = {name[: processes.COMM_LENGTH] for name in OWN}
+    for each in processes.openers(root, lambda path: path.startswith(DEVICES)):
+        if each.name not in own:
+            found[each.pid] = Process(each.pid, "", each.name, f"has {each.file} open")
+    for pid in _ourselves(root):
+        found.pop(pid, None)
+    return [found[pid] for pid in sorted(found)]
+
+
+def listed(who: Sequence[Process]) -> str:
+    return some([f"{each.command} (PID {each.pid}: {each.why})" for each in who], SHOWN)
+
+
+def _ourselves(root: Path) -> Iterator[int]:
+    """This process and those that started it: a run that an MPI job started is no job by that."""
+    pid = os.getpid()
+    while pid > 1:
+        yield pid
+        fields = tree.text(root / "proc" / str(pid) / "stat").rpartition(")")[2].split()
+        pid = int(fields[1]) if len(fields) > 1 else 0

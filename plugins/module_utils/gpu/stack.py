@@ -23,11 +23,10 @@ from ..software import Driver as OfTheSet
 from ..software import Node as Here
 from ..software.compatibility import REFUSED
 from .health import Bindings, Health
-from .modules import BootModules, Driver, Nouveau, needs_peermem
+from .modules import BootModules, Driver, Nouveau, Services, needs_peermem
 from .packages import Packages
 from .reading import FABRIC_MANAGER, PERSISTENCED
-from .services import Services
-from .shared import DCGM, Kernel, Shared, run
+from .shared import DCGM, Kernel, Shared
 
 # Machines on which this driver must not be installed: each says why, and what to do.
 # Only looks. What a package manager can find out by itself (no such version, no headers of this
@@ -138,7 +137,7 @@ class Cuda:
         if found != self.version:
             steps.append(Step(f"/{HOME}", found, self.version, partial(self._link, node)))
         if files[1].changed or not self._known(node):
-            act = partial(run, node, ["ldconfig"])
+            act = node.doing("ldconfig")
             steps.append(Step(f"linker, {self.library}", "not known", "known", act))
         return Plan(files, steps)
 

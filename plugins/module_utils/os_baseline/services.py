@@ -204,7 +204,7 @@ class SwapOff:
             before = "\n".join(path.name for path in _from_fstab(node)) or "fstab as it was"
             steps.append(Step("swap units", before, "none", partial(systemd.reload, node)))
         for device in devices:
-            steps.append(Step(f"swap {device}", "on", "off", partial(_swapoff, node, device)))
+            steps.append(Step(f"swap {device}", "on", "off", node.doing("swapoff", device)))
         return Plan(files, steps)
 
     def verify(self, node: Node) -> Verdict:
@@ -220,10 +220,6 @@ class SwapOff:
                 for name, found in (("swap", list(swaps(node))), ("swap_at_boot", at_boot))
             ]
         )
-
-
-def _swapoff(node: Node, device: str) -> None:
-    node.run(["swapoff", device])
 
 
 def _memory_available_kib(node: Node) -> Optional[int]:

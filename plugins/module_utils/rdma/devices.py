@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
-from ..core.checks import FAILED, OK, PENDING, Check, not_applicable
+from ..core.checks import FAILED, OK, PENDING, Check, differs, not_applicable
 from ..core.commands import CommandError
 from ..core.dataclass import dataclass
 from ..core.part import Node, Plan, PlanError, Verdict
@@ -138,7 +138,7 @@ class Tools:
         return Plan()
 
     def verify(self, node: Node) -> Verdict:
-        wrong = PENDING if node.check_mode and self.changing() else FAILED
+        wrong = differs(node.check_mode and self.changing())
         checks: list[Check] = []
         told: dict[str, str] = {}
         for name in OF_SOURCE[self.source]:

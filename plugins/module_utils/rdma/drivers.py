@@ -13,8 +13,8 @@ from dataclasses import field
 from pathlib import Path
 from typing import Optional
 
-from ..core import mounts, processes
-from ..core.checks import FAILED, OK, PENDING, REBOOT, Check, not_applicable
+from ..core import mounts, processes, systemd
+from ..core.checks import FAILED, OK, REBOOT, Check, differs, not_applicable
 from ..core.dataclass import dataclass
 from ..core.part import Node, Plan, Step, StepError, Verdict
 from ..core.reboots import Reason, outlived
@@ -144,7 +144,7 @@ class Drivers:
                 f"drivers were not loaded again, as RDMA is in use by {some(found, SHOWN)}: they "
                 "wait for the reboot"
             )
-        node.run(["systemctl", "restart", SERVICE])
+        systemd.restart(node, SERVICE)
 
     def _judge(
         self,
@@ -182,7 +182,7 @@ class Drivers:
     ) -> list[Check]:
         """Whether what is installed for the running kernel is of the source that is wanted."""
         checks = []
-        wrong = PENDING if node.check_mode and self.changing() else FAILED
+        wrong = differs(node.check_mode and self.changing())
         for name in ("mlx5_core", "ib_core"):
             if name not in running:
                 continue
@@ -269,7 +269,7 @@ class Kernel:
                 f"software.kernel is {self.wanted}, and it is not installed: install it, or write "
                 "the release that runs"
             )
-            status = PENDING if node.check_mode and self.changing() else FAILED
+            status = differs(node.check_mode and self.changing())
             return Verdict([Check(KERNEL, self.wanted, found, status, "", reason)])
         waits = Reason("kernel", self.wanted, found, "the kernel of the set is installed")
         earlier = outlived(waits, node.rebooted_for, node.boot_id)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from functools import partial
 from typing import Any
 
 from ..core import secure_boot
@@ -88,7 +87,7 @@ class Modules:
                 f"kernel module {name}",
                 NOT_LOADED,
                 LOADED,
-                partial(_run, node, ["modprobe", "--", name]),
+                node.doing("modprobe", "--", name),
             )
             for name in names
             if sysfs_name(name) not in self.hardware.modules
@@ -118,10 +117,6 @@ class Modules:
             reason=f"run modprobe {name} and see dmesg. If it is not found, the kernel lacks its "
             "extra modules, or the drivers were built for another kernel",
         )
-
-
-def _run(node: Node, argv: Sequence[str]) -> None:
-    node.run(argv)
 
 
 @dataclass
