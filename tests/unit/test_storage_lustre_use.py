@@ -130,7 +130,7 @@ class TestStripes:
         assert len(calls(mounted, "lfs", "getstripe")) == 1
         checks = found(outcome, "lustre_stripes")
         assert {check.status for check in checks.values()} == {FAILED}
-        assert "not asked again" in checks["/lustre/data"].reason
+        assert "not queried again" in checks["/lustre/data"].reason
 
     @given(
         st.integers(-1, 2000),

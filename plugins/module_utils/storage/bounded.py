@@ -2,8 +2,8 @@
 """Work on a file system that may never answer, in a process that can be left behind.
 
 A process that waits for a dead server is in uninterruptible sleep: no signal ends it before the
-server answers or the mount is forced away. So the one who waits for it waits so long and no longer,
-and it holds nothing of his: no pipe that would keep a connection open, no directory.
+server answers or the mount is forced away. So its parent waits for a limited time, and it holds
+nothing of its parent: no pipe that would keep a connection open, no directory.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Work = Callable[[Callable[[dict[str, Any]], None]], None]
 
 @dataclass(frozen=True)
 class Answer:
-    """What the work told until it ended, or until nobody waited any more."""
+    """What the work reported until it ended, or until time was up."""
 
     found: dict[str, Any] = field(default_factory=dict)
-    """Everything told, but for the steps."""
+    """Everything reported, but for the steps."""
     step: str = ""
     """What it was doing last."""
     answered: bool = False
@@ -43,7 +43,7 @@ class Answer:
     left_behind: int = 0
     """Its process id where it could not be ended; 0 where it could."""
     earlier: bool = False
-    """It was not even begun: the process of an earlier look is waiting still."""
+    """It was not started: the process of an earlier look is waiting still."""
 
 
 def within(
@@ -54,8 +54,8 @@ def within(
     record: Optional[Path] = None,
     kill: Callable[[int, int], None] = os.kill,
 ) -> Answer:
-    """Do `work` in a child process for at most `limit_s`. `record` names who was left behind:
-    while that process waits, another one would only wait beside it, and is not begun."""
+    """Do `work` in a child process for at most `limit_s`. `record` names a process that
+    was left behind: while it waits, another one would only wait beside it, and is not started."""
     waiting = still_waiting(record)
     if waiting:
         return Answer(left_behind=waiting, earlier=True)
@@ -79,8 +79,8 @@ def within(
 
 
 def _be_the_child(writing: int, work: Work, become: Optional[Callable[[], None]]) -> None:
-    """Never returns. Closes all it was born with: who waits for the end of a pipe must not wait
-    for this process."""
+    """Never returns. Closes all handles of its parent: a reader that waits for the end of a pipe
+    must not wait for this process."""
     status = 1
     try:
         os.setsid()
@@ -91,18 +91,18 @@ def _be_the_child(writing: int, work: Work, become: Optional[Callable[[], None]]
         os.closerange(4, _most_handles())
         os.chdir("/")
 
-        def tell(told: dict[str, Any]) -> None:
-            os.write(pipe, (json.dumps(told) + "\n").encode())
+        def report(result: dict[str, Any]) -> None:
+            os.write(pipe, (json.dumps(result) + "\n").encode())
 
         try:
             if become is not None:
                 become()
             os.umask(0o027)
-            work(tell)
+            work(report)
             status = 0
         except BaseException as error:
             number = getattr(error, "errno", None) or 0
-            tell({"error": {"number": number, "text": str(error) or type(error).__name__}})
+            report({"error": {"number": number, "text": str(error) or type(error).__name__}})
     finally:
         os._exit(status)
 
@@ -112,7 +112,7 @@ def _most_handles() -> int:
 
 
 def _listen(reading: int, until: float) -> tuple[dict[str, Any], str, bool]:
-    """What is told until the other end is closed; False where time was up before."""
+    """What is reported until the other end is closed; False where time was up before."""
     found: dict[str, Any] = {}
     step, text = "", b""
     while True:
@@ -126,9 +126,9 @@ def _listen(reading: int, until: float) -> tuple[dict[str, Any], str, bool]:
             return found, step, True
         *lines, text = (text + data).split(b"\n")
         for line in lines:
-            told = json.loads(line)
-            step = told.pop("step", step)
-            found.update(told)
+            result = json.loads(line)
+            step = result.pop("step", step)
+            found.update(result)
 
 
 def _reaped(child: int, patience_s: float) -> bool:

@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """What one node does on a shared file system to prove it: look, write, read what another wrote.
 
-Runs as the MPI user in a process of its own, which may hang for ever: who started it waits for so
-long and no longer. It says each step before it takes it, so that the last one said is the one that
-hangs. All it needs is imported when this file is: the MPI user may not be allowed to read more.
+Runs as the MPI user in a process of its own, which may hang for ever; its parent waits for a
+limited time. It reports each step before it takes it: the last one reported is the one that hangs.
+All it needs is imported when this file is: the MPI user may not be allowed to read more.
 
 Every file has a fixed name and is written over by the next run. The large one is removed by the
 only node that reads it.
@@ -30,14 +30,14 @@ MAGIC = b"baremetal-mpi-roce storage probe\n"
 """Every file of ours begins so."""
 BLOCK = 1 << 20
 SMALL = 4096
-"""Bytes of the file that says whose the large one is."""
+"""Bytes of the file that describes the large one."""
 MODE_DIRECTORY, MODE_FILE = 0o770, 0o640
 NOTE, DATA = "probe", "data"
 """Endings of the small file and of the large one."""
 MISSING_SHOWN = 12
 STUMP = struct.Struct("<Q")
 
-Tell = Callable[[dict[str, Any]], None]
+Report = Callable[[dict[str, Any]], None]
 """Takes what was found as soon as it is, and `{"step": ...}` before whatever may hang."""
 
 
@@ -49,41 +49,41 @@ class Wrong(Exception):
         self.about = about
 
 
-def step(tell: Tell, text: str) -> None:
-    tell({"step": text})
+def step(report: Report, text: str) -> None:
+    report({"step": text})
 
 
 # ---- where
 
 
-def enter(mount: str, tell: Tell) -> int:
+def enter(mount: str, report: Report) -> int:
     """A handle on the top directory. What is done goes through it, so that nothing mounted, or
     unmounted, meanwhile can make us write to a directory of this node.
 
     `/.` makes an automount point mount; O_PATH by itself would not, and asks for no permission.
     """
-    step(tell, f"opening {mount}")
+    step(report, f"opening {mount}")
     return os.open(f"{mount}/.", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def mount_line(handle: int, proc: Path = Path("/proc/self")) -> str:
     """The line of mountinfo of the mount that a handle is on; empty where there is none.
 
-    Nothing here is to need a module, or a codec, that is not loaded: who runs this may not be
+    Nothing here is to need a module, or a codec, that is not loaded: the MPI user may not be
     allowed to read the interpreter's files.
     """
-    told = (proc / "fdinfo" / str(handle)).read_text(encoding="utf-8")
-    identity = re.search(r"^mnt_id:\s*(\d+)$", told, re.MULTILINE)
+    result = (proc / "fdinfo" / str(handle)).read_text(encoding="utf-8")
+    identity = re.search(r"^mnt_id:\s*(\d+)$", result, re.MULTILINE)
     if identity is None:
         return ""
     text = (proc / "mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
     return next((line for line in text.split("\n") if line.startswith(f"{identity[1]} ")), "")
 
 
-def look(handle: int, tell: Tell) -> dict[str, Any]:
+def look(handle: int, report: Report) -> dict[str, Any]:
     """What is mounted, its space, and the address of ours that talks to its server."""
     line = mount_line(handle)
-    step(tell, "asking for space and inodes")
+    step(report, "asking for space and inodes")
     room = os.statvfs(handle)
     top = os.fstat(handle)
     found = {
@@ -99,7 +99,7 @@ def look(handle: int, tell: Tell) -> dict[str, Any]:
     server = re.search(r"[ ,]addr=([0-9a-fA-F.:]+)", line)
     found["server_address"] = server[1] if server else ""
     found["own_address"] = address_towards(server[1]) if server else ""
-    tell(found)
+    report(found)
     return found
 
 
@@ -114,12 +114,12 @@ def address_towards(server: str) -> str:
         return ""
 
 
-def directory(handle: int, cluster: str, tell: Tell, *, make: bool) -> int:
+def directory(handle: int, cluster: str, report: Report, *, make: bool) -> int:
     """Our directory of this cluster. A symbolic link in its place is not followed."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     opened = handle
     for name in (DIRECTORY, cluster):
-        step(tell, f"opening the directory {name}")
+        step(report, f"opening the directory {name}")
         try:
             inner = os.open(name, flags, dir_fd=opened)
         except FileNotFoundError:
@@ -135,7 +135,7 @@ def directory(handle: int, cluster: str, tell: Tell, *, make: bool) -> int:
 
 def make_directory(name: str, at: int) -> None:
     """One that another node has made meanwhile is as good. Only made where it is not there: over
-    NFS, who may not write is told so before he is told that it is there."""
+    NFS, a missing permission is reported before the existence."""
     with suppress(FileExistsError):
         umask = os.umask(0)
         try:
@@ -156,7 +156,7 @@ def block_of(token: str, name: str) -> bytearray:
 def content(token: str, name: str, size: int) -> Iterator[memoryview]:
     """The large file, block by block: each has its number, so that none can stand for another."""
     first, rest = block_of(token, name), block_of(token, name)
-    first[: len(MAGIC)] = MAGIC  # made here, and not while somebody takes the time
+    first[: len(MAGIC)] = MAGIC  # made here, before the clock starts
     return _numbered(first, rest, size)
 
 
@@ -169,8 +169,8 @@ def _numbered(first: bytearray, rest: bytearray, size: int) -> Iterator[memoryvi
 
 def note(task: dict[str, Any], sequence: int, size: int) -> bytes:
     """The small file: whose, of which run, and how much is in the large one."""
-    told = {"token": task["token"], "name": task["name"], "bytes": size, "sequence": sequence}
-    return (MAGIC + json.dumps(told).encode()).ljust(SMALL)
+    result = {"token": task["token"], "name": task["name"], "bytes": size, "sequence": sequence}
+    return (MAGIC + json.dumps(result).encode()).ljust(SMALL)
 
 
 def read_note(data: bytes, name: str, about: str) -> dict[str, Any]:
@@ -184,11 +184,13 @@ def read_note(data: bytes, name: str, about: str) -> dict[str, Any]:
 # ---- writing
 
 
-def put(place: int, name: str, blocks: Sequence[bytes] | Iterator[memoryview], tell: Tell) -> None:
+def put(
+    place: int, name: str, blocks: Sequence[bytes] | Iterator[memoryview], report: Report
+) -> None:
     """Write beside, fsync, rename over the older one, fsync of the directory."""
     new = f".{name}.new"
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    step(tell, f"writing {name}")
+    step(report, f"writing {name}")
     handle = os.open(new, flags, MODE_FILE, dir_fd=place)
     try:
         try:
@@ -196,26 +198,26 @@ def put(place: int, name: str, blocks: Sequence[bytes] | Iterator[memoryview], t
                 left = memoryview(block)
                 while len(left):
                     left = left[os.write(handle, left) :]
-            step(tell, f"fsync of {name}")
+            step(report, f"fsync of {name}")
             os.fsync(handle)
             # What is read back has to come from the server.
             os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(handle)
-        step(tell, f"renaming {name} over the older one")
+        step(report, f"renaming {name} over the older one")
         os.rename(new, name, src_dir_fd=place, dst_dir_fd=place)
     except OSError:
         # A file system that is full is not left fuller.
         with suppress(OSError):
             os.unlink(new, dir_fd=place)
         raise
-    step(tell, f"fsync of the directory of {name}")
+    step(report, f"fsync of the directory of {name}")
     os.fsync(place)
 
 
-def get(place: int, name: str, tell: Tell) -> tuple[bytes, os.stat_result]:
+def get(place: int, name: str, report: Report) -> tuple[bytes, os.stat_result]:
     """A small file, from the server as far as this node can ask for that."""
-    step(tell, f"reading {name}")
+    step(report, f"reading {name}")
     handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
     try:
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -229,40 +231,40 @@ def size_within(wanted: int, free: int, share: float) -> int:
     return max(0, min(wanted, int(free * share)))
 
 
-def write(place: int, task: dict[str, Any], free: int, tell: Tell) -> dict[str, Any]:
+def write(place: int, task: dict[str, Any], free: int, report: Report) -> dict[str, Any]:
     """The large file with its time, then the small one twice: the second over the first."""
     size = size_within(task["bytes"], free, task["share"])
     large = f"{task['name']}.{DATA}"
     blocks = content(task["token"], task["name"], size)
     began, clock = time.time(), time.monotonic()
-    put(place, large, blocks, tell)
+    put(place, large, blocks, report)
     seconds = time.monotonic() - clock
-    tell({"wrote": {"bytes": size, "seconds": seconds, "began": began, "ended": time.time()}})
+    report({"wrote": {"bytes": size, "seconds": seconds, "began": began, "ended": time.time()}})
     small = f"{task['name']}.{NOTE}"
     for sequence in (1, 2):
-        put(place, small, [note(task, sequence, size)], tell)
-    data, status = get(place, small, tell)
+        put(place, small, [note(task, sequence, size)], report)
+    data, status = get(place, small, report)
     found = read_note(data, small, "own")
     if found["token"] != task["token"] or found["sequence"] != 2:
         raise Wrong("rename", f"{small} still has what was there before it was renamed over")
-    step(tell, "listing the directory")
+    step(report, "listing the directory")
     if f".{small}.new" in os.listdir(place):
         raise Wrong("rename", f".{small}.new is still there after it was renamed")
-    tell({"owner": [status.st_uid, status.st_gid]})
-    tell({"renamed": True})
+    report({"owner": [status.st_uid, status.st_gid]})
+    report({"renamed": True})
     return {"bytes": size}
 
 
 # ---- reading
 
 
-def read(place: int, task: dict[str, Any], tell: Tell) -> None:
+def read(place: int, task: dict[str, Any], report: Report) -> None:
     """The neighbour's files: whose they are, of which run, right to the byte; then all names."""
     name = task["neighbour"]
     size = task["neighbour_bytes"]
     if name:
-        data, status = get(place, f"{name}.{NOTE}", tell)
-        tell({"seen_owner": [status.st_uid, status.st_gid]})
+        data, status = get(place, f"{name}.{NOTE}", report)
+        report({"seen_owner": [status.st_uid, status.st_gid]})
         found = read_note(data, f"{name}.{NOTE}", "content")
         if found["token"] != task["token"]:
             raise Wrong(
@@ -270,17 +272,17 @@ def read(place: int, task: dict[str, Any], tell: Tell) -> None:
             )
         if found["bytes"] != size:
             raise Wrong("content", f"{name} says it wrote {found['bytes']} bytes, and wrote {size}")
-        read_large(place, task, name, size, tell)
+        read_large(place, task, name, size, report)
     with suppress(FileNotFoundError):
-        step(tell, "removing the large file")
+        step(report, "removing the large file")
         os.unlink(f"{name or task['name']}.{DATA}", dir_fd=place)
-    tell({"read_right": True})
-    names(place, task, tell)
+    report({"read_right": True})
+    names(place, task, report)
 
 
-def read_large(place: int, task: dict[str, Any], name: str, size: int, tell: Tell) -> None:
+def read_large(place: int, task: dict[str, Any], name: str, size: int, report: Report) -> None:
     large = f"{name}.{DATA}"
-    step(tell, f"reading {large}")
+    step(report, f"reading {large}")
     buffer = memoryview(bytearray(BLOCK))
     blocks = content(task["token"], name, size)
     began, clock = time.time(), time.monotonic()
@@ -306,12 +308,12 @@ def read_large(place: int, task: dict[str, Any], name: str, size: int, tell: Tel
     finally:
         os.close(handle)
     seconds = time.monotonic() - clock
-    tell({"read": {"bytes": size, "seconds": seconds, "began": began, "ended": time.time()}})
+    report({"read": {"bytes": size, "seconds": seconds, "began": began, "ended": time.time()}})
 
 
-def names(place: int, task: dict[str, Any], tell: Tell) -> None:
+def names(place: int, task: dict[str, Any], report: Report) -> None:
     """Whether the small files of the peers are there, with the size they were written with."""
-    step(tell, "listing the directory")
+    step(report, "listing the directory")
     wanted = {f"{peer}.{NOTE}" for peer in task["peers"]}
     missing = wanted - set(os.listdir(place))
     if missing:
@@ -322,14 +324,14 @@ def names(place: int, task: dict[str, Any], tell: Tell) -> None:
         os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, MODE_FILE, dir_fd=place))
         os.unlink(new, dir_fd=place)
         missing = wanted - set(os.listdir(place))
-    step(tell, "asking for the size of each file")
+    step(report, "asking for the size of each file")
     wrong = {}
     for name in sorted(wanted - missing):
         size = os.stat(name, dir_fd=place, follow_symlinks=False).st_size
         if size != SMALL:
             wrong[name] = size
-    tell({"seen": len(wanted) - len(missing), "missing": sorted(missing)[:MISSING_SHOWN]})
-    tell({"sizes": dict(list(wrong.items())[:MISSING_SHOWN])})
+    report({"seen": len(wanted) - len(missing), "missing": sorted(missing)[:MISSING_SHOWN]})
+    report({"sizes": dict(list(wrong.items())[:MISSING_SHOWN])})
 
 
 # ---- all of it
@@ -339,21 +341,21 @@ Go = Callable[[dict[str, Any]], bool]
 file system."""
 
 
-def perform(task: dict[str, Any], tell: Tell, go: Go) -> None:
-    """A task from its start to its end. What goes wrong is told, never raised, if it can be."""
+def perform(task: dict[str, Any], report: Report, go: Go) -> None:
+    """A task from its start to its end. What goes wrong is result, never raised, if it can be."""
     try:
-        handle = enter(task["mount"], tell)
-        found = look(handle, tell)
+        handle = enter(task["mount"], report)
+        found = look(handle, report)
         if not go(found):
-            tell({"refused": True})
+            report({"refused": True})
         elif task["do"] == "write":
-            place = directory(handle, task["cluster"], tell, make=True)
-            write(place, task, found["free_bytes"], tell)
+            place = directory(handle, task["cluster"], report, make=True)
+            write(place, task, found["free_bytes"], report)
         elif task["do"] == "read":
-            place = directory(handle, task["cluster"], tell, make=False)
-            read(place, task, tell)
-        tell({"end": True})
+            place = directory(handle, task["cluster"], report, make=False)
+            read(place, task, report)
+        report({"end": True})
     except Wrong as error:
-        tell({"wrong": {"about": error.about, "text": str(error)}})
+        report({"wrong": {"about": error.about, "text": str(error)}})
     except OSError as error:
-        tell({"error": {"number": error.errno or 0, "text": error.strerror or str(error)}})
+        report({"error": {"number": error.errno or 0, "text": error.strerror or str(error)}})

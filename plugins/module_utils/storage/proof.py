@@ -248,14 +248,14 @@ def read(target: Target, held: Held, here: Here) -> Held:
 
 
 def _ask(target: Target, here: Here, do: str) -> Answer:
-    def work(tell: probe.Tell) -> None:
+    def work(report: probe.Report) -> None:
         def go(found: dict[str, Any]) -> bool:
             right = is_right(target, found["line"], here.mounts())
             if right is False:
-                tell({"foreign": True})
+                report({"foreign": True})
             return bool(right) and (do == "look" or not found["read_only"])
 
-        probe.perform(target.task(do), tell, go)
+        probe.perform(target.task(do), report, go)
 
     record = here.records / f"{escape_path(target.mount)}.pid"
     return bounded.within(target.limit_s, work, become=here.become, record=record)

@@ -53,7 +53,7 @@ class Layout:
     """Bytes."""
     pool: str = ""
     composite: bool = False
-    """PFL; then the rest says nothing."""
+    """PFL; then the rest is meaningless."""
 
     def text(self, wanted: Stripes) -> str:
         """The part of it that is asked for."""
@@ -164,16 +164,16 @@ class StripesPart:
         if not self._is_mounted(point):
             return None
         if point in self._silent:
-            raise CommandError(f"{self._silent[point]}: not asked again")
+            raise CommandError(f"{self._silent[point]}: not queried again")
         argv = ["lfs", "getstripe", "-d", "-y", *more, each.directory]
         try:
-            told = self.kernel.look(argv)
+            result = self.kernel.look(argv)
         except NoAnswerError as error:
             self._silent[point] = f"{error}: a server of {point} does not answer"
             raise
-        layout = read_layout(told.stdout)
+        layout = read_layout(result.stdout)
         if layout is None:
-            raise CommandError(f"{' '.join(argv)}: no layout in {told.stdout[-500:]!r}")
+            raise CommandError(f"{' '.join(argv)}: no layout in {result.stdout[-500:]!r}")
         return layout
 
     def _point(self, each: Stripes) -> str:
@@ -196,7 +196,7 @@ class StripesPart:
             except NoAnswerError as error:
                 self._silent[point] = str(error)
             except CommandError:
-                pass  # the check of the mount shows it, with what systemd says
+                pass  # the check of the mount shows it, with the error of systemd
         return point in self.kernel.points()
 
 
@@ -211,7 +211,7 @@ AFTER = (SERVICE,)
 
 
 class NotKnown(ValueError):
-    """There are no packages for this node; the text says why and the way out."""
+    """There are no packages for this node; the text has the reason and the remedy."""
 
 
 def client_packages(
@@ -393,9 +393,9 @@ def lustre_parts(
     kernel = Kernel(root if simulated else node.root, look or node.look, simulated)
     left = LeftLnet(kernel, bool(mine), absent)
     notice = f"Lustre and LNet are read below {root}: stand-ins, no kernel of this machine has them"
-    told = [notice] if simulated else []
+    result = [notice] if simulated else []
     if not mine:
-        return LustreParts(after=[left], simulated=told if left.files(node) else [])
+        return LustreParts(after=[left], simulated=result if left.files(node) else [])
     on_rails = settings.interfaces.intersection(str(rail["interface"]) for rail in rails)
     client = ClientPackages(settings, kernel, packages or PackageSet(), manager)
     return LustreParts(
@@ -408,5 +408,5 @@ def lustre_parts(
             StripesPart(wishes(mine, settings.stripes), [fs.mount for fs in mine], kernel),
             HealthPart(settings, mine, kernel),
         ],
-        simulated=told,
+        simulated=result,
     )

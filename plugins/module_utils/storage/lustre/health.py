@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Whether the servers of a mounted Lustre are there, reported once per target, each look bounded.
 
-What the kernel knows of its connections is read first: that never waits. Servers are asked only
-where it knows of no trouble, and no further question goes to a file system that did not answer.
+What the kernel knows of its connections is read first: that never waits. Servers are queried only
+where it knows of no trouble, and no further query goes to a file system that did not answer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ANSWERS = "an answer"
 PING_S = 5
 """Seconds that a ping of LNet has; a healthy server takes a thousandth of one."""
 WELL = ("FULL", "IDLE")
-"""An object target that nothing was asked of for a while is left, and connected when needed."""
+"""An object target that was not used for a while is disconnected, and connected when needed."""
 INACTIVE = "inactive"
 EVICTED = "EVICTED"
 _REMEDIES = {
@@ -54,7 +54,7 @@ class Import:
     trouble: str
     """Its state, where that is not well; empty where it is."""
     connection: str = ""
-    """NID of the server that was asked last."""
+    """NID of the server that was tried last."""
 
     def check(self) -> Check:
         found = f"{self.trouble} ({self.connection})" if self.connection else self.trouble
@@ -66,14 +66,14 @@ def read_imports(text: str) -> list[Import]:
     """Of `lctl get_param *.*.import`."""
     found = []
     for chunk in re.split(r"^\S+\.import=", text, flags=re.MULTILINE)[1:]:
-        told: dict[str, str] = {}
+        result: dict[str, str] = {}
         for key, value in pairs(chunk):
-            told.setdefault(key, value)  # the outer ones come first
-        state, nid = told.get("state"), told.get("current_connection", "")
+            result.setdefault(key, value)  # the outer ones come first
+        state, nid = result.get("state"), result.get("current_connection", "")
         if state:
-            inactive = "deactive" in re.split(r"[\s,\[\]]+", told.get("import_flags", ""))
+            inactive = "deactive" in re.split(r"[\s,\[\]]+", result.get("import_flags", ""))
             trouble = INACTIVE if inactive else "" if state in WELL else state
-            target = told.get("target", "").removesuffix("_UUID")
+            target = result.get("target", "").removesuffix("_UUID")
             found.append(Import(target, trouble, "" if nid == "<none>" else nid))
     return found
 
@@ -157,18 +157,18 @@ class HealthPart:
 
     def _ping(self, nid: str) -> str:
         """Why there was no answer; empty where there was one."""
-        told, problem = self._ask(["lnetctl", "ping", "--timeout", str(PING_S), nid])
-        if told is None or (told.rc == 0 and "primary nid" in told.stdout):
+        result, problem = self._ask(["lnetctl", "ping", "--timeout", str(PING_S), nid])
+        if result is None or (result.rc == 0 and "primary nid" in result.stdout):
             return problem
-        said = dict(pairs(f"{told.stdout}\n{told.stderr}")).get("descr")
-        return said or f"lnetctl ping {nid}: exit status {told.rc}"
+        said = dict(pairs(f"{result.stdout}\n{result.stderr}")).get("descr")
+        return said or f"lnetctl ping {nid}: exit status {result.rc}"
 
     def _connections(self, here: Sequence[FileSystem]) -> list[Check]:
         """A file system that is mounted at several places is looked at once."""
-        told, problem = self._ask(
+        result, problem = self._ask(
             ["lctl", "get_param", "mgc.*.import", "mdc.*.import", "osc.*.import"]
         )
-        imports = read_imports(told.stdout) if told is not None else []
+        imports = read_imports(result.stdout) if result is not None else []
         names = {read_source(fs.source).name: fs for fs in here}
         troubled = {
             each.target: each
@@ -182,7 +182,7 @@ class HealthPart:
                 why = problem or "lctl shows no connection of this file system"
                 checks.append(Check(TARGETS, CONNECTED, "unknown", FAILED, fs.mount, why))
             elif mine.intersection(troubled):
-                why = "not asked: the targets that are named do not answer"
+                why = "not queried: the targets that are named do not answer"
                 checks.append(not_applicable(SERVERS, ANSWERS, why, subject=fs.mount))
             else:
                 found = f"{CONNECTED} ({len(mine)} targets)"
@@ -192,15 +192,15 @@ class HealthPart:
 
     def _asked(self, fs: FileSystem) -> list[Check]:
         """What takes an answer of the servers; nothing more after the first that does not come."""
-        told, problem = self._ask(["lfs", "check", "servers", fs.mount])
-        if told is None:
+        result, problem = self._ask(["lfs", "check", "servers", fs.mount])
+        if result is None:
             why = f"{problem}. Programs that use it wait as well: see dmesg, and the servers"
             return [Check(SERVERS, ANSWERS, "none in time", FAILED, fs.mount, why)]
-        wrong = read_check(f"{told.stdout}\n{told.stderr}")
+        wrong = read_check(f"{result.stdout}\n{result.stderr}")
         if wrong:
             return [Import(target, why).check() for target, why in wrong.items()]
-        if told.rc:
-            why = f"lfs check servers: exit status {told.rc}: {told.stderr.strip()[-500:]}"
+        if result.rc:
+            why = f"lfs check servers: exit status {result.rc}: {result.stderr.strip()[-500:]}"
             return [Check(SERVERS, ANSWERS, "unknown", FAILED, fs.mount, why)]
         answers = Check(SERVERS, ANSWERS, ANSWERS, OK, fs.mount)
         return [answers, *self._room(fs)]
@@ -210,8 +210,8 @@ class HealthPart:
         if not limit:
             return []
         wanted = f"below {limit} %"
-        told, problem = self._ask(["lfs", "df", fs.mount])
-        rooms = read_df(told.stdout) if told is not None else {}
+        result, problem = self._ask(["lfs", "df", fs.mount])
+        rooms = read_df(result.stdout) if result is not None else {}
         if not rooms:
             why = problem or "lfs df shows no target"
             return [Check(ROOM, wanted, "unknown", FAILED, fs.mount, why)]

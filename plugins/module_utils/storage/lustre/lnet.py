@@ -199,8 +199,8 @@ def running_values(kernel: Kernel, wanted: Values) -> tuple[Values, set[str]]:
         elif key.isdigit() and (NETWORK, net) in found:  # below `interfaces`
             found[NETWORK, net] = sorted([*found[NETWORK, net], value])
             down |= {value} if status not in ("up", "") else set()
-    told = dict(_shown(kernel, "global")).get("discovery", "")
-    found[DISCOVERY, ""] = {"1": "on", "0": "off"}.get(told, "unknown")
+    result = dict(_shown(kernel, "global")).get("discovery", "")
+    found[DISCOVERY, ""] = {"1": "on", "0": "off"}.get(result, "unknown")
     routes: dict[str, set[str]] = {}
     for key, value in _shown(kernel, "route") if _asked(wanted, ROUTE) else ():
         if key == "net":
@@ -240,10 +240,10 @@ def pairs(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _shown(kernel: Kernel, what: str) -> list[tuple[str, str]]:
-    told = kernel.look(["lnetctl", what, "show"], check=False)
-    if told.rc == 0 and "errno:" not in told.stdout:
-        return list(pairs(told.stdout))
-    text = f"{told.stdout}\n{told.stderr}"
+    result = kernel.look(["lnetctl", what, "show"], check=False)
+    if result.rc == 0 and "errno:" not in result.stdout:
+        return list(pairs(result.stdout))
+    text = f"{result.stdout}\n{result.stderr}"
     if _DOWN.search(text):
         return []
     raise CommandError(f"lnetctl {what} show: {text.strip()[-500:]}")

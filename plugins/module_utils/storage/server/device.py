@@ -3,7 +3,7 @@
 
 A file system is made only where `format` asks for one and the device is blank by every look, which
 is repeated right before `mkfs`. Each look finds something that the others do not: blkid knows
-signatures, the kernel knows who has the device, and bytes that are not zero are data, whether or
+signatures, the kernel knows what uses the device, and bytes that are not zero are data, whether or
 not anything knows them. What was not read is not known to be blank. A file system that is there is
 used as it is: any xfs or ext4 where nothing is to be made, and the one that was made here, by its
 label, where something is.
@@ -37,8 +37,8 @@ EDGE = 1 << 20
 READ_S = 60.0
 """Seconds for both ends; a disk that has to spin up, or tries a bad sector again, takes some."""
 FOUND, NOTHING, AMBIVALENT = 0, 2, 8
-"""Exit statuses of `blkid -p`. NOTHING is also, without a word, one that it could not open or read:
-by itself it says nothing of a device that is not read here as well."""
+"""Exit statuses of `blkid -p`. NOTHING is also one that it could not open or read: by itself
+it does not prove a device blank."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class Contents:
     number: str
     """`major:minor`."""
     signatures: dict[str, str]
-    """What blkid tells: TYPE, LABEL, UUID, PTTYPE."""
+    """As blkid finds them: TYPE, LABEL, UUID, PTTYPE."""
     in_use: tuple[str, ...]
-    """Who has it, one line each; not where it is mounted."""
+    """What uses it, one line each; not where it is mounted."""
     mounts: tuple[str, ...]
     """Where it is mounted."""
     edges: tuple[str, ...]
@@ -78,8 +78,8 @@ class Contents:
         """Why it is not blank, one line each; empty where it is."""
         found = [*self.in_use, *(f"it is mounted at {point}" for point in self.mounts)]
         if self.signatures:
-            told = " ".join(f"{key}={value}" for key, value in sorted(self.signatures.items()))
-            found.append(f"blkid finds {told}")
+            result = " ".join(f"{key}={value}" for key, value in sorted(self.signatures.items()))
+            found.append(f"blkid finds {result}")
         return [*found, *self.edges]
 
 
@@ -131,44 +131,44 @@ def _signatures(node: Node, device: str, path: Path, record: Path) -> dict[str, 
     if waiting:
         raise _still(device, waiting)
     try:
-        told = node.look(["blkid", "-p", "-o", "export", str(path)], check=False)
+        result = node.look(["blkid", "-p", "-o", "export", str(path)], check=False)
     except NoAnswerError as error:
         if error.left_behind:
             bounded.remember(record, error.left_behind)
         raise _silent(device, str(error)) from error
-    if told.rc == NOTHING:
+    if result.rc == NOTHING:
         return {}
-    if told.rc == AMBIVALENT:
+    if result.rc == AMBIVALENT:
         return {"TYPE": "more than one"}
-    found = dict(line.split("=", 1) for line in told.stdout.split("\n") if "=" in line)
+    found = dict(line.split("=", 1) for line in result.stdout.split("\n") if "=" in line)
     found.pop("DEVNAME", None)
-    if told.rc != FOUND or not found:
+    if result.rc != FOUND or not found:
         raise PlanError(
-            f"{device}: blkid cannot say what is on it (exit status {told.rc}): "
-            f"{told.stderr.strip() or 'it printed nothing'}"
+            f"{device}: blkid cannot say what is on it (exit status {result.rc}): "
+            f"{result.stderr.strip() or 'it printed nothing'}"
         )
     return found
 
 
 def _edges(device: str, path: Path, record: Path) -> tuple[int, tuple[str, ...]]:
     """Its size, and which of its ends have anything. Raises PlanError where that is not known."""
-    told = bounded.within(READ_S, _reader(path), record=record)
-    if told.earlier:
-        raise _still(device, told.left_behind)
-    if "error" in told.found:
-        number = told.found["error"]["number"]
-        why = os.strerror(number) if number else told.found["error"]["text"]
+    result = bounded.within(READ_S, _reader(path), record=record)
+    if result.earlier:
+        raise _still(device, result.left_behind)
+    if "error" in result.found:
+        number = result.found["error"]["number"]
+        why = os.strerror(number) if number else result.found["error"]["text"]
         raise PlanError(f"{device}: cannot be read: {why}. See dmesg")
-    if not told.answered:
-        raise _silent(device, f"its {told.step or 'size'} could not be read within {READ_S:g} s")
-    if not {"size", "edges"} <= told.found.keys():
+    if not result.answered:
+        raise _silent(device, f"its {result.step or 'size'} could not be read within {READ_S:g} s")
+    if not {"size", "edges"} <= result.found.keys():
         raise PlanError(
             f"{device}: its reader was killed (out of memory?). Nothing is known of what is on it; "
             "see dmesg, then run again"
         )
-    if told.found["size"] == 0:
+    if result.found["size"] == 0:
         raise PlanError(f"{device} has no size: there is no medium in it, or it failed. See dmesg")
-    return told.found["size"], tuple(told.found["edges"])
+    return result.found["size"], tuple(result.found["edges"])
 
 
 def _still(device: str, process: int) -> PlanError:
@@ -185,15 +185,15 @@ def _silent(device: str, how: str) -> PlanError:
 def _reader(path: Path) -> Callable[[Callable[[dict[str, Any]], None]], None]:
     """Everything that touches the device, for a process of its own."""
 
-    def read(tell: Callable[[dict[str, Any]], None]) -> None:
+    def read(report: Callable[[dict[str, Any]], None]) -> None:
         found = []
         with path.open("rb", buffering=0) as stream:
             size = stream.seek(0, os.SEEK_END)
             for end, offset in (("first", 0), ("last", max(0, size - EDGE))):
-                tell({"step": f"{end} MiB"})
+                report({"step": f"{end} MiB"})
                 if not _zero(stream, offset, min(EDGE, size)):
                     found.append(f"its {end} MiB is not all zero")
-        tell({"size": size, "edges": found})
+        report({"size": size, "edges": found})
 
     return read
 
@@ -307,7 +307,7 @@ class Device:
         if at is not None:
             raise PlanError(
                 f"{self.directory}: {at.source} is mounted there, and {self.device} is wanted. "
-                f"Unmount it (systemctl stop {self.unit}) when nobody uses it, then run again"
+                f"Unmount it (systemctl stop {self.unit}) when it is not in use, then run again"
             )
         if contents.mounts:
             raise PlanError(
@@ -332,7 +332,7 @@ class Device:
             if not found:
                 return True
             way = (
-                "Name another device; or, if nobody wants what is on it, make it blank by hand "
+                "Name another device; or, if its data is not needed, make it blank by hand "
                 f"({DOCS}). It is never formatted as it is"
             )
             if contents.kind in KINDS:
@@ -340,9 +340,9 @@ class Device:
             raise PlanError(f"{self.device} is not blank: {'; '.join(found)}. {way}")
         if contents.kind in KINDS and contents.uuid:
             return False
-        told = "; ".join(contents.findings()) or "it is blank"
+        why = "; ".join(contents.findings()) or "it is blank"
         raise PlanError(
-            f"{self.device} has no file system that can be served ({' or '.join(KINDS)}): {told}. "
+            f"{self.device} has no file system that can be served ({' or '.join(KINDS)}): {why}. "
             "Name another device, or say `format` where it is blank"
         )
 
@@ -371,7 +371,7 @@ class Device:
 
 @dataclass(frozen=True)
 class LeftDevices:
-    """Units of devices that are served no more: found, and taken away only when that is asked."""
+    """Units of devices that are served no more, removed when they are declared absent."""
 
     wanted: Collection[str]
     """Directories with a device."""

@@ -2,7 +2,7 @@
 """The served directory: there, and its owner, group and mode as the file system says.
 
 Nothing in it is touched. No part of its path may be a symbolic link: exportfs exports where a link
-leads, and whoever can write where it stands would decide what is exported.
+leads, and its owner would decide what is exported.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class State:
 
 @dataclass(frozen=True)
 class User:
-    """The MPI user, who owns what no other owner is given for; hosts need not know the account."""
+    """The MPI user, the default owner; hosts need not know the account."""
 
     name: str
     uid: Optional[int] = None
@@ -148,7 +148,7 @@ class Directory:
         path = node.path(self.path)
         make_directories(path.parent)
         with contextlib.suppress(FileExistsError):
-            path.mkdir(0o700)  # nobody's yet
+            path.mkdir(0o700)  # not accessible yet
         try:
             handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except OSError as error:
@@ -164,6 +164,6 @@ class Directory:
 
 def _entry(node: Node, database: str, name: str) -> Optional[list[str]]:
     """As the name service has it: files, LDAP, SSSD alike."""
-    told = node.look(["getent", database, name], check=False)
-    words = told.stdout.strip().split(":")
-    return words if told.rc == 0 and len(words) > 2 else None
+    result = node.look(["getent", database, name], check=False)
+    words = result.stdout.strip().split(":")
+    return words if result.rc == 0 and len(words) > 2 else None

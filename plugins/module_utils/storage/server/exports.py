@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Who may mount what: one line per address in a file of the collection, and what is in force.
+"""Exports: one line per address in a file of the collection, and what is in force.
 
 An address, never a name or a network: a name is resolved by something else, and a network has more
 than the nodes. Exports of the operator, in other files or in none, stay as they are. A file system
@@ -23,7 +23,7 @@ CHECK, LEFT = "nfs_exports", "nfs_exports_left"
 FILE = f"etc/exports.d/{NAME}.exports"
 EXPORTS = "etc/exports"
 OPTIONS = ("rw", "sync", "no_subtree_check", "root_squash", "sec=sys")
-"""`sync`: what a client was told is written survives the server. `no_subtree_check`: the check
+"""`sync`: what was acknowledged survives the server. `no_subtree_check`: the check
 fails for files that are renamed while they are open. `root_squash`: root of a node is nobody."""
 MOUNTED = "mountpoint"
 """Exported only while the device is mounted: never the empty directory below it."""
@@ -203,14 +203,14 @@ class Exports:
         right = read_exports("\n".join(each.lines(node)))
         missing = sorted(one.client for one in right - there)
         more = sorted(one.text for one in there - right)
-        told = [f"missing or with other options: {some(missing, SHOWN)}"] if missing else []
-        told += [f"besides: {some(more, SHOWN)}"] if more else []
-        count = f"{len(there & right)} of them" if told else promise
+        result = [f"missing or with other options: {some(missing, SHOWN)}"] if missing else []
+        result += [f"besides: {some(more, SHOWN)}"] if more else []
+        count = f"{len(there & right)} of them" if result else promise
         return compare(
             *(CHECK, promise, count),
             subject=each.path,
             check_mode=node.check_mode,
-            reason="; ".join(told),
+            reason="; ".join(result),
         )
 
 
