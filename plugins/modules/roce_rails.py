@@ -14,23 +14,16 @@ description:
   - Configures all rails of a host in one call, for the next boot in the files of the system's own
     network service (netplan, NetworkManager or systemd-networkd), and in the running kernel.
   - Names each interface by its PCI address with a systemd C(.link) file. An idle interface is
-    renamed at once; one that is in use gets its name at the next boot, which is recorded in
-    C(/var/lib/baremetal-mpi-roce/reboot-required.d/rails.json) and never done. An interface that
-    has a rail's name at another PCI address is refused.
-  - Sets up only the rails that differ. Other rails, the management interface and the files of the
-    operator are not touched. A rail that is claimed by a file of the operator is refused with the
-    name of that file.
-  - Reads everything back within a bounded time. A rail that does not come up with its new
-    configuration gets its former one back, and the module fails naming it after having done the
-    others.
-  - Removes what does not belong on a rail, that is other addresses, default routes in the main
-    table, and rules and routes in its own table.
+    renamed at once; one in use gets its name at the next boot, which is recorded in
+    C(/var/lib/baremetal-mpi-roce/reboot-required.d/rails.json). A name at another PCI address is
+    refused, and so is a rail that a file of the operator claims.
+  - Sets up only the rails that differ, and removes what does not belong on a rail, that is other
+    addresses, default routes in the main table, and rules and routes in its own table.
   - Compares the NICs that are there with the model, and sets each rail's RoCE NIC to what the QoS
-    contract says. All that differs on a rail is set, or nothing; a rail on which something fails
-    gets back what was read before, and the others go on. A rail that is no RoCE NIC is not
-    applicable; on one that is, what cannot be set has failed.
-  - A run that was killed is repaired by the next.
-  - One run at a time works on a host; another waits for it, two minutes at most, and then fails.
+    contract needs, all settings of a rail or none.
+  - Reads everything back within a bounded time. A rail that does not come up gets its former
+    configuration back, and the module fails with its name after the others are done.
+  - A run that was killed is repaired by the next. One run at a time works on a host.
 options:
   rails:
     description: The rails of this host, as the host variable C(cluster_rails) has them.
@@ -59,10 +52,9 @@ options:
   management:
     description:
       - Address, prefix and interface of the management network, as C(cluster_management) has them.
-      - An interface by which the host is reached is never made a rail, neither by its name nor by
-        its PCI address. These are the interfaces that carry an address
-        of the management network, the address that the SSH connection of this run arrives at, or
-        the default route of the main table, and the ports and lower interfaces of those.
+      - An interface by which the host is reached is never made a rail. It carries an address of
+        the management network, the address of this run's SSH connection, or the default route, or
+        is a port or lower interface of one that does.
     type: dict
     default: {}
   backend:
@@ -187,8 +179,7 @@ options:
   boot:
     description:
       - Whether a systemd unit, C(baremetal-mpi-roce-rails.service), sets again at boot what a
-        reboot forgets, by the same code, in C(/usr/local/libexec/baremetal-mpi-roce/rails).
-      - Without it, or where there is nothing to set, an installed one is removed.
+        reboot forgets. Without it, or where there is nothing to set, it is removed.
     type: bool
     default: true
   boot_wait:
@@ -209,9 +200,6 @@ attributes:
       - Shows each file that changes, and per rail what differs in the running kernel and which
         settings of its NIC differ.
     support: full
-notes:
-  - Asks C(ip) for all rails at once. An unchanged run starts seven programs or fewer, and one
-    more for each gateway.
 """
 
 EXAMPLES = r"""
@@ -234,72 +222,42 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-layer: {type: str, returned: always, sample: rails, description: The layer that speaks.}
-backend:
-  description: The network service that was used.
-  type: str
-  returned: when the host could be read
-  sample: netplan
+layer: {type: str, returned: always, sample: rails, description: The layer.}
+backend: {type: str, returned: success, sample: netplan, description: The network service.}
 reconfigured:
-  description: Interfaces that the network service was told to set up. No other was touched.
+  description: Interfaces that the network service set up. No other was touched.
   type: list
   elements: str
-  returned: when the host could be read
+  returned: success
   sample: [rail3]
 rolled_back:
-  description: Interfaces that did not come up and have their former configuration again.
+  description: Rails that have their former configuration or NIC settings again.
   type: list
   elements: str
-  returned: when the host could be read
+  returned: success
   sample: []
-removed:
-  description: Interfaces that were rails and are none any more.
-  type: list
-  elements: str
-  returned: when the host could be read
-  sample: []
+removed: {type: list, elements: str, returned: success, sample: [], description: Former rails.}
 rails:
-  description: Per rail that is there, what the kernel has it at, when the module ends.
+  description: Per rail that is there, what the kernel has at the end.
   type: dict
-  returned: when the host could be read
-  contains:
-    RAIL:
-      description: One rail, by name.
-      type: dict
-      contains:
-        interface: {type: str, description: What it is called now.}
-        mac: {type: str, description: Its MAC address.}
-        mtu: {type: int, description: "Largest IP packet, in bytes."}
-        up: {type: bool, description: Whether it is told to be up.}
-        carrier: {type: bool, description: Whether its link is up.}
-        speed_gbps:
-          description: Speed in Gb/s; null without carrier or where its driver says none.
-          type: float
+  returned: success
+  sample:
+    rail3:
+      {interface: rail3, mac: "a0:88:c2:00:00:03", mtu: 9000, up: true, carrier: true,
+       speed_gbps: 400.0}
 settings:
-  description: Per rail and setting of its NIC, what was wanted and found, and what came of it.
+  description:
+    - Per rail and setting of its NIC, what was wanted and found, and the result. C(status) is
+      V(ok), V(set), V(pending) (in check mode), V(needs_reset), V(not_supported) or V(failed);
+      C(persistence) is V(runtime), which a reboot forgets, or V(firmware).
   type: dict
-  returned: when the host could be read
-  contains:
-    RAIL:
-      description: The settings of one rail, by name.
-      type: dict
-      contains:
-        SETTING:
-          description: One setting.
-          type: dict
-          contains:
-            wanted: {type: raw, description: What it shall be.}
-            found: {type: raw, description: What was read at last.}
-            status:
-              description:
-                - V(ok), V(set), V(pending) (in check mode), V(needs_reset), V(not_supported) or
-                  V(failed).
-              type: str
-            tool: {type: str, description: The program or file that it was read and written with.}
-            persistence:
-              description: V(runtime), which a reboot forgets, or V(firmware).
-              type: str
-            reason: {type: str, description: Why it is not as wanted.}
+  returned: success
+  sample:
+    rail3:
+      pfc: {wanted: [3], found: [3], status: ok, tool: dcb pfc, persistence: runtime, reason: ""}
+reboot_required: {type: bool, returned: success, description: Whether anything waits for a reboot.}
+reboot_reasons: {type: list, elements: dict, returned: success, description: What waits for it.}
+container: {type: str, returned: success, description: "The container engine, or null."}
 checks:
   description: What was read back, one entry for each promise of each rail.
   type: list

@@ -12,7 +12,6 @@ import errno
 import fcntl
 import socket
 import struct
-from typing import Protocol
 
 from ..core.dataclass import dataclass
 
@@ -32,23 +31,8 @@ class Rings:
     tx_max: int
 
 
-class Ethtool(Protocol):
-    """How drivers are asked; OSError with EOPNOTSUPP where a driver has no answer."""
-
-    def driver(self, interface: str) -> str: ...
-
-    def rings(self, interface: str) -> Rings: ...
-
-    def set_rings(self, interface: str, rx: int, tx: int) -> None: ...
-
-    def pause(self, interface: str) -> tuple[bool, bool]:
-        """Whether pauses of the whole link are obeyed (rx) and sent (tx)."""
-
-    def set_pause(self, interface: str, rx: bool, tx: bool) -> None: ...
-
-
-class KernelEthtool:
-    """The running kernel."""
+class Ethtool:
+    """The drivers of the running kernel; OSError with EOPNOTSUPP where one has no answer."""
 
     def driver(self, interface: str) -> str:
         answer = self._ask(
@@ -66,6 +50,7 @@ class KernelEthtool:
         self._ask(interface, _RINGS.pack(_SET_RINGS, *found[1:5], rx, *found[6:8], tx))
 
     def pause(self, interface: str) -> tuple[bool, bool]:
+        """Whether pauses of the whole link are obeyed (rx) and sent (tx)."""
         _command, _autoneg, rx, tx = _PAUSE.unpack(
             self._ask(interface, _PAUSE.pack(_GET_PAUSE, 0, 0, 0))
         )

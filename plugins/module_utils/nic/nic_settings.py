@@ -34,7 +34,9 @@ class NicSettings:
     rings: Mapping[str, int]
     accelerations: Mapping[str, int]
     ethtool: Ethtool
-    registers: Registers
+    run: Runner
+    program: Optional[str]
+    """Of PROGRAMS, the one that is installed."""
     root: Path = Path("/")
 
     def __call__(self, rail: Rail) -> Sequence[Setting]:
@@ -45,7 +47,7 @@ class NicSettings:
         if self.rings:
             settings.append(RingSizes(rail, self.rings, self.ethtool))
         if self.accelerations:
-            settings.append(Accelerations(rail, self.accelerations, self.registers))
+            settings.append(Accelerations(rail, self.accelerations, self.run, self.program))
         return settings
 
 
@@ -204,61 +206,36 @@ class RingSizes:
         self._ethtool.set_rings(self._interface, sizes.get("rx", now.rx), sizes.get("tx", now.tx))
 
 
-class Registers:
-    """One register of one device at a time; what was read is kept until it is forgotten."""
-
-    def __init__(self, run: Runner, program: Optional[str]) -> None:
-        self.program = program
-        self._run = run
-        self._known: dict[tuple[str, str], dict[str, int]] = {}
-
-    def read(self, pci: str, register: str) -> Mapping[str, int]:
-        """Its fields. Raises CommandError."""
-        key = (pci, register)
-        if key not in self._known:
-            output = self._run((*self._on(pci, register), "--get")).stdout
-            fields = {name: int(value, 16) for name, value in _FIELD.findall(output)}
-            if not fields:
-                raise CommandError(f"{self.program}: {register} of {pci} shows no field: {output}")
-            self._known[key] = fields
-        return self._known[key]
-
-    def write(self, pci: str, register: str, fields: Mapping[str, int]) -> None:
-        text = ",".join(f"{name}={value:#x}" for name, value in fields.items())
-        self._run((*self._on(pci, register), "--set", text, "--yes"))
-
-    def forget(self, pci: str) -> None:
-        for key in [key for key in self._known if key[0] == pci]:
-            del self._known[key]
-
-    def _on(self, pci: str, register: str) -> tuple[str, ...]:
-        return (str(self.program), "-d", pci, "--reg_name", register)
-
-
 class Accelerations:
     """Adaptive routing and the other fields of ROCE_ACCL that the operator asks for."""
 
     name = "accelerations"
     persistence = RUNTIME
 
-    def __init__(self, rail: Rail, wanted: Mapping[str, int], registers: Registers) -> None:
+    def __init__(
+        self, rail: Rail, wanted: Mapping[str, int], run: Runner, program: Optional[str]
+    ) -> None:
         self.wanted = dict(sorted(wanted.items()))
-        self._pci = rail.pci or ""
         self._physical = rail.physical
-        self._registers = registers
+        self._run = run
+        self._program = program
+        self._argv = (program or PROGRAMS[0], "-d", rail.pci or "", "--reg_name", ROCE_ACCL)
 
     @property
     def tool(self) -> str:
-        return f"{self._registers.program or PROGRAMS[0]} {ROCE_ACCL}"
+        return f"{self._argv[0]} {ROCE_ACCL}"
 
     def read(self) -> Reading:
         if not self._physical:
             return Reading.unsupported(SOFTWARE_REASON)
-        if self._registers.program is None:
+        if self._program is None:
             return Reading.unsupported(
                 f"neither {' nor '.join(PROGRAMS)} is installed: mft (DOCA-OFED) or mstflint has it"
             )
-        fields = self._registers.read(self._pci, ROCE_ACCL)
+        output = self._run((*self._argv, "--get")).stdout
+        fields = {name: int(value, 16) for name, value in _FIELD.findall(output)}
+        if not fields:
+            raise CommandError(f"{' '.join(self._argv)} --get: no field in the output: {output}")
         for name in self.wanted:
             # `X_en` has its flag as `X_field_select` or as `X_en_field_select`: 0 is not settable.
             flags = [
@@ -269,10 +246,11 @@ class Accelerations:
         return Reading({name: fields[name] for name in self.wanted})
 
     def write(self) -> None:
-        self._registers.write(self._pci, ROCE_ACCL, self.wanted)
+        self._set(self.wanted)
 
     def restore(self, reading: Reading) -> None:
-        self._registers.write(self._pci, ROCE_ACCL, reading.found)
+        self._set(reading.found)
 
-    def forget(self) -> None:
-        self._registers.forget(self._pci)
+    def _set(self, fields: Mapping[str, int]) -> None:
+        text = ",".join(f"{name}={value:#x}" for name, value in fields.items())
+        self._run((*self._argv, "--set", text, "--yes"))

@@ -22,28 +22,18 @@ MLX5 = "mlx5_core"
 CONFIGFS = "sys/kernel/config"
 MODE, TOS = "default_roce_mode", "default_roce_tos"
 
-IN_TREE_NAMES = {
-    "roce_np/cnp_dscp": "np_cnp_dscp",
-    "roce_np/cnp_802p_prio": "np_cnp_prio",
-    "roce_np/min_time_between_cnps": "np_min_time_between_cnps",
-    "roce_rp/clamp_tgt_rate": "rp_clamp_tgt_rate",
-    "roce_rp/clamp_tgt_rate_after_time_inc": "rp_clamp_tgt_rate_ati",
-    "roce_rp/rpg_time_reset": "rp_time_reset",
-    "roce_rp/rpg_byte_reset": "rp_byte_reset",
-    "roce_rp/rpg_threshold": "rp_threshold",
-    "roce_rp/rpg_ai_rate": "rp_ai_rate",
-    "roce_rp/rpg_max_rate": "rp_max_rate",
-    "roce_rp/rpg_hai_rate": "rp_hai_rate",
-    "roce_rp/rpg_min_dec_fac": "rp_min_dec_fac",
-    "roce_rp/rpg_min_rate": "rp_min_rate",
-    "roce_rp/rate_to_set_on_first_cnp": "rp_rate_to_set_on_first_cnp",
-    "roce_rp/dce_tcp_g": "rp_dce_tcp_g",
-    "roce_rp/dce_tcp_rtt": "rp_dce_tcp_rtt",
-    "roce_rp/rate_reduce_monitor_period": "rp_rate_reduce_monitor_period",
-    "roce_rp/initial_alpha_value": "rp_initial_alpha_value",
-    "roce_rp/rpg_gd": "rp_gd",
-}
-"""A parameter of congestion control as DOCA-OFED calls it, and as the in-tree driver does."""
+
+def in_tree_name(parameter: str) -> str:
+    """A parameter of congestion control as the in-tree driver calls it: `rp_ai_rate`.
+
+    DOCA-OFED calls it `roce_rp/rpg_ai_rate`.
+    """
+    point, _slash, name = parameter.partition("/")
+    short = {
+        "cnp_802p_prio": "cnp_prio",
+        "clamp_tgt_rate_after_time_inc": "clamp_tgt_rate_ati",
+    }.get(name, name.removeprefix("rpg_"))
+    return f"{point.removeprefix('roce_')}_{short}"
 
 
 @dataclass(frozen=True)
@@ -277,9 +267,9 @@ class Parameter(_FileSetting):
         self._unknown = no_congestion_control(rail)
         self._doca = doca_ofed(root)
         places = [root / "sys/class/net" / rail.interface / "ecn" / parameter]
-        if rail.pci and parameter in IN_TREE_NAMES:
+        if rail.pci:
             folder = root / "sys/kernel/debug/mlx5" / rail.pci / "cc_params"
-            places.append(folder / IN_TREE_NAMES[parameter])
+            places.append(folder / in_tree_name(parameter))
         self.path = next((place for place in places if place.exists()), places[0])
         self._debugfs = self.path in places[1:]
         self._firmware = {"cnp_dscp": "CNP_DSCP_P1", "cnp_priority": "CNP_802P_PRIO_P1"}.get(name)

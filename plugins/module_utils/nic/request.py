@@ -15,8 +15,8 @@ from ..core.part import PlanError
 from ..qos import HostSettings
 from . import firmware
 from .dcb import Dcb, MlnxQos
-from .ethtool import Ethtool, KernelEthtool
-from .nic_settings import PROGRAMS, SIZES, NicSettings, Registers
+from .ethtool import Ethtool
+from .nic_settings import PROGRAMS, SIZES, NicSettings
 from .qos_settings import QosSettings
 from .rdma_settings import RdmaCm, RdmaSettings
 from .setting import Provider
@@ -33,7 +33,7 @@ class Host:
 
     run: Runner
     root: Path = Path("/")
-    ethtool: Ethtool = field(default_factory=KernelEthtool)
+    ethtool: Ethtool = field(default_factory=Ethtool)
     which: Callable[[str], Optional[str]] = find_program
     uid: int = 0
     gid: int = 0
@@ -91,11 +91,17 @@ class Request:
         # DOCA-OFED's tool where it is, for it supports its own driver; else iproute2's.
         tools = [tool for tool in (MlnxQos, Dcb) if host.which(tool.name)]
         tool = tools[0](host.quick or host.run) if tools else None
-        registers = Registers(host.run, next(filter(host.which, PROGRAMS), None))
         rdma_cm = RdmaCm(host.run, host.root)
-        rings = _numbers(nic.get("rings"))
         providers: list[Provider] = [
-            NicSettings(read_request, rings, accelerations, host.ethtool, registers, host.root),
+            NicSettings(
+                read_request,
+                _numbers(nic.get("rings")),
+                accelerations,
+                host.ethtool,
+                host.run,
+                next(filter(host.which, PROGRAMS), None),
+                host.root,
+            ),
             QosSettings(self.qos, tool),
             RdmaSettings(self.qos, rdma_cm, host.root, congestion_control),
         ]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Optional, Protocol
@@ -97,10 +97,11 @@ class Reading:
 
 
 class Setting(Protocol):
-    """One thing that one rail is set to.
+    """One setting of one rail.
 
     `read` may be called any time and changes nothing. `write` and `restore` raise CommandError or
     OSError; the engine then puts the whole rail back to what was read before it wrote anything.
+    A setting that keeps what it read has a method `forget`, called before it is read back.
     """
 
     @property
@@ -121,22 +122,17 @@ class Setting(Protocol):
 
     def read(self) -> Reading: ...
 
-    def write(self) -> None:
-        """Set `wanted`."""
+    def write(self) -> None: ...
 
     def restore(self, reading: Reading) -> None:
         """Set what `reading` found (and its `pending`, in firmware) again."""
 
 
-class Provider(Protocol):
-    """Gives the settings of one rail, in the order in which they are to be written.
+Provider = Callable[[Rail], Sequence[Setting]]
+"""Gives the settings of one rail, in the order in which they are written; it does not raise.
 
-    Asked once per rail that has an RDMA device; one with an attribute `any_nic = True` for every
-    rail that is there. It must not raise: what cannot be read becomes a Reading that says so.
-    A setting that keeps what it read has a method `forget`, called before it is read back.
-    """
-
-    def __call__(self, rail: Rail) -> Sequence[Setting]: ...
+Called once per rail that has an RDMA device; with an attribute `any_nic = True`, for every rail.
+"""
 
 
 @dataclass(frozen=True)
