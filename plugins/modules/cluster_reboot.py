@@ -9,20 +9,20 @@ version_added: "0.1.0"
 author:
   - Baremetal MPI RoCE founders (@baremetal)
 description:
-  - The steps of the role cluster_reboot, in the order of O(step). The role calls it; by itself it
-    is of little use.
-  - A host is rebooted when a layer recorded a reason in the boot that runs, and for nothing else.
-  - An action plugin of the same name does on the controller what only the controller can do.
+  - The steps of the role cluster_reboot, in the order of O(step). A host is rebooted only when a
+    layer recorded a reason in the boot that runs.
 options:
   step:
     description:
-      - V(read) says why a host waits for a reboot, what runs on it and when it booted.
-      - V(plan) decides on the controller who is rebooted, in which batch, and who is left and why.
-      - V(turn) sees that exactly the hosts of the next batch play, and that those before came back.
+      - V(read) returns why a host waits for a reboot, what runs on it and when it booted.
+      - V(plan) decides on the controller which hosts are rebooted, in which batch, and which are
+        left and why.
+      - V(turn) checks that exactly the hosts of the next batch play, and that those before came
+        back.
       - V(reboot) drains the host, reboots it, and waits until it is up in another boot.
-      - V(finish) gives it back to Slurm, and strikes off the reasons that a verification disproved.
-      - V(failed) notes why a host did not come back right.
-      - V(verdict) says what came of each host, and fails those that still wait for a reboot.
+      - V(finish) resumes it in Slurm, and clears the reasons that a verification disproved.
+      - V(failed) records why a host did not come back right.
+      - V(verdict) returns the outcome of each host, and fails those that still wait for a reboot.
       - V(leave) and V(arrive) are the parts of V(reboot) that run on the host.
     type: str
     required: true
@@ -71,7 +71,7 @@ options:
     elements: str
     default: []
   task: {type: str, default: "", description: Name of the task that failed.}
-  failure: {type: str, default: "", description: What that task said.}
+  failure: {type: str, default: "", description: Message of that task.}
 attributes:
   check_mode:
     description: In check mode V(read), V(plan) and V(verdict) are the whole of it.
@@ -89,13 +89,13 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-found: {type: dict, returned: by V(read), description: What the host says of itself.}
+found: {type: dict, returned: by V(read), description: State of the host.}
 reboot_plan:
   description: Batches, hosts that are left, and hosts without a reason.
   type: dict
   returned: by V(plan)
 reboot_outcome:
-  description: What came of this host.
+  description: Outcome of this host.
   type: dict
   returned: by V(finish), V(failed) and, for a host that is left at its turn, by V(reboot)
 layer: {type: str, returned: by V(verdict), description: V(reboot).}

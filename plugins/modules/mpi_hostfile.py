@@ -37,18 +37,15 @@ options:
     default: openmpi
   order:
     description:
-      - Order of the nodes, and so of the ranks.
-      - V(model) is the order of the cluster model. V(rack) and V(rail_group) keep nodes of one
-        rack, or nodes whose rails end on the same leaves, together; both are otherwise in the order
-        of the model.
+      - Order of the nodes, and so of the ranks. V(rack) and V(rail_group) keep nodes of one rack,
+        or on the same leaves, together, otherwise in the order of the model.
     type: str
     choices: [model, rack, rail_group]
     default: model
   names:
     description:
-      - Which names of the nodes MPI launches by, V(management), or the interface of a rail such as
-        V(rail0), whose names are C(node01-rail0). This chooses the path of launch and out-of-band
-        traffic, not that of the data.
+      - Names by which MPI launches, V(management) or the interface of a rail such as V(rail0). Data
+        uses UCX's devices in either case.
     type: str
     default: management
   max_slots:
@@ -59,31 +56,27 @@ options:
     default: true
   rankfile:
     description:
-      - Whether to write a rankfile. When V(false), one that this module wrote earlier is removed.
-      - Needs the format V(openmpi), a GPU for each slot, and O(numa_cores).
+      - Whether to write a rankfile; V(false) removes one of this module. Needs the format
+        V(openmpi), a GPU for each slot, and O(numa_cores).
     type: bool
     default: false
   rankfile_path: {type: path, default: /etc/baremetal-mpi-roce/rankfile, description: The rankfile.}
   numa_cores:
     description:
-      - The cores of each NUMA node, by its number, such as V(0-55). The same on every node.
-      - They are hwloc's logical core numbers, as C(hwloc-calc --intersect core numa:0) prints them
-        on a node.
-      - Never guessed. A rankfile is refused while a NUMA node in use is missing here.
+      - The cores of each NUMA node, by its number, such as V(0-55), as hwloc's logical numbers
+        (C(hwloc-calc --intersect core numa:0)). Required for a rankfile.
     type: dict
     default: {}
   rankfile_cores:
     description:
-      - V(divided) gives each rank its part of the cores of its GPU's NUMA node, so that no two
-        ranks share one. V(all) gives it all of them, which Open MPI 5 accepts only with C(--bind-to
-        :overload-allowed).
+      - V(divided) gives each rank its part of the cores of its GPU's NUMA node, V(all) all of them.
     type: str
     choices: [divided, all]
     default: divided
   rankmap:
     description:
-      - Whether to write a table of rank, host, local rank, GPU and rails, one line for each rank,
-        for launch wrappers. When V(false), one that this module wrote earlier is removed.
+      - Whether to write a table of rank, host, local rank, GPU and rails for launch wrappers.
+        V(false) removes one of this module.
     type: bool
     default: false
   rankmap_path: {type: path, default: /etc/baremetal-mpi-roce/rankmap, description: The table.}
@@ -105,12 +98,6 @@ EXAMPLES = r"""
 - name: Write the hostfile of the whole cluster
   baremetal.mpi_roce.mpi_hostfile:
     directory: "{{ cluster.directory }}"
-
-- name: Write it for Intel MPI, nodes of one rack together
-  baremetal.mpi_roce.mpi_hostfile:
-    directory: "{{ cluster.directory }}"
-    format: intelmpi
-    order: rack
 
 - name: Bind each rank to the cores beside its GPU
   baremetal.mpi_roce.mpi_hostfile:

@@ -9,18 +9,18 @@ version_added: "0.1.0"
 description:
   - Measures every rail of every node against the same rail of the next node with perftest and UCX,
     and looks at the packets meanwhile.
-  - It takes five steps, because both ends of a pair have to be there at the same time and Ansible
-    knows no barrier but the end of a task. V(pairs) and V(report) run on the controller alone.
+  - Both ends of a pair must be there at the same time, and Ansible's only barrier is the end of a
+    task, so there are five steps. V(pairs) and V(report) run on the controller alone.
   - Servers run in a transient systemd unit with a time limit, so that none is left behind by a run
     that was killed. The next run replaces those of an earlier one.
   - Changes nothing.
 options:
   step:
     description:
-      - V(pairs) says for the hosts of this run who measures against whom.
+      - V(pairs) returns which hosts of this run measure against each other.
       - V(serve) starts the servers of this host and returns when all of them listen.
       - V(drive) runs the clients of this host, one after another.
-      - V(collect) stops the servers and says what arrived.
+      - V(collect) stops the servers and returns what arrived.
       - V(report) shows the figures of all hosts and saves them on the controller.
     type: str
     required: true
@@ -135,20 +135,20 @@ author:
   - Baremetal MPI RoCE founders (@baremetal)
 attributes:
   check_mode:
-    description: Says who would measure against whom and which packages are missing; starts nothing.
+    description: Returns the pairs and the missing packages; starts nothing.
     support: full
   diff_mode:
     description: There is nothing to differ; it changes nothing.
     support: none
   action:
-    description: Has an action plugin for what the controller alone can know.
+    description: The action plugin does what only the controller can do.
     support: full
 seealso:
   - module: baremetal.mpi_roce.mpi_allreduce
 """
 
 EXAMPLES = r"""
-- name: Say who measures against whom
+- name: Plan the pairs
   baremetal.mpi_roce.rdma_verify:
     step: pairs
     directory: "{{ cluster.directory }}"
@@ -186,31 +186,14 @@ checks:
       wanted: UDP 4791, TOS 106 (DSCP 26, ECT(0))
       found: 1648 of 1648 packets
       status: ok
-      reason: ""
 run_id: {type: str, returned: for V(pairs), sample: 5c0f3a9b1d2e, description: Name of this run.}
 parts:
-  description:
-    - By host, the pairs it drives and serves, each with rail, addresses, peer and first port; and
-      the rails that have no peer in this run, with the reason.
+  description: By host, the pairs it drives and serves, and its rails without a peer.
   type: dict
   returned: for V(pairs)
-  sample:
-    node01:
-      drives:
-        - {rail: rail3, address: 10.100.3.11, peer: node02, peer_address: 10.100.3.12, port: 18515}
-      serves:
-        - {rail: rail3, address: 10.100.3.11, peer: node02, peer_address: 10.100.3.12, port: 18515}
-      alone: {}
-at_once:
-  description: How many hosts drive at once; hosts take turns where two are peers both ways.
-  type: int
-  returned: for V(pairs)
-  sample: 32
-limit_s:
-  description: Seconds after which servers end by themselves.
-  type: float
-  returned: for V(pairs)
-  sample: 1400
+  sample: {node01: {drives: [{rail: rail3, peer: node02, port: 18515}], serves: [], alone: {}}}
+at_once: {type: int, returned: for V(pairs), sample: 32, description: Hosts that drive at once.}
+limit_s: {type: float, returned: for V(pairs), sample: 1400, description: Time limit of servers.}
 missing:
   description: Packages that this host lacks.
   type: list
@@ -218,8 +201,7 @@ missing:
   returned: for V(serve)
   sample: [perftest]
 problems:
-  description:
-    - Rails that this host cannot serve, and why; C(rail3 ucx) where it is one exchange alone.
+  description: Rails that this host cannot serve, and why; C(rail3 ucx) for one exchange alone.
   type: dict
   returned: for V(serve)
   sample: {}
@@ -231,19 +213,12 @@ ports:
   sample: [18515, 18516]
 figures:
   description:
-    - C(pairs) has for every rail and peer each exchange with its figures (bandwidths in 10^9 bits
-      per second, times in microseconds), the packets that left and arrived with their traffic
-      classes, and by how much each of the NIC's counters grew.
+    - C(pairs) has for every rail and peer each exchange with its figures (10^9 bits per second,
+      microseconds), its packets, and by how much each of the NIC's counters grew.
   type: dict
   returned: for V(drive), V(report)
   sample:
-    pairs:
-      - rail: rail3
-        peer: node02
-        device: mlx5_3
-        software: false
-        line_rate_gbits_s: 800
-        exchanges: {write_bw: {bytes: 65536, gbits_s: 781.2, seconds: 2.9}}
+    pairs: [{rail: rail3, peer: node02, device: mlx5_3, exchanges: {write_bw: {gbits_s: 781.2}}}]
 report:
   description: File on the controller.
   type: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -120,13 +119,6 @@ def test_with_systemd_the_unit_has_the_limit(tmp_path: Path) -> None:
     assert "--property=RuntimeMaxSec=310" in argv
     assert "--unit=smoke-1" in argv
     assert argv[-2:] == ["mpirun", "x"]
-
-
-def test_a_login_shell_quotes_what_it_runs() -> None:
-    argv = launch.login_shell("root", ["mpirun", "--spec", '{"a": [1, 2]}', "it's"])
-    assert argv[:4] == ["runuser", "-u", "root", "--"]
-    assert argv[-1].startswith("cd / && exec mpirun --spec '{\"a\": [1, 2]}' ")
-    assert "HOME=/root" in argv
 
 
 class FakeSsh:
@@ -263,12 +255,6 @@ def test_a_node_tells_its_program_and_its_rails(tmp_path: Path) -> None:
     assert here.down == ("nosuch0 is missing",)
     assert here.whole
     assert ready_here(str(tmp_path / "absent")).program == "missing"
-
-
-@pytest.mark.skipif(shutil.which("ip") is None, reason="ip is not installed")
-def test_a_node_tells_its_management_interface() -> None:
-    assert ready_here("/absent", management="127.0.0.1").interface == "lo"
-    assert ready_here("/absent", management="192.0.2.77").interface == ""
 
 
 def test_a_node_tells_what_is_behind_its_rdma_devices(tmp_path: Path) -> None:

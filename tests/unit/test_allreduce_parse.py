@@ -90,10 +90,3 @@ def test_of_what_the_launcher_said_the_cause_is_left(
     assert len(lines) <= 7
     assert parse.hosts_named(lines, NODES) == hosts
     assert parse.first_ranks_named(lines) == ranks
-
-
-def test_ten_thousand_lines_of_the_same_are_one() -> None:
-    text = "\n".join(f"[node{n:05d}:{n}] UCX  ERROR connect failed" for n in range(10_000))
-    assert len(parse.relevant_lines(text)) == 1
-    different = "\n".join(f"error of the kind {chr(97 + n)}" for n in range(26))
-    assert len(parse.relevant_lines(different, limit=12)) == 12

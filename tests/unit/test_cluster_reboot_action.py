@@ -364,18 +364,6 @@ def test_who_still_waits_for_a_reboot_fails(host, fails, status):
     assert found["checks"][0]["status"] == status
 
 
-def test_the_table_is_shown_once_where_no_callback_does(monkeypatch):
-    said: list[str] = []
-    monkeypatch.setattr(action.display, "display", said.append)
-    monkeypatch.setattr(action.C, "CALLBACKS_ENABLED", [])
-    for host in ("idle", "a", "b", "c", "busy", "disk", "gone"):
-        verdict(host)
-    assert sum(line.startswith("host ") for line in said) == 1 and len(said) == 1 + 6
-    monkeypatch.setattr(action.C, "CALLBACKS_ENABLED", [action.SUMMARY])
-    verdict("idle")
-    assert len(said) == 1 + 6
-
-
 @pytest.mark.parametrize(("host", "fails"), [("a", False), ("busy", False), ("gone", True)])
 def test_a_plan_fails_only_where_nothing_is_known(host, fails):
     assert bool(verdict(host, check_mode=True).get("failed")) is fails

@@ -94,20 +94,6 @@ def test_each_rank_has_the_rails_of_its_gpu() -> None:
     assert set(node.given) == set(node.rails)
 
 
-def test_a_report_that_cannot_be_saved_is_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "reports").write_text("not a directory")
-    told: list[str] = []
-    monkeypatch.setattr(action.display, "warning", told.append)
-    found = {"figures": {"ranks": 4}, "checks": [], "traffic": [], "failed": True}
-    result = dict(found)
-    action.ActionModule._report(None, tmp_path / "reports", found, result)
-    assert result == found, "nothing is left to the report that is not there"
-    assert str(tmp_path / "reports") in told[0]
-    assert "File exists" in told[0] or "Not a directory" in told[0]
-
-
 def test_the_checksum_is_that_of_the_installed_program() -> None:
     """As the file lookup (it strips) and the module (it ends in one line feed) write it."""
     source = (ROOT / "roles/mpi_stack/files/allreduce.py").read_text(encoding="utf-8")
@@ -123,11 +109,6 @@ def test_an_answer_that_is_none_is_a_failure_with_what_came() -> None:
     assert action._result("[1]")["failed"]
 
 
-def test_an_answer_is_passed_on_without_ansibles_job() -> None:
-    text = json.dumps({"changed": False, "layer": "smoke", "ansible_job_id": "j1.2"})
-    assert action._result(text) == {"changed": False, "layer": "smoke"}
-
-
 def test_the_report_has_the_result_without_the_arguments(tmp_path: Path) -> None:
     found = {"figures": {"ranks": 4}, "invocation": {"module_args": {}}, "layer": "smoke"}
     result: dict[str, str] = {}
@@ -135,12 +116,6 @@ def test_the_report_has_the_result_without_the_arguments(tmp_path: Path) -> None
     saved = json.loads((tmp_path / "smoke-latest.json").read_text(encoding="utf-8"))
     assert saved.pop("made") in result["report"]
     assert saved == {"figures": {"ranks": 4}, "layer": "smoke"}
-
-
-def test_seconds_survive_what_the_module_will_refuse() -> None:
-    assert action._seconds({"time_limit_s": "12.5"}, "time_limit_s", 1) == 12.5
-    assert action._seconds({"time_limit_s": "soon"}, "time_limit_s", 300) == 300
-    assert action._seconds({}, "time_limit_s", 300) == 300
 
 
 def look(job: Path, progress: Path) -> list[str]:
@@ -230,13 +205,6 @@ def test_a_look_that_is_slow_or_fails_is_followed_by_another(
     assert [text for text in watched.told if "Timeout (12s)" in text]
     assert [text for text in watched.told if "connection refused" in text]
     assert watched.told.count("allreduce: 2 of 7 sizes, 8 s") == 1
-
-
-def test_many_failures_in_a_row_are_not_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit is for a launcher that is silent, and not for one that is slow all the time."""
-    watched = Watched(monkeypatch, [*[SLOW, SLOW, "running\n"] * 10, DONE])
-    assert watched.run() == {"changed": False}
-    assert "end" not in watched.did
 
 
 @pytest.mark.parametrize("silent", [SLOW, REFUSED])

@@ -20,8 +20,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.environment
     effective_parameters,
     environment,
     environment_text,
-    gid_indexes_by_rank,
-    management_network,
     parameter_lines,
     parameters,
     parse_environment,
@@ -154,15 +152,6 @@ def test_the_block_wins_over_what_debian_ships() -> None:
     assert found["mtl"] == "^ofi"
 
 
-def test_a_later_line_of_the_operator_is_seen() -> None:
-    assert effective_parameters("pml = ucx\n# pml = cm\npml=ob1 # mine\n")["pml"] == "ob1"
-
-
-def test_management_network_of_an_address() -> None:
-    assert management_network("10.10.1.7", 22) == "10.10.0.0/22"
-    assert management_network("fd00::7", 64) == "fd00::/64"
-
-
 def names_by_rank(rails: Sequence[Rail], slots: int) -> list[list[str]]:
     return [[rail.interface for rail in own] for own in rails_by_rank(rails, slots)]
 
@@ -225,10 +214,6 @@ def rail_bind(values: dict[str, str], rank: int) -> dict[str, str]:
     return {"UCX_MAX_RNDV_RAILS": str(devices), **values}
 
 
-def test_indexes_by_rank_are_none_without_rdma() -> None:
-    assert gid_indexes_by_rank([[Rail("rail0")], [Rail("rail1")]]) == []
-
-
 KEYS = st.from_regex(r"[A-Z][A-Z0-9_]{0,12}", fullmatch=True)
 VALUES = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=20)
 
@@ -267,10 +252,6 @@ def test_the_profile_puts_directories_first_and_once(tmp_path: Path) -> None:
     script = profile(tmp_path, values)
     found = sh(f'{script}\n{script}\necho "$PATH $LD_LIBRARY_PATH $PYTHONPATH"', PYTHONPATH="/own")
     assert found.split() == ["/opt/bin:/usr/bin:/bin", "/opt/lib", "/opt/py:/own"]
-
-
-def test_the_profile_is_silent_without_its_file() -> None:
-    assert sh((ROLE_FILES / "profile.sh").read_text() + "\necho $?") == "0\n"
 
 
 def bound(rank: int, values: dict[str, str], *words: str) -> dict[str, str]:

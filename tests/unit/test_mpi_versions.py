@@ -15,7 +15,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.environment
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.versions import (
     Installed,
     parse_mpirun_version,
-    parse_ucx_devices,
     parse_ucx_settings,
     parse_ucx_version,
     read,
@@ -74,12 +73,6 @@ def test_versions_of_old_and_new_formats() -> None:
     assert parse_ucx_version(UCX_INFO) == "1.13.1"
     assert parse_ucx_version("# Library version: 1.16.0\n# Library path: /x\n") == "1.16.0"
     assert parse_ucx_version("nothing") is None
-
-
-def test_transports_of_each_device() -> None:
-    found = parse_ucx_devices(UCX_INFO)
-    assert found["rail0"] == ["tcp"]
-    assert found["mlx5_0:1"] == ["rc_verbs", "rc_mlx5"]
 
 
 def test_everything_answers() -> None:
@@ -163,9 +156,3 @@ def test_mpi4py_of_another_mpi_fails() -> None:
     library = [check for check in readback(found, [], "tcp") if check.name == "mpi4py_library"]
     assert library[0].status == "failed"
     assert "MPICH" in str(library[0].found)
-
-
-def test_another_mpirun_is_not_open_mpi() -> None:
-    found = read(runner({**ALL, "mpirun": "HYDRA build details:\n"}), "/usr/bin/python3")
-    assert found.open_mpi is None
-    assert "not Open MPI" in found.problems["open_mpi"]

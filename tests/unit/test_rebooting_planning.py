@@ -172,13 +172,6 @@ def test_jobs_keep_a_host_unless_they_are_waited_for():
     assert judge(slurm=node, settings=waits).what == planning.REBOOT
 
 
-def test_the_guard_speaks_before_the_jobs():
-    assert "twice within 12 h" in left(judge(boots=[NOW - 90_000, NOW - 3600]))
-    allowed = planning.Settings(min_hours=0, per_day=0)
-    boots = [NOW - 90_000, NOW - 3, NOW - 2, NOW - 1]
-    assert judge(boots=boots, settings=allowed).what == planning.REBOOT
-
-
 def test_a_host_that_is_lost_or_cannot_say_is_left():
     lost = planning.judge(
         "n", "compute", {"lost": "timed out"}, planning.Settings(), CONTROLLER, ROLES

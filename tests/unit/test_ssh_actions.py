@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import time
@@ -147,12 +146,6 @@ def test_nothing_told_to_a_node_is_secret(tmp_path: Path) -> None:
         assert path.read_text().splitlines()[2] not in said
 
 
-def test_what_every_node_is_told_does_not_grow(tmp_path: Path) -> None:
-    few = prepared(tmp_path, directory=directory(2))["authority"]
-    many = prepared(tmp_path, directory=directory(90))["authority"]
-    assert few == many
-
-
 def test_who_left_is_told_and_in_check_mode_stays(tmp_path: Path) -> None:
     for name in ("node01", "node02"):
         Host(tmp_path, name).run(prepared(tmp_path))
@@ -163,15 +156,6 @@ def test_who_left_is_told_and_in_check_mode_stays(tmp_path: Path) -> None:
     assert prepared(tmp_path, directory=directory(1))["removed"] == []
 
 
-@pytest.mark.parametrize("mode", ["certificate", "authorized_keys"])
-def test_more_who_left_than_allowed_are_named_and_stay(mode: str, tmp_path: Path) -> None:
-    for name in ("node01", "node02"):
-        Host(tmp_path, name).run(prepared(tmp_path))
-    with pytest.raises(AuthorityError, match=r"1 nodes have left .*: node02\. Nothing"):
-        prepared(tmp_path, directory=directory(1), mode=mode, max_removed=0)
-    assert laid(tmp_path) == ["node01", "node02"]
-
-
 def test_who_was_never_laid_is_told(tmp_path: Path) -> None:
     assert prepared(tmp_path)["incomplete"] == ["launcher", "node01", "node02"]
     Host(tmp_path, "node01").run(prepared(tmp_path))
@@ -180,33 +164,6 @@ def test_who_was_never_laid_is_told(tmp_path: Path) -> None:
     assert half.run(prepared(tmp_path))["failed"], "signed for, and never got to the end"
     assert prepared(tmp_path)["incomplete"] == ["launcher", "node02"]
     assert prepared(tmp_path, mode="authorized_keys")["incomplete"] == ["launcher", "node02"]
-
-
-@pytest.mark.parametrize("filename", [None, "/x/state.json"])
-def test_a_full_disk_of_the_controller_is_told_with_a_place(
-    filename: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_words: Any, **_options: Any) -> dict[str, Any]:
-        raise OSError(errno.ENOSPC, "No space left on device", filename)
-
-    task = SimpleNamespace(
-        args={"state_dir": str(tmp_path), "known": {"x": 1}},
-        check_mode=False,
-        async_val=0,
-        diff=False,
-    )
-    wanted = f"ssh: on the controller: {filename or tmp_path}: No space left on device"
-    trust = ssh_trust.ActionModule.__new__(ssh_trust.ActionModule)
-    authority = ssh_authority.ActionModule.__new__(ssh_authority.ActionModule)
-    monkeypatch.setattr(trust, "_configure", full)
-    monkeypatch.setattr(ssh_authority, "prepare", full)
-    given = arguments(tmp_path, state_dir=str(tmp_path))
-    monkeypatch.setattr(authority, "validate_argument_spec", lambda **_options: (None, given))
-    for action in (trust, authority):
-        action._task = task
-        action._connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir=None))
-        told = action.run(task_vars={})
-        assert (told["failed"], told["msg"]) == (True, wanted)
 
 
 def test_expiry_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,6 @@ import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.action import rdma_verify as action
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.rail_pairs import parts
 
-from tests.unit.qos_contracts import compiled
 from tests.waiting import deadline
 
 ROOT = Path(__file__).parents[2]
@@ -140,28 +139,3 @@ def test_where_no_servers_were_started_none_are_collected(
     one._execute_module = execute
     assert one._remote("collect", told, asked)["checks"] == []
     assert len(ran) == started
-
-
-def test_what_has_no_peer_is_said() -> None:
-    (one,) = action._without_peer({**part(), "alone": {"rail7": "no other host has it"}})
-    assert (one.subject, one.status) == ("rail7", "not_applicable")
-
-
-def reported(directory: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What the step `report` says of where it saved the figures of one pair."""
-    monkeypatch.setattr(action.table, "lines", lambda *_figures: [])
-    asked = {"plan": {"parts": {"node01": {"drives": []}}}, "driven": "d", "collected": "c"}
-    asked["qos"] = compiled()
-    hostvars = {"node01": {"d": {"figures": {"pairs": ["a pair"]}}}}
-    one = object.__new__(action.ActionModule)
-    said = one._report({**asked, "report_directory": str(directory)}, {"hostvars": hostvars})
-    assert said["changed"] is False
-    return str(said["report"])
-
-
-def test_figures_are_saved_under_their_time_and_as_the_latest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = Path(reported(tmp_path / "new", monkeypatch))
-    assert json.loads(path.read_text())["pairs"] == ["a pair"]
-    assert path.read_text() == (tmp_path / "new/verbs-latest.json").read_text()

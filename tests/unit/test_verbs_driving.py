@@ -145,14 +145,6 @@ def test_after_a_hang_the_rail_is_left_and_the_next_is_tried(tmp_path: Path) -> 
     assert len(found[1]["exchanges"]) == len(EXCHANGES)
 
 
-def test_what_a_program_says_is_kept_as_the_problem(tmp_path: Path) -> None:
-    fake = Fake({"18515": Result((), 1, "", "Couldn't connect to 10.0.0.2:18515\n")})
-    found = drive(request(tmp_path), fake)
-    assert found[0]["exchanges"]["write_bw"]["problem"] == (
-        "ib_write_bw ended with status 1: Couldn't connect to 10.0.0.2:18515"
-    )
-
-
 def test_the_figures_of_an_earlier_exchange_are_never_taken_for_a_later_one(tmp_path: Path) -> None:
     fake = Fake({"18516": Result((), 0, "", "")})
     found = drive(request(tmp_path, ("write_bw", "send_bw")), fake)

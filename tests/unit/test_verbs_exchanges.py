@@ -82,11 +82,6 @@ def test_what_perftest_can_do_is_read_from_its_help(text: str, wanted: str) -> N
     assert exchanges.bind_option(exchanges.PERFTEST, run) == wanted
 
 
-def test_an_old_perftest_is_not_told_what_it_does_not_know() -> None:
-    argv = client("write_bw", bind="").argv
-    assert not [word for word in argv if "source_ip" in word]
-
-
 def test_the_table_that_every_version_prints_is_read() -> None:
     """Recorded on Soft-RoCE."""
     assert figures("write_bw", text("write_bw.txt")) == {
@@ -153,11 +148,6 @@ def test_of_all_that_was_printed_the_telling_lines_are_shown() -> None:
         "Couldn't connect to 10.0.0.2:19009"
     )
     assert exchanges.telling("\n \n") == "it printed nothing"
-
-
-@pytest.mark.parametrize(("seconds", "limit", "ends"), [(60, 30, 90), (2, 120, 120), (2, 5, 32)])
-def test_no_client_is_ended_while_it_still_measures(seconds: int, limit: int, ends: int) -> None:
-    assert Effort(seconds=seconds, limit_s=limit).ends_s == ends
 
 
 @pytest.mark.parametrize(("seconds", "length"), [(60, ("-D", "60")), (0, ("-n", "1000"))])

@@ -185,32 +185,6 @@ def test_a_peer_that_hangs_is_named_with_the_rail_and_what_to_do() -> None:
     assert of(found, "write_bw").status == OK
 
 
-@pytest.mark.parametrize(
-    ("problem", "advice"),
-    [
-        ("Couldn't connect to 10.3.0.2:18515", "ping -I rail3 10.3.0.2 on node01"),
-        ("Failed status 12: wr_id 0 syndrom 0x81 transport retry counter exceeded", "rail MTU"),
-        ("Fatal: UD endpoint 0x55 to <no debug data>: unhandled timeout error", "packets are lost"),
-        ("Couldn't allocate MR", "memlock"),
-        ("IB device mlx5_9 not found; Unable to find the Infiniband/RoCE device", "rdma link"),
-        ("no MPI environment; write it with --tags mpi --limit node02", "--tags mpi"),
-        ("ib_write_bw: not installed", "rdma_verify_install"),
-        ("something else", "dmesg"),
-    ],
-)
-def test_what_programs_say_comes_with_what_to_do(problem: str, advice: str) -> None:
-    found = judging.driven(REQUEST, [pair(write_bw={"problem": problem})])
-    assert problem in of(found, "write_bw").reason
-    assert advice in of(found, "write_bw").reason
-
-
-def test_pairs_that_could_not_be() -> None:
-    lost = {"rail": "rail3", "peer": "node02", "exchanges": {}, "lost": True}
-    broken = {"rail": "rail3", "peer": "node02", "exchanges": {}, "problem": "rail3 has no device"}
-    assert judging.driven(REQUEST, [lost])[0].status == NOT_APPLICABLE
-    assert judging.driven(REQUEST, [broken])[0].status == FAILED
-
-
 def arrived(**changed: Any) -> dict[str, Any]:
     outcome = {"rc": 0, "log": "", "wire": wire()}
     return {

@@ -6,9 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges import EXCHANGES
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.request import Half
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.rail_pairs import (
     Part,
     parts,
@@ -92,14 +90,6 @@ def test_every_rail_sends_once_and_receives_once(
             assert set(part.alone) == lonely
 
 
-def test_the_work_grows_with_the_nodes_and_not_with_their_pairs() -> None:
-    count = 2000
-    directory = [entry(number, list(range(8))) for number in range(count)]
-    found = parts(directory, [one["name"] for one in directory], 18515)
-    assert sum(len(part.drives) for part in found.values()) == 8 * count
-    assert max(len(part.drives) for part in found.values()) == 8
-
-
 def many(count: int) -> dict[str, Part]:
     directory = [entry(number, [0, 1]) for number in range(count)]
     return parts(directory, [one["name"] for one in directory], 18515)
@@ -111,21 +101,6 @@ def test_hosts_drive_together_but_two_alone_take_turns() -> None:
     assert schedule(many(3), **{**told, "at_once": 2}).at_once == 2
     assert schedule(many(3), **{**told, "at_once": 64}).at_once == 32
     assert schedule(many(2), **told).at_once == 1
-
-
-def test_two_that_are_peers_both_ways_among_others_take_turns_too() -> None:
-    """rail1 is on two of three hosts: a ring of two."""
-    directory = [entry(1, [0, 1]), entry(2, [0, 1]), entry(3, [0])]
-    found = parts(directory, [one["name"] for one in directory], 18515)
-    told = schedule(found, at_once=0, forks=32, exchange_s=40)
-    assert told.at_once == 1
-    assert told.limit_s == 120 + 3 * 2 * len(EXCHANGES) * 40
-
-
-@pytest.mark.parametrize(("hosts", "rounds"), [(2, 2), (3, 1), (32, 1), (33, 2), (10000, 313)])
-def test_servers_stay_for_as_long_as_all_hosts_may_take(hosts: int, rounds: int) -> None:
-    found = schedule(many(hosts), at_once=0, forks=32, exchange_s=40)
-    assert found.limit_s == 120 + rounds * 2 * len(EXCHANGES) * 40
 
 
 def test_a_limit_of_one_host_has_nothing_to_measure_and_says_so() -> None:
@@ -141,8 +116,3 @@ def test_a_limit_of_one_host_has_nothing_to_measure_and_says_so() -> None:
 def test_hosts_that_run_no_ranks_take_no_part() -> None:
     directory = [entry(1, [0]), entry(2, [0]), entry(3, [0], role="launcher")]
     assert set(parts(directory, ["node01", "node02", "node03"], 18515)) == {"node01", "node02"}
-
-
-def test_a_part_survives_json() -> None:
-    found = parts([entry(1, [0]), entry(2, [0])], ["node01", "node02"], 18515)["node01"]
-    assert [Half(**entry) for entry in found.as_dict()["drives"]] == found.drives
