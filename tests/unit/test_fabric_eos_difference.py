@@ -18,7 +18,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system i
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.eos_intents import CONTRACTS, OTHER, TOMAHAWK5, leaf
+from tests.unit.eos_intents import CONTRACTS, TOMAHAWK5, leaf
 from tests.unit.eos_switch import CLASSES, DSCPS, Tree, empty, show, typed
 
 OWNED = "qos profile BAREMETAL_MPI_ROCE"
@@ -354,12 +354,6 @@ def test_the_cost_names_ports_and_what_is_not_known() -> None:
     assert "the whole switch" in losses
 
 
-def test_a_port_that_is_not_there_is_named_with_the_way_out() -> None:
-    intent = leaf(ports=5)
-    with pytest.raises(SwitchError, match=r"leaf01 has no port Ethernet4/1, Ethernet5/1\. Break"):
-        SYSTEM.difference(intent, SYSTEM.wanted(intent), present(empty()))
-
-
 def test_a_port_of_a_port_channel_is_refused() -> None:
     tree = typed(empty(), ["interface Ethernet2/1", "channel-group 7 mode active"])
     with pytest.raises(SwitchError, match="Ethernet2/1 belongs to a port channel"):
@@ -405,7 +399,3 @@ def test_headroom_under_our_name_is_applied_and_goes_with_the_values() -> None:
     assert any("buffers of the whole switch" in loss for loss in first.impact.losses)
     gone = typed(tree, list(difference({}, tree).steps.lines))
     assert "mmu" not in show(gone)
-
-
-def test_other_contracts_differ_from_each_other() -> None:
-    assert difference(OTHER, converged({}, empty()))

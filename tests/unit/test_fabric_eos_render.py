@@ -86,11 +86,9 @@ def test_a_watchdog_that_would_poll_too_seldom_is_refused() -> None:
 
 def test_every_reason_is_told_at_once() -> None:
     intent = replace(leaf({"mtu": {"fabric": 9300}}, asic=Asic("own")))
-    intent = replace(intent, ports=(replace(intent.ports[0], name="swp1"),))
     assert refused(lambda: SYSTEM.wanted(intent)) == [
         "eos.queue_names leaf01 'own'",
         "eos.mtu leaf01 9282",
-        "eos.port_name leaf01 'swp1'",
     ]
 
 

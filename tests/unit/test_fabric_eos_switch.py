@@ -19,7 +19,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system i
 )
 
 from tests.unit.eos_intents import leaf
-from tests.unit.eos_switch import FakeEos, empty, show, typed
+from tests.unit.eos_switch import FakeEos, empty, typed
 
 LOGIN = Login("192.0.2.1", user="ops", password="horse-staple", timeout_s=1)
 
@@ -110,57 +110,6 @@ def test_a_failed_session_that_cannot_be_aborted_is_not_called_gone(fake: FakeEo
 
 STATUS, SESSIONS = "show interfaces status", "show configuration sessions detail"
 LLDP = "show lldp neighbors"
-
-
-@pytest.mark.parametrize(
-    ("command", "lie", "words"),
-    [
-        (STATUS, [1], "`show interfaces status`: the answer is a list"),
-        (STATUS, {"interfaceStatuses": ["Ethernet1/1"]}, "interfaceStatuses is a list"),
-        (STATUS, {"interfaceStatuses": {"Ethernet1/1": "up"}}, "Ethernet1/1 is a text"),
-        (
-            STATUS,
-            {"interfaceStatuses": {"Ethernet1/1": {"bandwidth": "fast"}}},
-            "interfaceStatuses Ethernet1/1 bandwidth is a text",
-        ),
-        (SESSIONS, {"sessions": ["ops"]}, "sessions is a list"),
-        (SESSIONS, {"sessions": {"ops": 1}}, "sessions ops is a number"),
-        (LLDP, {"lldpNeighbors": {"Ethernet1/1": {}}}, "lldpNeighbors is an object"),
-        (LLDP, {"lldpNeighbors": ["leaf02"]}, "an entry of lldpNeighbors is a text"),
-        ("show running-config", "no object", "`show running-config`: the answer is a text"),
-        ("show version", 7, "`show version`: the answer is a number"),
-    ],
-)
-def test_an_answer_that_cannot_be_is_told_with_switch_and_place(
-    fake: FakeEos, command: str, lie: Any, words: str
-) -> None:
-    fake.lies = {command: lie}
-    with pytest.raises(SwitchError) as caught:
-        switch(fake).read()
-    assert "192.0.2.1 port 443: " in str(caught.value) and words in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "interface Ethernet1/1\n   mtu jumbo",
-        "interface Ethernet1/1\n   mtu \u00b2",
-        "qos map dscp 1-2-3 to traffic-class 3",
-        "qos map dscp 0-99999999999 to traffic-class 3",
-        "priority-flow-control pause watchdog default timeout soon",
-        "priority-flow-control pause watchdog default polling-interval 1.2.3",
-        "qos profile BAREMETAL_MPI_ROCE\n   tx-queue 3\n      bandwidth percent \u00b2",
-    ],
-)
-def test_no_number_where_one_belongs_is_a_difference_and_no_fault(fake: FakeEos, line: str) -> None:
-    one = switch(fake)
-    one.apply(difference(one), 300).confirm()
-    running = f"{show(fake.running)}\n{line}\n"
-    fake.lies = {"show running-config": {"output": running}}
-    present, intent = one.read(), leaf()
-    SYSTEM.difference(intent, SYSTEM.wanted(intent), present)
-    report = SYSTEM.report(intent, present)
-    assert ("mtu" in line) == (report.ports[0].mtu_ip is None)
 
 
 def test_a_refused_line_leaves_nothing_and_is_told_in_eos_words(fake: FakeEos) -> None:

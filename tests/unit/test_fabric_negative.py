@@ -284,11 +284,6 @@ ROWS: tuple[tuple[str, Told, str], ...] = (
         "nvue.watchdog_action leaf01 'forward'",
     ),
     (
-        "SONiC's port names on NVUE",
-        wanted(NVUE, ports=GROUPS),
-        "nvue.port_name leaf01 'Ethernet0'",
-    ),
-    (
         "a port that NVUE does not have",
         refused(lambda: planned("nvue", lambda p: p.ports.pop("swp2") and None)),
         "the switch has no port swp2, which the model plugs something into",

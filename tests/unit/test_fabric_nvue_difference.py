@@ -203,32 +203,11 @@ def test_a_release_with_the_new_words_is_spoken_to_in_them() -> None:
     ]
 
 
-def test_the_release_decides_where_the_switch_shows_no_words() -> None:
-    one = intent()
-    for release, key in (("5.12.0", "enable"), ("5.15.0", "state"), ("", "enable")):
-        read = dataclasses.replace(present({}, release=release), filled_qos={})
-        steps = SYSTEM.difference(one, SYSTEM.wanted(one), read).steps
-        assert key in steps["qos"]["roce"], release
-
-
-def test_a_difference_is_told_the_same_every_time() -> None:
-    drifted = told(
-        told(converged(), "interface", "swp2", "link", "mtu", 1), "qos", "roce", "mode", "x"
-    )
-    shuffled = {key: drifted[key] for key in reversed(drifted)}
-    assert plan(drifted) == plan(shuffled)
-
-
 def test_ports_in_their_natural_order() -> None:
     one = intent(ports=12)
     paths = [change.path for change in plan({}, one, ports=12).changes if "mtu" in change.path]
     assert paths[1:3] == ["interface swp2 link mtu", "interface swp3 link mtu"]
     assert paths[-1] == "interface swp12 link mtu"
-
-
-def test_a_port_that_the_switch_does_not_have_stops_the_plan() -> None:
-    with pytest.raises(SwitchError, match=r"no port swp5, swp6.*breakout"):
-        plan({}, intent(ports=6), ports=4)
 
 
 def test_a_port_of_a_bond_is_refused() -> None:

@@ -120,19 +120,12 @@ def test_the_watchdog_can_only_drop(action: str) -> None:
     assert brief(caught.value.findings) == [f"nvue.watchdog_action leaf01 '{action}'"]
 
 
-def test_names_of_another_system_no_share_and_a_second_lossless_priority_are_told_at_once() -> None:
+def test_a_second_lossless_priority_is_refused() -> None:
     one = intent()
-    ports = (dataclasses.replace(one.ports[0], name="Ethernet0"),)
-    queues = tuple(dataclasses.replace(queue, weight_percent=0) for queue in one.fabric.queues)
-    fabric = dataclasses.replace(one.fabric, pfc_priorities=(3, 4), queues=queues)
+    fabric = dataclasses.replace(one.fabric, pfc_priorities=(3, 4))
     with pytest.raises(WantedError) as caught:
-        SYSTEM.wanted(dataclasses.replace(one, ports=ports, fabric=fabric))
-    assert brief(caught.value.findings) == [
-        "nvue.lossless_priorities leaf01 (3, 4)",
-        "nvue.share leaf01 0",
-        "nvue.share leaf01 0",
-        "nvue.port_name leaf01 'Ethernet0'",
-    ]
+        SYSTEM.wanted(dataclasses.replace(one, fabric=fabric))
+    assert brief(caught.value.findings) == ["nvue.lossless_priorities leaf01 (3, 4)"]
 
 
 def test_costs_are_said_for_what_costs_only() -> None:

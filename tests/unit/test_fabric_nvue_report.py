@@ -74,10 +74,6 @@ def test_a_new_switch_keeps_none_of_it() -> None:
     assert first.watchdog.detection_ms == 300
 
 
-def test_a_port_that_is_not_there_says_nothing_else() -> None:
-    assert port(converged(), ports={}) == PortReport("swp1", present=False)
-
-
 def test_a_port_with_other_profiles_does_what_they_say() -> None:
     config = told(converged(), "interface", "swp1", "qos", "pfc", "profile", "mine")
     mine = {"switch-priority": {"5": {}}, "cable-length": 7}
@@ -180,7 +176,7 @@ MAC = "b8:ce:f6:01:02:0a"
         ),
         (
             {MAC: {"chassis": {"chassis-id": MAC}, "port": {"name": "B8CE.F601.020A"}}},
-            Neighbour("", "B8CE.F601.020A"),
+            Neighbour("", MAC),
         ),
         (
             {MAC.upper(): {"chassis": {"system-name": ""}, "port": {"name": MAC.upper()}}},

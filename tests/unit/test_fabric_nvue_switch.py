@@ -362,25 +362,6 @@ def test_an_answer_that_is_no_object_is_an_error(fake: FakeNvue, asked: str) -> 
         fake.switch().read()
 
 
-@pytest.mark.parametrize("lie", ["long", [], {}, None, True, "\u00b2", 1.5])
-def test_no_number_where_one_belongs_is_a_difference_and_no_fault(fake: FakeNvue, lie: Any) -> None:
-    applied(fake)[1].confirm()
-    mtu = ("interface", "swp1", "link", "mtu")
-    cable = ("qos", "roce", "cable-length")
-    for asked, place in (
-        ("GET /nvue_v1/ applied", mtu),
-        ("GET /nvue_v1/ applied", cable),
-        ("GET /nvue_v1/interface", mtu[1:]),
-        ("GET /nvue_v1/interface", ("swp1", "link", "speed")),
-        ("GET /nvue_v1/interface", ("swp1", "lldp", "neighbor", "node01", "age")),
-        ("GET /nvue_v1/qos applied", cable[1:]),
-    ):
-        fake.lies = {asked: (place, lie)}
-        present = fake.switch().read()
-        SYSTEM.difference(ONE, WANTED, present)
-        SYSTEM.report(ONE, present)
-
-
 def test_the_factory_makes_a_switch() -> None:
     switch = SYSTEM.connect(FakeNvue().login())
     assert isinstance(switch, NvueSwitch) and PASSWORD not in repr(switch)

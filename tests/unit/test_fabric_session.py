@@ -182,7 +182,7 @@ def test_one_link_of_many_that_stays_down_is_said_and_nothing_is_undone() -> Non
     outcome = run(switch, said=said, wanted=wanted)
     assert not outcome.error and switch.calls[-1] == "confirm"
     assert said == [
-        "leaf01: Ethernet0 did not come up again, and others did: the change is kept. Look at the "
+        "leaf01: Ethernet0 did not come up again, and others did: the change is kept. Check the "
         "other end"
     ]
 
@@ -260,7 +260,7 @@ def test_a_switch_that_may_take_hours_is_not_waited_for_that_long(fault: Fault) 
     [
         (WANTED, "bounce", ""),
         (WANTED, "loss", "2 port(s) would go down and come up again, and switch_qos_allowed_"),
-        (WANTED, "none", "then allow bounce"),
+        (WANTED, "none", "Allow bounce"),
         ({"pfc": "on"}, "loss", ""),
         ({"pfc": "on"}, "none", "packets can be lost, and switch_qos_allowed_impact is none"),
         ({"ecn": "on"}, "none", ""),

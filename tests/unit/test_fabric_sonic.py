@@ -13,7 +13,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics im
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM, tables
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.difference import (
     PollInterval,
-    path,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Difference,
@@ -189,11 +188,6 @@ class TestDifference:
         assert difference.impact.level == level
         assert difference.before != difference.after
         converged(drifted)
-
-    def test_the_change_names_row_field_and_both_values(self, done: Config) -> None:
-        (change,) = plan(changed(done, "PORT_QOS_MAP|Ethernet0 pfc_enable", "3,4")).changes
-        assert change.path == "PORT_QOS_MAP|Ethernet0 pfc_enable"
-        assert (change.found, change.wanted) == ("3,4", "3")
 
     def test_what_defeats_the_contract_goes_from_ports_of_the_model_alone(
         self, done: Config
@@ -376,9 +370,6 @@ class TestDifference:
         assert {"op": "remove", "path": "/PFC_WD"} in patch.operations
         assert "PFC_WD" not in converged(config, intent)
 
-    def test_slash_and_tilde_in_a_key(self) -> None:
-        assert path("PORT", "Ethernet1/1", "a~b") == "/PORT/Ethernet1~11/a~0b"
-
 
 class TestRefused:
     @pytest.mark.parametrize(
@@ -420,10 +411,6 @@ class TestTraditional:
         final = converged(config, lookup={("800000", "50m"): 999999})
         assert final["BUFFER_PG"] == config["BUFFER_PG"]
         assert final["BUFFER_PROFILE"] == config["BUFFER_PROFILE"]
-
-    def test_too_little_in_the_platforms_table_is_refused(self) -> None:
-        with pytest.raises(SwitchError, match=r"pg_profile_lookup\.ini"):
-            plan(self.generated("1024"), lookup={("800000", "50m"): 1024})
 
     def test_a_length_that_the_platform_does_not_have_gets_our_profile(self) -> None:
         config = self.generated("1024")
@@ -472,16 +459,6 @@ class TestReport:
         assert first.watchdog is not None
         assert not first.watchdog.enabled
         assert first.strict_queues == ()
-
-    def test_pfc_without_a_lossless_group_shows(self, done: Config) -> None:
-        broken = changed(done, "BUFFER_PG|Ethernet0|3", {"profile": "ingress_lossy_profile"})
-        first = SYSTEM.report(small(), present(broken)).ports[0]
-        assert (first.pfc_priorities, first.lossless_priorities) == ((3,), ())
-
-    def test_a_port_that_is_not_there(self, done: Config) -> None:
-        first = SYSTEM.report(small(), present(changed(done, "PORT|Ethernet0", None))).ports[0]
-        assert not first.present
-        assert first.up is None
 
     def test_lldp_that_is_off_is_told_apart_from_silence(self, done: Config) -> None:
         assert not SYSTEM.report(small(), present(done, neighbours=None)).lldp

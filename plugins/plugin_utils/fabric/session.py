@@ -1,9 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""One switch from what it is to what it shall be, or back to what it was.
+"""One switch from its present to its wanted state, or back.
 
-Read, compare, apply with the switch's own timer running, read again over a new connection until its
-links are up as before, keep. On anything else undo it, read once more, and say whether the former
-state is back. Nothing here knows a system; nothing is believed that was not read back.
+Read, compare, apply under the switch's own timer, read again over a new connection until its links
+are up as before, keep. On any fault undo, read again, and report whether the former state is back.
+It is an engine of its own because a switch has a timer that undoes a change by itself.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from .intent import SwitchIntent
 from .system import Applied, Difference, Switch, SwitchError, SwitchReport, System, WantedError
 
 IMPACTS = ("none", "loss", "bounce")
-"""What a difference may cost, from nothing to links that go down."""
+"""Impacts of a difference, in rising order."""
 
 MARGIN_S = 60
-"""How long after its timer a switch may still be busy undoing a change."""
+"""After its timer, for a switch to finish undoing a change."""
 SETTLE_S = 20
-"""How long a switch that says it has undone a change may still show some of it."""
+"""After an acknowledged rollback, until no part of the change is left."""
 PAUSE_S = 3
-"""Between two looks at a switch that is not back yet."""
+"""Between two reads of a switch that is not back yet."""
 LINKS_S = 60
-"""How long a link that went down for a change may take to come up again: 800G trains for long."""
+"""For links that a change took down to come up again; 800G trains slowly."""
 DARK_SHARE = 0.1
-"""More than this share of the links that a change took down, still down after LINKS_S, is its
-doing. Fewer are a node that restarts meanwhile: no reason to take all down once more."""
+"""A change is undone when more than this share of the links that it took down stay down. Fewer
+are a node that reboots meanwhile: no reason to take all of them down again."""
 PATIENCE_S = 900
-"""So long a switch is waited for at most that may take hours to undo a change by itself."""
+"""Longest wait for a switch that may take hours to undo a change by itself."""
 CONFIRM_S = (10, 86400)
-"""Least and most of the timer of a switch. Without one it keeps at once what nobody has proved."""
+"""Limits of the timer. Without one a switch would keep an unproved change at once."""
 VALUES_SHOWN = 3
 
 
 class Interrupted(BaseException):
-    """Somebody ends the run. Not an Exception, so that nothing on the way takes it for a fault."""
+    """The run is ended. Not an Exception, so that no handler takes it for a fault."""
 
 
 @dataclass
@@ -50,19 +50,19 @@ class Clock:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one switch."""
+    """The result for one switch."""
 
     difference: Optional[Difference] = None
-    """What had to change; None where it could not be found out."""
+    """What had to change; None where it could not be read."""
     remaining: Optional[Difference] = None
-    """What differs now; None where nobody knows."""
+    """What differs now; None if unknown."""
     report: Optional[SwitchReport] = None
     """The switch as it was read last."""
     changed: bool = False
-    """Something of the difference is in force that was not before, or may be."""
+    """Some of the difference is newly in force, or may be."""
     error: str = ""
     restored: Optional[bool] = None
-    """After a change that failed: whether the former state was read back. None: none was made."""
+    """After a failed change: whether the former state was read back. None: there was no change."""
 
 
 @dataclass(frozen=True)
@@ -82,15 +82,15 @@ def run(
     say: Callable[[str], None] = lambda line: None,
     clock: Optional[Clock] = None,
 ) -> Outcome:
-    """Plan, and with `apply` carry the plan out. Faults are in the outcome, never raised.
+    """Plan, and with `apply` apply the plan. Faults are in the outcome, never raised.
 
-    Only `Interrupted` and its like come out of here, and then what was applied is undone first.
+    Only `Interrupted` and its like are raised, after what was applied has been undone.
     """
     least, most = CONFIRM_S
     if not least <= confirm_s <= most:
         return Outcome(
-            error=f"{intent.name}: switch_qos_confirm_s is {confirm_s}; nothing was done. It is "
-            f"from {least} to {most} seconds, in which a change is read back."
+            error=f"{intent.name}: switch_qos_confirm_s is {confirm_s}; it must be from {least} to "
+            f"{most} seconds. Nothing was done."
         )
     session = _Session(system, switch, intent, confirm_s, say, clock or Clock())
     return session.run(apply, allowed)
@@ -115,7 +115,7 @@ class _Session:
         self._clock = clock
         self._wanted: Any = None
         self._deadline = 0.0
-        """When the switch has undone by itself whatever nobody kept."""
+        """When the switch has undone by itself what was not kept."""
 
     def run(self, apply: bool, allowed: str) -> Outcome:
         try:
@@ -123,11 +123,11 @@ class _Session:
         except WantedError as error:
             return Outcome(error=str(error))
         except Exception as error:
-            return Outcome(error=f"{self._name} cannot be planned: {_told(error)}.")
+            return Outcome(error=f"{self._name} cannot be planned: {_reason(error)}.")
         try:
             first = self._look()
         except Exception as error:
-            text = _told(error).removeprefix(f"{self._name}: ")
+            text = _reason(error).removeprefix(f"{self._name}: ")
             return Outcome(error=f"{self._name} cannot be planned: {text}.")
         plan = Outcome(first.difference, first.difference, first.report)
         if not first.difference:
@@ -139,7 +139,7 @@ class _Session:
                 first.difference,
                 first.report,
                 error=f"{self._name}: {_cost(first.difference)}, and switch_qos_allowed_impact is "
-                f"{allowed}. Nothing was changed. Choose the time, then allow {level}.",
+                f"{allowed}. Nothing was changed. Allow {level} when it fits.",
             )
         return self._apply(first) if apply else plan
 
@@ -155,11 +155,11 @@ class _Session:
         try:
             applied = self._switch.apply(first.difference, self._confirm_s)
         except Exception as error:
-            problem = f"the change was not applied: {_told(error)}"
+            problem = f"the change was not applied: {_reason(error)}"
             self._deadline = self._undone_by(began) + MARGIN_S
             return self._verdict(first, problem, self._deadline)
         except BaseException:
-            self._tell(
+            self._print(
                 f"{self._name}: interrupted while the change was being applied; whatever is in "
                 "force the switch undoes by itself within "
                 f"{self._undone_by(began) - self._clock.now():.0f} s. Run again after that"
@@ -170,25 +170,22 @@ class _Session:
         try:
             problem = self._prove_and_keep(applied, first)
         except Exception as error:
-            # Not a fault of the switch: an error of ours, or an answer that nobody expected.
-            problem = f"the change could not be proved: {_told(error)}"
+            # Not a fault of the switch: an error of this collection, or an unexpected answer.
+            problem = f"the change could not be proved: {_reason(error)}"
         except BaseException:
-            self._tell(self._undo(applied, first, "interrupted before the change was kept").error)
+            self._print(self._undo(applied, first, "interrupted before the change was kept").error)
             raise
         if problem:
             return self._undo(applied, first, problem)
         return Outcome(first.difference, self._kept.difference, self._kept.report, changed=True)
 
     def _undone_by(self, began: float) -> float:
-        """When a switch that was left alone while it applied has undone it.
-
-        Some take long to apply, and say within which time they have undone it whatever happens.
-        """
-        within = getattr(self._switch, "undone_within_s", 0)
-        return max(began + float(within), self._clock.now() + self._confirm_s)
+        """When a switch that was left alone while it applied has undone the change."""
+        within = self._switch.undone_within_s
+        return max(began + within, self._clock.now() + self._confirm_s)
 
     def _prove_and_keep(self, applied: Applied, first: Seen) -> str:
-        """Empty when the switch has the whole change, and keeps it."""
+        """Empty when the switch has the whole change and keeps it."""
         timer_ends = self._deadline - MARGIN_S
         bounced = _up(first.report) & set(first.difference.impact.ports_down)
         links_until = self._clock.now() + min(LINKS_S, self._confirm_s / 2)
@@ -200,7 +197,7 @@ class _Session:
             now = self._clock.now()
             if now >= timer_ends:
                 return (
-                    f"to read it back took longer than the {self._confirm_s} s after which the "
+                    f"reading it back took longer than the {self._confirm_s} s after which the "
                     "switch undoes a change: raise switch_qos_confirm_s"
                 )
             if self._kept.difference:
@@ -213,9 +210,9 @@ class _Session:
             if now >= links_until:
                 if len(dark) > DARK_SHARE * len(bounced):
                     return f"links that it took down stay down: {', '.join(dark)}"
-                self._tell(
+                self._print(
                     f"{self._name}: {', '.join(dark)} did not come up again, and others did: the "
-                    "change is kept. Look at the other end"
+                    "change is kept. Check the other end"
                 )
                 break
             self._clock.sleep(min(PAUSE_S, links_until - now))
@@ -229,16 +226,14 @@ class _Session:
         try:
             applied.rollback()
         except Exception as error:
-            problem += f"; undoing it failed: {_told(error)}"
+            problem += f"; undoing it failed: {_reason(error)}"
             return self._verdict(first, problem, self._deadline)
         until = min(self._clock.now() + SETTLE_S, self._deadline)
-        return self._verdict(first, problem, until, told_undone=True)
+        return self._verdict(first, problem, until, undone=True)
 
-    def _verdict(
-        self, first: Seen, problem: str, until: float, told_undone: bool = False
-    ) -> Outcome:
-        """Look until the former state is back, or the time has passed in which it should be."""
-        seen, unread = self._look_for(first.difference, until, told_undone)
+    def _verdict(self, first: Seen, problem: str, until: float, undone: bool = False) -> Outcome:
+        """Read until the former state is back or the time for it has passed."""
+        seen, unread = self._look_for(first.difference, until, undone)
         if seen is not None and _same(seen.difference, first.difference):
             return Outcome(
                 first.difference,
@@ -247,7 +242,7 @@ class _Session:
                 error=f"{self._name}: {problem}. Its former state is back (read back).",
                 restored=True,
             )
-        alone = "" if told_undone else f" {self._alone()}."
+        alone = "" if undone else f" {self._alone()}."
         if seen is None:
             state = (
                 "WHETHER ITS FORMER STATE IS BACK IS NOT KNOWN: it cannot be read "
@@ -281,10 +276,10 @@ class _Session:
         return "By now it should have undone the change by itself"
 
     def _look_for(
-        self, former: Difference, until: float, told_undone: bool
+        self, former: Difference, until: float, undone: bool
     ) -> tuple[Optional[Seen], str]:
         """The switch as read last, or why it could not be read."""
-        told = False
+        printed = False
         patience = self._clock.now() + max(PATIENCE_S, self._confirm_s + MARGIN_S)
         until = min(until, patience)
         while True:
@@ -292,27 +287,27 @@ class _Session:
             try:
                 seen = self._look()
             except Exception as error:
-                unread = _told(error)
-                # It may have said that it has undone the change, and lost its network by that.
+                unread = _reason(error)
+                # Undoing the change may have cut its network.
                 until = min(self._deadline, patience)
             now = self._clock.now()
             if (seen is not None and _same(seen.difference, former)) or now >= until:
                 return seen, unread
-            if not told and (unread or not told_undone):
-                self._tell(
+            if not printed and (unread or not undone):
+                self._print(
                     f"{self._name}: {unread or 'its former state is not back yet'}; looking again "
                     f"until it has undone the change by itself, {until - now:.0f} s at most"
                 )
-                told = True
+                printed = True
             self._clock.sleep(min(PAUSE_S, until - now))
 
-    def _tell(self, line: str) -> None:
-        with contextlib.suppress(Exception):  # a line less, never an undoing less
+    def _print(self, line: str) -> None:
+        with contextlib.suppress(Exception):  # undo even if nothing can be printed
             self._say(line)
 
 
 def _same(one: Difference, other: Difference) -> bool:
-    """Whether a switch that differs so is what it was when it differed so."""
+    """Whether the switch is in the same state, seen by its difference."""
     return one.changes == other.changes and one.before == other.before
 
 
@@ -345,8 +340,8 @@ def _cost(difference: Difference) -> str:
     return "; ".join(impact.losses)
 
 
-def _told(error: BaseException) -> str:
-    """A fault of the switch in its own words; any other with its kind, for whoever repairs it."""
+def _reason(error: BaseException) -> str:
+    """A fault of the switch in its own words; any other with its type."""
     text = str(error).rstrip(".") or "no reason given"
     if isinstance(error, SwitchError):
         return text

@@ -7,6 +7,7 @@ fabric need no switch. Only `Switch` talks to one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Optional, Protocol
@@ -27,6 +28,20 @@ class Neighbour:
     """Port id: an interface name, or a MAC address in lower case with colons."""
 
 
+_MAC = re.compile(r"([0-9a-f]{4}\.){2}[0-9a-f]{4}|([0-9a-f]{2}[:-]?){5}[0-9a-f]{2}", re.IGNORECASE)
+
+
+def is_mac(text: str) -> bool:
+    return _MAC.fullmatch(text) is not None
+
+
+def port_id(text: str) -> str:
+    """As `Neighbour.port` has it."""
+    digits = re.sub(r"[^0-9a-f]", "", text.lower())
+    pairs = (digits[place : place + 2] for place in range(0, 12, 2))
+    return ":".join(pairs) if is_mac(text) else text
+
+
 @dataclass(frozen=True)
 class EcnReport:
     minimum_bytes: int
@@ -36,7 +51,7 @@ class EcnReport:
 
 @dataclass(frozen=True)
 class PortReport:
-    """One port. None means that the switch does not say: that is not the same as off."""
+    """One port. None: the switch does not report it, which is not the same as off."""
 
     name: str
     present: bool
@@ -71,7 +86,7 @@ class SwitchReport:
     switch: str
     system: str
     version: str
-    """As the switch says it; holds the word `simulation` where it is one."""
+    """As the switch reports it; contains `simulation` where it is one."""
     ports: tuple[PortReport, ...]
     lldp: bool
     """Whether neighbours could be read at all."""
@@ -82,12 +97,12 @@ class SwitchReport:
 
 
 OWNED = "BAREMETAL_MPI_ROCE"
-"""What every object that belongs to this collection is called, or begins with. Objects of other
-names are the operator's: they are neither changed nor removed."""
+"""Name, or its beginning, of every object of this collection. Others are the operator's: they are
+neither changed nor removed."""
 
 
 class SwitchError(Exception):
-    """A switch refused, did not answer, or answered what cannot be: which, what, and the way out.
+    """A switch refused, did not answer, or answered nonsense: which, what, and the remedy.
 
     Never holds a password or token.
     """
@@ -118,7 +133,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Impact:
-    """What applying a difference costs those who use the switch."""
+    """What applying a difference costs the traffic."""
 
     ports_down: tuple[str, ...] = ()
     """They go down and come up again."""
@@ -139,7 +154,7 @@ class Difference:
     """What is there of what changes, as text for a unified diff; `after` the same as it will be."""
     after: str
     steps: Any
-    """What the system's `Switch` applies: patches, an object, lines. Nobody else looks into it."""
+    """What the system's `Switch` applies: patches, an object, lines."""
 
     def __bool__(self) -> bool:
         return bool(self.changes)
@@ -174,6 +189,10 @@ class Applied(Protocol):
 class Switch(Protocol):
     """One switch, over its connection."""
 
+    undone_within_s: int
+    """Counted from the begin of `apply`: by then the switch has undone what was not kept; 0 where
+    its timer alone decides."""
+
     def read(self) -> Any:
         """All that `difference` and `report` look at, read from the device now. Changes nothing.
 
@@ -182,7 +201,7 @@ class Switch(Protocol):
         """
 
     def apply(self, difference: Difference, confirm_s: int) -> Applied:
-        """Put a difference in force; the switch undoes it by itself after `confirm_s` unless told.
+        """Put a difference in force; the switch undoes it after `confirm_s` unless confirmed.
 
         On SwitchError nothing of it is left in force, or the message says what is.
         """
@@ -199,7 +218,7 @@ class Login:
     password: str = ""
     token: str = ""
     ca_file: str = ""
-    """PEM of who signs the switch's certificate; empty: the authorities of this machine."""
+    """PEM of the authority of the switch's certificate; empty: those of this machine."""
     timeout_s: int = 30
 
     def __repr__(self) -> str:

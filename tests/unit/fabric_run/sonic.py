@@ -82,6 +82,7 @@ class FileSystem:
 @dataclass
 class FileSwitch:
     path: Path
+    undone_within_s: int = 0
 
     def _step(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.path.read_text())

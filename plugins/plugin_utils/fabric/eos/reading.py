@@ -11,7 +11,7 @@ from ....module_utils.core.dataclass import dataclass
 from ...qos.compiled import PfcWatchdog
 from ...qos.contract import DSCPS
 from ..intent import PortIntent, SwitchIntent
-from ..system import OWNED, EcnReport, Neighbour, PortReport, SwitchReport
+from ..system import OWNED, EcnReport, Neighbour, PortReport, SwitchReport, is_mac, port_id
 from .render import ACTIONS
 from .settings import (
     DEFAULT_MTU,
@@ -55,14 +55,12 @@ class Present:
 
 
 def sessions(detail: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Of `show configuration sessions detail`, by name. What is no session is none."""
-    found = detail.get("sessions")
-    named = found.items() if isinstance(found, dict) else ()
-    return {str(name): state for name, state in named if isinstance(state, dict)}
+    """Of `show configuration sessions detail`, by name."""
+    return detail.get("sessions") or {}
 
 
 def session_with_timer(detail: Mapping[str, Any]) -> str:
-    """Who waits to be confirmed, of `show configuration sessions detail`; empty: nobody.
+    """The session whose commit timer runs; empty: none.
 
     Up to EOS 4.31 the session itself says so, from 4.32 on it stands beside the sessions.
     """
@@ -84,7 +82,6 @@ def abandoned_sessions(detail: Mapping[str, Any]) -> list[str]:
     ]
 
 
-_MAC = re.compile(r"[0-9a-f]{4}(\.[0-9a-f]{4}){2}$|[0-9a-f]{2}([:-][0-9a-f]{2}){5}$", re.I)
 _CLASS = re.compile(r"to traffic-class (\d)")
 _NO_DROP = re.compile(r"priority-flow-control priority (\d) no-drop$")
 _HEADROOM = re.compile(r"ingress headroom(?: bytes)? (\d+)$")
@@ -255,9 +252,4 @@ def _neighbour(heard: Optional[Mapping[str, Any]]) -> Optional[Neighbour]:
     system = str(heard.get("neighborDevice", ""))
     port = str(heard.get("neighborPort", ""))
     # A sender without a name shows by its chassis id.
-    return Neighbour("" if _MAC.match(system) else system, _mac(port) if _MAC.match(port) else port)
-
-
-def _mac(text: str) -> str:
-    digits = re.sub(r"[^0-9a-f]", "", text.lower())
-    return ":".join(digits[place : place + 2] for place in range(0, len(digits), 2))
+    return Neighbour("" if is_mac(system) else system, port_id(port))

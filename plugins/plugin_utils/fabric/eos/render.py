@@ -6,7 +6,6 @@ pyavd is Arista's own library; its schema knows which values EOS takes. It needs
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from threading import Lock
 from typing import Any, Optional
@@ -39,7 +38,6 @@ ACTIONS = {"drop": "drop", "alert": "notify-only"}
 """The contract's word, and EOS's. EOS has none for `forward`."""
 
 _MMU_CHIPS = ("tomahawk", "trident")
-_PORT_NAME = re.compile(r"Ethernet\d+(/\d+){0,2}$")
 _ANY_PORT = "Ethernet1/1"
 
 _one_at_a_time = Lock()
@@ -90,11 +88,6 @@ def _findings(intent: SwitchIntent) -> Findings:
             fabric.mtu_ip,
         )
     _check_watchdog(fabric, place, found)
-    for port in intent.ports:
-        if not _PORT_NAME.match(port.name):
-            problem = f"{port.name} is no interface of EOS"
-            remedy = "Write names like Ethernet1/1 (leaves.ports)"
-            found.add("eos.port_name", place, problem, remedy, port.name)
     return found
 
 

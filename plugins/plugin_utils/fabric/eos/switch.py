@@ -1,5 +1,10 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""EOS's command API: JSON-RPC over HTTPS, several commands in one call."""
+"""One EOS switch over eAPI (JSON-RPC over HTTPS): read, and changed in a configuration session.
+
+`commit timer` puts a session in force; a second `commit` of it keeps that. Otherwise EOS undoes it
+when the timer ends, and `abort` does so at once. Neither touches startup-config, which is saved by
+a command of its own.
+"""
 
 from __future__ import annotations
 
@@ -69,49 +74,15 @@ class Eapi:
             raise SwitchError(f"{self.where}: {PATH} answers no JSON-RPC. Is this port the eAPI?")
         if answer.get("error"):
             raise self._refused(typed, answer["error"])
-        results = answer.get("result")
-        if not isinstance(results, list) or len(results) != len(typed):
-            raise SwitchError(f"{self.where}: {PATH} answers {len(typed)} commands with others.")
-        for command, said in zip(typed, results):
-            if not isinstance(said, dict):
-                raise self.nonsense(command, "the answer", said)
+        results: list[dict[str, Any]] = answer["result"]
         return results[1:]
 
-    def nonsense(self, command: str, place: str, said: Any) -> SwitchError:
-        """An answer that cannot be. Believed, it would look as if nothing were set.
-
-        Of what stands there only the kind is told: it may hold what was sent.
-        """
-        kinds = {dict: "an object", list: "a list", str: "a text"}
-        kind = next((word for form, word in kinds.items() if isinstance(said, form)), "a number")
-        return SwitchError(
-            f"{self.where}: `{command}`: {place} is {kind}, which EOS does not answer. Look at the "
-            "release of the switch, and whether this is its eAPI."
-        )
-
-    def part(self, command: str, answer: dict[str, Any], name: str) -> dict[str, dict[str, Any]]:
-        """Objects by name, of the answer to a command; empty where nothing is said."""
-        found = answer.get(name)
-        if found is None:
-            return {}
-        if not isinstance(found, dict):
-            raise self.nonsense(command, name, found)
-        for key, value in found.items():
-            if not isinstance(value, dict):
-                raise self.nonsense(command, f"{name} {key}", value)
-        return found
-
-    def _refused(self, typed: Sequence[str], error: Any) -> SwitchError:
+    def _refused(self, typed: Sequence[str], error: dict[str, Any]) -> SwitchError:
         """`data` has one entry for each command that ran, the refused one last."""
-        error = error if isinstance(error, dict) else {}
-        data, errors = error.get("data"), None
-        data = data if isinstance(data, list) else []
-        if data and isinstance(data[-1], dict):
-            errors = data[-1].get("errors")
-        errors = errors if isinstance(errors, list) else []
-        said = "; ".join(str(line).strip() for line in errors if str(line).strip())
-        said = said or str(error.get("message", "no reason given"))
-        if not 0 < len(data) <= len(typed):
+        data = error.get("data") or []
+        errors = data[-1].get("errors") or [] if data else []
+        said = "; ".join(map(str, errors)) or str(error.get("message", "no reason given"))
+        if not data:
             return SwitchError(f"{self.where}: EOS refuses the commands: {said.rstrip('. ')}.")
         if len(data) == 1:
             said += ". The user needs privileged mode without a further password (`privilege 15`)"
@@ -131,6 +102,8 @@ Answer = TypeVar("Answer")
 
 
 class EosSwitch:
+    undone_within_s = 0
+
     def __init__(
         self,
         login: Login,
@@ -151,12 +124,6 @@ class EosSwitch:
     def read(self) -> Present:
         with self.connected() as eapi:
             version, interfaces, detail = eapi.objects(["show version", STATUS, SESSIONS])
-            statuses = eapi.part(STATUS, interfaces, "interfaceStatuses")
-            eapi.part(SESSIONS, detail, "sessions")
-            for name, status in statuses.items():
-                speed = status.get("bandwidth")
-                if speed is not None and type(speed) not in (int, float):
-                    raise eapi.nonsense(STATUS, f"interfaceStatuses {name} bandwidth", speed)
             waiting = session_with_timer(detail)
             if waiting.startswith(SESSION_PREFIX) and waiting != self._session:
                 raise SwitchError(
@@ -171,7 +138,7 @@ class EosSwitch:
             version=f"{version.get('modelName', '')} {version.get('version', '')}".strip(),
             running=running,
             startup=startup,
-            interfaces=statuses,
+            interfaces=interfaces.get("interfaceStatuses") or {},
             neighbours=neighbours,
             unconfirmed=bool(waiting) and waiting == self._session,
         )
@@ -345,13 +312,7 @@ def _neighbours(eapi: Eapi) -> Optional[tuple[dict[str, Any], ...]]:
         (answer,) = eapi.objects([NEIGHBOURS])
     except CommandError:
         return None
-    heard = answer.get("lldpNeighbors") or []
-    if not isinstance(heard, list):
-        raise eapi.nonsense(NEIGHBOURS, "lldpNeighbors", heard)
-    for entry in heard:
-        if not isinstance(entry, dict):
-            raise eapi.nonsense(NEIGHBOURS, "an entry of lldpNeighbors", entry)
-    return tuple(heard)
+    return tuple(answer.get("lldpNeighbors") or ())
 
 
 def _clock_time(seconds: int) -> str:

@@ -168,24 +168,5 @@ def _check(intent: SwitchIntent) -> None:
             f"Write {ACTION}, or enabled: false",
             fabric.watchdog.action,
         )
-    for queue in fabric.queues:
-        if not queue.strict and not 1 <= queue.weight_percent <= 100:
-            findings.add(
-                "nvue.share",
-                (name,),
-                f"class {queue.name} has a share of {queue.weight_percent} %, and NVUE's egress "
-                "scheduler takes 1 to 100",
-                "Give it bandwidth_percent",
-                queue.weight_percent,
-            )
-    for port in intent.ports:
-        if not port.name.startswith("swp"):
-            findings.add(
-                "nvue.port_name",
-                (name,),
-                f"port {port.name!r}: NVUE calls its ports swp1, swp2, swp3s0, ..",
-                "Write the switch's own names",
-                port.name,
-            )
     if findings:
         raise WantedError(findings.found)

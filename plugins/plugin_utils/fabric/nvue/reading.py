@@ -13,7 +13,7 @@ from ...qos.compiled import PfcWatchdog
 from ...qos.contract import DSCPS, PRIORITIES
 from ..https import Https, Refused
 from ..intent import SwitchIntent
-from ..system import EcnReport, Neighbour, PortReport, SwitchError, SwitchReport
+from ..system import EcnReport, Neighbour, PortReport, SwitchError, SwitchReport, is_mac, port_id
 from .objects import ACTION, PROFILE
 from .tree import Tree, at, expanded, is_on, number, objects_at, uniform
 
@@ -124,7 +124,6 @@ _DSCPS_OF_A_PRIORITY = 8
 """Without a mapping, DSCPs 0 to 7 lead to priority 0, and so on."""
 _POLLING_MS, _ROBUSTNESS = 100, 3  # the watchdog of a switch that was told nothing
 _GIGABITS = {"T": 1000.0, "G": 1.0, "M": 0.001}
-_MAC = re.compile(r"^([0-9a-f]{2}[:-]?){5}[0-9a-f]{2}$", re.IGNORECASE)
 
 
 def report(intent: SwitchIntent, present: Present) -> SwitchReport:
@@ -319,11 +318,6 @@ def _neighbour(heard: Tree) -> Optional[Neighbour]:
     if not heard:
         return None
     name, said = min(heard.items(), key=lambda one: number(at(one[1], "age")) or 0)
-    system = str(at(said, "chassis", "system-name") or ("" if _MAC.match(name) else name))
+    system = str(at(said, "chassis", "system-name") or ("" if is_mac(name) else name))
     port = str(at(said, "port", "name") or at(said, "port", "description") or "")
-    return Neighbour(system, _mac(port) if _MAC.match(port) else port)
-
-
-def _mac(text: str) -> str:
-    digits = re.sub(r"[^0-9a-f]", "", text.lower())
-    return ":".join(digits[place : place + 2] for place in range(0, 12, 2))
+    return Neighbour(system, port_id(port))

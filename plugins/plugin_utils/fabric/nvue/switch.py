@@ -219,6 +219,8 @@ ATTEMPTS = 3
 class NvueSwitch:
     """See `fabric.system.Switch`."""
 
+    undone_within_s = 0
+
     def __init__(
         self,
         login: Login,

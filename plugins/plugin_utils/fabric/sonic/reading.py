@@ -18,7 +18,7 @@ from ....module_utils.core.dataclass import dataclass
 from ...qos.compiled import PfcWatchdog
 from ...qos.contract import DSCPS, PRIORITIES
 from ..intent import SwitchIntent
-from ..system import EcnReport, Neighbour, PortReport, SwitchError, SwitchReport
+from ..system import EcnReport, Neighbour, PortReport, SwitchError, SwitchReport, port_id
 from . import tables
 from .commands import OURS, SAVED_FILE, Completed, told
 from .tables import Config, Row, Table
@@ -208,9 +208,6 @@ def lookup_of(text: str) -> dict[tuple[str, str], int]:
     return found
 
 
-_MAC = re.compile(r"([0-9a-f]{2}[:-]){5}[0-9a-f]{2}", re.IGNORECASE)
-
-
 def report(intent: SwitchIntent, present: Present) -> SwitchReport:
     switch = _Switch(present)
     lldp = present.config.get(tables.FEATURE, {}).get("lldp", {}).get("state", "enabled")
@@ -340,9 +337,7 @@ class _Switch:
         heard = (self.present.neighbours or {}).get(port)
         if heard is None:
             return None
-        identity = heard.get("lldp_rem_port_id", "")
-        if _MAC.fullmatch(identity):
-            identity = identity.lower().replace("-", ":")
+        identity = port_id(heard.get("lldp_rem_port_id", ""))
         return Neighbour(heard.get("lldp_rem_sys_name", ""), identity)
 
 
