@@ -154,9 +154,9 @@ def converge(given: Mapping[str, Any], node: Node) -> Settled:
     keys = {name: base64.b64decode(text) for name, text in given["keys"].items()}
     wanted = rdma_packages(software, found, keys, release)
     manager = manager_of(found, wanted, LAYER.tag)
-    it = stack(given, node, software, wanted, manager, hardware)
-    outcome = settle(it.parts, node)
-    return Settled(outcome, it.simulated, returned={"source": software.rdma.source})
+    parts, simulated = stack(given, node, software, wanted, manager, hardware)
+    outcome = settle(parts, node)
+    return Settled(outcome, simulated, returned={"source": software.rdma.source})
 
 
 def main() -> None:

@@ -274,8 +274,10 @@ class RdmaNode:
         packages = DOCA_WANTED if self.source == "doca" else INBOX_WANTED
         node = self.node(check_mode=check_mode, container=container)
         hardware = Hardware(self.hw, simulated=simulated)
-        self.stack = stack({**OPTIONS, **wanted}, node, given, packages, self.store, hardware)  # type: ignore[arg-type]
-        return settle(self.stack.parts, node)
+        parts, self.simulated = stack(
+            {**OPTIONS, **wanted}, node, given, packages, self.store, hardware
+        )  # type: ignore[arg-type]
+        return settle(parts, node)
 
     def node(self, *, check_mode: bool, container: Optional[str]) -> Node:
         return replace(

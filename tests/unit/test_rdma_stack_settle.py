@@ -273,7 +273,7 @@ def test_a_container_with_a_recorded_machine_is_judged_by_that_and_says_so(
     outcome = ubuntu.settle(container="podman", simulated=True)
     assert wrong(outcome) == []
     assert found(outcome, "rdma_device")["rail1"].found == "mlx5_2"
-    assert ubuntu.stack.simulated == [
+    assert ubuntu.simulated == [
         f"hardware is read below {ubuntu.hw}: it is not this machine's",
         "ib_write_bw answers from a recorded state",
     ]

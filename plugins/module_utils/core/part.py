@@ -12,12 +12,12 @@ from dataclasses import field
 from pathlib import Path
 from typing import Optional, Protocol
 
-from .checks import Check
+from .checks import FAILED, REBOOT, Check
 from .commands import Runner
 from .dataclass import dataclass
 from .files import FilePlan, diff, plan_file, with_header
 from .machine import IN_CONTAINER
-from .reboots import Reason
+from .reboots import Reason, outlived
 
 NAME = "baremetal-mpi-roce"
 """Part of the name of every file and unit that belongs to the collection."""
@@ -89,6 +89,14 @@ class Node:
                 return stream.read()
         except (FileNotFoundError, NotADirectoryError):
             return None
+
+    def reboot_due(self, reason: Reason, remedy: str = "") -> tuple[str, str]:
+        """Status and reason of a check that waits for a reboot; `failed` if one did not help."""
+        earlier = outlived(reason, self.rebooted_for, self.boot_id)
+        if earlier is None:
+            return REBOOT, reason.reason
+        why = f"not in effect although the node was rebooted for it (boot {earlier})"
+        return FAILED, f"{why}: {remedy}" if remedy else why
 
     def not_here(self, why: str) -> str:
         """The reason of a check that cannot hold in this container."""

@@ -17,11 +17,11 @@ from dataclasses import field
 from functools import partial
 from typing import Optional, Union
 
-from ..core.checks import FAILED, OK, PENDING, REBOOT, Check, not_applicable
+from ..core.checks import FAILED, OK, PENDING, Check, not_applicable
 from ..core.dataclass import dataclass
 from ..core.files import FilePlan
 from ..core.part import NAME, Node, Plan, PlanError, Step, Verdict
-from ..core.reboots import Reason, outlived
+from ..core.reboots import Reason
 
 OWNED = "var/lib/baremetal-mpi-roce/kernel-arguments.json"
 ABSENT = "absent"
@@ -268,10 +268,7 @@ def _await_reboot(
     subject = f"kernel argument {argument if wanted == ABSENT else key_of(argument)}"
     reason = Reason(subject, wanted, found, "the kernel reads its command line at boot only")
     verdict.reasons.append(reason)
-    earlier = outlived(reason, node.rebooted_for, node.boot_id)
-    if earlier is None:
-        return REBOOT, reason.reason
-    return FAILED, f"not in effect although the node was rebooted for it (boot {earlier})"
+    return node.reboot_due(reason)
 
 
 def read_record(node: Node) -> Record:

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Optional, Union
 
 from ..core import systemd
-from ..core.checks import FAILED, OK, PENDING, REBOOT, Check, compare, not_applicable
+from ..core.checks import FAILED, OK, PENDING, Check, compare, not_applicable
 from ..core.dataclass import dataclass
 from ..core.part import NAME, Node, Plan, PlanError, Step, Verdict
-from ..core.reboots import Reason, outlived
+from ..core.reboots import Reason
 
 TMPFILES = f"etc/tmpfiles.d/{NAME}.conf"
 UNIT = f"{NAME}-sysfs.service"
@@ -97,11 +97,7 @@ class Write:
         elif self.boot_helps:
             reason = self.reason(node)
             verdict.reasons.append(reason)
-            earlier = outlived(reason, node.rebooted_for, node.boot_id)
-            status, why = REBOOT, reason.reason
-            if earlier is not None:
-                status = FAILED
-                why = f"still short although the node was rebooted for it (boot {earlier})"
+            status, why = node.reboot_due(reason)
         verdict.checks.append(Check(self.check, self.value, found, status, self.subject, why))
 
 

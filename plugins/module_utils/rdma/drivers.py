@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Optional
 
 from ..core import mounts, processes, systemd
-from ..core.checks import FAILED, OK, REBOOT, Check, differs, not_applicable
+from ..core.checks import OK, Check, differs, not_applicable
 from ..core.dataclass import dataclass
 from ..core.part import Node, Plan, Step, StepError, Verdict
-from ..core.reboots import Reason, outlived
+from ..core.reboots import Reason
 from ..core.text import some
 from ..hardware import tree as sysfs
 from ..software.software_set import DOCA, INBOX
@@ -167,14 +167,8 @@ class Drivers:
             reason=f"{old.name}{more} changed on disk, and the kernel goes on with what it loaded",
         )
         verdict.reasons.append(reason)
-        earlier = outlived(reason, node.rebooted_for, node.boot_id)
-        status, why = REBOOT, reason.reason
-        if earlier is not None:
-            status = FAILED
-            why = (
-                f"still the old one although the node was rebooted for it (boot {earlier}): its "
-                "initramfs has the old drivers; update it (update-initramfs -u, dracut -f), reboot"
-            )
+        remedy = "its initramfs has the old drivers: update-initramfs -u or dracut -f, then reboot"
+        status, why = node.reboot_due(reason, remedy)
         verdict.checks.append(Check(RUNNING, reason.wanted, reason.running, status, "", why))
 
     def _origins(
@@ -265,18 +259,10 @@ class Kernel:
         if found == self.wanted:
             return Verdict([Check(KERNEL, self.wanted, found, OK)])
         if not node.path(f"lib/modules/{self.wanted}").is_dir():
-            reason = (
-                f"software.kernel is {self.wanted}, and it is not installed: install it, or write "
-                "the release that runs"
-            )
+            reason = "it is not installed: install it, or correct software.kernel"
             status = differs(node.check_mode and self.changing())
             return Verdict([Check(KERNEL, self.wanted, found, status, "", reason)])
         waits = Reason("kernel", self.wanted, found, "the kernel of the set is installed")
-        earlier = outlived(waits, node.rebooted_for, node.boot_id)
-        if earlier is None:
-            return Verdict([Check(KERNEL, self.wanted, found, REBOOT, "", waits.reason)], [waits])
-        reason = (
-            f"not running although the node was rebooted for it (boot {earlier}): make it the boot "
-            "loader's default (grub-set-default, grubby --set-default)"
-        )
-        return Verdict([Check(KERNEL, self.wanted, found, FAILED, "", reason)], [waits])
+        remedy = "make it the boot loader's default (grub-set-default, grubby --set-default)"
+        status, why = node.reboot_due(waits, remedy)
+        return Verdict([Check(KERNEL, self.wanted, found, status, "", why)], [waits])

@@ -80,8 +80,7 @@ class Modules:
             return Plan()
         names = [name for name in self.names if not self._pointless(name)]
         body = "".join(f"{name}\n" for name in names) if names else None
-        path = node.path(FILE)
-        files = [node.file(FILE, body)] if body is not None or path.exists() else []
+        files = [node.file(FILE, body)] if body is not None or node.path(FILE).exists() else []
         steps = [
             Step(
                 f"kernel module {name}",
@@ -108,23 +107,11 @@ class Modules:
             why = "no NIC of this machine has that driver"
             return not_applicable("rdma_module", LOADED, why, subject=name)
         found = LOADED if sysfs_name(name) in self.hardware.modules else NOT_LOADED
+        why = f"modprobe {name}; see dmesg, the kernel's extra modules, dkms status"
+        check_mode = node.check_mode
         return compare(
-            "rdma_module",
-            LOADED,
-            found,
-            subject=name,
-            check_mode=node.check_mode,
-            reason=f"run modprobe {name} and see dmesg. If it is not found, the kernel lacks its "
-            "extra modules, or the drivers were built for another kernel",
+            "rdma_module", LOADED, found, subject=name, check_mode=check_mode, reason=why
         )
-
-
-@dataclass
-class Stack:
-    """The parts, in the order in which they are done, and what turned out to be simulated."""
-
-    parts: list[Part]
-    simulated: list[str]
 
 
 def stack(
@@ -134,7 +121,8 @@ def stack(
     wanted: PackageSet,
     manager: Manager,
     hardware: Hardware,
-) -> Stack:
+) -> tuple[list[Part], list[str]]:
+    """The parts, in the order in which they are done, and what turns out to be simulated."""
     rdma = software.rdma
     simulated: list[str] = []
     if hardware.simulated:
@@ -167,4 +155,4 @@ def stack(
             Devices(options["rails"], options["firmware_minimum"], changing, hardware),
             Tools(rdma.source, manager.installed, changing, hardware, simulated),
         ]
-    return Stack(parts, simulated)
+    return parts, simulated
