@@ -11,24 +11,22 @@ version_added: "0.1.0"
 description:
   - Brings the shared file systems of one host to what the cluster says, in one call. Installs what
     mounting and serving takes, serves by NFS what this host serves, sets up the client of Lustre,
-    and mounts through systemd. All of it is read back.
-  - Everything is validated and planned before anything is changed. Run again, it repairs what an
-    interrupted run left.
-  - What is mounted is known from the kernel's table alone; no mount point is looked at by this
-    process. A server that is dead costs O(mount_wait_s) and is a failed check.
-  - A mount that is in use is not taken away; its processes are named. Neither is a directory
-    mounted over that holds anything, or a device formatted that has anything on it.
-  - In a container mounts are C(not_applicable), with the reason; units, packages and exports are
-    real.
+    mounts through systemd, and reads all of it back.
+  - Everything is planned before anything is changed. Run again, it repairs what an interrupted run
+    left.
+  - What is mounted is known from the kernel's table alone. A server that is dead costs
+    O(mount_wait_s) and is a failed check.
+  - A mount that is in use is not taken away; its processes are named. A directory that holds
+    anything is not mounted over, and a device that has anything on it is not formatted.
+  - In a container mounts are C(not_applicable); units, packages and exports are real.
 author:
   - Baremetal MPI RoCE founders (@baremetal)
 attributes:
   check_mode:
     support: full
     description:
-      - Computes the same plan and writes nothing; differences are C(pending) checks.
-      - An automount point that is armed and as wanted is used as any program would, so what it
-        stands for is mounted.
+      - Differences are C(pending) checks. An automount point that is armed and as wanted is used as
+        any program would, so its file system is mounted.
   diff_mode:
     support: full
     description: Shows each unit, each file and each running mount.
@@ -38,35 +36,27 @@ options:
     type: list
     elements: dict
     default: []
-  host:
-    description: Name of this host in the inventory. The action plugin fills it in.
-    type: str
-    default: ""
+  host: {type: str, default: "", description: Set by the action plugin. Name of this host.}
   groups:
-    description: Groups of this host. The action plugin fills them in.
+    description: Set by the action plugin. Groups of this host.
     type: list
     elements: str
     default: []
   directory:
     description:
-      - RV(baremetal.mpi_roce.cluster_directory#module:directory). The action plugin makes
-        O(clients) of it, and does not hand it on.
+      - RV(baremetal.mpi_roce.cluster_directory#module:directory), of which the action plugin makes
+        O(clients).
     type: list
     elements: dict
     default: []
   clients:
     description:
-      - By name of a file system that this host serves, the addresses that may mount it. The action
-        plugin makes it of O(directory).
+      - Set by the action plugin. Addresses that may mount it, by name of a file system that this
+        host serves.
     type: dict
     default: {}
-  user:
-    description: MPI user, who owns what no other owner is given for.
-    type: str
-    default: mpi
-  uid:
-    description: Number of the MPI user, for a host that does not know the name yet.
-    type: int
+  user: {type: str, default: mpi, description: "MPI user, the default owner."}
+  uid: {type: int, description: "Number of the MPI user, for a host that does not know the name."}
   absent:
     description:
       - Mount points that are unmounted and whose units are removed, and served directories that are
@@ -76,9 +66,7 @@ options:
     elements: str
     default: []
   mount_timeout_s:
-    description:
-      - Seconds that a unit gives a mount, and an unmount, to succeed. Whoever enters a directory
-        whose server is away waits so long before the directory cannot be opened.
+    description: Seconds that a unit gives a mount, and an unmount, to succeed.
     type: int
     default: 600
   mount_wait_s:
@@ -87,9 +75,7 @@ options:
     default: 60
   server_threads: {type: int, default: 64, description: Threads of the kernel's NFS server.}
   server_restart:
-    description:
-      - Whether the NFS server is restarted for settings that only a restart brings into effect.
-        Clients wait meanwhile, and lose nothing.
+    description: Whether the NFS server is restarted for settings that need it, under its clients.
     type: bool
     default: false
   lustre:
@@ -98,7 +84,7 @@ options:
     default: {}
   lustre_key:
     description:
-      - Public key of the repository of Lustre's packages, in base64. The action plugin reads it.
+      - Set by the action plugin. Public key of the repository of Lustre's packages, in base64.
     type: str
     default: ""
   lustre_root:
@@ -108,7 +94,7 @@ options:
     type: path
     default: /
   rdma_source:
-    description: Whose RDMA drivers this host has, C(doca) or C(inbox); Lustre is built for them.
+    description: Origin of the RDMA drivers, C(doca) or C(inbox); Lustre is built for them.
     type: str
     default: ""
   rails:
@@ -131,12 +117,6 @@ EXAMPLES = r"""
     user: "{{ cluster_mpi_user }}"
     uid: "{{ cluster_mpi_uid }}"
     rails: "{{ cluster_rails | default([]) }}"
-  become: true
-
-- name: Take one away
-  baremetal.mpi_roce.shared_storage:
-    filesystems: "{{ cluster_filesystems }}"
-    directory: "{{ cluster.directory }}"
     absent: [/mnt/old]
   become: true
 """
@@ -174,10 +154,7 @@ mounts:
   contains:
     name: {type: str, sample: checkpoints, description: Name of the file system.}
     mount: {type: str, sample: /mnt/checkpoints, description: Its mount point.}
-    source:
-      description: What is mounted; a directory where this host serves it itself.
-      type: str
-      sample: storage01:/srv/checkpoints
+    source: {type: str, sample: "storage01:/srv/checkpoints", description: What is mounted.}
     unit: {type: str, sample: mnt-checkpoints.mount, description: Its mount unit.}
 served:
   description: Names of the file systems that this host serves.

@@ -10,6 +10,7 @@ from typing import Any, Optional
 
 from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, Check
 from ...module_utils.core.dataclass import dataclass
+from ...module_utils.core.text import counted
 from ...module_utils.storage.file_system import FileSystem
 from .smoke import columns, rate_text, size_text
 
@@ -34,12 +35,9 @@ class Figure:
     """During which at least one host was at it."""
     bytes: int
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def busy_seconds(intervals: Iterable[Interval]) -> float:
-    """How long at least one of them lasted: gaps in which nobody did anything do not count."""
+    """How long at least one of them lasted: gaps do not count."""
     total, until = 0.0, float("-inf")
     for begin, end in sorted(intervals):
         total += max(0.0, end - max(begin, until))
@@ -58,9 +56,9 @@ def most_at_once(intervals: Sequence[Interval]) -> int:
 
 
 def figure(measured: Mapping[str, Mapping[str, Any]]) -> Optional[Figure]:
-    """Of what each host measured. None where nobody measured anything.
+    """Of what each host measured. None where nothing was measured.
 
-    `together` is all bytes over the time in which anybody was at it, by the hosts' wall clocks,
+    `together` is all bytes over the time in which any host was active, by the hosts' wall clocks,
     which the layer os keeps together. It is never more than what all of them had by themselves:
     clocks that differ would otherwise make it so.
     """
@@ -139,8 +137,8 @@ class Used:
             "mount": self.fs.mount,
             "source": self.fs.source,
             "hosts": len(self.hosts),
-            "write": wrote.as_dict() if wrote is not None else None,
-            "read": read.as_dict() if read is not None else None,
+            "write": asdict(wrote) if wrote is not None else None,
+            "read": asdict(read) if read is not None else None,
             "line_rate_gb_s": link[1].gbps / 8 if link is not None else None,
             "virtual": self.virtual,
             "alone": self.alone,
@@ -149,16 +147,20 @@ class Used:
 
 
 def lines(used: Used) -> list[str]:
-    fs = used.fs
-    sizes = {int(found["wrote"]["bytes"]) for found in used.figures.values() if found.get("wrote")}
-    count = f"{len(used.hosts)} node" + ("" if len(used.hosts) == 1 else "s")
-    told = [f"storage: {fs.name}: {fs.source} on {fs.mount}, {count}{_sizes(sizes)}"]
+    fs, figures = used.fs, used.figures.values()
+    sizes = sorted({int(found["wrote"]["bytes"]) for found in figures if found.get("wrote")})
+    shown = " to ".join(_size(size) for size in dict.fromkeys([*sizes[:1], *sizes[-1:]]))
+    each = f", {shown} each" if sizes else ""
+    head = (
+        f"storage: {fs.name}: {fs.source} on {fs.mount}, {counted(len(used.hosts), 'node')}{each}"
+    )
     rows = _figures(used)
-    if not rows:
-        return [*told, "  nothing was measured"]
-    told += [f"  {line}" for line in rows]
-    told += [f"  {line}" for line in _notes(used)]
-    return told
+    below = [*rows, *_notes(used)] if rows else ["nothing was measured"]
+    return [head, *(f"  {line}" for line in below)]
+
+
+def _size(count: int) -> str:
+    return size_text(count) if count % 1024 == 0 else f"{count / 2**20:.1f} MiB"
 
 
 def _figures(used: Used) -> list[str]:
@@ -167,104 +169,73 @@ def _figures(used: Used) -> list[str]:
     rows: list[tuple[str, ...]] = [
         ("", "slowest", "", "median", "fastest", "", "together", "expected alone, together")
     ]
-    for head, found, one, together in (
+    for head, found, *expected in (
         ("write", used.of("wrote"), expect.write_gb_s, expect.together_write_gb_s),
         ("read", used.of("read"), expect.read_gb_s, expect.together_read_gb_s),
     ):
-        if found is not None:
-            rows.append(_row(head, found, f"{_wanted(one)}, {_wanted(together)}", used.alone))
+        if found is None:
+            continue
+        slowest, fastest = rate_text(found.slowest), rate_text(found.fastest)
+        together = "-" if used.alone else rate_text(found.together)
+        wanted = ", ".join(f"{gb_s:g} GB/s" if gb_s else "none" for gb_s in expected)
+        rows.append(
+            (
+                *(head, slowest, found.slowest_host, rate_text(found.median)),
+                *(fastest, found.fastest_host, together, wanted),
+            )
+        )
     return [line.rstrip() for line in columns(rows)] if len(rows) > 1 else []
-
-
-def _row(head: str, found: Figure, expected: str, alone: bool) -> tuple[str, ...]:
-    return (
-        head,
-        rate_text(found.slowest),
-        found.slowest_host,
-        rate_text(found.median),
-        rate_text(found.fastest),
-        found.fastest_host,
-        "-" if alone else rate_text(found.together),
-        expected,
-    )
-
-
-def _wanted(gb_s: float) -> str:
-    return f"{gb_s:g} GB/s" if gb_s else "none"
-
-
-def _sizes(sizes: set[int]) -> str:
-    if not sizes:
-        return ""
-    if len(sizes) == 1:
-        return f", {_size(max(sizes))} each"
-    return f", {_size(min(sizes))} to {_size(max(sizes))} each"
-
-
-def _size(count: int) -> str:
-    return size_text(count) if count % 1024 == 0 else f"{count / 2**20:.1f} MiB"
 
 
 def _notes(used: Used) -> list[str]:
     found = used.of("wrote") or used.of("read")
-    told = []
+    notes = []
     if used.alone:
-        told.append("each node alone, one after another; all together were not measured")
+        notes.append("each node alone, one after another; all together were not measured")
     elif found is not None and found.nodes == 1:
-        told.append("one node was measured")
+        notes.append("one node was measured")
     elif found is not None:
-        told.append(
+        notes.append(
             f"at most {found.at_once} of {found.nodes} nodes at the same moment (forks, -f), "
             "by their own clocks"
         )
-        told.append("a node alone was not measured (shared_storage_use_alone)")
+        notes.append("a node alone was not measured (shared_storage_use_alone)")
     link = used.slowest_link()
-    if link is None:
-        rate = "line rate not known: no rail of the model leads to the server"
-    else:
+    rate = "line rate not known: no rail of the model leads to the server"
+    if link is not None:
         host, by = link
         rate = f"line rate of the slowest link {by.gbps / 8:g} GB/s ({by.interface} of {host})"
     if used.virtual:
         rate += "; nominal: these nodes are virtual, only correctness counts"
-    told.append(rate)
+    notes.append(rate)
     if used.served_here:
-        told.append(f"{', '.join(used.served_here)} serves it and is not in the figures")
-    return told
+        notes.append(f"{', '.join(used.served_here)} serves it and is not in the figures")
+    return notes
 
 
 def together(used: Used) -> list[Check]:
     """All nodes at once against what is expected of the file system."""
-    expect, found = used.fs.expect, []
-    for name, what, wanted in (
-        ("storage_together_write", "wrote", expect.together_write_gb_s),
-        ("storage_together_read", "read", expect.together_read_gb_s),
-    ):
-        found.append(_together(used, name, used.of(what), wanted))
-    return found
+    expect = used.fs.expect
+    return [
+        _together(used, "storage_together_write", used.of("wrote"), expect.together_write_gb_s),
+        _together(used, "storage_together_read", used.of("read"), expect.together_read_gb_s),
+    ]
 
 
 def _together(used: Used, name: str, measured: Optional[Figure], wanted: float) -> Check:
-    subject = used.fs.mount
+    subject, promise = used.fs.mount, f"{wanted:g} GB/s" if wanted else None
     shown = None if measured is None else f"{measured.together:.3g} GB/s"
-    promise = f"{wanted:g} GB/s"
-    if not wanted:
-        return Check(name, None, shown, NOT_APPLICABLE, subject, "no expectation is set (expect)")
-    if measured is None:
-        return Check(name, promise, None, NOT_APPLICABLE, subject, "nothing was measured")
-    if used.alone:
-        why = "each node was measured alone"
-        return Check(name, promise, None, NOT_APPLICABLE, subject, why)
+    why = "no expectation is set (expect)" if not wanted else ""
+    why = why or ("nothing was measured" if measured is None else "")
+    why = why or ("each node was measured alone" if used.alone else "")
+    if why or measured is None:
+        return Check(name, promise, shown, NOT_APPLICABLE, subject, why)
     if measured.together >= wanted:
         return Check(name, promise, shown, OK, subject)
+    why = "all nodes at once: the server's links, disks and threads"
     if measured.at_once < measured.nodes:
         why = (
             f"{measured.at_once} of {measured.nodes} nodes were at it at the same moment: run with "
             f"-f {len(used.hosts)} before blaming the server"
         )
-    else:
-        why = "all nodes at once: the server's links, disks and threads"
     return Check(name, promise, shown, FAILED, subject, why)
-
-
-def checks(all_used: Sequence[Used]) -> list[Check]:
-    return [check for used in all_used for check in together(used)]
