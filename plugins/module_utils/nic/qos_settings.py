@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Optional
 
 from ..core.dataclass import dataclass
@@ -37,200 +37,145 @@ class QosSettings:
     """None where neither program is installed."""
 
     def __call__(self, rail: Rail) -> Sequence[Setting]:
-        kinds = (_Dcbx, _Trust, _DscpToPriority, _PriorityToTc, _Ets, _Pfc)
-        return [kind(rail, self.contract, self.tool) for kind in kinds]
+        contract, interface = self.contract, rail.interface
+        entries = {dscp: (priority,) for dscp, priority in contract.dscp_to_priority.items()}
+        mapping = contract.priority_to_tc
+        tsa, percent = [e.tsa for e in contract.ets], [e.percent for e in contract.ets]
+        pfc = sorted(contract.pfc_priorities)
+        # Classes that a priority is mapped to: nothing is ever sent from the others.
+        used = sorted(set(mapping))
+
+        def put_dscp(tool: QosTool) -> None:
+            tool.set_dscp(interface, entries)
+
+        def put_trust(tool: QosTool) -> None:
+            if tool.name == Dcb.name and contract.trust == DSCP:
+                put_dscp(tool)
+            else:
+                tool.set_trust(interface, contract.trust)
+
+        def back_trust(tool: QosTool, old: DcbState) -> None:
+            if old.trust == PCP:
+                tool.set_trust(interface, PCP)
+            else:
+                tool.set_dscp(interface, old.dscp)
+
+        def put_ets(tool: QosTool) -> None:
+            """Mapping and shares are one object in the kernel: both are written, once."""
+            now = tool.read(interface)
+            found = (now.priority_to_tc, now.tsa, ets_shares(now.tsa, now.percent))
+            if found != (tuple(mapping), tuple(tsa), percent):
+                tool.set_ets(interface, mapping, tsa, percent)
+
+        def back_ets(tool: QosTool, old: DcbState) -> None:
+            tool.set_ets(interface, old.priority_to_tc, old.tsa, old.percent)
+
+        def setting(
+            name: str,
+            part: str,
+            wanted: Any,
+            find: Callable[[DcbState], Any],
+            put: Callable[[QosTool], None],
+            back: Callable[[QosTool, DcbState], None],
+        ) -> DcbSetting:
+            return DcbSetting(name, part, wanted, interface, self.tool, find, put, back)
+
+        return [
+            setting(
+                "dcbx",
+                "dcbx",
+                HOST,
+                lambda state: state.dcbx,
+                lambda tool: tool.set_dcbx_host(interface),
+                # Left with the host: no tool gives all of it back, and it breaks nothing.
+                lambda tool, old: None,
+            ),
+            setting(
+                "trust", "app", contract.trust, lambda state: state.trust, put_trust, back_trust
+            ),
+            setting(
+                "dscp_to_priority",
+                "app",
+                ranges(entries),
+                lambda state: ranges(state.dscp),
+                put_dscp,
+                lambda tool, old: tool.set_dscp(interface, old.dscp),
+            ),
+            setting(
+                "priority_to_tc",
+                "ets",
+                _places(mapping),
+                lambda state: _places(state.priority_to_tc),
+                put_ets,
+                back_ets,
+            ),
+            setting(
+                "ets",
+                "ets",
+                _shares(used, tsa, percent),
+                lambda state: _shares(used, state.tsa, state.percent),
+                put_ets,
+                back_ets,
+            ),
+            setting(
+                "pfc",
+                "pfc",
+                pfc,
+                lambda state: sorted(state.pfc),
+                lambda tool: tool.set_pfc(interface, pfc),
+                lambda tool, old: tool.set_pfc(interface, old.pfc),
+            ),
+        ]
 
 
-class _DcbSetting:
+@dataclass
+class DcbSetting:
     """One part of an interface's DCB state."""
 
-    name = ""
-    persistence = RUNTIME
-    part = ""
+    name: str
+    part: str
     """The object of iproute2's `dcb` that it is in."""
+    wanted: Any
+    interface: str
+    qos: Optional[QosTool]
+    find: Callable[[DcbState], Any]
+    put: Callable[[QosTool], None]
+    back: Callable[[QosTool, DcbState], None]
+    before: Optional[DcbState] = None
+    """As it was when it was first read: what a rollback puts back."""
 
-    def __init__(self, rail: Rail, contract: HostSettings, tool: Optional[QosTool]) -> None:
-        self.interface = rail.interface
-        self.contract = contract
-        self._tool = tool
-        self._before: Optional[DcbState] = None
-        """As it was when it was first read: what a rollback puts back."""
+    persistence = RUNTIME
 
     @property
     def tool(self) -> str:
-        if self._tool is None:
+        if self.qos is None:
             return "none"
-        return f"{self._tool.name} {self.part}" if self._tool.name == "dcb" else self._tool.name
-
-    @property
-    def qos(self) -> QosTool:
-        if self._tool is None:
-            raise AssertionError("only called after a reading that was supported")
-        return self._tool
+        return f"{self.qos.name} {self.part}" if self.qos.name == Dcb.name else self.qos.name
 
     def read(self) -> Reading:
-        if self._tool is None:
+        if self.qos is None:
             return Reading.unsupported(MISSING)
         try:
-            state = self._tool.read(self.interface)
+            state = self.qos.read(self.interface)
         except UnsupportedError as error:
             return Reading.unsupported(str(error))
-        if self._before is None:
-            self._before = state
-        return self.reading(state)
+        self.before = self.before or state
+        found = self.find(state)
+        if found is None:
+            return Reading.kept_otherwise("its driver has no DCBX: nothing else sets its QoS")
+        return Reading(found)
 
-    def reading(self, state: DcbState) -> Reading:
-        return Reading(self.found(state))
+    def write(self) -> None:
+        if self.qos is not None:
+            self.put(self.qos)
+
+    def restore(self, reading: Reading) -> None:
+        if self.qos is not None and self.before is not None:
+            self.back(self.qos, self.before)
 
     def forget(self) -> None:
-        if self._tool is not None:
-            self._tool.forget(self.interface)
-
-    @property
-    def before(self) -> DcbState:
-        if self._before is None:
-            raise AssertionError("only called after a reading")
-        return self._before
-
-    @property
-    def wanted(self) -> Any:
-        raise KeyError(self.name)
-
-    def found(self, state: DcbState) -> Any:
-        raise KeyError(self.name)
-
-
-class _Dcbx(_DcbSetting):
-    """Who decides: with DCBX in firmware's hands the switch may change everything below."""
-
-    name = "dcbx"
-    part = "dcbx"
-
-    @property
-    def wanted(self) -> str:
-        return HOST
-
-    def reading(self, state: DcbState) -> Reading:
-        if state.dcbx is None:
-            return Reading.kept_otherwise("its driver has no DCBX: nothing else sets its QoS")
-        return Reading(state.dcbx)
-
-    def write(self) -> None:
-        self.qos.set_dcbx_host(self.interface)
-
-    def restore(self, reading: Reading) -> None:
-        """Left with the host: no tool gives all of it back, and it breaks nothing."""
-
-
-class _Trust(_DcbSetting):
-    name = "trust"
-    part = "app"
-
-    @property
-    def wanted(self) -> str:
-        return self.contract.trust
-
-    def found(self, state: DcbState) -> str:
-        return state.trust
-
-    def write(self) -> None:
-        if self.qos.name == "dcb" and self.wanted == DSCP:
-            self.qos.set_dscp(self.interface, _entries(self.contract))
-        else:
-            self.qos.set_trust(self.interface, self.wanted)
-
-    def restore(self, reading: Reading) -> None:
-        if reading.found == PCP:
-            self.qos.set_trust(self.interface, PCP)
-        else:
-            self.qos.set_dscp(self.interface, self.before.dscp)
-
-
-class _DscpToPriority(_DcbSetting):
-    name = "dscp_to_priority"
-    part = "app"
-
-    @property
-    def wanted(self) -> str:
-        return ranges(_entries(self.contract))
-
-    def found(self, state: DcbState) -> str:
-        return ranges(state.dscp)
-
-    def write(self) -> None:
-        self.qos.set_dscp(self.interface, _entries(self.contract))
-
-    def restore(self, reading: Reading) -> None:
-        self.qos.set_dscp(self.interface, self.before.dscp)
-
-
-class _EtsObject(_DcbSetting):
-    """Mapping and shares are one object in the kernel: whichever differs, both are written."""
-
-    part = "ets"
-
-    def write(self) -> None:
-        ets = self.contract.ets
-        tsa, percent = [each.tsa for each in ets], [each.percent for each in ets]
-        priority_to_tc = self.contract.priority_to_tc
-        now = self.qos.read(self.interface)
-        found = (now.priority_to_tc, now.tsa, ets_shares(now.tsa, now.percent))
-        if found != (tuple(priority_to_tc), tuple(tsa), percent):
-            self.qos.set_ets(self.interface, priority_to_tc, tsa, percent)
-
-    def restore(self, reading: Reading) -> None:
-        old = self.before
-        self.qos.set_ets(self.interface, old.priority_to_tc, old.tsa, old.percent)
-
-
-class _PriorityToTc(_EtsObject):
-    name = "priority_to_tc"
-
-    @property
-    def wanted(self) -> str:
-        return _places(self.contract.priority_to_tc)
-
-    def found(self, state: DcbState) -> str:
-        return _places(state.priority_to_tc)
-
-
-class _Ets(_EtsObject):
-    name = "ets"
-
-    @property
-    def wanted(self) -> str:
-        ets = self.contract.ets
-        return _shares(self._used, [each.tsa for each in ets], [each.percent for each in ets])
-
-    def found(self, state: DcbState) -> str:
-        return _shares(self._used, state.tsa, state.percent)
-
-    @property
-    def _used(self) -> list[int]:
-        """Classes that a priority is mapped to: nothing is ever sent from the others."""
-        return sorted(set(self.contract.priority_to_tc))
-
-
-class _Pfc(_DcbSetting):
-    name = "pfc"
-    part = "pfc"
-
-    @property
-    def wanted(self) -> list[int]:
-        return sorted(self.contract.pfc_priorities)
-
-    def found(self, state: DcbState) -> list[int]:
-        return sorted(state.pfc)
-
-    def write(self) -> None:
-        self.qos.set_pfc(self.interface, self.wanted)
-
-    def restore(self, reading: Reading) -> None:
-        self.qos.set_pfc(self.interface, reading.found)
-
-
-def _entries(contract: HostSettings) -> dict[int, tuple[int, ...]]:
-    return {dscp: (priority,) for dscp, priority in contract.dscp_to_priority.items()}
+        if self.qos is not None:
+            self.qos.forget(self.interface)
 
 
 def ranges(entries: Mapping[int, Collection[int]]) -> str:

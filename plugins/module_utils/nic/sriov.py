@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Optional
 
+from ..core import processes
 from ..core.commands import Runner
 from ..core.dataclass import dataclass
 from ..rails.device import pci_address
 from ..rails.state import parse_links
 from .setting import RUNTIME, Rail, Reading, Setting
 
-# The virtual functions of one NIC, and what each of them is used for.
-# Read below a root, so that a recorded tree serves as well. `ip` is asked for addresses only when
-# there are virtual functions at all.
-
-
+ALLOW = "roce_rails_remove_vfs_in_use"
+"""The role's variable that allows removing what is used."""
 _PASS_THROUGH = frozenset({"pci-stub", "pciback", "xen-pciback", "uio_pci_generic", "igb_uio"})
 """Drivers that hand a function to a guest or to a program; those of VFIO besides."""
 _UP = 0x1
@@ -60,14 +58,12 @@ def virtual_functions(
 ) -> list[VirtualFunction]:
     """Those of the function at `pci`, in its own order.
 
-    `addresses` are the IP addresses of each interface; `keep` says of interfaces why this host
-    needs them (it is reached by them).
+    `addresses` are the IP addresses of each interface; `keep` are interfaces that the
+    host is reached by, and why.
     """
     physical = root / "sys/bus/pci/devices" / pci
     links = sorted(physical.glob("virtfn*"), key=lambda link: int(link.name[len("virtfn") :]))
-    functions = [link.resolve() for link in links]
-    opened = _openers(root, {node for each in functions for node in _device_nodes(each)})
-    return [_function(each, root, addresses, keep, opened) for each in functions]
+    return [_function(link.resolve(), root, addresses, keep) for link in links]
 
 
 def _function(
@@ -75,11 +71,12 @@ def _function(
     root: Path,
     addresses: Mapping[str, tuple[str, ...]],
     keep: Mapping[str, str],
-    opened: Mapping[str, list[str]],
 ) -> VirtualFunction:
     driver = _target(path / "driver")
     interfaces, devices = _names(path / "net"), _names(path / "infiniband")
-    openers = [who for node in _device_nodes(path) for who in opened.get(node, ())]
+    nodes = _device_nodes(path)
+    found = processes.openers(root, nodes.__contains__) if nodes else []
+    openers = [f"{each.name} (process {each.pid})" for each in found]
     users: list[str] = []
     holders = [f"{name} {keep[name]}" for name in interfaces if name in keep]
     if driver.startswith("vfio") or driver.endswith("vfio_pci") or driver in _PASS_THROUGH:
@@ -133,24 +130,6 @@ def _device_nodes(path: Path) -> list[str]:
 def _target(link: Path) -> str:
     """The name of what a link names, whether it is in a recorded tree or not."""
     return link.readlink().name if link.is_symlink() else ""
-
-
-def _openers(root: Path, nodes: Iterable[str]) -> dict[str, list[str]]:
-    """Who has each of these files open, containers' processes included: `qemu (process 812)`."""
-    wanted = frozenset(nodes)
-    found: dict[str, list[str]] = {}
-    for process in sorted((root / "proc").glob("[0-9]*")) if wanted else ():
-        # A process that ends meanwhile uses nothing.
-        with contextlib.suppress(OSError):
-            links = {str(link.readlink()) for link in (process / "fd").iterdir()}
-            name = (process / "comm").read_text(encoding="utf-8", errors="replace").strip()
-            for node in sorted(wanted & links):
-                found.setdefault(node, []).append(f"{name} (process {process.name})")
-    return found
-
-
-ALLOW = "roce_rails_remove_vfs_in_use"
-"""The role's variable that allows removing what is used."""
 
 
 @dataclass(frozen=True)
@@ -209,9 +188,8 @@ class NoVirtualFunctions:
 
     def restore(self, reading: Reading) -> None:
         """As many as there were; what they were used for is not brought back."""
-        before = len(reading.found) if isinstance(reading.found, list) else 0
-        if before:
-            self._set(before)
+        if reading.found:
+            self._set(len(reading.found))
 
     def _functions(self) -> list[VirtualFunction]:
         root = self.options.root

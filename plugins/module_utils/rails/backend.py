@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Optional, Protocol
 
-from ..core.commands import Runner
+from ..core import systemd
 from ..core.dataclass import dataclass
 from ..core.files import FilePlan
-from ..core.part import NAME
+from ..core.part import NAME, Node
 from .plan import RailPlan
 from .state import Link
 
@@ -31,7 +31,6 @@ Blocks = Mapping[str, str]
 """Interface to its block."""
 
 READY = "active, starts at boot"
-_STARTS_AT_BOOT = ("enabled", "enabled-runtime", "static", "indirect", "generated", "alias")
 _DIRECTORIES = ("etc", "run", "usr/lib", "lib")
 
 
@@ -82,13 +81,11 @@ class Backend(Protocol):
         """
 
 
-def service_state(unit: str, run: Runner) -> str:
+def service_state(unit: str, node: Node) -> str:
     """`READY`, or how systemd has it instead."""
-    properties = ("--property=ActiveState", "--property=UnitFileState")
-    text = run(("systemctl", "show", *properties, unit), check=False).stdout
-    values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    values = systemd.show(node, unit, ("ActiveState", "UnitFileState"))
     active, file = values.get("ActiveState", "unknown"), values.get("UnitFileState", "unknown")
-    if active in ("active", "reloading") and file in _STARTS_AT_BOOT:
+    if active in ("active", "reloading") and file in systemd.AT_BOOT:
         return READY
     return f"{active}, {file or 'not installed'}"
 

@@ -174,7 +174,7 @@ class _Run:
         again += [name for name in repeated if name not in again]
         if survey.service != READY:
             node.run(("systemctl", "enable", "--now", self.backend.unit))
-            survey.service = service_state(self.backend.unit, node.run)
+            survey.service = service_state(self.backend.unit, node)
         begin([*written, *again], node)
         write_all(plans)
         if self._rename():

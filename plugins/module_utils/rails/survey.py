@@ -93,7 +93,7 @@ class Survey:
             if self.old_blocks.get(name) != self.blocks.get(name)
         ]
         self.removed = [name for name in self.old_blocks if name not in self.by_name]
-        self.service = service_state(backend.unit, node.run)
+        self.service = service_state(backend.unit, node)
         self.seen = self._observe(self.state)
 
     def look(self) -> None:
