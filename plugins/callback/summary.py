@@ -1,12 +1,12 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""At the end of a run: what every layer verified, and where the report lies."""
+"""The summary of a run: what every layer verified, and the path of the report."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: summary
 type: aggregate
-short_description: What every layer verified, told at the end and saved as JSON
+short_description: Shows what every layer verified at the end of a run, and saves it as JSON
 version_added: "0.1.0"
 author:
   - Baremetal MPI RoCE founders (@baremetal)
@@ -14,12 +14,11 @@ description:
   - Collects the C(checks) that the modules of this collection return and prints, layer by layer,
     how many hold, how many cannot apply to these machines and why, and how many do not hold.
   - Names the hosts that failed, could not be reached, or need a reboot, and what was simulated.
-  - After C(playbooks/reboot.yml) it shows what came of each host that had a reason.
+  - After C(playbooks/reboot.yml) it shows the outcome of each host that had a reason.
   - Counts how often a module was executed on each host over its connection. Modules that run on the
     controller (connection V(local)) are not counted, a module run on a node by delegation counts
     for that node.
-  - Saves all of it as JSON. Neither holds more than what the modules return, which is no secret.
-  - Says nothing after a run in which no layer spoke and no host failed.
+  - Saves all of it as JSON, without secrets. Prints nothing when no layer ran and no host failed.
 options:
   report_directory:
     description:
@@ -34,7 +33,7 @@ options:
       - section: callback_summary
         key: report_directory
   remote_execution_limit:
-    description: Number of module executions on one compute node above which the summary says so.
+    description: Number of module executions on one compute node above which the summary warns.
     type: int
     default: 60
     env:

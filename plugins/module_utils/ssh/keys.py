@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from ..core.checks import compare
-from ..core.files import diffs, make_directories, plan_file
+from ..core.files import FilePlan, diff, diffs, make_directories, plan_file
 from ..core.part import Node, Plan, Step, Verdict
 
 DAY = 86400
@@ -118,28 +118,31 @@ class KeyPair:
     def plan(self, node: Node) -> Plan:
         text = self._read(node)
         mode, uid, gid = self._wanted()
-        public = plan_file(public_path(self.path), text, mode=PUBLIC, uid=uid, gid=self.owner()[1])
         before, after = standing(self.path), f"mode {mode:04o} owner {uid}:{gid}"
         shown: list[dict[str, Any]] = []
         if not self.public:
             before = f"damaged, or with a passphrase; {before}" if before else "absent"
             after = f"a new ed25519 key pair; {after}"
         else:
-            shown = diffs([public])
+            shown = diffs([self._public_file(text)])
         if before != after:
-            texts = {"before": f"{before}\n", "after": f"{after}\n"}
-            shown.append({"before_header": str(self.path), "after_header": str(self.path), **texts})
+            shown.append(diff(str(self.path), f"{before}\n", f"{after}\n"))
 
         def act() -> None:
             if not self.public:
                 self._make(node)
                 return
-            public.apply()
+            self._public_file(text).apply()
+            mode, uid, gid = self._wanted()
             os.chown(self.path, uid, gid)
             self.path.chmod(mode)
 
         step = Step(str(self.path), "", "", act, essential=True, shown=shown)
         return Plan(steps=[step] if shown else [])
+
+    def _public_file(self, text: str) -> FilePlan:
+        uid, gid = self.owner()
+        return plan_file(public_path(self.path), text, mode=PUBLIC, uid=uid, gid=gid)
 
     def _make(self, node: Node) -> None:
         """A new pair is moved in whole, the private half last: one that is there is complete."""

@@ -22,7 +22,7 @@ from ..core.checks import OK, PENDING, Check, compare
 from ..core.commands import CommandError
 from ..core.dataclass import dataclass
 from ..core.engine import Outcome, Settled, settle
-from ..core.files import FilePlan, diffs, plan_file, replace_block, with_header
+from ..core.files import FilePlan, diff, diffs, plan_file, replace_block, with_header
 from ..core.locks import alone
 from ..core.part import Node, Part, Plan, PlanError, Step, StepError, Verdict
 from . import account as accounts
@@ -256,8 +256,7 @@ class Files:
         shown = diffs(plans)
         for kind, why in self.sign.items():
             path = str(node.path(CERTIFICATES[kind]))
-            header = {"before_header": path, "after_header": path}
-            shown.append({**header, "before": f"{why}\n", "after": "a certificate signed anew\n"})
+            shown.append(diff(path, f"{why}\n", "a certificate signed anew\n"))
         if not shown and not pending and not self.host_key_changed:
             return Plan()
         step = Step(

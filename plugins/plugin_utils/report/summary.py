@@ -12,6 +12,7 @@ from typing import Any, Optional
 
 from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, REBOOT, STATUSES
 from ...module_utils.core.dataclass import dataclass
+from ...module_utils.core.text import some
 from ..reboot import table
 
 ROLES = ("compute", "launcher", "storage", "leaf", "spine")
@@ -34,7 +35,7 @@ BOOKKEEPING = frozenset(
 NO_ROOM = re.compile("No usable temporary directory|No space left on device|Read-only file system")
 """In what Ansible printed instead of a module's result: on a full disk none can be unpacked."""
 NAMES_SHOWN = 12
-"""So many host names stand in one line before it says how many more there are."""
+"""Host names in one line; the rest are counted."""
 
 
 @dataclass
@@ -68,7 +69,7 @@ class RunSummary:
     executions: Counter[str] = field(default_factory=Counter)
     """Modules executed on each host, over its connection."""
     simulated: dict[str, list[str]] = field(default_factory=dict)
-    """What was not real, and the hosts that said so."""
+    """What was simulated, and on which hosts."""
     reboot_plan: Optional[Mapping[str, Any]] = None
     """What playbooks/reboot.yml set out to do, and below what came of each host."""
     reboot_outcomes: dict[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -76,7 +77,7 @@ class RunSummary:
     """As they were given on the command line."""
 
     def add_result(self, host: str, result: Mapping[str, Any]) -> None:
-        """Take in a module's result if it speaks for a layer; any other is none of our business."""
+        """Take in a module's result if it has a layer."""
         self._add_reboot(host, result)
         if NO_ROOM.search(str(result.get("module_stderr", ""))):
             self.no_room.add(host)
@@ -135,11 +136,11 @@ class RunSummary:
 
     @property
     def tells(self) -> bool:
-        """Whether there is anything to say: a layer spoke, or a host did not."""
+        """Whether there is anything to show: a layer has checks, or a host failed."""
         return bool(self.layers or self.failed or self.unreachable or self.reboot_plan)
 
     def lines(self, seconds: float, limit: int) -> list[str]:
-        """The summary for a person, without the line that says where the report lies."""
+        """The summary as text, without the line with the report's path."""
         of = f" on {self.cluster}" if self.cluster else ""
         lines = [f"{self.playbook}{of}: {seconds:.1f} s"]
         if self.layers:
@@ -214,11 +215,7 @@ class RunSummary:
             self.reboot_outcomes[host] = outcome
 
     def _reboot_lines(self) -> list[str]:
-        """After playbooks/reboot.yml its table; after any other run who needs one, and why.
-
-        Those are what the layers of this run found. What an earlier run recorded for a layer that
-        did not run now is on the nodes, where the command reads it.
-        """
+        """After playbooks/reboot.yml its table; after other runs the hosts that need a reboot."""
         if self.reboot_plan is not None:
             found = self.rebooted()
             return table.lines(found) if found else ["no host waits for a reboot"]
@@ -276,7 +273,7 @@ class RunSummary:
 
 
 def measurement(result: Mapping[str, Any]) -> dict[str, Any]:
-    """What a module that measures has to say besides its checks."""
+    """What a module measured, besides its checks."""
     return {
         key: value
         for key, value in result.items()
@@ -285,11 +282,8 @@ def measurement(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without(reason: str) -> str:
-    """The reason as a clause: most begin with the words themselves already."""
     return reason if reason.startswith("not applicable") else f"not applicable, {reason}"
 
 
 def _listed(names: Iterable[str]) -> str:
-    every = list(names)
-    rest = len(every) - NAMES_SHOWN
-    return ", ".join(every[:NAMES_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+    return some(list(names), NAMES_SHOWN)
