@@ -98,6 +98,17 @@ def reboot_playbook(nodes: Nodes) -> Path:
     return playbook
 
 
+def refuses_another_host_key(nodes: Nodes) -> None:
+    """After node01 got new host keys: until they are read from the node itself."""
+    login = ["ssh", "-F", str(nodes.ssh_config), "-o", "BatchMode=yes"]
+    login += ["-o", "ControlPath=none", "node01", "true"]
+    refused = subprocess.run(login, capture_output=True, text=True, check=False)
+    assert refused.returncode == 255
+    assert "REMOTE HOST IDENTIFICATION HAS CHANGED" in refused.stderr
+    nodes.state(present=True)
+    assert subprocess.run(login, capture_output=True, check=False).returncode == 0
+
+
 def kill_after(nodes: Nodes, seconds: float) -> None:
     """SIGKILL to ansible-playbook and everything it started."""
     running = subprocess.Popen(

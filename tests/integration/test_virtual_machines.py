@@ -11,7 +11,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +18,15 @@ import pytest
 from testinfra.host import Host
 
 from tests import waiting
-from tests.instances import MACHINES, describe, kill_after, output, reboot_playbook, traces
+from tests.instances import (
+    MACHINES,
+    describe,
+    kill_after,
+    output,
+    reboot_playbook,
+    refuses_another_host_key,
+    traces,
+)
 from tests.nodes import Nodes
 
 pytestmark = pytest.mark.machines
@@ -203,13 +210,7 @@ def test_another_host_key_is_refused_until_it_is_read_from_the_machine(cluster: 
     cluster.on("node01").check_output(
         "rm /etc/ssh/ssh_host_*; systemctl restart virtual-node-keys ssh"
     )
-    login = ["ssh", "-F", str(cluster.ssh_config), "-o", "BatchMode=yes"]
-    login += ["-o", "ControlPath=none", "node01", "true"]
-    refused = subprocess.run(login, capture_output=True, text=True, check=False)
-    assert refused.returncode == 255
-    assert "REMOTE HOST IDENTIFICATION HAS CHANGED" in refused.stderr
-    cluster.state(present=True)
-    assert subprocess.run(login, capture_output=True, check=False).returncode == 0
+    refuses_another_host_key(cluster)
 
 
 def test_killed_in_the_middle_a_second_run_completes_it(cluster: Nodes) -> None:

@@ -15,7 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.instances import describe, kill_after, output, reboot_playbook, traces
+from tests.instances import (
+    describe,
+    kill_after,
+    output,
+    reboot_playbook,
+    refuses_another_host_key,
+    traces,
+)
 from tests.nodes import TOP, Nodes
 
 pytestmark = [pytest.mark.nodes, pytest.mark.long]
@@ -179,12 +186,7 @@ def test_a_reboot_is_a_reboot(cluster: Nodes) -> None:
 
 def test_another_host_key_is_refused(cluster: Nodes) -> None:
     inside("node01", "rm /etc/ssh/ssh_host_ed25519_key*; systemctl restart virtual-node-keys ssh")
-    login = ["ssh", "-F", str(cluster.ssh_config), "-o", "BatchMode=yes", "node01", "true"]
-    refused = subprocess.run(login, capture_output=True, text=True, check=False)
-    assert refused.returncode == 255
-    assert "REMOTE HOST IDENTIFICATION HAS CHANGED" in refused.stderr
-    cluster.state(present=True)
-    assert subprocess.run(login, capture_output=True, check=False).returncode == 0
+    refuses_another_host_key(cluster)
 
 
 def test_killed_in_the_middle_a_second_run_completes_it(cluster: Nodes) -> None:

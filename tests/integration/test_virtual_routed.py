@@ -13,7 +13,6 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -258,11 +257,3 @@ def test_a_wrong_address_plan_shows_as_no_connectivity(mistake: Any) -> None:
         assert not any(network.ping(("node01", 0), ("node02", 1)) for _try in range(5))
     finally:
         network.down()
-
-
-def test_machines_have_no_routed_fabric() -> None:
-    network = Routed("subnet_per_rail")
-    management = {name: network.variables[name]["cluster_management"] for name in network.rails}
-    nodes = tuple(replace(node, machine=True) for node in parse_nodes(management, network.rails))
-    with pytest.raises(VirtualError, match="a routed fabric has containers only"):
-        plan_network(CLUSTER, nodes, switches=network.switches)

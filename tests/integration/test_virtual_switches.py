@@ -95,18 +95,6 @@ def test_certificates_hold_and_a_password_is_asked_for(switches: Nodes, name: st
         urllib.request.urlopen(ADDRESSES[name], timeout=10)
 
 
-def test_what_is_secret_is_nobodys(switches: Nodes) -> None:
-    folder = STATE / CLUSTER
-    found = {
-        str(path.relative_to(folder)): path.stat().st_mode & 0o777
-        for path in folder.rglob("*")
-        if path.is_file() and path.name in ("switch-ca.key", "key.pem", "password")
-    }
-    assert len(found) == 7
-    assert set(found.values()) == {0o600}
-    assert (folder / "switch_password").stat().st_mode & 0o777 == 0o600
-
-
 def mtu(switches: Nodes) -> Any:
     config = switches.on(SONIC).check_output("/usr/local/bin/sonic-cfggen -d --print-data")
     return json.loads(config)["PORT"]["Ethernet0"]["mtu"]

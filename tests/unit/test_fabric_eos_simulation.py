@@ -97,8 +97,10 @@ def test_from_the_factory_to_one_contract_and_to_the_next(
     for contract in ({}, OTHER, {}, QUIET, OTHER):
         changed = run(virtual, authority, contract)
         assert (changed.error, changed.changed) == ("", True)
+        before = len(virtual.log)
         again = run(virtual, authority, contract)
         assert (again.error, again.changed) == ("", False)
+        assert not any(line.startswith("session") for line in virtual.log[before:])
         assert changed.report is not None
         assert "simulation" in changed.report.version.lower()
         port = changed.report.ports[0]
@@ -114,13 +116,6 @@ def test_from_the_factory_to_one_contract_and_to_the_next(
     assert "   service-profile OPS\n" in text
     virtual.reboot()
     assert not run(virtual, authority, OTHER).changed
-
-
-def test_an_unchanged_switch_sees_no_session(virtual: VirtualSwitch, authority: Authority) -> None:
-    run(virtual, authority)
-    before = len(virtual.log)
-    run(virtual, authority)
-    assert not any(line.startswith("session") for line in virtual.log[before:])
 
 
 def test_drift_by_hand_is_repaired(virtual: VirtualSwitch, authority: Authority) -> None:

@@ -136,16 +136,6 @@ def test_what_bounces_nothing_in_the_plan_bounces_nothing(leaf: Switch, capsys: 
     assert len(bounced(leaf)) == before
 
 
-def test_a_rollback_leads_back_and_the_plan_is_as_it_was(leaf: Switch, capsys: Said) -> None:
-    before, first = leaf.config, plan(leaf, capsys)
-    assert leaf.run("checkpoint", "before") == 0
-    apply(leaf, first, capsys)
-    assert leaf.run("rollback", "before") == 0
-    again = plan(leaf, capsys)
-    assert leaf.config == before
-    assert (again.changes, again.before) == (first.changes, first.before)
-
-
 def test_it_reports_what_the_simulation_does(leaf: Switch, capsys: Said) -> None:
     apply(leaf, plan(leaf, capsys), capsys)
     report = SYSTEM.report(intent(), read(leaf, capsys))

@@ -94,11 +94,6 @@ def test_only_what_differs_is_made_anew() -> None:
     assert work.lines[0] == "remove other"
 
 
-def test_converged_means_no_work() -> None:
-    same = specification(command())
-    assert plan_work({"same": same}, [Found("same", same, running=True)]).lines == []
-
-
 def listed(state: str, pid: int = 0) -> str:
     labels = {"baremetal.mpi_roce.specification": "f1"}
     entry = {"Names": ["test.node01"], "State": state, "Labels": labels, "Pid": pid, "Id": "f00d"}

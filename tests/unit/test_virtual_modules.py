@@ -70,11 +70,6 @@ def test_what_was_done_is_told_as_lines_and_as_a_diff() -> None:
     }
 
 
-def test_nothing_to_do_is_no_change() -> None:
-    done = acted(Two("v"), lambda: {"actions": []})
-    assert (done.result["changed"], done.result["diff"]["after"]) == (False, "")
-
-
 def test_absent_removes_all_and_nothing_in_check_mode() -> None:
     hosts = Two("v")
     assert acted(hosts, check_mode=True).result["actions"] == ["remove a", "remove b"]

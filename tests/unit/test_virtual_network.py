@@ -126,11 +126,6 @@ def test_the_controller_takes_no_address_a_node_has() -> None:
     assert plan_network("test", parse_nodes(nodes, {})).controller == "10.99.0.253"
 
 
-def test_a_second_creation_does_nothing(machine: Machine) -> None:
-    machine.create(plan())
-    assert machine.create(plan()) == ()
-
-
 def test_what_a_role_did_to_a_rail_is_left_alone(machine: Machine) -> None:
     machine.create(plan())
     rail = machine.fake.spaces["test.node01"]["rail0"]
@@ -230,10 +225,6 @@ def test_destroying_touches_no_other_cluster_nor_a_namespace_of_somebody(machine
     assert machine.create(other) == ()
 
 
-def test_destroying_nothing_changes_nothing(machine: Machine) -> None:
-    assert machine.destroy() == ()
-
-
 def test_a_namespace_of_somebody_else_is_never_taken_over(machine: Machine) -> None:
     machine.fake.spaces["test.node01"] = {"lo": machine.fake.spaces[""]["lo"]}
     with pytest.raises(VirtualError, match=r"test\.node01: there already, and not made by"):
@@ -271,14 +262,6 @@ def test_ends_with_the_right_names_on_the_wrong_cables_are_cut(machine: Machine)
     right.peer, wrong.peer = wrong.peer, right.peer
     assert any("link add name node01-rail0" in line for line in machine.create(plan()))
     assert spaces["test.node01"]["rail0"].peer == ("test-fabric", "node01-rail0")
-
-
-def test_a_rail_more_leaves_the_others_alone(machine: Machine) -> None:
-    machine.create(plan(per_node=1))
-    kept = machine.fake.spaces["test.node01"]["rail0"].index
-    machine.create(plan(per_node=2))
-    assert machine.fake.spaces["test.node01"]["rail0"].index == kept
-    assert "rail1" in machine.fake.spaces["test.node01"]
 
 
 def test_check_mode_says_the_same_and_does_nothing(machine: Machine) -> None:
@@ -357,14 +340,6 @@ def test_a_machines_cables_are_taps_beside_the_containers(machine: Machine) -> N
     assert fabric["node02-rail1"].mtu == LEAF_MTU
     assert fabric["node02-rail1"].up
     assert machine.create(plan(machines=["node02"])) == ()
-
-
-def test_a_missing_tap_is_made_again(machine: Machine) -> None:
-    machine.create(plan(machines=["node02"]))
-    del machine.fake.spaces["test-fabric"]["node02-rail0"]
-    assert machine.create(plan(machines=["node02"]))[0] == (
-        "-n test-fabric tuntap add dev node02-rail0 mode tap"
-    )
 
 
 @pytest.mark.parametrize(("before", "after"), [([], ["node02"]), (["node02"], [])])
