@@ -21,7 +21,6 @@ from ansible.utils.display import Display
 
 from ..module_utils.core.checks import Check, as_dicts, failure_message
 from ..module_utils.storage.file_system import FileSystem, of_variable
-from ..module_utils.storage.proof import seat
 from ..module_utils.storage.units import mounts
 from ..plugin_utils.report import reports
 from ..plugin_utils.report import storage_use as table
@@ -82,7 +81,7 @@ class ActionModule(ActionBase):
             met = (task_vars.get(arguments.get("met") or "") or {}).get("met") or {}
             sent["seats"] = {}
             for name in here:
-                place = seat(rings_of[name], host, (met.get(name) or {}).get)
+                place = table.seat(rings_of[name], host, (met.get(name) or {}).get)
                 if place is not None:
                     sent["seats"][name] = asdict(place)
         found: dict[str, Any] = self._execute_module(MODULE, module_args=sent, task_vars=task_vars)

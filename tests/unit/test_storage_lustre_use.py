@@ -60,7 +60,7 @@ class TestStripes:
         fs = striped(count=4)
         node = LustreNode(tmp_path)
         part = client.StripesPart(
-            client.wishes([fs], ()), [fs.mount], Kernel(node.root, node.run, simulated=True)
+            client.wanted_stripes([fs], ()), [fs.mount], Kernel(node.root, node.run, simulated=True)
         )
         outcome = settle([part], node.node(container="podman"))
         assert not outcome.changed

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Optional
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import proof as target
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     Expectation,
     FileSystem,
@@ -28,14 +27,14 @@ FS = FileSystem("checkpoints", "nfs", "store01:/export/a", "/mnt/checkpoints", "
 def test_every_host_that_wrote_is_read_by_exactly_one(count: int, lost: set[int]) -> None:
     ring = [f"node{number:03d}" for number in range(count)]
     wrote = {host: 100 + n for n, host in enumerate(ring) if n not in lost}
-    seats = {host: target.seat(ring, host, wrote.get) for host in ring}
+    seats = {host: table.seat(ring, host, wrote.get) for host in ring}
     there = {host: seat for host, seat in seats.items() if seat is not None}
     assert set(there) == set(wrote)
     read = [seat.neighbour for seat in there.values() if seat.neighbour]
     assert sorted(read) == (sorted(wrote) if len(wrote) > 1 else [])
     for host, seat in there.items():
         assert host not in seat.peers
-        assert len(seat.peers) == min(target.SEEN, len(wrote) - 1)
+        assert len(seat.peers) == min(table.SEEN, len(wrote) - 1)
         assert seat.neighbour_bytes == (wrote[seat.neighbour] if seat.neighbour else 0)
 
 
@@ -47,8 +46,8 @@ def test_the_work_for_one_host_does_not_grow_with_the_cluster() -> None:
         return 1
 
     ring = [f"node{number:05d}" for number in range(10_000)]
-    target.seat(ring, "node05000", wrote)
-    assert len(asked) < target.SEEN + 5
+    table.seat(ring, "node05000", wrote)
+    assert len(asked) < table.SEEN + 5
 
 
 # ---- figures

@@ -1,8 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Shared file systems proved by use: each host writes, then reads what another host wrote.
 
-The hosts that take part are a ring in which each reads the files of the next one, so that work
-grows with their number and no faster. There are two rounds, so that a reader waits for nothing.
+There are two rounds, so that a reader waits for nothing.
 What the first round found goes back to the controller and comes again with the second, which alone
 fails the host: one that failed earlier would miss the second round with its other file systems too.
 A fault is reported once; what depends on it refers to it.
@@ -13,7 +12,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, field, replace
-from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Optional
 
@@ -29,8 +27,6 @@ Mounts = tuple[mounted.Mount, ...]
 
 FREE_SHARE = 0.05
 """Of what is free, all writers together take at most this much."""
-SEEN = 64
-"""Each host looks for the files of so many that follow in the ring: all, in most clusters."""
 GIB = 1 << 30
 NOBODY = (65534, 4294967294)
 """Owner of what an NFS server gives to nobody: as 16 bits have it, and as -2 reads in 32."""
@@ -113,22 +109,6 @@ class Seat:
     """Whose files it reads; empty for one that is alone."""
     neighbour_bytes: int = 0
     peers: tuple[str, ...] = ()
-
-
-def seat(ring: Sequence[str], host: str, wrote: Callable[[str], Optional[int]]) -> Optional[Seat]:
-    """The place of one host among those that wrote; None where it did not itself.
-
-    `wrote`: the bytes that a host of the ring wrote well, else None. It is called for those that
-    follow until there are enough, never for all.
-    """
-    if wrote(host) is None:
-        return None
-    place = ring.index(host)
-    others = chain(islice(ring, place + 1, None), islice(ring, place))
-    sizes = ((other, wrote(other)) for other in others)
-    following = list(islice(((name, size) for name, size in sizes if size is not None), SEEN))
-    neighbour, size = following[0] if following else ("", 0)
-    return Seat(len(ring), neighbour, size, tuple(name for name, _size in following))
 
 
 @dataclass(frozen=True)
@@ -452,10 +432,11 @@ def _read_only(book: _Book, found: bool) -> None:
     if now == wanted:
         book.ok("storage_read_only", now, wanted)
         return
-    why = "remounted by hand, or by the kernel after an error (dmesg): mount -o remount,{} {}"
-    word = "ro" if book.target.read_only else "rw"
-    reason = f"{why.format(word, book.target.mount)}, or run --tags storage"
-    book.fail("storage_read_only", now, reason, wanted)
+    flag = "ro" if book.target.read_only else "rw"
+    why = (
+        f"remounted, see dmesg: mount -o remount,{flag} {book.target.mount}, or run --tags storage"
+    )
+    book.fail("storage_read_only", now, why, wanted)
 
 
 def _room(book: _Book, found: Mapping[str, Any]) -> None:
@@ -483,12 +464,11 @@ def _owner(book: _Book, uid: int, where: str = "") -> None:
     if uid == book.target.uid:
         book.ok("storage_owner", wanted, wanted)
         return
-    why = f"{user} has another number there or the export says anonuid: cluster_mpi_uid for all"
+    why = f"{user} has another number there, or the export has anonuid: cluster_mpi_uid for all"
     if uid in NOBODY:
         why = (
-            f"the server does not know {user}: all_squash in the export, or names that idmapd maps "
-            "to nobody (the same domain in /etc/idmapd.conf everywhere, or numbers: "
-            "nfs4_disable_idmapping=Y on both sides)"
+            f"the server does not know {user}: all_squash in the export, or idmapd maps names to "
+            "nobody (one domain in /etc/idmapd.conf, or nfs4_disable_idmapping=Y on both sides)"
         )
     found = f"nobody ({uid})" if uid in NOBODY else f"uid {uid}"
     book.fail("storage_owner", f"{found}{where}", why, wanted)
@@ -523,8 +503,5 @@ def _rate(book: _Book, name: str, measured: Optional[Mapping[str, Any]], expecte
     elif rate >= expected:
         book.ok(name, shown, f"{expected:g} GB/s")
     else:
-        why = (
-            "slower than expected of one node alone: nconnect, the rail's MTU and counters, the "
-            "server's load and threads"
-        )
+        why = "slower than expected: nconnect, the rail's MTU and counters, the server's threads"
         book.add(name, shown, FAILED, why, f"{expected:g} GB/s")

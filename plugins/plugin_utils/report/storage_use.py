@@ -4,15 +4,40 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, field
+from itertools import chain, islice
 from typing import Any, Optional
 
 from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, Check
 from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.text import counted
 from ...module_utils.storage.file_system import FileSystem
+from ...module_utils.storage.proof import Seat
 from .smoke import columns, rate_text, size_text
+
+SEEN = 64
+"""Each host looks for the files of so many that follow in the ring: all, in most clusters."""
+
+
+def seat(ring: Sequence[str], host: str, wrote: Callable[[str], Optional[int]]) -> Optional[Seat]:
+    """The place of one host among those that wrote; None where it did not itself.
+
+    The hosts are a ring in which each reads the files of the next one, so that work grows
+    linearly with them.
+
+    `wrote`: the bytes that a host of the ring wrote well, else None. It is called for those that
+    follow until there are enough, never for all.
+    """
+    if wrote(host) is None:
+        return None
+    place = ring.index(host)
+    others = chain(islice(ring, place + 1, None), islice(ring, place))
+    sizes = ((other, wrote(other)) for other in others)
+    following = list(islice(((name, size) for name, size in sizes if size is not None), SEEN))
+    neighbour, size = following[0] if following else ("", 0)
+    return Seat(len(ring), neighbour, size, tuple(name for name, _size in following))
+
 
 Interval = tuple[float, float]
 

@@ -86,7 +86,7 @@ def read_layout(text: str) -> Optional[Layout]:
         return None
 
 
-def wishes(filesystems: Sequence[FileSystem], further: Sequence[Stripes]) -> list[Stripes]:
+def wanted_stripes(filesystems: Sequence[FileSystem], further: Sequence[Stripes]) -> list[Stripes]:
     """Of the file systems themselves, and of directories in them; without those that ask nothing.
 
     A directory of `further` that is a mount point comes in place of what its file system says.
@@ -405,7 +405,7 @@ def lustre_parts(
             LnetPart(settings, kernel, (BOOT_UNIT,) if on_rails else (), lambda: client.changing),
         ],
         after=[
-            StripesPart(wishes(mine, settings.stripes), [fs.mount for fs in mine], kernel),
+            StripesPart(wanted_stripes(mine, settings.stripes), [fs.mount for fs in mine], kernel),
             HealthPart(settings, mine, kernel),
         ],
         simulated=result,
