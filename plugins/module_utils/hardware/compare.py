@@ -12,6 +12,7 @@ from typing import Any, Optional
 
 from ..core.checks import FAILED, OK, Check, differs, not_applicable
 from ..core.dataclass import dataclass
+from ..core.text import some
 from .inventory import (
     BLUEFIELD,
     DATA_DIRECT,
@@ -171,18 +172,15 @@ def rdma(model: Modelled, rail: Rail) -> Check:
         what = f"driver {port.driver or 'none'}" if port else "a virtual interface"
         return not_applicable(RDMA, wanted, f"no RoCE NIC ({what})", subject=rail.name)
     if port.name and port.link_layer == INFINIBAND:
-        reason = (
-            f"the port of {rail.place} is InfiniBand. Make it Ethernet in its firmware "
-            f"(mlxconfig -d {port.pci} set LINK_TYPE_P1=2), then reset the NIC or reboot."
-        )
+        reason = f"mlxconfig -d {port.pci} set LINK_TYPE_P1=2, then reset the NIC or reboot"
         return Check(RDMA, wanted, f"{port.name}, {INFINIBAND}", FAILED, rail.name, reason)
     if port.name:
         return Check(RDMA, wanted, port.name, OK, rail.name)
     missing = [each for each in ("mlx5_core", "mlx5_ib") if each not in model.machine.modules]
     if missing:
         reason = (
-            f"the kernel module {missing[0]} is not loaded: modprobe {missing[0]}. If it is not "
-            "found, the kernel lacks its extra modules, or DOCA-OFED was built for another kernel."
+            f"modprobe {missing[0]}: if it is not found, the kernel lacks its extra modules, or "
+            "DOCA-OFED was built for another kernel"
         )
     elif not port.driver:
         reason = (
@@ -265,15 +263,14 @@ def _pcie(model: Modelled, rail: Rail, port: RdmaDevice) -> Check:
     rates = f"it carries {carries:.0f} Gb/s, and the rails on it need {needed:g} Gb/s"
     if link.width < (could.width or 0) or link.speed_gts < (could.speed_gts or 0):
         reason = (
-            f"{rail.place}: both ends of its link support more; {rates}. Look for PCIe errors "
-            "(dmesg, AER) and a limit of the slot in the BIOS. Power the node off, reseat the NIC "
-            "or its cable, look for dirt and bent pins; then replace the NIC, then the riser."
+            f"{rail.place}: both ends of its link support more; {rates}. See PCIe errors (dmesg, "
+            "AER) and the slot's limit in the BIOS; reseat, then replace NIC and riser"
         )
     elif carries < needed:
         wanted = f"{needed:g} Gb/s"
         reason = (
-            f"{rail.place} is at the best that NIC and slot support: {rates}. Move the NIC to a "
-            "slot that carries it, or correct rails.speed_gbps in the model."
+            f"{rail.place} is at the best of NIC and slot: {rates}. Move the NIC to another slot, "
+            "or correct rails.speed_gbps in the model"
         )
     else:
         return Check(PCIE, wanted, found, OK, rail.name)
@@ -288,10 +285,7 @@ def _speed(model: Modelled, rail: Rail, port: RdmaDevice, *, check_mode: bool) -
     if found == wanted:
         return Check(SPEED, wanted, found, OK, rail.name)
     leaf = " ".join(str(rail.entry.get(key) or "") for key in ("leaf", "leaf_port")).strip()
-    look = (
-        f"Look at the cable, the transceivers, the leaf's port{f' ({leaf})' if leaf else ''} and "
-        f"ethtool {port.netdev or rail.name}"
-    )
+    look = f"see cable, transceivers, leaf{f' ({leaf})' if leaf else ''}, ethtool {rail.name}"
     status = FAILED
     if found is None and not port.name:
         reason = "unknown without a driver: see rail_rdma"
@@ -299,11 +293,11 @@ def _speed(model: Modelled, rail: Rail, port: RdmaDevice, *, check_mode: bool) -
         status = differs(check_mode)
         reason = f"the interface {port.netdev} is down, and its link with it"
     elif found is None:
-        reason = f"the link of {rail.place} is down. {look}."
+        reason = f"the link of {rail.place} is down: {look}"
     elif model.split(rail):
         reason = "its card has more functions than the model has planes: see rail_planes"
     else:
-        reason = f"{rail.place}: {look}; or correct rails.speed_gbps in the model."
+        reason = f"{rail.place}: {look}; or correct rails.speed_gbps in the model"
     return Check(SPEED, wanted, found, status, rail.name, reason)
 
 
@@ -324,15 +318,14 @@ def _gpu(model: Modelled, rail: Rail, port: RdmaDevice) -> Optional[Check]:
         return Check(GPU, wanted, found, OK, rail.name)
     if wanted not in model.machine.functions:
         reason = (
-            f"GPU {index} is not at {wanted}: it fell off the bus (dmesg: Xid 79), or gpus.pci is "
-            f"wrong in the model. GPUs found: {', '.join(here) or 'none'}."
+            f"no GPU there: it fell off the bus (dmesg: Xid 79), or gpus.pci is wrong in the "
+            f"model; found: {', '.join(here) or 'none'}"
         )
     else:
         beside = [each for each in model.machine.of_kind(RAIL) if wanted in each.gpus]
         reason = (
-            f"behind the switch of {rail.place} is {found}; GPU {index} at {wanted} of the model "
-            f"is beside {named(beside) or 'no NIC'}. Correct the order of rails.pci or of gpus.pci "
-            "in the model."
+            f"GPU {index} of the model is beside {named(beside) or 'no NIC'}: correct the order of "
+            "rails.pci or of gpus.pci in the model"
         )
     return Check(GPU, wanted, found, FAILED, rail.name, reason)
 
@@ -344,10 +337,7 @@ def _numa(rail: Rail, port: RdmaDevice) -> Optional[Check]:
         return None
     if wanted == port.numa:
         return Check(NUMA, wanted, port.numa, OK, rail.name)
-    reason = (
-        f"ranks of {rail.place} would be bound to the wrong socket. Correct gpus.numa in the "
-        "model, or the order of rails.pci."
-    )
+    reason = "correct gpus.numa in the model, or the order of rails.pci"
     return Check(NUMA, wanted, port.numa, FAILED, rail.name, reason)
 
 
@@ -356,11 +346,6 @@ def _virtual_functions(rail: Rail, port: RdmaDevice, *, check_mode: bool) -> Che
     found = max(port.sriov_numvfs, len(port.vfs))
     if not found:
         return Check(VFS, 0, 0, OK, rail.name)
-    shown = [f"{vf.pci} ({vf.in_use or 'not in use'})" for vf in port.vfs[:NAMED_VFS]]
-    if found > NAMED_VFS:
-        shown.append(f"{found - NAMED_VFS} more")
-    reason = (
-        f"{rail.place} has virtual functions: {', '.join(shown)}. End what uses them, then "
-        f"echo 0 > /sys/bus/pci/devices/{port.pci}/sriov_numvfs"
-    )
+    shown = some([f"{vf.pci} ({vf.in_use or 'not in use'})" for vf in port.vfs], NAMED_VFS)
+    reason = f"{shown}: end what uses them; echo 0 > /sys/bus/pci/devices/{port.pci}/sriov_numvfs"
     return Check(VFS, 0, found, differs(check_mode), rail.name, reason)
