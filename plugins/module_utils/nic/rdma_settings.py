@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Union
+from typing import Any, Union
 
 from ..core.commands import Runner
 from ..core.dataclass import dataclass
@@ -166,74 +166,79 @@ class RdmaCmDefault:
 
 
 class _FileSetting:
-    """A setting that is one file of the kernel's."""
+    """A setting that is a file of the kernel's, on a ConnectX alone."""
 
     persistence = RUNTIME
-    name = ""
-    path: Path
+    otherwise = ""
+    """What keeps the promise where the in-tree driver has no such file."""
+
+    def __init__(self, name: str, wanted: Any, path: Path, unsupported: str, root: Path) -> None:
+        self.name = name
+        self.wanted = wanted
+        self.path = path
+        self._unsupported = unsupported
+        self._doca = doca_ofed(root)
 
     @property
     def tool(self) -> str:
         return str(self.path)
 
-    def write_text(self, text: str) -> None:
-        self.path.write_text(f"{text}\n", encoding="ascii")
+    def read(self) -> Reading:
+        if self._unsupported:
+            return Reading.unsupported(self._unsupported)
+        if self.path.exists():
+            return self.found()
+        if self._doca or not self.otherwise:
+            doca = " although DOCA-OFED is there" if self._doca else ""
+            return Reading.unsupported(f"{self.path} is missing{doca}")
+        return Reading.kept_otherwise(self.otherwise)
+
+    def found(self) -> Reading:
+        raise NotImplementedError
+
+    def write(self) -> None:
+        self.path.write_text(f"{self.wanted}\n", encoding="ascii")
+
+    def restore(self, reading: Reading) -> None:
+        self.path.write_text(f"{reading.found}\n", encoding="ascii")
 
 
 class TrafficClass(_FileSetting):
     """The traffic class of every connection, whatever its application asks for."""
 
-    name = "traffic_class"
     _GLOBAL = re.compile(r"^Global tclass=(\d+)", re.M)
+    otherwise = (
+        "the in-tree driver forces no traffic class: RDMA-CM has its default "
+        "(cma_roce_tos), UCX and NCCL their environment"
+    )
 
     def __init__(self, rail: Rail, wanted: int, root: Path) -> None:
-        self.wanted = wanted
         device, port = of_device(rail)
-        self.path = root / "sys/class/infiniband" / device / "tc" / str(port) / "traffic_class"
-        self._physical = rail.physical
-        self._doca = doca_ofed(root)
+        path = root / "sys/class/infiniband" / device / "tc" / str(port) / "traffic_class"
+        unsupported = "" if rail.physical else SOFTWARE_REASON
+        super().__init__("traffic_class", wanted, path, unsupported, root)
 
-    def read(self) -> Reading:
-        if not self._physical:
-            return Reading.unsupported(SOFTWARE_REASON)
-        if not self.path.exists():
-            if self._doca:
-                return Reading.unsupported(f"{self.path} is missing although DOCA-OFED is there")
-            return Reading.kept_otherwise(
-                "the in-tree driver forces no traffic class: RDMA-CM has its default "
-                "(cma_roce_tos), UCX and NCCL their environment"
-            )
+    def found(self) -> Reading:
         match = self._GLOBAL.search(self.path.read_text(encoding="ascii"))
         return Reading(int(match[1]) if match else None)
 
-    def write(self) -> None:
-        self.write_text(str(self.wanted))
-
     def restore(self, reading: Reading) -> None:
-        self.write_text("tclass=-1" if reading.found is None else str(reading.found))
+        text = "tclass=-1" if reading.found is None else str(reading.found)
+        self.path.write_text(f"{text}\n", encoding="ascii")
 
 
 class EcnPoint(_FileSetting):
     """Whether the NIC notifies of marks (notification point) and slows down (reaction point)."""
 
+    otherwise = "the in-tree driver has no switch for ECN: firmware has it (ROCE_CC_PRIO_MASK_P1)"
+
     def __init__(
         self, rail: Rail, name: str, point: str, priorities: Sequence[int], root: Path
     ) -> None:
-        self.name = name
-        self.wanted = sorted(priorities)
-        self.path = root / "sys/class/net" / rail.interface / "ecn" / point / "enable"
-        self._unknown = no_congestion_control(rail)
-        self._doca = doca_ofed(root)
+        path = root / "sys/class/net" / rail.interface / "ecn" / point / "enable"
+        super().__init__(name, sorted(priorities), path, no_congestion_control(rail), root)
 
-    def read(self) -> Reading:
-        if self._unknown:
-            return Reading.unsupported(self._unknown)
-        if not self.path.is_dir():
-            if self._doca:
-                return Reading.unsupported(f"{self.path} is missing although DOCA-OFED is there")
-            return Reading.kept_otherwise(
-                "the in-tree driver has no switch for ECN: firmware has it (ROCE_CC_PRIO_MASK_P1)"
-            )
+    def found(self) -> Reading:
         enabled = [
             priority
             for priority in range(EIGHT)
@@ -244,66 +249,41 @@ class EcnPoint(_FileSetting):
         return Reading([each for each in enabled if each in self.wanted or not self.wanted])
 
     def write(self) -> None:
-        self._set({priority: priority in self.wanted for priority in self._concerned})
+        self._set(self.wanted)
 
     def restore(self, reading: Reading) -> None:
-        self._set({priority: priority in reading.found for priority in self._concerned})
+        self._set(reading.found)
 
-    @property
-    def _concerned(self) -> Sequence[int]:
-        return self.wanted or range(EIGHT)
-
-    def _set(self, enabled: dict[int, bool]) -> None:
-        for priority, on in enabled.items():
-            (self.path / str(priority)).write_text("1\n" if on else "0\n", encoding="ascii")
+    def _set(self, enabled: Sequence[int]) -> None:
+        for priority in self.wanted or range(EIGHT):
+            text = "1\n" if priority in enabled else "0\n"
+            (self.path / str(priority)).write_text(text, encoding="ascii")
 
 
 class Parameter(_FileSetting):
     """One number of congestion control: DOCA-OFED's sysfs, or the in-tree driver's debugfs."""
 
     def __init__(self, rail: Rail, name: str, parameter: str, wanted: int, root: Path) -> None:
-        self.name = name
-        self.wanted = wanted
-        self._unknown = no_congestion_control(rail)
-        self._doca = doca_ofed(root)
-        places = [root / "sys/class/net" / rail.interface / "ecn" / parameter]
-        if rail.pci:
+        path = root / "sys/class/net" / rail.interface / "ecn" / parameter
+        if rail.pci and not path.exists():
             folder = root / "sys/kernel/debug/mlx5" / rail.pci / "cc_params"
-            places.append(folder / in_tree_name(parameter))
-        self.path = next((place for place in places if place.exists()), places[0])
-        self._debugfs = self.path in places[1:]
-        self._firmware = {"cnp_dscp": "CNP_DSCP_P1", "cnp_priority": "CNP_802P_PRIO_P1"}.get(name)
+            in_tree = folder / in_tree_name(parameter)
+            path = in_tree if in_tree.exists() else path
+        super().__init__(name, wanted, path, no_congestion_control(rail), root)
+        firmware = {"cnp_dscp": "CNP_DSCP_P1", "cnp_priority": "CNP_802P_PRIO_P1"}.get(name)
+        if firmware:
+            self.otherwise = f"the in-tree driver does not show it: firmware's {firmware} holds"
 
-    def read(self) -> Reading:
-        if self._unknown:
-            return Reading.unsupported(self._unknown)
-        if not self.path.exists():
-            if self._doca or self._firmware is None:
-                return Reading.unsupported(f"{self.path} is missing")
-            return Reading.kept_otherwise(
-                f"the in-tree driver shows it nowhere: firmware's {self._firmware} holds"
-            )
+    def found(self) -> Reading:
         try:
-            text = self.path.read_text(encoding="ascii").strip()
+            return Reading(int(self.path.read_text(encoding="ascii").split()[0], 0))
         except PermissionError:
-            if not self._debugfs:
+            if "debug" not in self.path.parts:
                 raise
-            return self._locked()
-        if not text:
-            raise ValueError(f"{self.path} is empty")
-        return Reading(int(text.split()[0], 0))
-
-    def _locked(self) -> Reading:
-        """Root may not read debugfs where the kernel is locked down, as Secure Boot has it."""
-        why = f"{self.path} cannot be read: kernel lockdown (Secure Boot) closes debugfs"
-        if self._firmware is not None:
-            return Reading.kept_otherwise(f"{why}; firmware's {self._firmware} holds")
-        return Reading.unsupported(
-            f"{why}. Leave it out of roce_rails_nic.congestion_control, or switch Secure Boot off"
-        )
-
-    def write(self) -> None:
-        self.write_text(str(self.wanted))
-
-    def restore(self, reading: Reading) -> None:
-        self.write_text(str(reading.found))
+            # The kernel closes debugfs to root where it is locked down, as Secure Boot has it.
+            why = f"{self.path} cannot be read: kernel lockdown (Secure Boot)"
+            if self.otherwise:
+                return Reading.kept_otherwise(f"{why}; {self.otherwise}")
+            return Reading.unsupported(
+                f"{why}. Leave it out of roce_rails_nic.congestion_control, or turn Secure Boot off"
+            )
