@@ -61,7 +61,7 @@ class Value:
 @dataclass(frozen=True)
 class Asic:
     name: str
-    """`spectrum4`, `tomahawk5`, ..., or what the inventory calls its own. Empty: nobody said."""
+    """`spectrum4`, `tomahawk5`, ..., or what the inventory calls its own. Empty: unknown."""
     lanes: Optional[int] = None
     """Of the whole chip; None where it is not known here."""
     lane_gbps: Optional[int] = None

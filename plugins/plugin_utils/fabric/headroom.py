@@ -44,7 +44,7 @@ class Headroom:
 
 
 def headroom(asic: Asic, speed_gbps: int, cable_metres: int, mtu_frame: int) -> Headroom:
-    """What a port needs to lose nothing. WantedError where nobody knows it.
+    """What a port needs to lose nothing. WantedError where it is not known.
 
     `mtu_frame`: the largest Ethernet frame. What the inventory says comes before the formula.
     """

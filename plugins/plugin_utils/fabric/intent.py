@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What one switch has to do, said in nobody's configuration language."""
+"""The wanted state of one switch, in no system's configuration language."""
 
 from __future__ import annotations
 
@@ -40,4 +40,4 @@ class SwitchIntent:
     asic: Asic
     fabric: FabricIntent
     ports: tuple[PortIntent, ...]
-    """In the order of the switch's ports. Ports that the model does not have are nobody's here."""
+    """In the order of the switch's ports. Ports outside the model are not in it."""

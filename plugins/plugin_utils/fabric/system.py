@@ -186,6 +186,16 @@ class Applied(Protocol):
         """Undo it now and wait until it is undone. SwitchError if it is not."""
 
 
+class Saved:
+    """All was in force and is saved now: nothing to prove and nothing to undo."""
+
+    def confirm(self) -> None:
+        return
+
+    def rollback(self) -> None:
+        return
+
+
 class Switch(Protocol):
     """One switch, over its connection."""
 

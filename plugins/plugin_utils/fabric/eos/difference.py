@@ -143,7 +143,7 @@ INDENT = "   "
 
 
 def commands(items: Sequence[Item]) -> list[str]:
-    """Objects first, then who refers to them, then what nobody refers to any longer."""
+    """Objects, then the lines that refer to them, then removals of unused objects."""
     gone = {item.path[0] for item in items if is_object(item.path) and item.wanted is None}
     applied = [item for item in items if item.path == MMU_APPLIED]
     kept = [item for item in items if item.path[0] not in gone and item.path != MMU_APPLIED]

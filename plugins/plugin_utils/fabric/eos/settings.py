@@ -232,7 +232,7 @@ def meaning(path: Path, text: Optional[str]) -> object:
 
 
 def default_of(path: Path) -> Optional[str]:
-    """The map that EOS has where nobody sets one, the same on all its platforms."""
+    """EOS's default map, the same on all its platforms."""
     if path[0].startswith(DSCP):
         dscp = int(path[0][len(DSCP) :])
         traffic_class = {0: 1, 1: 0}.get(dscp // 8, dscp // 8)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Optional, TypeVar
 
 from ..https import Https, Lost, Service
-from ..system import Difference, Login, SwitchError
+from ..system import Applied, Difference, Login, Saved, SwitchError
 from .difference import Steps
 from .reading import SESSION_PREFIX, Present, abandoned_sessions, session_with_timer
 from .reading import sessions as named
@@ -143,13 +143,13 @@ class EosSwitch:
             unconfirmed=bool(waiting) and waiting == self._session,
         )
 
-    def apply(self, difference: Difference, confirm_s: int) -> EosApplied:
+    def apply(self, difference: Difference, confirm_s: int) -> Applied:
         steps: Steps = difference.steps
         with self.connected() as eapi:
             self._make_way(eapi)
             if not steps.lines:
                 save(eapi)
-                return EosApplied(self, "", steps, "")
+                return Saved()
             saved = _saved(eapi)
             name = self._session = SESSION_PREFIX + secrets.token_hex(4)
             failure: Optional[SwitchError] = None
@@ -170,7 +170,7 @@ class EosSwitch:
         return EosApplied(self, name, steps, saved)
 
     def _make_way(self, eapi: Eapi) -> None:
-        """No session of an earlier run is left; somebody else's is never touched."""
+        """Abort open sessions of earlier runs; never those of others."""
         (sessions,) = eapi.objects([SESSIONS])
         waiting = session_with_timer(sessions)
         if waiting:
@@ -182,7 +182,7 @@ class EosSwitch:
             eapi.texts([f"configure session {name} abort"])
 
     def _after(self, name: str, confirm_s: int) -> str:
-        """What is left of a session that failed, in words."""
+        """What is left of a session that failed, as a sentence."""
         try:
             self.undo_session(name)
         except SwitchError as error:
@@ -213,7 +213,7 @@ class EosSwitch:
 
 
 class EosApplied:
-    """A session whose commit timer runs. Without a session, all was in force and is saved now."""
+    """A session whose commit timer runs."""
 
     def __init__(self, switch: EosSwitch, session: str, steps: Steps, saved: str) -> None:
         self._switch = switch
@@ -222,11 +222,9 @@ class EosApplied:
         self._saved = saved
         """The former startup-config."""
         self._confirmed = False
-        """It was asked for: the answer may have got lost."""
+        """A confirmation was sent; its answer may be lost."""
 
     def confirm(self) -> None:
-        if not self._session:
-            return
         with self._switch.connected() as eapi:
             (before,) = eapi.texts([RUNNING])
             (sessions,) = eapi.objects([SESSIONS])
@@ -252,8 +250,6 @@ class EosApplied:
             save(eapi)
 
     def rollback(self) -> None:
-        if not self._session:
-            return
         undone = self._switch.undo_session(self._session)
         if self._confirmed:
             self._switch.patiently(lambda eapi: self._put_back(eapi, undone))
@@ -275,7 +271,7 @@ class EosApplied:
 
 
 def save(eapi: Eapi) -> None:
-    """Everything that runs is saved, as EOS knows no other way: the operator's changes as well."""
+    """Saves all that runs, the operator's changes too: EOS has no other way."""
     (said,) = eapi.texts([SAVE], timeout_s=SESSION_TIMEOUT_S)
     (running,) = eapi.texts([RUNNING])
     if read_settings(running) != read_settings(_saved(eapi)):
@@ -299,7 +295,7 @@ def _abort(eapi: Eapi, name: str) -> bool:
 
 
 def _saved(eapi: Eapi) -> str:
-    """EOS refuses to show what nobody ever saved."""
+    """EOS refuses to show a configuration that was never saved."""
     try:
         (startup,) = eapi.texts(["show startup-config"])
     except CommandError:

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """What an intent is in NVUE's objects, said in full: no default of a release is relied on.
 
-None means that nothing may be said there. Spelled as releases before 5.15 do (`spelling.py`).
+None: the key must be absent. Spelled as releases before 5.15 do (`spelling.py`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _qos(intent: SwitchIntent) -> Tree:
     fabric, metres = intent.fabric, cable_metres(intent)
     to_class = {queue.priority: queue.traffic_class for queue in fabric.queues}
     to_priority = {queue.traffic_class: queue.priority for queue in fabric.queues}
-    # Priorities that no class has lead where packets go that nobody marked.
+    # Priorities without a class lead where unmarked packets go.
     others = fabric.dscp_to_traffic_class[0]
     lossless = {str(priority) for priority in fabric.pfc_priorities}
     watchdog = fabric.watchdog
@@ -117,7 +117,7 @@ def _shares(fabric: FabricIntent) -> Tree:
 
 
 def _marking(fabric: FabricIntent) -> Tree:
-    """A switch marks traffic class 0 from the factory, and 3 by RoCE: what shall not says so.
+    """A switch marks class 0 from the factory, and 3 by RoCE: other classes are disabled.
 
     Also where nothing leads to it now: it may have been the contract's until its priority moved.
     """

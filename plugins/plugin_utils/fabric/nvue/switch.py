@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Optional
 from urllib.parse import quote
 
 from ..https import Https, Lost, Refused, Service, where
-from ..system import Applied, Difference, Login, SwitchError
+from ..system import Applied, Difference, Login, Saved, SwitchError
 from .reading import ROOT, Present, read
 from .tree import Tree, at, objects_at
 
@@ -22,14 +22,14 @@ CONFIRM = "confirm"
 UNCONFIRMED = "confirm_fail"
 """Was in force, and the switch has taken it back."""
 SURE = "ays"
-"""Asks whether somebody is sure, although it was told so."""
+"""Asks for confirmation although `auto-prompt` was sent."""
 YES = {"ays": "ays_yes"}
 
 FIRST_LOOK_S, LONGEST_PAUSE_S, BACKOFF = 0.1, 5.0, 1.6
 REACHABLE_AGAIN_S = 20
 """A switch that reloads its web server answers again within that; longer, and it is cut off."""
 NEWEST = 3
-"""So many earlier revisions are compared with what is applied before nobody knows which it is."""
+"""Earlier revisions that are compared with what is applied."""
 
 
 def in_force(state: str) -> bool:
@@ -45,7 +45,7 @@ def failed(state: str) -> bool:
 
 
 class Revisions:
-    """Every call makes its own connection: the one before may have been to a switch before it."""
+    """Every call makes its own connection, since an apply can restart the web server."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Revisions:
         self._ask("DELETE", _of(revision))
 
     def state(self, revision: str) -> tuple[str, str]:
-        """State, and what the switch says of it."""
+        """State, and the switch's own message."""
         with self._connect() as https:
             return self._state(https, revision)
 
@@ -113,7 +113,7 @@ class Revisions:
     def wait(
         self, revision: str, until: Callable[[str], bool], limit_s: float, reach_s: float
     ) -> tuple[str, str]:
-        """State and words of the switch once `until` holds of the state, or it has failed.
+        """State and message once `until` holds of the state, or it has failed.
 
         `Lost` when it could not be asked for `reach_s`; SwitchError when `limit_s` are over.
         """
@@ -173,7 +173,7 @@ class Revisions:
         ]
 
     def waiting(self) -> dict[str, str]:
-        """Revisions that wait to be confirmed, with what the switch says of them."""
+        """Revisions that wait to be confirmed, with the switch's message."""
         return {
             name: _issues(one)
             for name, one in self.all().items()
@@ -191,7 +191,7 @@ def _age(name: str) -> tuple[int, str]:
 
 
 def _issues(revision: Any) -> str:
-    """What the switch says of a transition, in one line."""
+    """The switch's message on a transition, in one line."""
     transition = objects_at(revision, "transition")
     said = [
         str(at(issue, "message") or at(issue, "code") or "").strip()
@@ -210,7 +210,7 @@ SERVICE = Service(
     "On the switch, nv show system api says whether it is on and where it listens.",
 )
 APPLY_LIMIT_S = 180
-"""How long an apply may take until it is in force, beyond which nobody waits."""
+"""Longest time of an apply until it is in force."""
 SAVE_LIMIT_S = 60
 ATTEMPTS = 3
 """To keep a change whose answer got lost: the question is repeated, it does no harm twice."""
@@ -232,30 +232,30 @@ class NvueSwitch:
         self._transport = transport
         self._revisions = Revisions(self._connect, where(login, SERVICE), sleep, clock)
         self._own = ""
-        """The revision that this run has put in force."""
+        """The revision that this run put in force."""
 
     def _connect(self) -> Https:
         return Https(self._login, SERVICE, self._transport)
 
     def read(self) -> Present:
         waiting = self._revisions.waiting()
-        self._nobody_else(waiting)
+        self._refuse_waiting(waiting)
         with self._connect() as https:
             return read(https, unconfirmed=self._own in waiting)
 
-    def _nobody_else(self, waiting: dict[str, str]) -> None:
+    def _refuse_waiting(self, waiting: dict[str, str]) -> None:
         for revision, told in waiting.items():
             if revision != self._own:
                 raise SwitchError(
                     f"{self._login.address}: revision {revision} waits to be confirmed"
                     f"{' (' + told + ')' if told else ''}: the change of an earlier run, or "
-                    "somebody else's. The switch takes it back by itself (nv config apply "
+                    "of another user. The switch takes it back by itself (nv config apply "
                     "--confirm-status says when). Run again then."
                 )
 
     def apply(self, difference: Difference, confirm_s: int) -> Applied:
         revisions = self._revisions
-        self._nobody_else(revisions.waiting())  # since it was read
+        self._refuse_waiting(revisions.waiting())  # since it was read
         if not difference.steps:
             save(revisions)
             return Saved()
@@ -274,7 +274,7 @@ class NvueSwitch:
         try:
             revisions.apply(revision, confirm_s)
         except Lost as error:
-            asked = error  # it may have been heard all the same
+            asked = error  # the switch may have acted all the same
         except Refused:
             self._own = ""
             _try(lambda: revisions.discard(revision))
@@ -315,18 +315,8 @@ class NvueSwitch:
         )
 
     def forget(self) -> None:
-        """Nothing of ours is in force any more."""
+        """No change of this run is in force any more."""
         self._own = ""
-
-
-class Saved:
-    """All was in force, and is saved now: there is nothing to keep, and nothing to take back."""
-
-    def confirm(self) -> None:
-        return
-
-    def rollback(self) -> None:
-        return
 
 
 class NvueApplied:
@@ -368,29 +358,29 @@ class NvueApplied:
         return self._revisions.wait(self.revision, until, APPLY_LIMIT_S, REACHABLE_AGAIN_S)
 
     def _save(self, state: str) -> None:
-        """So that it survives a restart. Most switches have done it by themselves by now."""
+        """So that it survives a restart; most switches have saved it by themselves."""
         if not saved(state):
             self._told_to_save = True
             save(self._revisions)
 
     def rollback(self) -> None:
-        """Also what is saved goes back, where it had been told to save. Twice does no harm."""
+        """The saved configuration goes back too, where this run saved. Twice does no harm."""
         state = self._revisions.state(self.revision)[0]
         if state == CONFIRM:
             self._revisions.answer(self.revision, yes=False)
             state = self._wait(lambda now: now not in (CONFIRM, "confirm_no"))[0]
         if not self._gone_back and (in_force(state) or not failed(state)):
-            self._nobody_since()
+            self._refuse_newer()
             self._go_back()
         self._switch.forget()
 
-    def _nobody_since(self) -> None:
-        """To go back to the earlier revision would take along what was applied after ours."""
+    def _refuse_newer(self) -> None:
+        """Going back to the earlier revision would undo what was applied after ours."""
         newer = self._revisions.newer(self.revision)
         if newer:
             raise SwitchError(
-                f"{self._revisions.where}: revision {', '.join(newer)} was applied by somebody "
-                f"else after {self.revision}, and would be undone with it. It is left as it is. On "
+                f"{self._revisions.where}: revision {', '.join(newer)} was applied "
+                f"after {self.revision}, and would be undone with it. Nothing was undone. On "
                 f"the switch: nv config apply {self.earlier}, then again what the other one sets."
             )
 
@@ -410,7 +400,7 @@ class NvueApplied:
         self._gone_back = True
 
     def restore(self) -> str:
-        """After an apply that failed half way: a sentence that says what is in force now."""
+        """After an apply that failed half way: what is in force now, as a sentence."""
         try:
             self._go_back()
         except SwitchError as error:
@@ -419,7 +409,7 @@ class NvueApplied:
 
 
 def save(revisions: Revisions) -> None:
-    """All that is applied, as NVUE knows no other way: an operator's changes as well."""
+    """Saves all that is applied, an operator's changes too: NVUE has no other way."""
     revisions.tell("applied", {"state": "save", "auto-prompt": {"ays": "ays_yes"}})
     state, told = revisions.wait("applied", saved, SAVE_LIMIT_S, REACHABLE_AGAIN_S)
     if not saved(state):
@@ -431,7 +421,7 @@ def save(revisions: Revisions) -> None:
 
 
 def _try(what: Callable[[], None]) -> None:
-    """What is only tidying: a fault that matters is on its way already."""
+    """Only tidying up: a fault that matters is raised already."""
     try:
         what()
     except SwitchError:

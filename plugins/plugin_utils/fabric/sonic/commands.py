@@ -1,5 +1,10 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A shell on a switch, whoever opens it: what a system that is spoken by commands needs."""
+"""What is run on the switch, as root in POSIX sh. Everything in it ships with SONiC.
+
+SONiC has no commit timer. A transient systemd timer takes its place: it rolls back to a checkpoint
+unless it is stopped in time, whatever becomes of connection and controller. After a reboot of the
+switch there is no timer and nothing to undo: only what was confirmed is saved.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +99,7 @@ def lock(who: str, seconds: int = LOCK_S) -> str:
     """One run at a time between its look at what others do and its own timer, which they see.
 
     A timer of a fixed name that does nothing: systemd makes no second one, lists it with who made
-    it, and removes it even if nobody is left to do so.
+    it, and removes it even if the run has ended.
     """
     return (
         f"systemd-run --quiet --on-active={seconds}s --unit={LOCK} "
@@ -164,7 +169,7 @@ def forget(name: str) -> str:
 
 
 def _forget_later(name: str, who: str) -> str:
-    """The copy of the saved file holds passwords, and nobody may come who removes it."""
+    """The copy of the saved file holds passwords: the switch itself removes it later."""
     body = f"rm -f {quote(_backup(name))}; {delete_checkpoint(name)}; true"
     return (
         f"systemd-run --quiet --on-active={FORGET_S}s --unit={quote(name + FORGET)} "

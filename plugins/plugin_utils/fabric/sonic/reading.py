@@ -92,7 +92,7 @@ class Present:
     units: tuple[str, ...] = ()
     """Timers and services of ours that systemd knows, as it lists them."""
     saved: Optional[Config] = None
-    """The same tables as the switch would come up with; None: nobody looked."""
+    """The same tables as the switch would come up with; None: not read."""
     unconfirmed: bool = False
     """A change of this run is in force: it is saved when it has been proved."""
     lookup: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -158,7 +158,7 @@ def _json(what: str, text: str) -> dict[str, Any]:
 
 
 def _config(what: str, text: str) -> Config:
-    """Tables of rows of text; what has another form is nobody's that we look at."""
+    """Tables of rows of text; other forms are not looked at."""
     return {
         table: {
             key: {name: _text(value) for name, value in row.items()}

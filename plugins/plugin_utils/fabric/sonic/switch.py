@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from shlex import quote
 
-from ..system import Applied, Difference, SwitchError
+from ..system import Applied, Difference, Saved, SwitchError
 from . import commands
 from .commands import OURS, Completed, Shell, told
 from .difference import Patch, PollInterval, Save, Step
@@ -35,11 +35,11 @@ class SonicSwitch:
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
         self.who = f"run of {_user()} on {socket.gethostname()}, {time.strftime('%H:%M:%S %Z')}"
-        """For another run that finds this one at work."""
+        """Shown to another run that finds this one at work."""
         self._units: tuple[str, ...] = ()
-        """Ours of this run: what they guard is no leftover."""
+        """Units of this run, which are not leftovers."""
         self.undone_within_s = 0
-        """Counted from the begin of `apply`: by then the switch has undone what nobody kept."""
+        """See `Switch`."""
 
     def read(self) -> Present:
         self._shell.reconnect()
@@ -115,24 +115,24 @@ class SonicSwitch:
         except SwitchError as error:
             raise SwitchError(f"{error}. {applied.undone()}") from None
         except BaseException:
-            # Somebody ends the run: the switch needs nobody to wait for it.
+            # The run is ended: the switch undoes it alone.
             with contextlib.suppress(SwitchError):
                 applied.undo_soon()
             raise
         return applied
 
-    def _save(self, name: str) -> SonicSaved:
+    def _save(self, name: str) -> Saved:
         self._others()
         state = "all is in force, and not saved: a restart of the switch loses it"
         self.done(commands.save(name, self.who), state, "config save -y")
-        return SonicSaved()
+        return Saved()
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         """Until this run has a timer of its own, which every other run sees."""
         answer = self._shell.run(commands.lock(self.who), timeout_s=COMMAND_S)
         if answer.rc != 0:
-            # Who has it, in the words of `read`; else why it could not be had.
+            # Its holder, as `read` reports it; else why it could not be taken.
             self._others()
             raise SwitchError(
                 f"`systemd-run` ended with status {answer.rc}{told(answer)}. Nothing was changed"
@@ -266,7 +266,7 @@ class SonicApplied:
         return commands.rollback(units, self._name, self._limit_s, self._undo, self._switch.who)
 
     def undone(self) -> str:
-        """Try to undo, and say what came of it."""
+        """Undo, and return the result as a sentence."""
         try:
             went_back = self.went_back()
         except SwitchError as error:
@@ -279,16 +279,6 @@ class SonicApplied:
         return f"There is no checkpoint {self._name} to go back to any more"
 
 
-class SonicSaved:
-    """What was in force is saved now. There is nothing to prove, and nothing to undo."""
-
-    def confirm(self) -> None:
-        pass
-
-    def rollback(self) -> None:
-        pass
-
-
 def _unit(line: str) -> str:
     """Of ours, in a line of `systemctl list-units`."""
     return next((word for word in line.split() if word.startswith(OURS)), "")
@@ -297,14 +287,14 @@ def _unit(line: str) -> str:
 def _who(line: str) -> str:
     """What stands after the unit and its three states."""
     words = line.partition(_unit(line))[2].split(maxsplit=3)
-    return words[3] if len(words) > 3 else "nobody knows whose"
+    return words[3] if len(words) > 3 else "owner unknown"
 
 
 def _user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):
-        return "somebody"
+        return "unknown user"
 
 
 def checkpoints(text: str) -> list[str]:

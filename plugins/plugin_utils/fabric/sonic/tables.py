@@ -107,7 +107,7 @@ def natural(text: str) -> list[tuple[int, str]]:
 
 
 def is_number(text: Optional[str]) -> bool:
-    """Anything can stand in a field that somebody edited by hand."""
+    """Fields can be edited by hand."""
     return text is not None and re.fullmatch(r"[0-9]{1,18}", text) is not None
 
 
