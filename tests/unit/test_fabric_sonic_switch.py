@@ -12,7 +12,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic im
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.commands import (
     Completed,
-    told,
+    last_lines,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
     lookup_of,
@@ -385,8 +385,8 @@ def test_a_message_holds_the_lines_that_matter() -> None:
         "\x1b[4m\x1b[31mFailed to apply patch due to: x\x1b[0m\nUsage: config apply-patch\n"
         'Try "config apply-patch -h" for help.\n\nError: x\n',
     )
-    assert told(answer) == ": Patch: [ ... ]; Failed to apply patch due to: x; Error: x"
-    assert told(Completed(1, "", "")) == ""
+    assert last_lines(answer) == ": Patch: [ ... ]; Failed to apply patch due to: x; Error: x"
+    assert last_lines(Completed(1, "", "")) == ""
 
 
 def test_the_patch_is_on_no_command_line(switch: SonicSwitch, shell: FakeShell) -> None:

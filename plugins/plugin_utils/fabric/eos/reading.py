@@ -192,7 +192,7 @@ def _mtu(line: Optional[str]) -> Optional[int]:
 
 
 def _trust(lines: Mapping[str, str]) -> str:
-    """Routed ports trust DSCP, switched ones the VLAN tag, unless told otherwise."""
+    """Routed ports trust DSCP, switched ones the VLAN tag, unless configured otherwise."""
     said = lines.get("qos trust")
     if said is None:
         return "dscp" if lines.get("switchport") == "no switchport" else "pcp"

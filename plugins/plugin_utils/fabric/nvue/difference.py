@@ -182,10 +182,10 @@ def _compared(
     """Changes, and what is there of them and will be, as lines."""
     changes, before, after = [], [], []
     for path in sorted(values, key=natural):
-        there, told = spelling.of(path, values[path])
-        changes.append(Change(words(there), _shown(found[path]), _shown(told)))
+        there, sent = spelling.of(path, values[path])
+        changes.append(Change(words(there), _shown(found[path]), _shown(sent)))
         before += [] if found[path] is None else _lines(there, found[path])
-        after += [] if told is None else _lines(there, told)
+        after += [] if sent is None else _lines(there, sent)
     return changes, before, after
 
 

@@ -22,7 +22,7 @@ ACTION = "drop"
 """All that NVUE's PFC watchdog does to a queue that is stuck."""
 
 _SHARED_BY_ROCE = {0, 3}
-"""Traffic classes with half of the bandwidth each, and with ECN, as soon as RoCE is on, unless told
+"""Traffic classes with half of the bandwidth each, and with ECN, as soon as RoCE is on, unless set
 otherwise."""
 
 BINDINGS = ("mapping", "remark", "egress-scheduler", "congestion-control", "pfc", "link-pause")

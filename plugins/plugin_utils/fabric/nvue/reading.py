@@ -122,7 +122,7 @@ _TRUST = {"l3": "dscp", "both": "dscp", "l2": "pcp", "port": "none"}
 """With `both`, IP packets are sorted by DSCP, and only others by PCP."""
 _DSCPS_OF_A_PRIORITY = 8
 """Without a mapping, DSCPs 0 to 7 lead to priority 0, and so on."""
-_POLLING_MS, _ROBUSTNESS = 100, 3  # the watchdog of a switch that was told nothing
+_POLLING_MS, _ROBUSTNESS = 100, 3  # the watchdog of a switch without settings
 _GIGABITS = {"T": 1000.0, "G": 1.0, "M": 0.001}
 
 
@@ -215,7 +215,7 @@ class _Switch:
         )
 
     def _class_of(self, priority: int) -> int:
-        told = at(
+        traffic_class = at(
             self._qos,
             "egress-queue-mapping",
             PROFILE,
@@ -223,14 +223,14 @@ class _Switch:
             str(priority),
             "traffic-class",
         )
-        found = number(told)
+        found = number(traffic_class)
         return priority if found is None else found
 
     def _in_use(self, branch: str, profile: str) -> Tree:
         """Of traffic classes that something leads to; the others do nothing."""
-        told = objects_at(self._qos, branch, profile, "traffic-class")
+        classes = objects_at(self._qos, branch, profile, "traffic-class")
         used = {str(self._class_of(priority)) for priority in range(PRIORITIES)}
-        return {tc: told[tc] for tc in sorted(told, key=int) if tc in used}
+        return {tc: classes[tc] for tc in sorted(classes, key=int) if tc in used}
 
     def _paused(self, profile: str) -> tuple[int, ...]:
         """Those that are paused in both directions."""
@@ -284,14 +284,14 @@ def _in_force(present: Present) -> Tree:
 
 
 def _in_hardware(ecn: Mapping[int, EcnReport], now: Tree) -> dict[int, EcnReport]:
-    """With the thresholds that the chip has made of those it was told, where it says them."""
+    """With the thresholds that the chip has made of those that are set, where it reports them."""
     result = dict(ecn)
-    for tc, told in ecn.items():
+    for tc, wanted in ecn.items():
         real = objects_at(now, "qos", "congestion-control", "traffic-class", str(tc))
         result[tc] = EcnReport(
-            number(real.get("min-threshold")) or told.minimum_bytes,
-            number(real.get("max-threshold")) or told.maximum_bytes,
-            told.probability_percent,
+            number(real.get("min-threshold")) or wanted.minimum_bytes,
+            number(real.get("max-threshold")) or wanted.maximum_bytes,
+            wanted.probability_percent,
         )
     return result
 

@@ -90,25 +90,25 @@ class Revisions:
         found = objects_at(found, revision) or objects_at(found)
         return str(found.get("state", "")), _issues(found)
 
-    def tell(self, revision: str, body: Tree) -> None:
+    def patch(self, revision: str, body: Tree) -> None:
         self._ask("PATCH", _of(revision), body=body)
 
     def apply(self, revision: str, confirm_s: int = 0) -> None:
         controls: Tree = {"state-controls": {"confirm": confirm_s}} if confirm_s else {}
-        self.tell(revision, {"state": "apply", "auto-prompt": YES, **controls})
+        self.patch(revision, {"state": "apply", "auto-prompt": YES, **controls})
 
     def answer(self, revision: str, yes: bool) -> None:
         """To an apply that waits to be confirmed."""
         word = "confirm_yes" if yes else "confirm_no"
         refused: Optional[Refused] = None
         try:
-            self.tell(revision, {"state": word})
+            self.patch(revision, {"state": word})
         except Refused as error:
             refused = error
         if refused is not None:
             if refused.status not in (400, 422):
                 raise refused
-            self.tell(revision, {"state": "apply", "auto-prompt": {**YES, "confirm": word}})
+            self.patch(revision, {"state": "apply", "auto-prompt": {**YES, "confirm": word}})
 
     def wait(
         self, revision: str, until: Callable[[str], bool], limit_s: float, reach_s: float
@@ -119,18 +119,18 @@ class Revisions:
         """
         begun, pause = self._clock(), FIRST_LOOK_S
         heard = begun
-        state, told = "", ""
+        state, message = "", ""
         while True:
             lost: Optional[Lost] = None
             try:
                 with self._connect() as https:
                     while True:
-                        state, told = self._state(https, revision)
+                        state, message = self._state(https, revision)
                         heard = self._clock()
                         if until(state) or failed(state):
-                            return state, told
+                            return state, message
                         if state == SURE:
-                            self.tell(revision, {"state": "ays_yes"})
+                            self.patch(revision, {"state": "ays_yes"})
                         if heard - begun >= limit_s:
                             break
                         self._sleep(pause)
@@ -145,7 +145,7 @@ class Revisions:
             pause = min(pause * BACKOFF, LONGEST_PAUSE_S)
         raise SwitchError(
             f"{self.where}: revision {revision} is in state {state!r} after {limit_s:g} s"
-            f"{': ' + told if told else ''}. Look at it with nv config revision."
+            f"{': ' + message if message else ''}. Look at it with nv config revision."
         )
 
     def earlier(self) -> str:
@@ -244,11 +244,11 @@ class NvueSwitch:
             return read(https, unconfirmed=self._own in waiting)
 
     def _refuse_waiting(self, waiting: dict[str, str]) -> None:
-        for revision, told in waiting.items():
+        for revision, message in waiting.items():
             if revision != self._own:
                 raise SwitchError(
                     f"{self._login.address}: revision {revision} waits to be confirmed"
-                    f"{' (' + told + ')' if told else ''}: the change of an earlier run, or "
+                    f"{' (' + message + ')' if message else ''}: the change of an earlier run, or "
                     "of another user. The switch takes it back by itself (nv config apply "
                     "--confirm-status says when). Run again then."
                 )
@@ -279,11 +279,11 @@ class NvueSwitch:
             self._own = ""
             _try(lambda: revisions.discard(revision))
             raise
-        state, told = self._in_force(applied, confirm_s)
+        state, message = self._in_force(applied, confirm_s)
         if not failed(state):
             return applied
         self._own = ""
-        why = told or (str(asked) if asked else "the switch does not say why")
+        why = message or (str(asked) if asked else "the switch does not say why")
         problem = f"{revisions.where}: revision {revision} was not applied ({state}): {why}"
         if state == UNCONFIRMED:
             raise SwitchError(
@@ -329,15 +329,15 @@ class NvueApplied:
         self._revisions = revisions
         self.revision = revision
         self.earlier = earlier
-        self._told_to_save = False
+        self._saved_by_us = False
         self._gone_back = False
 
     def confirm(self) -> None:
-        state, told = self._keep()
+        state, message = self._keep()
         if not in_force(state):
             raise SwitchError(
                 f"{self._revisions.where}: revision {self.revision} is {state!r} and not kept"
-                f"{': ' + told if told else ''}. The switch has taken it back."
+                f"{': ' + message if message else ''}. The switch has taken it back."
             )
         self._save(state)
 
@@ -345,11 +345,11 @@ class NvueApplied:
         lost: Optional[Lost] = None
         for _attempt in range(ATTEMPTS):
             try:
-                state, told = self._revisions.state(self.revision)
+                state, message = self._revisions.state(self.revision)
                 if state == CONFIRM:
                     self._revisions.answer(self.revision, yes=True)
                     return self._wait(in_force)
-                return state, told
+                return state, message
             except Lost as error:
                 lost = error
         raise lost or SwitchError(f"{self._revisions.where}: not confirmed.")
@@ -360,7 +360,7 @@ class NvueApplied:
     def _save(self, state: str) -> None:
         """So that it survives a restart; most switches have saved it by themselves."""
         if not saved(state):
-            self._told_to_save = True
+            self._saved_by_us = True
             save(self._revisions)
 
     def rollback(self) -> None:
@@ -388,14 +388,14 @@ class NvueApplied:
         revisions = self._revisions
         revisions.apply(self.earlier)
         name = "applied" if self.earlier == "startup" else self.earlier
-        state, told = revisions.wait(name, in_force, APPLY_LIMIT_S, REACHABLE_AGAIN_S)
+        state, message = revisions.wait(name, in_force, APPLY_LIMIT_S, REACHABLE_AGAIN_S)
         if not in_force(state):
             raise SwitchError(
                 f"{revisions.where}: the earlier revision {self.earlier} was not applied again "
-                f"({state}){': ' + told if told else ''}. On the switch: nv config apply "
+                f"({state}){': ' + message if message else ''}. On the switch: nv config apply "
                 f"{self.earlier}."
             )
-        if self._told_to_save:
+        if self._saved_by_us:
             self._save(state)
         self._gone_back = True
 
@@ -410,12 +410,12 @@ class NvueApplied:
 
 def save(revisions: Revisions) -> None:
     """Saves all that is applied, an operator's changes too: NVUE has no other way."""
-    revisions.tell("applied", {"state": "save", "auto-prompt": {"ays": "ays_yes"}})
-    state, told = revisions.wait("applied", saved, SAVE_LIMIT_S, REACHABLE_AGAIN_S)
+    revisions.patch("applied", {"state": "save", "auto-prompt": {"ays": "ays_yes"}})
+    state, message = revisions.wait("applied", saved, SAVE_LIMIT_S, REACHABLE_AGAIN_S)
     if not saved(state):
         raise SwitchError(
             f"{revisions.where}: what is applied could not be saved ({state})"
-            f"{': ' + told if told else ''}. It would be gone after a restart. Look at the "
+            f"{': ' + message if message else ''}. It would be gone after a restart. Look at the "
             "free space of the switch."
         )
 

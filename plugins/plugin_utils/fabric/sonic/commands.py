@@ -37,7 +37,7 @@ _NOISE = re.compile(r"^(usage:|try .* for help|\s*$)", re.IGNORECASE)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def told(answer: Completed) -> str:
+def last_lines(answer: Completed) -> str:
     """`: its last lines`; empty where it printed nothing."""
     text = _COLOUR.sub("", f"{answer.stdout if answer.rc else ''}\n{answer.stderr}")
     lines = dict.fromkeys(line.strip() for line in text.splitlines() if not _NOISE.match(line))

@@ -20,7 +20,7 @@ from ...qos.contract import DSCPS, PRIORITIES
 from ..intent import SwitchIntent
 from ..system import EcnReport, Neighbour, PortReport, SwitchError, SwitchReport, port_id
 from . import tables
-from .commands import OURS, SAVED_FILE, Completed, told
+from .commands import OURS, SAVED_FILE, Completed, last_lines
 from .tables import Config, Row, Table
 
 CONFIG, SAVED, VERSION = "config", "saved", "version"
@@ -117,7 +117,7 @@ def parsed(answer: Completed) -> Present:
             raise SwitchError(
                 f"`{SHOWN[name]}` "
                 + ("was not answered" if rc is None else f"ended with status {rc}")
-                + f"{told(answer)}. Is this SONiC, and are its services up (`docker ps`)?"
+                + f"{last_lines(answer)}. Is this SONiC, and are its services up (`docker ps`)?"
             )
     rc, neighbours = parts.get(NEIGHBOURS, (1, ""))
     return Present(

@@ -15,7 +15,7 @@ from shlex import quote
 
 from ..system import Applied, Difference, Saved, SwitchError
 from . import commands
-from .commands import OURS, Completed, Shell, told
+from .commands import OURS, Completed, Shell, last_lines
 from .difference import Patch, PollInterval, Save, Step
 from .reading import PARTS, READ, UNITS, Present, lookup_file, lookup_of, parsed
 
@@ -135,7 +135,8 @@ class SonicSwitch:
             # Its holder, as `read` reports it; else why it could not be taken.
             self._others()
             raise SwitchError(
-                f"`systemd-run` ended with status {answer.rc}{told(answer)}. Nothing was changed"
+                f"`systemd-run` ended with status {answer.rc}{last_lines(answer)}. "
+                "Nothing was changed"
             )
         try:
             self._others(held=True)
@@ -209,7 +210,7 @@ class SonicSwitch:
         answer = self._shell.run(command, stdin=stdin, timeout_s=timeout_s)
         if answer.rc != 0:
             raise SwitchError(
-                f"`{shown or command}` ended with status {answer.rc}{told(answer)}. "
+                f"`{shown or command}` ended with status {answer.rc}{last_lines(answer)}. "
                 f"{state[0].upper()}{state[1:]}"
             )
         return answer
