@@ -213,7 +213,7 @@ def test_a_job_that_comes_after_the_plan_keeps_its_driver(node, monkeypatch, aft
         monkeypatch.setattr(systemd, "stop", stopped)
     result = node.converge(NEW)
     [error] = result.outcome.errors
-    assert "a job came meanwhile" in error and "python3 (PID 4242" in error
+    assert "a job started since the plan" in error and "python3 (PID 4242" in error
     assert "packages" not in changes(node)
     if after == "the plan":
         assert not any(call[1] == "stop" for call in node.calls)

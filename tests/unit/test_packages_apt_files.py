@@ -9,8 +9,13 @@ from collections.abc import Mapping
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files import HEADER
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files import (
+    HEADER,
+    FilePlan,
+    plan_file,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import apt, apt_files
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.engine import Written
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
     PackageError,
     Repository,
@@ -55,9 +60,6 @@ def test_a_definition_is_signed_by_its_key_and_never_trusted(tmp_path):
         "URIs: https://mirror.example.org/cuda/ubuntu2404/x86_64\nSuites: /\n"
         f"Signed-By: {key.path}\n"
     )
-    suites = repository(suites=("noble",), components=("main", "extra"))
-    _key, definition = plan(tmp_path, [suites])
-    assert "Suites: noble\nComponents: main extra\n" in definition.after
 
 
 def test_a_key_with_another_sum_is_refused(tmp_path):
@@ -85,6 +87,20 @@ def test_the_address_of_a_repository_as_apt_prints_it():
     assert apt.shown_url(repository(url="file:///srv/cuda/")) == "file:/srv/cuda"
     secret = repository(url="https://me:pw@mirror.example.org/cuda/")
     assert apt.shown_url(secret) == "https://mirror.example.org/cuda"
+
+
+def test_files_that_were_written_go_back_when_another_cannot_be_written(tmp_path):
+    old, new, blocked = (tmp_path / name for name in ("old", "new", "blocked/file"))
+    old.write_text("before")
+    old.chmod(0o640)
+    (tmp_path / "blocked").touch()
+    written = Written()
+    with pytest.raises(PackageError, match="Nothing was changed"), written.or_back():
+        owner = {"uid": os.getuid(), "gid": os.getgid()}
+        written.write([plan_file(path, "after", **owner) for path in (old, new)])
+        written.write([FilePlan(blocked, None, "after", **owner)])
+    assert (old.read_text(), old.stat().st_mode & 0o777) == ("before", 0o640)
+    assert not new.exists()
 
 
 def line(*words):

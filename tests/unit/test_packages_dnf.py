@@ -7,8 +7,9 @@ import base64
 import hashlib
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Optional
 
 import pytest
@@ -20,6 +21,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import
     dnf_installed,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.dnf import DnfManager
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.dnf_files import (
+    VersionLock,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.dnf_installed import (
+    Rpm,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
     PackageError,
     PackageSet,
@@ -74,8 +81,8 @@ def test_armour_is_what_gpg_makes() -> None:
 
 
 def test_a_lock_has_the_form_that_dnf_writes() -> None:
-    assert dnf_files.line("kernel", "5.14.0-611.el9") == "kernel-0:5.14.0-611.el9.*"
-    assert dnf_files.line("nvidia-open", "3:580.95.05-1.el9") == "nvidia-open-3:580.95.05-1.el9.*"
+    assert dnf_files.lock("kernel", "5.14.0-611.el9") == "kernel-0:5.14.0-611.el9.*"
+    assert dnf_files.lock("nvidia-open", "3:580.95.05-1.el9") == "nvidia-open-3:580.95.05-1.el9.*"
 
 
 NAMES = st.from_regex(r"[a-z][a-z0-9+]{0,5}(-[a-z0-9]{1,4}){0,2}", fullmatch=True)
@@ -89,33 +96,44 @@ PINS = st.dictionaries(NAMES, VERSIONS.map(lambda version: {version}), max_size=
 THEIRS = "# mine\nkernel-0:5.14.0-70.el9.*\n!bad-1.0-1.*\nplain\n"
 
 
+def with_locks(root: Path, text: str, **layers: Mapping[str, set[str]]) -> VersionLock:
+    locks = VersionLock(root)
+    locks.path.parent.mkdir(parents=True, exist_ok=True)
+    locks.path.write_text(text)
+    for layer, pins in layers.items():
+        write(locks, pins, layer)
+    return locks
+
+
+def write(locks: VersionLock, pins: Mapping[str, set[str]], layer: str) -> None:
+    for planned in locks.plan(pins, layer):
+        locks.path.write_text(planned.after or "")
+
+
 @given(PINS, PINS, PINS)
 def test_layers_and_operators_keep_their_locks(
     gpu: dict[str, set[str]], rdma: dict[str, set[str]], later: dict[str, set[str]]
 ) -> None:
-    text = dnf_files.with_block(THEIRS, gpu, "gpu")
-    text = dnf_files.with_block(text, rdma, "rdma")
-    text = dnf_files.with_block(text, later, "gpu")
+    with TemporaryDirectory() as folder:
+        locks = with_locks(Path(folder), THEIRS, gpu=gpu, rdma=rdma)
+        write(locks, later, "gpu")
+        assert locks.text().startswith(THEIRS)
+        theirs = [entry for owner, entry in locks.entries() if not owner]
+        assert theirs == THEIRS.splitlines()[1:]
+        for layer, pins in (("gpu", later), ("rdma", rdma)):
+            assert {name: set(at) for name, at in locks.pins(layer).items()} == pins
+        write(locks, {}, "gpu")
+        write(locks, {}, "rdma")
+        assert locks.text() == THEIRS
 
-    found = dnf_files.entries(text)
-    assert text.startswith(THEIRS)
-    assert [entry for owner, entry in found if not owner] == THEIRS.splitlines()[1:]
-    for layer, pins in (("gpu", later), ("rdma", rdma)):
-        mine = [entry for owner, entry in found if owner == layer]
-        assert {dnf_files.name_of(entry): {dnf_files.version_of(entry)} for entry in mine} == pins
-    assert dnf_files.with_block(text, later, "gpu") == text
-    assert dnf_files.with_block(dnf_files.with_block(text, {}, "gpu"), {}, "rdma") == THEIRS
 
+def test_the_solver_sees_every_lock_but_those_of_the_layer_itself(tmp_path: Path) -> None:
+    gpu, rdma = {"nvidia-open": {"3:580.95.05-1.el9"}}, {"mft": {"4.33.0-1.el9"}}
+    locks = with_locks(tmp_path, THEIRS, gpu=gpu, rdma=rdma)
 
-def test_the_solver_sees_every_lock_but_those_of_the_layer_itself() -> None:
-    text = dnf_files.with_block(THEIRS, {"nvidia-open": {"3:580.95.05-1.el9"}}, "gpu")
-    text = dnf_files.with_block(text, {"mft": {"4.33.0-1.el9"}}, "rdma")
-
-    assert dnf_files.without(text, "gpu").splitlines() == [
-        *THEIRS.splitlines()[1:],
-        "mft-0:4.33.0-1.el9.*",
-    ]
-    assert dnf_files.of_operators(text, {"kernel", "nvidia-open"}) == ["kernel-0:5.14.0-70.el9.*"]
+    theirs = THEIRS.splitlines()[1:]
+    assert locks.without("gpu").splitlines() == [*theirs, "mft-0:4.33.0-1.el9.*"]
+    assert locks.without("gpu", ["mf*"]).splitlines() == theirs
 
 
 # Definitions
@@ -185,9 +203,10 @@ def test_what_an_older_set_defined_goes_and_the_other_layer_stays(tmp_path: Path
     ],
 )
 def test_versions_in_order(lower: str, higher: str) -> None:
-    assert dnf_installed.lower(lower, higher, commands.run)
-    assert not dnf_installed.lower(higher, lower, commands.run)
-    assert not dnf_installed.lower(lower, lower, commands.run)
+    rpm = Rpm(commands.run, Path("/"))
+    assert rpm.lower(lower, higher)
+    assert not rpm.lower(higher, lower)
+    assert not rpm.lower(lower, lower)
 
 
 def test_packages_are_read_in_one_question() -> None:
@@ -199,9 +218,10 @@ def test_packages_are_read_in_one_question() -> None:
         }
     )
 
-    found = {each.name: each.evr for each in dnf_installed.read(run, [])}
-
-    assert found == {"nvidia-open": "3:580.95.05-1.el9", "nccl": "2.28.3-1.el9"}
+    rpm = Rpm(run, Path("/"))
+    for _time in range(2):
+        found = {each.name: each.evr for each in rpm.packages()}
+        assert found == {"nvidia-open": "3:580.95.05-1.el9", "nccl": "2.28.3-1.el9"}
     assert len(run.asked) == 1
 
 
@@ -222,11 +242,11 @@ def test_of_several_versions_the_one_that_is_wanted_counts(
     run = Recorded({"rpm --root": "".join(rows)})
     wanted = PackageSet(stages=[Stage("headers", [Wanted("kernel-devel", version)])])
     locked = {"kernel-devel": {f"5.14.0-{build}.el9" for build in builds}}
-    (node / "etc/dnf/plugins/versionlock.list").write_text(dnf_files.with_block("", locked, "gpu"))
+    with_locks(node, "", gpu=locked)
 
     manager = DnfManager(wanted, "gpu", root=node, run=run)
     run.answers = {
-        f"rpm --root {node} -q --qf": "installonlypkg(kernel)\n",
+        f"rpm --root {node} -q --qf": "@installonlypkg(kernel)\n",
         "rpm --eval": "0 -1 0\n",
         **run.answers,
     }
@@ -235,16 +255,16 @@ def test_of_several_versions_the_one_that_is_wanted_counts(
 
 
 def test_of_an_interrupted_downgrade_the_lower_version_is_kept() -> None:
-    lower = dnf_installed.Package("a", "1.0-1", "x86_64", (7, 20))
-    higher = dnf_installed.Package("a", "2.0-1", "x86_64", (7, 10))
-    kernel = [dnf_installed.Package("kernel", f"{one}-1", "x86_64", (one, one)) for one in (1, 2)]
-    other = dnf_installed.Package("a", "1.0-1", "i686", (1, 1))
-
-    found = dnf_installed.duplicates(
-        [lower, higher, *kernel, other], lambda package: package.name == "kernel"
-    )
-
-    assert found == [(lower, higher)]
+    rows = [
+        row("a", "0:1.0-1", time=7, number=20),
+        row("a", "0:2.0-1", time=7, number=10),
+        row("a", "0:1.0-1", "i686"),
+        row("kernel", "0:1-1"),
+        row("kernel", "0:2-1", time=2),
+    ]
+    run = Recorded({"rpm -qa": "".join(rows), "rpm -q --qf [@%{PROVIDENAME}": ""})
+    ((kept, old),) = Rpm(run, Path("/")).duplicates()
+    assert (kept.evr, old.evr) == ("1.0-1", "2.0-1")
 
 
 def test_what_a_package_needs_is_followed_to_the_end() -> None:
@@ -260,7 +280,7 @@ def test_what_a_package_needs_is_followed_to_the_end() -> None:
         }
     )
 
-    assert dnf_installed.needs(["a"], run, []) == {"lib", "deep", "bash"}
+    assert Rpm(run, Path("/")).needs(["a"]) == {"lib", "deep", "bash"}
 
 
 def test_streams_are_read_as_dnf_writes_them(tmp_path: Path) -> None:
@@ -305,8 +325,7 @@ def test_noise_on_standard_output_is_no_answer(node: Path) -> None:
 
 
 def test_what_is_simulated_carries_the_set_and_no_lock_of_the_layer(node: Path) -> None:
-    locks = node / "etc/dnf/plugins/versionlock.list"
-    locks.write_text(dnf_files.with_block(THEIRS, {"a": {"1.0-1"}}, "gpu"))
+    with_locks(node, THEIRS, gpu={"a": {"1.0-1"}})
     change = {"name": "a", "before": "2.0-1", "after": "1.0-1", "kind": "downgrade"}
     reply = json.dumps({"done": {"changes": [change]}})
     run = Recorded({"/usr/bin/platform-python": reply})
@@ -335,8 +354,7 @@ def test_what_is_simulated_carries_the_set_and_no_lock_of_the_layer(node: Path) 
 
 
 def test_locks_of_another_layer_are_never_lifted(node: Path) -> None:
-    text = dnf_files.with_block("", {"mft": {"1.0-1"}}, "rdma")
-    (node / "etc/dnf/plugins/versionlock.list").write_text(text)
+    with_locks(node, "", rdma={"mft": {"1.0-1"}})
     run = Recorded({"/usr/bin/platform-python": json.dumps({"done": {"changes": []}})})
 
     manager = DnfManager(PackageSet(), "gpu", root=node, run=run)

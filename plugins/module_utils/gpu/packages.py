@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The packages of the set. What a changed driver would break is stopped first, never a job."""
+"""The packages of the set. A changed driver stops services first, and waits for jobs."""
 
 from __future__ import annotations
 
@@ -75,17 +75,17 @@ class Packages:
         systemd.stop(node, unit)
 
     def _no_job_came(self, node: Node, planned: Planned) -> None:
-        """Nothing keeps jobs away between the plan and here, and planning takes its time."""
-        who = [] if self.under_jobs or not touches(planned, DRIVER) else users(node.root)
-        if who:
+        """A job may have started since the plan."""
+        jobs = [] if self.under_jobs or not touches(planned, DRIVER) else users(node.root)
+        if jobs:
             raise StepError(
-                f"a job came meanwhile, and no package was changed: {listed(who)}. Drain the node "
-                "and run again"
+                f"a job started since the plan, and no package was changed: {listed(jobs)}. Drain "
+                "the node and run again"
             )
 
     def _refuse_under_jobs(self, node: Node, planned: Planned) -> None:
-        who = users(node.root)
-        if not who or self.under_jobs:
+        jobs = users(node.root)
+        if not jobs or self.under_jobs:
             return
         changes = [each for each in planned.changes if DRIVER.fullmatch(each.name)]
         what = f"an interrupted installation would be finished ({planned.repairs})"
@@ -93,8 +93,8 @@ class Packages:
             first = f"{changes[0].name} {changes[0].before or 'absent'} -> {changes[0].after}"
             what = f"{len(changes)} packages of the driver would change ({first})"
         raise PlanError(
-            f"{what}, and the GPUs are in use: {listed(who)}. Drain the node and run again; or set "
-            "nvidia_gpu_change_under_jobs: true, and these processes may fail"
+            f"{what}, and the GPUs are in use: {listed(jobs)}. Drain the node and run again; or "
+            "set nvidia_gpu_change_under_jobs: true, and these processes may fail"
         )
 
     def _act(self, node: Node, planned: Planned) -> None:
@@ -109,5 +109,5 @@ def fitting(installed: Mapping[str, str], driver: str) -> bool:
 
 
 def touches(planned: Planned, names: re.Pattern[str]) -> bool:
-    """Whether such packages change. What repairing an interrupted run does, nobody knows."""
+    """Whether such packages change, or may change by the repair of an interrupted run."""
     return bool(planned.repairs) or any(names.fullmatch(each.name) for each in planned.changes)

@@ -322,9 +322,8 @@ class Apt:
 
     def pinned(self, layer: str = "") -> Mapping[str, str]:
         pins: dict[str, str] = {}
-        for path in sorted(
-            apt_files.pins_path("x", self._root).parent.glob(f"{apt_files.PINS}{layer or '*'}.pref")
-        ):
+        folder = self._root / apt_files.PREFERENCES
+        for path in sorted(folder.glob(f"{apt_files.PINS}{layer or '*'}.pref")):
             pins.update(apt_files.pins_of(apt_files.read(path)))
         return pins
 

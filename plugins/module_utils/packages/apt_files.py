@@ -29,16 +29,10 @@ def source_path(name: str, root: Path) -> Path:
 
 def render_source(repository: Repository, key: Path, layers: Sequence[str]) -> str:
     """The definition. Never `Trusted`: apt verifies it by this key and by no other."""
-    lines = [
-        f"# For the layers: {' '.join(layers)}",
-        "Types: deb",
-        f"URIs: {repository.url}",
-        f"Suites: {' '.join(repository.suites)}",
-    ]
-    if repository.components:
-        lines.append(f"Components: {' '.join(repository.components)}")
-    lines.append(f"Signed-By: {key}")
-    return with_header("\n".join(lines) + "\n")
+    return with_header(
+        f"# For the layers: {' '.join(layers)}\nTypes: deb\nURIs: {repository.url}\nSuites: /\n"
+        f"Signed-By: {key}\n"
+    )
 
 
 def plan_sources(

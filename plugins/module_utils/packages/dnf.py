@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """`Manager` over dnf 4 and rpm, for EL 9.
 
-What the node has is read from rpm and from files, so that an unchanged run neither fetches nor
-starts dnf; what a repository has and what the solver makes of it is asked of dnf_program.py.
+Installed packages are read from rpm and from files, so that an unchanged run does not start dnf;
+repositories and the solver are read by dnf_program.py.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ import sys
 import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Optional
 
 from ..core import commands
 from ..core.commands import CommandError
-from ..core.files import FilePlan, plan_file
+from ..core.files import FilePlan
 from . import dnf_files, dnf_installed, dnf_program
 from .package import (
     INSTALL,
@@ -67,51 +66,45 @@ class DnfManager:
     ) -> None:
         self._wanted, self._layer, self._root, self._run = wanted, layer, root, run
         self.lock_timeout_s: float = WAIT_S
+        self._rpm = dnf_installed.Rpm(self._bounded(READ_TIMEOUT_S), root)
+        self.locks = dnf_files.VersionLock(root, plugin_paths)
         self._directory: Optional[tempfile.TemporaryDirectory[str]] = None
         self._known: dict[str, list[tuple[str, str]]] = {}
         """Package to (version, repository)."""
-        self._plugin_paths = plugin_paths
 
     # What an interruption left
 
     def busy(self) -> bool:
-        return dnf_installed.busy(self._root)
+        return self._rpm.busy()
 
     def wait(self) -> None:
-        until_free(self.busy, self.lock_timeout_s)
+        if self.busy():
+            until_free(self.busy, self.lock_timeout_s)
+            self._rpm.forget()
 
     def interrupted(self, names: Optional[Collection[str]] = None) -> str:
         if self.busy():
             return ""
-        packages = [each for each in self._packages() if names is None or each.name in names]
-        told = [
+        left = [
             f"{old.nevra} is still recorded beside {kept.nevra}"
-            for kept, old in dnf_installed.duplicates(packages, self._parallel)
+            for kept, old in self._rpm.duplicates()
+            if names is None or kept.name in names
         ]
-        told += [
+        left += [
             f"{item.nevra}: {item.scriptlet} failed"
             if item.scriptlet
             else f"{item.nevra} was being installed when dnf was killed"
-            for item in self._unsettled(packages)
+            for item in self._unsettled()
+            if names is None or item.name in names
         ]
-        return "; ".join(told)
+        return "; ".join(left)
 
     def repair(self) -> None:
-        """Erase what an upgrade did not come to erase; run again the scriptlets that did not end.
-
-        Erasing the older one is what was left to do: files that both have stay with the newer.
-        """
-        packages = self._packages()
-        for kept, old in dnf_installed.duplicates(packages, self._parallel):
-            argv = ["rpm", *self._rpm_root(), "-e", "--nodeps", old.nevra]
-            try:
-                self._bounded(APPLY_TIMEOUT_S)(argv)
-            except CommandError as error:
-                raise PackageError(
-                    f"{old.nevra}, left behind by an interrupted upgrade to {kept.nevra}, cannot "
-                    f"be erased: {error}"
-                ) from error
-        unsettled = self._unsettled(self._packages())
+        """Erase the older of two versions that an upgrade left; run unfinished scriptlets again."""
+        for _kept, old in self._rpm.duplicates():
+            self._bounded(APPLY_TIMEOUT_S)([*self._rpm.words, "-e", "--nodeps", old.nevra])
+        self._rpm.forget()
+        unsettled = self._unsettled()
         if not unsettled:
             return
         # What is enabled now: the streams of a new set belong to the plan that comes after this.
@@ -122,14 +115,13 @@ class DnfManager:
         missing = self._ask("reinstall", request, APPLY_TIMEOUT_S, writes=True)["missing"]
         if missing:
             raise PackageError(
-                f"an interrupted transaction left {', '.join(missing)} in doubt, and no repository "
-                "has them to install again. Install or remove them by hand: "
-                f"dnf reinstall {' '.join(missing)}"
+                f"{', '.join(missing)} of an interrupted transaction: not in any repository, so "
+                "not installed again. Install or remove them by hand"
             )
 
-    def _unsettled(self, packages: Sequence[dnf_installed.Package]) -> list[dnf_installed.Item]:
+    def _unsettled(self) -> list[dnf_installed.Item]:
         """Packages that rpm takes for installed although their scriptlets did not end well."""
-        there = {(one.name, one.evr, one.arch) for one in packages}
+        there = {(one.name, one.evr, one.arch) for one in self._rpm.packages()}
         ours = {one.name for one in self._wanted.packages} | set(self.pinned())
         found = {}
         for item in dnf_installed.unsettled(self._root):
@@ -137,10 +129,6 @@ class DnfManager:
             if (item.name, item.evr, item.arch) in there and (mine or not item.scriptlet):
                 found[(item.name, item.evr, item.arch)] = item
         return list(found.values())
-
-    def _parallel(self, package: dnf_installed.Package) -> bool:
-        """Whether several versions of it may be installed at once, as of the kernel."""
-        return dnf_installed.parallel(package, self._quick, self._rpm_root())
 
     # Repositories
 
@@ -164,7 +152,7 @@ class DnfManager:
         if "gpg" in text.lower() or "signature" in text.lower():
             return (
                 f"{where}: its metadata are not signed by the key of the set (sha256 "
-                f"{repository.key_sha256}): {text}. Nothing of it is used; find out who signed them"
+                f"{repository.key_sha256}): {text}. Check whether the repository is the right one"
             )
         return f"{where} cannot be read: {text}"
 
@@ -176,14 +164,14 @@ class DnfManager:
         Where the wanted one can come beside those that are there, it is not there yet: what is
         newer is no reason to refuse it.
         """
-        there = dnf_installed.versions(self._packages())
+        there = self._rpm.versions()
         found = {name: self._newest([one.evr for one in same]) for name, same in there.items()}
         for package in self._wanted.packages:
             same = there.get(package.name, [])
             fitting = self._fitting(package, [one.evr for one in same])
             if fitting:
                 found[package.name] = fitting
-            elif same and self._parallel(same[0]):
+            elif same and self._rpm.parallel(same[0]):
                 del found[package.name]
         return found
 
@@ -194,7 +182,7 @@ class DnfManager:
         return newest
 
     def _fitting(self, package: Wanted, found: Iterable[str]) -> str:
-        """The newest of those that are as the set says; empty where none is."""
+        """The newest of those that satisfy the set; empty where none does."""
         good = [each for each in found if satisfied(package, each)]
         return self._newest(good) if good else ""
 
@@ -226,10 +214,10 @@ class DnfManager:
         }
 
     def needs(self, names: Sequence[str]) -> frozenset[str]:
-        return dnf_installed.needs(names, self._quick, self._rpm_root())
+        return self._rpm.needs(names)
 
     def lower(self, one: str, other: str) -> bool:
-        return dnf_installed.lower(one, other, self._quick)
+        return self._rpm.lower(one, other)
 
     def upstream(self, version: str) -> str:
         return dnf_installed.split(version)[1]
@@ -264,17 +252,12 @@ class DnfManager:
     ) -> list[Change]:
         if not exact and not remove:
             return []
-        text = self._lock_text()
         # A kernel comes beside those that other layers hold, and moves none of them.
-        free = (
-            self._wanted.held if any(any_matches(name, self._wanted.held) for name in exact) else ()
-        )
-        self._lock_list(dnf_files.without(text, self._layer, free))
+        held = self._wanted.held
+        free = held if any(any_matches(name, held) for name in exact) else ()
+        self._lock_list(self.locks.without(self._layer, free))
         request = {"exact": dict(exact), "remove": list(remove), "prefer": dict(prefer or {})}
-        try:
-            answer = self._ask("simulate", request, SOLVE_TIMEOUT_S)
-        except PackageError as error:
-            raise PackageError(f"{error}{self._hint(exact)}") from error
+        answer = self._ask("simulate", request, SOLVE_TIMEOUT_S)
         for name, versions in answer.get("versions", {}).items():
             self._known.setdefault(name, versions)
         return self._changes(answer["changes"])
@@ -285,21 +268,9 @@ class DnfManager:
         # rpm checks packages by the keys in its own keyring; an import of a known key does nothing.
         for repository in self._wanted.repositories:
             path = dnf_files.key_path(repository, self._layer, self._root)
-            self._quick(["rpmkeys", *self._rpm_root(), "--import", str(path)])
+            self._rpm.run(["rpmkeys", *self._rpm.words[1:], "--import", str(path)])
         request = {"exact": dict(exact), "remove": list(remove)}
-        try:
-            self._ask("apply", request, APPLY_TIMEOUT_S, writes=True)
-        except PackageError as error:
-            raise PackageError(f"{error}{self._hint(exact)}") from error
-
-    def _hint(self, exact: Mapping[str, str]) -> str:
-        locks = dnf_files.of_operators(self._lock_text(), exact)
-        if not locks:
-            return ""
-        return (
-            f". Locks of the operator in {dnf_files.list_path(self._root)} concern these packages: "
-            f"{', '.join(locks)}; remove one with: dnf versionlock delete"
-        )
+        self._ask("apply", request, APPLY_TIMEOUT_S, writes=True)
 
     def _changes(self, items: Sequence[Mapping[str, str]]) -> list[Change]:
         found = []
@@ -315,40 +286,32 @@ class DnfManager:
     def pin_files(self, pins: Mapping[str, str], wanted: PackageSet, layer: str) -> list[FilePlan]:
         """With them, what the set only holds (the kernel), in every version that is installed.
 
-        Raises PackageError where dnf would not read the list, before anything is touched.
+        Raises PackageError where dnf would not read the list.
         """
         versions = {name: {version} for name, version in pins.items()}
-        for package in self._packages():
-            held = any(fnmatchcase(package.name, pattern) for pattern in wanted.held)
-            if held or (package.name in versions and self._parallel(package)):
+        for package in self._rpm.packages():
+            held = any_matches(package.name, wanted.held)
+            if held or (package.name in versions and self._rpm.parallel(package)):
                 versions.setdefault(package.name, set()).add(package.evr)
-        self._see_that_locks_hold(versions)
-        path = dnf_files.list_path(self._root)
-        try:
-            text = dnf_files.with_block(self._lock_text(), versions, layer)
-        except ValueError as error:
-            raise PackageError(f"{path}: {error}. Put the missing line back") from error
-        if not text and not path.exists():
-            return []
-        return [plan_file(path, text)]
+        # A plugin that is not installed may be on its way, as a package of this set.
+        coming = any(package.name == dnf_files.PLUGIN for package in wanted.packages)
+        coming = coming and not self.locks.installed()
+        if versions and not coming and not self.locks.in_force():
+            raise PackageError(dnf_files.NOT_IN_FORCE)
+        return self.locks.plan(versions, layer)
 
     def pinned(self, layer: str = "") -> Mapping[str, str]:
         """Of several versions of a package the one that the set wants, else the newest."""
-        found: dict[str, list[str]] = {}
-        for owner, entry in dnf_files.entries(self._lock_text()):
-            if owner and (not layer or owner == layer):
-                versions = found.setdefault(dnf_files.name_of(entry), [])
-                versions.append(dnf_files.version_of(entry))
         wanted = {package.name: package for package in self._wanted.packages}
         return {
             name: (self._fitting(wanted[name], versions) if name in wanted else "")
             or self._newest(versions)
-            for name, versions in found.items()
+            for name, versions in self.locks.pins(layer).items()
         }
 
     def held(self) -> frozenset[str]:
         """Locked by us, and the lock is in force."""
-        return frozenset() if self._not_effective() else frozenset(self.pinned())
+        return frozenset(self.locks.pins()) if self.locks.in_force() else frozenset()
 
     def hold(self, names: Sequence[str]) -> None:
         """The lock list holds by itself; that dnf reads it is checked by `held`."""
@@ -356,36 +319,10 @@ class DnfManager:
     def release(self, names: Sequence[str]) -> None:
         """Nothing to let go of: the solver is given a list without the locks of this layer."""
 
-    def _see_that_locks_hold(self, names: Collection[str]) -> None:
-        """A plugin that is not there may be on its way, as a package of this set."""
-        coming = any(package.name == dnf_files.PLUGIN for package in self._wanted.packages)
-        if not names or (coming and not dnf_files.is_installed(self._plugins())):
-            return
-        reason = self._not_effective()
-        if reason:
-            raise PackageError(f"nothing would keep packages at their versions: {reason}")
-
-    def _lock_text(self) -> str:
-        try:
-            return dnf_files.list_path(self._root).read_text("utf-8", errors="surrogateescape")
-        except FileNotFoundError:
-            return ""
-
-    def _not_effective(self) -> str:
-        return dnf_files.not_effective(self._root, self._plugins())
-
-    def _plugins(self) -> Sequence[Path]:
-        if self._plugin_paths is not None:
-            return self._plugin_paths
-        return dnf_files.plugin_paths(self._root)
-
     # Running programs
 
     def _id(self, repository: Repository) -> str:
         return dnf_files.repository_id(repository, self._layer)
-
-    def _packages(self) -> list[dnf_installed.Package]:
-        return dnf_installed.read(self._quick, self._rpm_root())
 
     def _private(self) -> Path:
         """Where dnf keeps its state and log while planning, and reads another list of locks.
@@ -402,17 +339,10 @@ class DnfManager:
         configuration = f"[main]\nlocklist = {plugins}/versionlock.list\n"
         (plugins / "versionlock.conf").write_text(configuration, encoding="utf-8")
 
-    def _rpm_root(self) -> list[str]:
-        return [] if self._root == Path("/") else ["--root", str(self._root)]
-
     def _bounded(self, seconds: float) -> commands.Runner:
         if self._run is commands.run:
             return functools.partial(commands.run, timeout_s=seconds)
         return self._run
-
-    @property
-    def _quick(self) -> commands.Runner:
-        return self._bounded(READ_TIMEOUT_S)
 
     def _ask(
         self, action: str, more: Mapping[str, Any], seconds: float, *, writes: bool = False
@@ -432,7 +362,11 @@ class DnfManager:
             request["private"] = str(self._private())
         request["program"] = _source()
         argv = [INTERPRETER, "-I", "-c", dnf_program.COMMAND]
-        reply = self._reply(action, argv, json.dumps(request), seconds)
+        try:
+            reply = self._reply(action, argv, json.dumps(request), seconds)
+        finally:
+            if writes:
+                self._rpm.forget()
         if "refused" in reply:
             remedy = EPEL if _NO_DKMS.search(reply["refused"]) else ""
             raise PackageError(f"dnf ({action}): {reply['refused']}{remedy}")
@@ -452,8 +386,8 @@ class DnfManager:
                 return reply
         if result.rc < 0:
             raise PackageError(f"dnf ({action}) was killed by signal {-result.rc}")
-        told = (result.stderr.strip() or result.stdout.strip() or "it printed nothing")[-2000:]
-        raise PackageError(f"dnf ({action}) ended with status {result.rc}: {told}")
+        text = (result.stderr.strip() or result.stdout.strip() or "no output")[-2000:]
+        raise PackageError(f"dnf ({action}) ended with status {result.rc}: {text}")
 
 
 def _source() -> str:

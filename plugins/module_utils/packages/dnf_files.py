@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import base64
 import configparser
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Optional
 
 from ..core.files import FilePlan, plan_file, replace_block, with_header
 from .dnf_program import OURS
-from .package import ARMOUR, PackageSet, Repository, check_key
+from .package import ARMOUR, PackageError, PackageSet, Repository, check_key
 
 DEFINITIONS = Path("etc/yum.repos.d")
 KEYS = Path("etc/pki/rpm-gpg")
@@ -20,10 +21,6 @@ KEYS = Path("etc/pki/rpm-gpg")
 def repository_id(repository: Repository, layer: str) -> str:
     """With the layer in it: two layers may use one repository and define it twice."""
     return f"{OURS}{layer}-{repository.name}"
-
-
-def definition_path(repository: Repository, layer: str, root: Path) -> Path:
-    return root / DEFINITIONS / f"{repository_id(repository, layer)}.repo"
 
 
 def key_path(repository: Repository, layer: str, root: Path) -> Path:
@@ -69,30 +66,25 @@ def definition(repository: Repository, wanted: PackageSet, layer: str, key: Path
     if not wanted.streams:
         # A module that another repository has must not hide a package of this one.
         lines.append("module_hotfixes=1")
-    elsewhere = excluded(repository.name, wanted.preferred)
+    preferred = wanted.preferred.items()
+    elsewhere = sorted(pattern for pattern, chosen in preferred if chosen != repository.name)
     if elsewhere:
         lines.append(f"excludepkgs={','.join(elsewhere)}")
     return with_header("\n".join(lines) + "\n")
-
-
-def excluded(name: str, preferred: Mapping[str, str]) -> list[str]:
-    """Patterns of packages that come from another repository."""
-    return sorted(pattern for pattern, chosen in preferred.items() if chosen != name)
 
 
 def plan(
     repositories: Sequence[Repository], wanted: PackageSet, layer: str, root: Path
 ) -> list[FilePlan]:
     """Keys first, then the definitions that name them; those of an older set go."""
-    plans = []
+    keys, plans = [], []
     for repository in repositories:
         check_key(repository)
-        text = armour(repository.key)
-        plans.append(plan_file(key_path(repository, layer, root), text))
-    for repository in repositories:
         key = key_path(repository, layer, root)
-        text = definition(repository, wanted, layer, key)
-        plans.append(plan_file(definition_path(repository, layer, root), text))
+        keys.append(plan_file(key, armour(repository.key)))
+        path = root / DEFINITIONS / f"{repository_id(repository, layer)}.repo"
+        plans.append(plan_file(path, definition(repository, wanted, layer, key)))
+    plans = [*keys, *plans]
     kept = {planned.path for planned in plans}
     for folder, pattern in (
         (DEFINITIONS, f"{OURS}{layer}-*.repo"),
@@ -116,114 +108,104 @@ def defined(name: str, root: Path) -> bool:
 
 PLUGIN = "python3-dnf-plugin-versionlock"
 """The package of the plugin on EL 9. A lock list without it holds nothing."""
-CONFIGURATION = Path("etc/dnf/plugins/versionlock.conf")
-LIST = Path("etc/dnf/plugins/versionlock.list")
-MAIN = Path("etc/dnf/dnf.conf")
-OFF = ("0", "no", "false", "off")
-_BLOCK = "baremetal.mpi_roce "
-_BEGIN, _END = f"# BEGIN {_BLOCK}", f"# END {_BLOCK}"
+CONFIGURATION = "etc/dnf/plugins/versionlock.conf"
+LIST = "etc/dnf/plugins/versionlock.list"
+MAIN = "etc/dnf/dnf.conf"
+NOT_IN_FORCE = (
+    f"nothing would keep packages at their versions: dnf's versionlock is not in force. Install "
+    f"{PLUGIN}, set enabled = 1 and locklist = /{LIST} in /{CONFIGURATION}, and remove plugins = 0 "
+    f"from /{MAIN}"
+)
+_OFF = ("0", "no", "false", "off")
+_BEGIN, _END = "# BEGIN baremetal.mpi_roce ", "# END baremetal.mpi_roce "
 
 
-def line(name: str, version: str) -> str:
+class VersionLock:
+    """The list of one node, and whether dnf reads it. `plugins` is where dnf's Python looks."""
+
+    def __init__(self, root: Path, plugins: Optional[Sequence[Path]] = None) -> None:
+        self._root, self._plugins = root, plugins
+
+    @property
+    def path(self) -> Path:
+        configured = self._settings(CONFIGURATION).get("locklist", "").strip()
+        return Path(configured) if configured else self._root / LIST
+
+    def text(self) -> str:
+        try:
+            return self.path.read_text("utf-8", errors="surrogateescape")
+        except FileNotFoundError:
+            return ""
+
+    def plan(self, pins: Mapping[str, Collection[str]], layer: str) -> list[FilePlan]:
+        """The block of `layer` holding exactly `pins`: package to its versions."""
+        lines = [lock(name, one) for name in sorted(pins) for one in sorted(pins[name])]
+        try:
+            text = replace_block(self.text(), lines, layer)
+        except ValueError as error:
+            raise PackageError(f"{self.path}: {error}. Put the missing line back") from error
+        return [plan_file(self.path, text)] if text or self.path.exists() else []
+
+    def entries(self) -> list[tuple[str, str]]:
+        """(layer, line) of every lock; the layer is empty for one of the operator."""
+        found, layer = [], ""
+        for raw in self.text().splitlines():
+            entry = raw.strip()
+            if entry.startswith(_BEGIN):
+                layer = entry[len(_BEGIN) :].strip()
+            elif entry.startswith(_END):
+                layer = ""
+            elif entry and not entry.startswith("#"):
+                found.append((layer, entry))
+        return found
+
+    def pins(self, layer: str = "") -> dict[str, list[str]]:
+        """Package to its locked versions, of one layer or of all."""
+        found: dict[str, list[str]] = {}
+        for owner, entry in self.entries():
+            if owner and (not layer or owner == layer):
+                name, version = locked(entry)
+                found.setdefault(name, []).append(version)
+        return found
+
+    def without(self, layer: str, free: Sequence[str] = ()) -> str:
+        """The list for a planned change of `layer`: all other locks stay, but for those of another
+        layer on packages that match `free`."""
+        return "".join(
+            f"{entry}\n"
+            for owner, entry in self.entries()
+            if not owner
+            or (owner != layer and not any(fnmatchcase(locked(entry)[0], each) for each in free))
+        )
+
+    def installed(self) -> bool:
+        paths = self._plugins
+        if paths is None:
+            places = ("usr/lib/python3*/site-packages", "usr/lib/python3/dist-packages")
+            paths = [path for place in places for path in self._root.glob(f"{place}/dnf-plugins")]
+        return any((path / "versionlock.py").is_file() for path in paths)
+
+    def in_force(self) -> bool:
+        own = self._settings(CONFIGURATION)
+        switches = (self._settings(MAIN).get("plugins", "1"), own.get("enabled", "1"))
+        off = any(value.strip().lower() in _OFF for value in switches)
+        return self.installed() and not off and bool(own.get("locklist", "").strip())
+
+    def _settings(self, name: str) -> Mapping[str, str]:
+        parser = configparser.ConfigParser(interpolation=None)
+        try:
+            parser.read(self._root / name, encoding="utf-8")
+            return dict(parser["main"])
+        except (configparser.Error, KeyError, UnicodeDecodeError):
+            return {}
+
+
+def lock(name: str, version: str) -> str:
     """The plugin's own form; the epoch is always written, as `dnf versionlock add` does."""
     return f"{name}-{version if ':' in version else f'0:{version}'}.*"
 
 
-def name_of(entry: str) -> str:
-    """The package that a line is about; the whole line where it does not end in a version."""
-    text = entry.strip().lstrip("!")
-    parts = text.rsplit("-", 2)
-    if len(parts) == 3 and (":" in parts[1] or parts[1][:1].isdigit()):
-        return parts[0].split(":", 1)[1] if parts[0].split(":", 1)[0].isdigit() else parts[0]
-    return text
-
-
-def with_block(text: str, pins: Mapping[str, Collection[str]], layer: str) -> str:
-    """The list with the block of `layer` holding exactly `pins`: package to its versions."""
-    lines = [line(name, one) for name in sorted(pins) for one in sorted(pins[name])]
-    return replace_block(text, lines, layer)
-
-
-def entries(text: str) -> list[tuple[str, str]]:
-    """(layer, line) of every lock; the layer is empty for what is not ours."""
-    found, layer = [], ""
-    for raw in text.splitlines():
-        entry = raw.strip()
-        if entry.startswith(_BEGIN):
-            layer = entry[len(_BEGIN) :].strip()
-        elif entry.startswith(_END):
-            layer = ""
-        elif entry and not entry.startswith("#"):
-            found.append((layer, entry))
-    return found
-
-
-def without(text: str, layer: str, free: Iterable[str] = ()) -> str:
-    """The list as the solver may see it for a planned change of `layer`: all other locks stay.
-
-    But for those of another layer of ours on packages that match `free`.
-    """
-    patterns = list(free)
-    kept = [
-        entry
-        for owner, entry in entries(text)
-        if (owner != layer or not layer)
-        and not (owner and any(fnmatchcase(name_of(entry), each) for each in patterns))
-    ]
-    return "".join(f"{entry}\n" for entry in kept)
-
-
-def of_operators(text: str, names: Collection[str]) -> list[str]:
-    """Locks that are not ours on these packages, for the message when a solver fails on them."""
-    return [entry for owner, entry in entries(text) if not owner and name_of(entry) in names]
-
-
-def list_path(root: Path) -> Path:
-    """Where the plugin reads its list: its configuration may say so."""
-    configured = settings(root, CONFIGURATION).get("locklist", "").strip()
-    return Path(configured) if configured else root / LIST
-
-
-def settings(root: Path, path: Path) -> Mapping[str, str]:
-    parser = configparser.ConfigParser(interpolation=None)
-    try:
-        parser.read(root / path, encoding="utf-8")
-        return dict(parser["main"])
-    except (configparser.Error, KeyError, UnicodeDecodeError):
-        return {}
-
-
-def is_installed(paths: Sequence[Path]) -> bool:
-    return any((path / "versionlock.py").is_file() for path in paths)
-
-
-def not_effective(root: Path, paths: Sequence[Path]) -> str:
-    """Why the locks hold nothing on this node, with the way out; empty when they do."""
-    if not is_installed(paths):
-        return f"dnf's versionlock plugin is not installed: install {PLUGIN}"
-    main = settings(root, MAIN)
-    if main.get("plugins", "1").strip().lower() in OFF:
-        return f"{root / MAIN} disables every plugin of dnf: remove plugins = 0 there"
-    said = settings(root, CONFIGURATION)
-    off = said.get("enabled", "1").strip().lower() in OFF
-    if off or not said.get("locklist", "").strip():
-        return (
-            f"{root / CONFIGURATION} does not enable versionlock: set enabled = 1 and locklist = "
-            f"/{LIST} there"
-        )
-    return ""
-
-
-def version_of(entry: str) -> str:
-    """The version that a line of ours locks."""
-    text = entry.strip().removesuffix(".*")
-    return text[len(name_of(entry)) + 1 :].removeprefix("0:")
-
-
-def plugin_paths(root: Path) -> list[Path]:
-    """Where dnf's Python looks for plugins."""
-    return sorted(
-        path
-        for pattern in ("usr/lib/python3*/site-packages", "usr/lib/python3/dist-packages")
-        for path in root.glob(f"{pattern}/dnf-plugins")
-    )
+def locked(entry: str) -> tuple[str, str]:
+    """Package and version of a line that `lock` wrote."""
+    name, version, release = entry.removesuffix(".*").rsplit("-", 2)
+    return name, f"{version}-{release}".removeprefix("0:")

@@ -10,19 +10,18 @@ import shutil
 import sqlite3
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Optional
 
-from ..core import commands
+from ..core.commands import Runner
 from ..core.dataclass import dataclass
 from .package import held_by_another
 
-# What dnf wrote down: transactions that did not end, scriptlets that failed, module streams.
-# rpm records a package before its %post runs: after a kill in between, rpm alone takes the package
-# for installed. dnf's history knows, because a transaction is written there first, and closed last.
-
+# dnf's history: transactions that did not end, scriptlets that failed. rpm records a package before
+# its %post runs, so that a kill in between shows in this history alone.
 
 DATABASE = Path("var/lib/dnf/history.sqlite")
 MODULES = Path("etc/dnf/modules.d")
@@ -82,7 +81,7 @@ def streams(root: Path) -> dict[str, str]:
         try:
             parser.read(path, encoding="utf-8")
         except (configparser.Error, UnicodeDecodeError):
-            continue  # dnf itself refuses such a file, and says where
+            continue  # dnf itself refuses such a file by name
         for name in parser.sections():
             section = parser[name]
             if section.get("state") == "enabled" and section.get("stream"):
@@ -109,8 +108,8 @@ def _failed(connection: sqlite3.Connection) -> list[Item]:
             continue
         for item in _items(connection, f"{_ITEMS} AND trans.id = ?", (transaction,)):
             later = f"{_ITEMS} AND trans.id > ? AND rpm.name = ? AND rpm.arch = ?"
-            told = _EPOCH.sub("-", match["nevra"]) == _EPOCH.sub("-", item.nevra)
-            if told and not _items(connection, later, (transaction, item.name, item.arch)):
+            same = _EPOCH.sub("-", match["nevra"]) == _EPOCH.sub("-", item.nevra)
+            if same and not _items(connection, later, (transaction, item.name, item.arch)):
                 found.append(replace(item, scriptlet=match[1]))
     return found
 
@@ -124,14 +123,16 @@ def _items(connection: sqlite3.Connection, query: str, values: Sequence[object])
     ]
 
 
+# rpm's database
+
 _FORM = (
     r"%{NAME}\t%|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}\t%{ARCH}\t%{INSTALLTIME}"
     r"\t%{DBINSTANCE}\n"
 )
 _PARALLEL = ("installonlypkg(", "multiversion(kernel)")
 _KERNEL = ("kernel", "kernel-PAE")
-_DNF_LOCK = Path("var/lib/dnf/rpmdb_lock.pid")
-_RPM_LOCKS = (Path("var/lib/rpm/.rpm.lock"), Path("usr/lib/sysimage/rpm/.rpm.lock"))
+_DNF_LOCK = "var/lib/dnf/rpmdb_lock.pid"
+_RPM_LOCKS = ("var/lib/rpm/.rpm.lock", "usr/lib/sysimage/rpm/.rpm.lock")
 
 
 @dataclass(frozen=True)
@@ -147,27 +148,99 @@ class Package:
         return f"{self.name}-{self.evr}.{self.arch}"
 
 
-def read(run: commands.Runner, rpm_root: Sequence[str]) -> list[Package]:
-    """Every package; keys, which rpm keeps as packages, are left out."""
-    output = run(["rpm", *rpm_root, "-qa", "--qf", _FORM]).stdout
-    found = []
-    for line in output.splitlines():
-        name, evr, arch, time, instance = line.split("\t")
-        if name != "gpg-pubkey":
-            found.append(Package(name, evr.removeprefix("0:"), arch, (int(time), int(instance))))
-    return found
+class Rpm:
+    """rpm on one root. Lists are kept until `forget`."""
 
+    def __init__(self, run: Runner, root: Path) -> None:
+        self.run, self._root = run, root
+        self.words = ["rpm", *([] if root == Path("/") else ["--root", str(root)])]
+        self._packages: Optional[list[Package]] = None
+        self._needs: dict[frozenset[str], frozenset[str]] = {}
 
-def versions(packages: Iterable[Package]) -> dict[str, list[Package]]:
-    """Name to what is installed of it, of the machine's own architecture."""
-    native = {platform.machine(), "noarch"}
-    by_name = defaultdict(list)
-    for package in packages:
-        by_name[package.name].append(package)
-    return {
-        name: [one for one in same if one.arch in native] or same[:1]
-        for name, same in by_name.items()
-    }
+    def forget(self) -> None:
+        self._packages = None
+        self._needs = {}
+
+    def packages(self) -> list[Package]:
+        """Every package; keys, which rpm keeps as packages, are left out."""
+        if self._packages is None:
+            lines = self.run([*self.words, "-qa", "--qf", _FORM]).stdout.splitlines()
+            rows = [line.split("\t") for line in lines]
+            self._packages = [
+                Package(name, evr.removeprefix("0:"), arch, (int(time), int(instance)))
+                for name, evr, arch, time, instance in rows
+                if name != "gpg-pubkey"
+            ]
+        return self._packages
+
+    def versions(self) -> dict[str, list[Package]]:
+        """Name to what is installed of it, of the machine's own architecture."""
+        native = {platform.machine(), "noarch"}
+        by_name = defaultdict(list)
+        for package in self.packages():
+            by_name[package.name].append(package)
+        return {
+            name: [one for one in same if one.arch in native] or same[:1]
+            for name, same in by_name.items()
+        }
+
+    def duplicates(self) -> list[tuple[Package, Package]]:
+        """(kept, old): what an interrupted upgrade or downgrade left beside what it installed."""
+        same = defaultdict(list)
+        for package in self.packages():
+            same[(package.name, package.arch)].append(package)
+        found = []
+        for group in same.values():
+            if len(group) > 1 and not self.parallel(group[0]):
+                *old, kept = sorted(group, key=lambda one: one.installed)
+                found += [(kept, one) for one in old]
+        return found
+
+    def parallel(self, package: Package) -> bool:
+        """Whether several versions may be installed at once, by dnf's own default list."""
+        return package.name in _KERNEL or any(
+            line.startswith(_PARALLEL) for line in self._ask(r"[@%{PROVIDENAME}\n]", package.nevra)
+        )
+
+    def needs(self, names: Sequence[str]) -> frozenset[str]:
+        """Installed packages that these need at any depth, by the names in their requirements."""
+        key = frozenset(names)
+        if key not in self._needs:
+            self._needs[key] = self._all_needs(key)
+        return self._needs[key]
+
+    def _all_needs(self, names: frozenset[str]) -> frozenset[str]:
+        found: set[str] = set()
+        waiting = sorted(names)
+        while waiting:
+            required = self._ask(r"[@%{REQUIRENAME}\n]", *waiting)
+            wanted = sorted({name for text in required for name in _names(text)})
+            owners = self._ask(r"@%{NAME}\n", "--whatprovides", *wanted) if wanted else []
+            waiting = sorted(set(owners) - found)
+            found.update(owners)
+        return frozenset(found - names)
+
+    def _ask(self, form: str, *words: str) -> list[str]:
+        """The lines of `form`, which begin with @, without those about what is not installed."""
+        text = self.run([*self.words, "-q", "--qf", form, *words], check=False).stdout
+        return [line[1:] for line in text.splitlines() if line.startswith("@")]
+
+    def lower(self, one: str, other: str) -> bool:
+        """As rpm itself orders two versions."""
+        pairs = zip(split(one), split(other))
+        calls = ", ".join(f'rpm.vercmp("{mine}", "{its}")' for mine, its in pairs)
+        order = self.run(["rpm", "--eval", f"%{{lua: print({calls})}}"]).stdout.split()
+        return next((each for each in order if each != "0"), "0") == "-1"
+
+    def busy(self) -> bool:
+        """Whether a transaction is running now: what looks interrupted is only not finished."""
+        try:
+            pid = int((self._root / _DNF_LOCK).read_text(encoding="ascii"))
+            if Path("/proc", str(pid), "stat").exists():
+                return True
+        except (OSError, ValueError):
+            pass
+        return any(held_by_another(self._root / path) for path in _RPM_LOCKS)
 
 
 def split(evr: str) -> tuple[str, str, str]:
@@ -177,72 +250,9 @@ def split(evr: str) -> tuple[str, str, str]:
     return (epoch if colon else "0", version, release)
 
 
-def lower(one: str, other: str, run: commands.Runner) -> bool:
-    """As rpm itself orders two versions."""
-    calls = [f'rpm.vercmp("{mine}", "{its}")' for mine, its in zip(split(one), split(other))]
-    told = run(["rpm", "--eval", f"%{{lua: print({', '.join(calls)})}}"]).stdout.split()
-    return next((order for order in told if order != "0"), "0") == "-1"
-
-
-def duplicates(
-    packages: Iterable[Package], parallel: Callable[[Package], bool]
-) -> list[tuple[Package, Package]]:
-    """(kept, old): what an interrupted upgrade or downgrade left beside what it had installed."""
-    same = defaultdict(list)
-    for package in packages:
-        same[(package.name, package.arch)].append(package)
-    found = []
-    for group in same.values():
-        if len(group) > 1 and not parallel(group[0]):
-            *old, kept = sorted(group, key=lambda one: one.installed)
-            found += [(kept, one) for one in old]
-    return found
-
-
-def parallel(package: Package, run: commands.Runner, rpm_root: Sequence[str]) -> bool:
-    """Whether dnf lets several versions stand beside each other, by its own default list."""
-    if package.name in _KERNEL:
-        return True
-    argv = ["rpm", *rpm_root, "-q", "--qf", r"[%{PROVIDENAME}\n]", package.nevra]
-    return any(line.startswith(_PARALLEL) for line in run(argv, check=False).stdout.splitlines())
-
-
-def needs(names: Sequence[str], run: commands.Runner, rpm_root: Sequence[str]) -> frozenset[str]:
-    """Installed packages that these need at any depth, by the names in their requirements."""
-    ask = ["rpm", *rpm_root, "-q", "--qf"]
-    found: set[str] = set()
-    waiting = sorted(names)
-    while waiting:
-        required = run([*ask, r"[@%{REQUIRENAME}\n]", *waiting], check=False).stdout
-        wanted = {name for text in _marked(required) for name in _names(text)}
-        if not wanted:
-            break
-        owners = run([*ask, r"@%{NAME}\n", "--whatprovides", *sorted(wanted)], check=False).stdout
-        new = {*_marked(owners)} - found
-        found |= new
-        waiting = sorted(new)
-    return frozenset(found - set(names))
-
-
-def _marked(text: str) -> list[str]:
-    """Without the lines that say what is not there."""
-    return [line[1:] for line in text.splitlines() if line.startswith("@")]
-
-
 def _names(requirement: str) -> list[str]:
     """Of `(a or b(64bit))`, `(a if b)`: every name, as whatever of it is installed counts."""
     if not requirement.startswith("("):
         return [requirement]
     words = [word.lstrip("(") for word in requirement.split()]
     return [word[: len(word) - max(0, word.count(")") - word.count("("))] for word in words]
-
-
-def busy(root: Path) -> bool:
-    """Whether a transaction is running now: what looks interrupted is only not finished."""
-    try:
-        pid = int((root / _DNF_LOCK).read_text(encoding="ascii"))
-        if Path("/proc", str(pid), "stat").exists():
-            return True
-    except (OSError, ValueError):
-        pass
-    return any(held_by_another(root / path) for path in _RPM_LOCKS)

@@ -1,11 +1,10 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What is asked of dnf's solver, as a program of its own: JSON in, JSON out.
+"""A program over dnf's library: JSON in, JSON out.
 
-`python3 -c COMMAND`, with the interpreter that dnf itself runs with, gets this file and a request
-on standard input. So the solver's answer is data (names, versions, repositories) and no table for
-people; the same code simulates and applies, so what was shown is what is done; and scriptlets that
-fail are heard of, which dnf's exit status does not tell. The module's own interpreter need not
-have dnf's libraries. This file imports nothing of the collection: it is run as text.
+`python3 -c COMMAND`, with the interpreter that dnf itself runs with (the module's own may lack
+dnf's libraries), gets this file and a request on standard input. The same code simulates and
+applies, and failed scriptlets are reported, which dnf's exit status leaves out. This file imports
+nothing of the collection: it is run as text.
 """
 
 from __future__ import annotations
@@ -28,34 +27,34 @@ COMMAND = (
 )
 OURS = "baremetal-mpi-roce-"
 """What the ids of our repositories begin with."""
-SILENT = ["subscription-manager", "product-id", "upload-profile"]
-"""Plugins of dnf that write on the node although nothing is installed."""
-FOR_PEOPLE = ["show-leaves"]
-"""Plugins that print, and fail where dnf is not run from its command line."""
+WRITING = ["subscription-manager", "product-id", "upload-profile"]
+"""Plugins that write on the node although nothing is installed; off while planning."""
+INTERACTIVE = ["show-leaves"]
+"""Plugins that fail where dnf is not run from its command line."""
 
 
 class RefusedError(Exception):
-    """The answer is no; the text says why."""
+    """The request cannot be met; the text is the reason."""
 
 
 class Session:
-    """One dnf.Base, configured as dnf on the command line is, but for what a request says."""
+    """One dnf.Base, configured as on the command line, with the changes of a request."""
 
     def __init__(self, request: dict[str, Any], *, writes: bool) -> None:
         self.dnf: Any = importlib.import_module("dnf")
         for name in ("dnf.rpm", "dnf.lock", "dnf.module.module_base", "dnf.goal", "dnf.callback"):
             importlib.import_module(name)
         self.request = request
-        self.heard = Heard()
+        self.errors = Errors()
         logger = logging.getLogger("dnf")
-        logger.handlers = [self.heard]
+        logger.handlers = [self.errors]
         logger.propagate = False
         self.base = self.dnf.Base()
         self.configure(request)
         if writes:
             self.base.setup_loggers()
-            logger.addHandler(self.heard)
-        self.base.init_plugins(disabled_glob=[*FOR_PEOPLE, *([] if writes else SILENT)])
+            logger.addHandler(self.errors)
+        self.base.init_plugins(disabled_glob=[*INTERACTIVE, *([] if writes else WRITING)])
         self.base.pre_configure_plugins()
         self.base.read_all_repos()
         self.base.configure_plugins()
@@ -94,7 +93,7 @@ class Session:
         self.enable_streams()
 
     def prefer(self) -> None:
-        """Take packages of a preferred repository from there alone, whoever else has them."""
+        """Hide packages of a preferred repository in all others."""
         sack = self.base.sack
         enabled = [repo.id for repo in self.base.repos.iter_enabled()]
         for pattern, name in self.request.get("preferred", {}).items():
@@ -151,11 +150,14 @@ class Session:
     def versions(self, names: list[str]) -> dict[str, list[tuple[str, str]]]:
         """(version, repository), the newest first."""
         query = self.base.sack.query().available()
-        found = {}
-        for name in names:
-            packages = sorted(query.filter(name=name, arch=self.architectures()), reverse=True)
-            found[name] = [(one.evr, one.repoid) for one in packages]
-        return found
+        arch = self.architectures()
+        return {
+            name: [
+                (one.evr, one.repoid)
+                for one in sorted(query.filter(name=name, arch=arch), reverse=True)
+            ]
+            for name in names
+        }
 
     def find(self, name: str, version: str) -> Any:
         """The package of exactly this version; of several repositories, the most preferred."""
@@ -214,15 +216,15 @@ class Session:
                 keys = " ".join(self.base.repos[package.repoid].gpgkey)
                 bad.append(
                     f"{package} of repository {package.repoid}: {one_line(message)}; its packages "
-                    f"have to be signed by {keys or 'a key, and it names none'}"
+                    f"have to be signed by {keys or 'a key, and none is named'}"
                 )
         if bad:
             raise RefusedError("; ".join(bad))
 
     def transact(self) -> None:
-        """Run the transaction. dnf goes on after a scriptlet failed; here that is an error."""
+        """Run the transaction. A failed scriptlet, after which dnf goes on, is an error here."""
         errors: list[str] = []
-        told = self.heard.lines
+        lines = self.errors.lines
 
         class Listening(self.dnf.callback.TransactionProgress):  # type: ignore[misc,name-defined]
             def error(self, message: Any) -> None:
@@ -230,14 +232,14 @@ class Session:
 
             def scriptout(self, msgs: Any) -> None:
                 text = msgs.decode(errors="replace") if isinstance(msgs, bytes) else str(msgs or "")
-                told.extend(line for line in map(one_line, text.splitlines()) if line)
+                lines.extend(line for line in map(one_line, text.splitlines()) if line)
 
         try:
             self.base.do_transaction(Listening())
         except self.dnf.exceptions.Error as error:
             errors.insert(0, one_line(error))
         if errors:
-            raise RefusedError("; ".join(dict.fromkeys([*errors, *told[-20:]])))
+            raise RefusedError("; ".join(dict.fromkeys([*errors, *lines[-20:]])))
 
     def close(self) -> None:
         for repo in self.base.repos.iter_enabled():
@@ -246,8 +248,8 @@ class Session:
         self.base.close()
 
 
-class Heard(logging.Handler):
-    """What dnf would print as an error: rpm's own messages reach nobody otherwise."""
+class Errors(logging.Handler):
+    """What dnf logs as an error: rpm's own messages are nowhere else."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -280,8 +282,7 @@ def refresh(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def keys_of(repo: Any) -> Path:
-    """Where libdnf keeps the keys that vouch for the metadata. Whoever runs dnf is asked for each
-    that is missing there, so it stays."""
+    """Where libdnf keeps the keys for metadata. dnf asks for each that is missing, so it stays."""
     return Path(repo._repo.getCachedir(), "pubring")
 
 
@@ -301,10 +302,8 @@ def available(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def simulate(request: dict[str, Any]) -> dict[str, Any]:
-    """The transaction. Where it needs removals that nobody asked for, with these in it.
-
-    With the versions that there are of what changes: that is what is asked next.
-    """
+    """The transaction, with removals that were not asked for where it needs them, and all versions
+    of what changes."""
     refusal = ""
     with closing(Session(request, writes=False)) as session:
         session.fill()
@@ -334,7 +333,7 @@ def apply(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def switch(request: dict[str, Any]) -> dict[str, Any]:
-    """Enable module streams, and say so on disk. No package changes."""
+    """Enable module streams on disk. No package changes."""
     with closing(Session(request, writes=True)) as session:
         session.fill()
         if session.resolve(allow_erasing=False):
@@ -344,7 +343,7 @@ def switch(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def reinstall(request: dict[str, Any]) -> dict[str, Any]:
-    """Install again, so that scriptlets run that did not; `missing` are those nobody has."""
+    """Install again, so that scriptlets run that did not; `missing` are not in any repository."""
     missing = []
     with closing(Session(request, writes=True)) as session:
         session.fill()
@@ -372,10 +371,8 @@ ACTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 
 
 def answer(request: dict[str, Any]) -> None:
-    """Do what is asked and write the reply as the only thing on standard output.
-
-    Plugins of dnf print there as they like: they get standard error instead.
-    """
+    """Write the reply as the only thing on standard output: plugins of dnf print to standard error
+    instead."""
     reply_to = os.dup(1)
     os.dup2(2, 1)
     reply: dict[str, Any] = {}

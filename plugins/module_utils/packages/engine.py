@@ -83,21 +83,23 @@ class Written:
     def write(self, files: Sequence[FilePlan]) -> None:
         for planned in files:
             if planned.changed and planned not in self._files:
-                self._files.append(planned)
                 planned.apply()
+                self._files.append(planned)
 
     @contextmanager
     def or_back(self) -> Iterator[None]:
         try:
             yield
         except (CommandError, OSError) as error:
-            raise PackageError(f"{error}\n{self.back()}") from error
+            raise PackageError("\n".join(filter(None, [str(error), self.back()]))) from error
         except BaseException:
             self.back()
             raise
 
     def back(self) -> str:
-        """Each file as it was, whatever happens to another; returns the line for the message."""
+        """Each file as it was, whatever happens to another; returns a line for the message."""
+        if not self._files:
+            return ""
         left = []
         for planned in reversed(self._files):
             mode = planned.mode if planned.mode_before is None else planned.mode_before

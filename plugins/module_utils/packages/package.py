@@ -64,17 +64,14 @@ class Stage:
 class Repository:
     """A signed package repository. `key` is the armoured or binary public key itself.
 
-    `name` is stable and names the files. `url` is `https://`, `http://` or `file:///`, the base of
-    the repository. `suites` and `components` are apt's; a flat repository (`/`) has no components.
-    `check_metadata` (dnf): the metadata carry a signature too.
+    `name` is stable and names the files. `url` is the base of the repository; of apt it is a flat
+    one. `check_metadata` (dnf): the metadata carry a signature too.
     """
 
     name: str
     url: str
     key: bytes
     key_sha256: str
-    suites: Sequence[str] = ("/",)
-    components: Sequence[str] = ()
     check_metadata: bool = True
 
 

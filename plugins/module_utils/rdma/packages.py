@@ -21,12 +21,12 @@ _OF_DOCA = ("doca-ofed", "doca-roce", "doca-all", "mlnx-ofa_kernel", "mlnx-ofed-
 _OF_DISTRIBUTION = re.compile(
     r"linux-.*|kernel(-core|-modules.*|-devel.*|-headers)?|dkms|python3-dnf-plugin-.*"
 )
-"""Part of DOCA's set, and of others: they stay when it goes."""
+"""Part of DOCA's set, and of others: they stay when DOCA is removed."""
 _OF_ANY = ("rdma-core", "libibverbs1", "libibverbs")
 
 
 def source_of(installed: Mapping[str, str]) -> str:
-    """Whose RDMA stack a node has, by its packages."""
+    """The source of a node's RDMA stack, by its packages."""
     if any(name in installed for name in _OF_DOCA):
         return DOCA
     return INBOX if any(name in installed for name in _OF_ANY) else NO_RDMA
@@ -47,18 +47,6 @@ class Packages:
     def plan(self, node: Node) -> Plan:
         if self.rdma.source == NO_RDMA:
             return Plan()
-        return self._plan(node)
-
-    def verify(self, node: Node) -> Verdict:
-        if self.rdma.source == NO_RDMA:
-            why = "software.rdma.source is none: this layer installs nothing"
-            return Verdict([not_applicable(SOURCE, NO_RDMA, why)])
-        found = source_of(self.manager.installed())
-        of_packages = Installer(self.wanted, self.manager, node.layer).verify(node.check_mode)
-        source = compare(SOURCE, self.rdma.source, found, check_mode=node.check_mode)
-        return Verdict([source, *of_packages])
-
-    def _plan(self, node: Node) -> Plan:
         before = source_of(self.manager.installed())
         wanted, downgrade = self.wanted, self.allow_downgrade
         if (before, self.rdma.source) == (DOCA, INBOX):
@@ -84,6 +72,15 @@ class Packages:
         what = f"packages of RDMA ({self.rdma.source})"
         return Plan([], [installer.step(plan, what, before, self.rdma.source)])
 
+    def verify(self, node: Node) -> Verdict:
+        if self.rdma.source == NO_RDMA:
+            why = "software.rdma.source is none: this layer installs nothing"
+            return Verdict([not_applicable(SOURCE, NO_RDMA, why)])
+        found = source_of(self.manager.installed())
+        of_packages = Installer(self.wanted, self.manager, node.layer).verify(node.check_mode)
+        source = compare(SOURCE, self.rdma.source, found, check_mode=node.check_mode)
+        return Verdict([source, *of_packages])
+
     def _back_to_inbox(self, layer: str) -> PackageSet:
         """The distribution's versions of what DOCA replaced, and nothing of what it added.
 
@@ -98,13 +95,15 @@ class Packages:
                 versions[name] = self.manager.upstream(others[0])
             elif not _OF_DISTRIBUTION.fullmatch(name):
                 absent[name] = "part of DOCA-OFED, and the set has inbox"
-        mine = {wanted.name for stage in self.wanted.stages for wanted in stage.packages}
-
-        def pinned_to(each: Wanted) -> Wanted:
-            return replace(each, version=versions.get(each.name, each.version))
-
+        mine = {package.name for package in self.wanted.packages}
         stages = [
-            replace(stage, packages=tuple(map(pinned_to, stage.packages)))
+            replace(
+                stage,
+                packages=tuple(
+                    replace(each, version=versions.get(each.name, each.version))
+                    for each in stage.packages
+                ),
+            )
             for stage in self.wanted.stages
         ]
         further = [
@@ -112,6 +111,5 @@ class Packages:
             for name, version in sorted(versions.items())
             if name not in mine
         ]
-        if further and stages:
-            stages[-1] = replace(stages[-1], packages=(*stages[-1].packages, *further))
+        stages[-1] = replace(stages[-1], packages=(*stages[-1].packages, *further))
         return replace(self.wanted, stages=tuple(stages), absent={**self.wanted.absent, **absent})
