@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Optional, Protocol
 
 from ..core import systemd
+from ..core.commands import Runner
 from ..core.dataclass import dataclass
-from ..core.files import FilePlan
+from ..core.files import FilePlan, plan_file
 from ..core.part import NAME, Node
 from .plan import RailPlan
 from .state import Link
@@ -81,6 +82,36 @@ class Backend(Protocol):
         """
 
 
+class FilePerRail:
+    """A backend whose blocks are files of their own, named after the rails."""
+
+    def __init__(self, run: Runner, root: Path, directory: str, name: str, mode: int) -> None:
+        self._run = run
+        self._root = root
+        self._directory = root / directory
+        self._prefix, self._suffix = name.split("RAIL")
+        self._mode = mode
+
+    def _path(self, interface: str) -> Path:
+        return self._directory / f"{self._prefix}{interface}{self._suffix}"
+
+    def _owned(self) -> list[Path]:
+        return sorted(self._directory.glob(f"{self._prefix}*{self._suffix}"))
+
+    def read(self) -> dict[str, str]:
+        return {
+            path.name[len(self._prefix) : -len(self._suffix)]: path.read_text(
+                encoding="utf-8", errors="surrogateescape"
+            )
+            for path in self._owned()
+        }
+
+    def files(self, blocks: Blocks) -> list[FilePlan]:
+        wanted = {self._path(interface): text for interface, text in blocks.items()}
+        paths = sorted({*wanted, *self._owned()})
+        return [plan_file(path, wanted.get(path), mode=self._mode) for path in paths]
+
+
 def service_state(unit: str, node: Node) -> str:
     """`READY`, or how systemd has it instead."""
     values = systemd.show(node, unit, ("ActiveState", "UnitFileState"))
@@ -97,11 +128,6 @@ def names_match(patterns: Iterable[str], name: str) -> bool:
 
 def mac_equal(left: str, right: str) -> bool:
     return bool(left) and left.lower().replace("-", ":") == right.lower().replace("-", ":")
-
-
-def rail_of(path: Path, suffix: str, prefix: str = NETWORK_PREFIX) -> str:
-    """The interface that a file of ours is named after."""
-    return path.name[len(prefix) : -len(suffix)]
 
 
 def network_file_conflicts(

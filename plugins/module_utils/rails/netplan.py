@@ -157,8 +157,7 @@ def stanza(rail: RailPlan) -> str:
     if rail.routes:
         lines.append("      routes:")
     for route in rail.routes:
-        destination = "0.0.0.0/0" if route.destination == "default" else route.destination
-        parts = [f"to: {destination}"]
+        parts = [f"to: {route.cidr}"]
         parts.append(f"via: {route.gateway}" if route.gateway else "scope: link")
         if route.table != MAIN_TABLE:
             parts.append(f"table: {route.table}")

@@ -8,52 +8,32 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..core.commands import Runner
-from ..core.files import FilePlan, plan_file, with_header
+from ..core.files import with_header
 from .backend import (
     NETWORK_PREFIX,
     NETWORKD,
     Blocks,
     Conflict,
+    FilePerRail,
     network_file_conflicts,
-    rail_of,
 )
 from .plan import MAIN_TABLE, RailPlan
 from .state import Link
 
-_SUFFIX = ".network"
 NETWORKD_UNIT = "systemd-networkd.service"
 
 
-class Networkd:
+class Networkd(FilePerRail):
     """Files in /etc/systemd/network; taken over with `networkctl reload`, rail by rail."""
 
     name = NETWORKD
     unit = NETWORKD_UNIT
 
     def __init__(self, run: Runner, root: Path = Path("/")) -> None:
-        self._run = run
-        self._root = root
-        self._directory = root / "etc/systemd/network"
+        super().__init__(run, root, "etc/systemd/network", f"{NETWORK_PREFIX}RAIL.network", 0o644)
 
     def render(self, rail: RailPlan) -> str:
         return with_header(network_file(rail))
-
-    def read(self) -> dict[str, str]:
-        return {
-            rail_of(path, _SUFFIX): path.read_text(encoding="utf-8", errors="surrogateescape")
-            for path in self._owned()
-        }
-
-    def _owned(self) -> list[Path]:
-        return sorted(self._directory.glob(f"{NETWORK_PREFIX}*{_SUFFIX}"))
-
-    def _path(self, interface: str) -> Path:
-        return self._directory / f"{NETWORK_PREFIX}{interface}{_SUFFIX}"
-
-    def files(self, blocks: Blocks) -> list[FilePlan]:
-        wanted = {self._path(interface): text for interface, text in blocks.items()}
-        paths = sorted({*wanted, *self._owned()})
-        return [plan_file(path, wanted.get(path)) for path in paths]
 
     def conflicts(self, rails: Sequence[RailPlan], links: Mapping[str, Link]) -> list[Conflict]:
         return network_file_conflicts(self._root, rails, links, self._path)
@@ -92,8 +72,7 @@ def network_file(rail: RailPlan) -> str:
         "ConfigureWithoutCarrier=yes",
     ]
     for route in rail.routes:
-        destination = "0.0.0.0/0" if route.destination == "default" else route.destination
-        lines += ["", "[Route]", f"Destination={destination}"]
+        lines += ["", "[Route]", f"Destination={route.cidr}"]
         lines += [f"Gateway={route.gateway}"] if route.gateway else ["Scope=link"]
         if route.table != MAIN_TABLE:
             lines.append(f"Table={route.table}")

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import configparser
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ..core.commands import CommandError, Runner
 from ..core.files import FilePlan, plan_file, with_header
 from ..core.part import NAME
-from .backend import NETWORKMANAGER, Blocks, Conflict, mac_equal, rail_of
+from .backend import NETWORKMANAGER, Blocks, Conflict, FilePerRail, mac_equal
 from .plan import MAIN_TABLE, RailPlan
 from .state import Link
 
@@ -25,63 +25,41 @@ _CARRIER = f"conf.d/60-{NAME}-rails.conf"
 _ACTIVATION_S = 15
 
 
-class NetworkManager:
+class NetworkManager(FilePerRail):
     """Profiles in /etc/NetworkManager; each is loaded and brought up by itself."""
 
     name = NETWORKMANAGER
     unit = "NetworkManager.service"
 
     def __init__(self, run: Runner, root: Path = Path("/")) -> None:
-        self._run = run
-        self._root = root
-        self._directory = root / "etc/NetworkManager" / _PROFILES
-        self._carrier = root / "etc/NetworkManager" / _CARRIER
+        name = f"{_PREFIX}RAIL{_SUFFIX}"
+        super().__init__(run, root, f"etc/NetworkManager/{_PROFILES}", name, 0o600)
 
     def render(self, rail: RailPlan) -> str:
         return with_header(keyfile(rail))
 
-    def read(self) -> dict[str, str]:
-        return {
-            rail_of(path, _SUFFIX, _PREFIX): path.read_text(encoding="utf-8", errors="replace")
-            for path in self._owned()
-        }
-
-    def _owned(self) -> list[Path]:
-        return sorted(self._directory.glob(f"{_PREFIX}*{_SUFFIX}"))
-
-    def _path(self, interface: str) -> Path:
-        return self._directory / f"{_PREFIX}{interface}{_SUFFIX}"
-
     def files(self, blocks: Blocks) -> list[FilePlan]:
-        wanted = {self._path(interface): text for interface, text in blocks.items()}
-        paths = sorted({*wanted, *self._owned()})
-        plans = [plan_file(path, wanted.get(path), mode=0o600) for path in paths]
-        return [*plans, plan_file(self._carrier, with_header(carrier(blocks)) if blocks else None)]
+        text = with_header(carrier(blocks)) if blocks else None
+        path = self._root / "etc/NetworkManager" / _CARRIER
+        return [*super().files(blocks), plan_file(path, text)]
 
     def conflicts(self, rails: Sequence[RailPlan], links: Mapping[str, Link]) -> list[Conflict]:
-        conflicts = []
-        for path, interface, mac in self._profiles():
-            for rail in rails:
-                link = links.get(rail.interface)
-                where = f"/{path.relative_to(self._root)}"
-                if interface == rail.interface:
-                    why = f"this profile is for the interface {interface}"
-                    conflicts.append(Conflict(rail.interface, where, why))
-                elif link is not None and mac_equal(link.mac, mac):
-                    why = f"this profile is for {mac}, which is {rail.interface}"
-                    conflicts.append(Conflict(rail.interface, where, why))
-        return conflicts
-
-    def _profiles(self) -> Iterable[tuple[Path, str, str]]:
-        """Profiles of others: where, interface name, MAC address (either may be empty)."""
-        seen: set[str] = set()
+        found: dict[str, Path] = {}
         for directory in _DIRECTORIES:
             for path in sorted((self._root / directory / _PROFILES).glob(f"*{_SUFFIX}")):
-                if path.name.startswith(_PREFIX) or path.name in seen:
-                    continue
-                seen.add(path.name)
-                profile = parse_profile(path.read_text(encoding="utf-8", errors="replace"))
-                yield path, *profile
+                if not path.name.startswith(_PREFIX):
+                    found.setdefault(path.name, path)
+        conflicts = []
+        for path in found.values():
+            interface, mac = parse_profile(path.read_text(encoding="utf-8", errors="replace"))
+            for rail in rails:
+                link = links.get(rail.interface)
+                same_mac = link is not None and mac_equal(link.mac, mac)
+                if interface == rail.interface or same_mac:
+                    where = f"/{path.relative_to(self._root)}"
+                    why = f"this profile is for {interface or mac}, which is {rail.interface}"
+                    conflicts.append(Conflict(rail.interface, where, why))
+        return conflicts
 
     def validate(self, blocks: Blocks) -> None:
         """NetworkManager tests a profile when it loads it, which changes nothing by itself."""
@@ -143,8 +121,7 @@ def keyfile(rail: RailPlan) -> str:
         f"address1={rail.cidr}",
     ]
     for number, route in enumerate(rail.routes, 1):
-        destination = "0.0.0.0/0" if route.destination == "default" else route.destination
-        parts = [destination]
+        parts = [route.cidr]
         if route.gateway:
             parts.append(route.gateway)
         if route.metric is not None:

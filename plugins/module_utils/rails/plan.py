@@ -36,6 +36,10 @@ class Route:
     gateway: Optional[str] = None
     metric: Optional[int] = None
 
+    @property
+    def cidr(self) -> str:
+        return "0.0.0.0/0" if self.destination == "default" else self.destination
+
     def __str__(self) -> str:
         via = f" via {self.gateway}" if self.gateway else ""
         where = "main" if self.table == MAIN_TABLE else str(self.table)
