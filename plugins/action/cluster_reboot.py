@@ -163,7 +163,7 @@ class ActionModule(SteppedAction):
             return {"changed": False, "left": True, "reboot_outcome": outcome}
         if left.get("failed") and not left.get("lost"):
             return {"failed": True, "msg": left.get("msg")}
-        # Where the connection was lost in between, nobody knows: the boot id will tell.
+        # After a lost connection only the boot id shows whether it rebooted.
         boot_id, problem = self._another_boot(turn["boot_id"], began + limit)
         if boot_id is None:
             return {

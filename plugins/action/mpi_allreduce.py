@@ -150,7 +150,7 @@ class ActionModule(ActionBase):
         return "unseen", (answer.get("stderr") or answer["stdout"]).strip()
 
     def _quietly(self, command: str) -> dict[str, Any]:
-        """A command on the launcher; where it cannot be reached, an answer that says so."""
+        """A command on the launcher; where it cannot be reached, an answer with the reason."""
         try:
             answer: dict[str, Any] = self._low_level_execute_command(command)
         except AnsibleConnectionFailure as error:
@@ -202,7 +202,7 @@ def _seconds(arguments: dict[str, Any], name: str, default: float) -> float:
     try:
         return float(arguments.get(name, default))
     except (TypeError, ValueError):
-        return default  # the module says what is wrong with it
+        return default  # the module refuses it
 
 
 def _result(text: str) -> dict[str, Any]:

@@ -239,7 +239,7 @@ from ..module_utils.verbs.exchanges import EXCHANGES
 from ..module_utils.verbs.request import Expectation, Half, Request
 
 LAYER = "verbs"
-REMEDY = "Each line says what to do. Again for these rails alone: --tags verbs --limit HOST,PEER"
+REMEDY = "Run again for these rails alone: --tags verbs --limit HOST,PEER"
 
 
 def request_of(params: dict) -> Request:

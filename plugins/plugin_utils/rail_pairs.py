@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Who measures against whom: for every rail a ring of the nodes that have it.
+"""Pairs of rails that are measured: for every rail a ring of the nodes that have it.
 
 Each rail of each node sends to the same rail of the next node and receives from that of the node
 before. So every rail is proved in both directions with as many pairs as there are rails: linear in
@@ -81,12 +81,12 @@ def schedule(found: Mapping[str, Part], *, at_once: int, forks: int, exchange_s:
     drivers = [part for part in found.values() if part.drives]
     at_once = min(at_once or forks, forks)
     if any(host in _peers(found[peer]) for host in found for peer in _peers(found[host])):
-        at_once = 1  # two are each other's peer both ways: packets would not be told apart
+        at_once = 1  # two are each other's peer both ways: packets could not be distinguished
     rounds = math.ceil(len(drivers) / at_once)
     longest = max((len(part.drives) for part in drivers), default=0)
     return Schedule(at_once, SLACK_S + rounds * longest * len(EXCHANGES) * exchange_s)
 
 
 def _peers(part: Part) -> set[str]:
-    """Whom a host sends to."""
+    """The hosts that a host sends to."""
     return {half.peer for half in part.drives}

@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What MPI needs to be told on one host: devices, transport, and the network to launch on.
+"""MPI settings of one host: devices, transport, and the network to launch on.
 
 Two files carry it. Open MPI's own parameter file holds what every process of Open MPI reads by
 itself. The environment file holds what UCX and the loader read; login shells source it, and so
 does the `orted` that the launcher starts on each node, whose children are the ranks. That way a
-rank sees the devices of its own node, whoever launches it and from whichever shell.
+rank sees the devices of its own node, from any launcher and shell.
 """
 
 from __future__ import annotations

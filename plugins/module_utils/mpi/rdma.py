@@ -20,7 +20,7 @@ PER_RANK = "MPI_ROCE_GID_INDEXES_BY_RANK"
 
 
 def gid_text(gid: Gid) -> str:
-    """`RoCE v2 10.100.3.11`: IPv4 addresses as people write them."""
+    """`RoCE v2 10.100.3.11`: IPv4 addresses in dotted form."""
     address = ipaddress.IPv6Address(gid.address)
     return f"{gid.type} {address.ipv4_mapped or address}"
 
@@ -36,7 +36,7 @@ def gid_of(rail: Rail, device: RdmaDevice) -> Optional[Gid]:
 
 
 def automatic_gid(device: RdmaDevice) -> Optional[Gid]:
-    """The entry that UCX takes when it is told no index: RoCE v2 with IPv4, the first of them."""
+    """The entry that UCX takes without an index: RoCE v2 with IPv4, the first of them."""
     for gid in device.gids:
         if gid.type == ROCE_V2 and ipaddress.IPv6Address(gid.address).ipv4_mapped is not None:
             return gid
@@ -194,7 +194,7 @@ def contract_checks(
 def effective(settings: Mapping[str, str], name: str) -> Any:
     """What `ucx_info -c` says of a UCX_IB_ setting: it has one for each transport that obeys it.
 
-    All of them have to agree; where they do not, each is told.
+    All of them have to agree; where they do not, each is listed.
     """
     if name in settings:
         return settings[name]

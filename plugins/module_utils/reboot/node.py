@@ -32,7 +32,7 @@ DELAY_S = 1
 
 
 class LeaveError(Exception):
-    """The node stays as it is; the text says why."""
+    """The node stays as it is; the text has the reason."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Here:
 
     @property
     def node_name(self) -> str:
-        """What Slurm calls a node unless it is told otherwise."""
+        """The name of the node in Slurm by default."""
         return self.host_name.partition(".")[0]
 
 
@@ -137,7 +137,7 @@ def _leave(
 
 
 def arrive(here: Here, wait_s: float) -> dict[str, Any]:
-    """Wait until systemd has started what it starts at boot. Says how it went; judges nothing."""
+    """Wait until systemd has started what it starts at boot. Returns its state."""
     until = here.clock() + wait_s
     while True:
         done = here.run(["systemctl", "is-system-running"], check=False)

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The host as a node of Slurm: drained before its reboot, resumed after it where we drained it.
 
-That we did is told by the reason that Slurm keeps, so a run that was killed is gone on with by the
-next one, on whichever machine that runs.
+The reason that Slurm keeps marks our drains, so a run that was killed is continued by the next
+one, on any machine.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..core.dataclass import dataclass
 
 REASON = "baremetal.mpi_roce reboot"
 """How the reason of every drain of ours begins."""
-NOBODY = "no nodes in the system"
+NO_NODES = "no nodes in the system"
 QUIET = frozenset(["IDLE", "DOWN"])
 MARKS = "*~#!%$@^-"
 """What Slurm appends to a state: silent, powered down, ..."""
@@ -30,7 +30,7 @@ _REASON = re.compile(r"(?:^|\s)Reason=(.*?)(?:\s+\[[^\]]*\])?(?:\s+(?:Comment|Ex
 
 
 class SlurmError(Exception):
-    """Slurm is here and could not be asked, or did not do it; the text says what it said."""
+    """Slurm did not answer or refused; the text has its message."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def _by_host_name(run: Runner, program: str, host: str) -> Optional[Node]:
     """A node may have another name in Slurm than its host has."""
     rc, stdout, stderr = _scontrol(run, program, "--oneliner", "show", "node")
     said = f"{stdout}\n{stderr}".strip()
-    if rc != 0 or ("NodeName=" not in stdout and NOBODY not in said.lower()):
+    if rc != 0 or ("NodeName=" not in stdout and NO_NODES not in said.lower()):
         raise SlurmError(f"scontrol show node: exit status {rc}: {said[-500:]}")
     for line in stdout.splitlines():
         words = dict(word.split("=", 1) for word in line.split() if "=" in word)

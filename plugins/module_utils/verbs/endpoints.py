@@ -89,7 +89,7 @@ ROCE_V2 = "RoCE v2"
 
 
 class NoEndpointError(Exception):
-    """A rail that verbs cannot use; the text says why and what to do."""
+    """A rail that verbs cannot use; the text has the reason and the remedy."""
 
 
 @dataclass(frozen=True)

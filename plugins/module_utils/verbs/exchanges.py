@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """What one pair does: the programs of both ends, and what they print.
 
-`write_bw`, `write_lat` and `send_bw` are perftest's and prove the rail. perftest is told the
+`write_bw`, `write_lat` and `send_bw` are perftest's and prove the rail. perftest gets the
 contract's traffic class, so it proves what the NIC does with it. `ucx` is UCX's own benchmark with
 the node's environment file and nothing else: it proves what MPI will send.
 
@@ -39,7 +39,7 @@ END_S = 5
 
 
 class OutputError(Exception):
-    """A program ended well, and what it printed cannot be read; the text says what it was."""
+    """A program ended well, and what it printed cannot be read; the text has it."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Effort:
     messages: int = 200
     """Of the UCX exchange."""
     limit_s: int = 30
-    """Seconds after which an exchange is to be ended; `ends_s` is when it is."""
+    """Seconds after which an exchange should end; `ends_s` is the limit in use."""
 
     @property
     def ends_s(self) -> int:
@@ -130,7 +130,7 @@ SHOWN = 3
 
 
 def telling(printed: str) -> str:
-    """The lines in which a program says what went wrong, of all that it printed."""
+    """The error lines of a program's output."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     found = [line for line in lines if TELLING.search(line)] or lines[-SHOWN:]
     return "; ".join(dict.fromkeys(found[:SHOWN])) or "it printed nothing"

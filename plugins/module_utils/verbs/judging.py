@@ -40,7 +40,7 @@ ADVICE: tuple[tuple[str, str], ...] = (
     (r"with --tags mpi", ""),
     (r"not installed", "install it, or set rdma_verify_install"),
 )
-"""What is said, and what to do about it (nothing more where it says so), the most telling first."""
+"""Patterns of messages with their remedies, the most specific first."""
 
 
 def driven(request: Request, pairs: Sequence[Mapping[str, Any]]) -> list[Check]:

@@ -67,7 +67,7 @@ class Request:
     sys: Path = Path("/sys")
 
     def mpi_environment(self) -> dict[str, str]:
-        """What MPI is told on this node. Raises EnvironmentFileError."""
+        """The MPI environment of this node. Raises EnvironmentFileError."""
         try:
             text = self.environment_file.read_text(encoding="utf-8")
             return mpi_environment.parse_environment(text)

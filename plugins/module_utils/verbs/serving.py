@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The far end: starts this host's servers under systemd, and later says what came of them."""
+"""The far end: this host's servers under systemd, and their results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def program() -> bytes:
 
 
 class ServingError(Exception):
-    """The servers cannot run; the text says why and what to do."""
+    """The servers cannot run; the text has the reason and the remedy."""
 
 
 def start(
@@ -96,7 +96,7 @@ def physical(request: Request, machine: Machine) -> bool:
 def plan_of(
     request: Request, found: dict[str, Endpoint], run: Runner, problems: dict[str, str]
 ) -> dict[str, Any]:
-    """What the serving program is told. Adds to `problems` the exchanges that cannot be served."""
+    """The plan of the serving program. Adds to `problems` the exchanges that cannot be served."""
     bind = exchanges.bind_option(request.exchanges, run)
     seen = any(not one.software for one in found.values())
     sniffed = exchanges.sniffed_devices(run) if seen else frozenset()

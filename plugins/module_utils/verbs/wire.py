@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional, Union
 
-# One packet of RoCE v2: who sent it to whom, with which traffic class.
+# One packet of RoCE v2: source, destination and traffic class.
 
 PORT = 4791
 """UDP port of RoCE v2."""
@@ -522,7 +522,7 @@ class Rail:
 
 
 def listening(text: str) -> set[int]:
-    """TCP ports on which somebody listens, from /proc/net/tcp."""
+    """TCP ports with a listener, from /proc/net/tcp."""
     rows = [line.split() for line in text.splitlines()[1:]]
     return {int(row[1].rpartition(":")[2], 16) for row in rows if row[3:4] == [LISTENING]}
 
@@ -537,7 +537,7 @@ def ports_open() -> set[int]:
 
 
 def taken(rails: list[Any]) -> Optional[str]:
-    """Ports on which somebody else listens: seen before, it would look as if ours did."""
+    """Ports with another listener, which would be mistaken for ours."""
     ports = {int(one["port"]) for rail in rails for one in rail["servers"]} & ports_open()
     return f"TCP port {min(ports)} is taken by another program" if ports else None
 
@@ -561,7 +561,7 @@ def wait_for(servers: list[Server]) -> Optional[str]:
 
 
 def write(path: Path, value: Any) -> None:
-    """Whoever reads it sees all of it or none."""
+    """Readers see all of it or none."""
     part = path.with_suffix(".part")
     part.write_text(json.dumps(value), encoding="utf-8")
     part.replace(path)

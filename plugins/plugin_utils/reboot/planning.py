@@ -178,7 +178,7 @@ def is_controller(found: Mapping[str, Any], controller: Controller, local: bool)
 
 
 def plan(judged: Iterable[tuple[str, Judged]], settings: Settings) -> Plan:
-    """Everybody's turn, in the order in which the hosts are given."""
+    """All turns, in the order of the hosts."""
     turns: list[Turn] = []
     left: list[Left] = []
     nothing: list[str] = []

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What came of every host that had a reason to reboot: one row each."""
+"""The outcome of every host that had a reason to reboot: one row each."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def outcomes(
 
 
 def lines(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The table, the whole of what is to be said in its last column."""
+    """The table, with the outcome in its last column."""
     rows: list[Sequence[str]] = [HEADINGS]
     for host, row in found.items():
         rows.append(

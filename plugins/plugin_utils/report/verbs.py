@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The figures of all pairs as a person reads them."""
+"""The figures of all pairs as a table."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ NODE, PAIR, GROUP, COMMON = "node", "pair", "group", "common"
 NOT_REPRODUCED, UNFINISHED = "not_reproduced", "unfinished"
 
 SHOWN = 12
-"""Names a sentence lists before it says how many more there are."""
+"""Names in one sentence; the rest are counted."""
 
 Fails = Callable[[Sequence[str]], bool]
 """Runs on these nodes, and says whether that failed."""
@@ -29,7 +29,7 @@ class NoMoreRuns(Exception):
 
 @dataclass(frozen=True)
 class Finding:
-    """`kind` says what `nodes` are: those that fail by themselves, a pair, a larger group, all of
+    """`kind` is what `nodes` are: those that fail by themselves, a pair, a larger group, all of
     them (the cause is common), or those still suspect when the search had to end."""
 
     kind: str
@@ -122,7 +122,7 @@ class _Search:
         return from_left + from_right
 
     def one_of_two(self, pair: list[str], among: list[str]) -> list[str]:
-        """A node whose links are down passes alone and fails with everybody: no pair, but one."""
+        """A node whose links are down passes alone and fails with any other."""
         first, second = pair
         others = [name for name in among if name not in pair]
         # Take a witness that is sound: one that passes with at least one of the two.

@@ -96,7 +96,7 @@ class Answer:
     down: tuple[str, ...] = ()
     """Rails that cannot carry anything, with their state: `rail1 is down`."""
     interface: str = ""
-    """The one with the management address; empty when it could not be told."""
+    """The one with the management address; empty when it is not known."""
     devices: tuple[tuple[str, str], ...] = ()
     """RDMA device and port, and a network interface that is behind it."""
     ports: Mapping[str, str] = field(default_factory=dict)

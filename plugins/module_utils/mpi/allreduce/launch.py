@@ -24,7 +24,7 @@ from .parse import record
 KEPT_BYTES = 1 << 20
 """Of the launcher's complaints: a thousand ranks all saying the same need not be kept."""
 GRACE_S = 5.0
-"""How long the launcher has to end its ranks once it is told to stop."""
+"""Time for the launcher to end its ranks after the request to stop."""
 
 
 @dataclass
@@ -56,7 +56,7 @@ def login_shell(user: str, argv: Sequence[str]) -> list[str]:
 
 
 def bounded(argv: Sequence[str], unit: str, limit_s: float, root: Path = Path("/")) -> list[str]:
-    """`argv` under a guardian that ends it after `limit_s`, even with nobody waiting for it."""
+    """`argv` under a guardian that ends it after `limit_s`, even when nothing waits for it."""
     if (root / "run/systemd/system").is_dir():
         return [
             *("systemd-run", "--quiet", "--collect", "--pipe", "--wait", f"--unit={unit}"),

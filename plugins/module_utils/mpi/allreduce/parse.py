@@ -34,7 +34,7 @@ def record(line: str) -> Optional[dict[str, Any]]:
 
 
 SHOWN = 5
-"""Items a reason lists before it says how many more there are."""
+"""Items in one reason; the rest are counted."""
 
 Records = Sequence[Mapping[str, Any]]
 

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What is to be run: the nodes, the sizes, the launcher's command line."""
+"""A run: the nodes, the sizes, the launcher's command line."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Node:
     management: str = ""
     """Its management address."""
     interface: str = ""
-    """The management interface, as the node says; empty when it could not be told."""
+    """The management interface, from the node; empty when it is not known."""
     devices: tuple[tuple[str, str], ...] = ()
     """RDMA device and port with an interface behind it, as the node says."""
     software: bool = False
@@ -49,7 +49,7 @@ class Node:
 
     @property
     def given(self) -> tuple[str, ...]:
-        """The rails that any rank is given; all of them where nobody says."""
+        """The rails that any rank is given; all of them where that is not known."""
         return tuple(dict.fromkeys(rail for own in self.by_rank for rail in own)) or self.rails
 
     @property
@@ -157,7 +157,7 @@ def sizes(largest: int, step: int) -> list[int]:
 
 
 def specification(plan: Plan, time_limit_s: float) -> str:
-    """What the program of every rank is told."""
+    """Specification for the program of every rank."""
     return json.dumps(
         {
             "sizes": plan.sizes,

@@ -66,7 +66,7 @@ def mpirun(user: str, run: Runner) -> Launcher:
 
 
 class Session:
-    """One smoke test. `say` gets a line whenever there is something new to tell."""
+    """One smoke test. `say` gets a line for each progress."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Session:
         return self.result(plan, checks)
 
     def end(self) -> Check:
-        """End a run that whoever watched it has given up: its launcher, then what is left."""
+        """End a run that was given up: its launcher, then what is left."""
         units = f"baremetal-mpi-smoke-{self.request.run_id}*"
         with contextlib.suppress(CommandError):  # without systemd it is found by its id
             self.run_program(["systemctl", "stop", units], check=False)
@@ -265,7 +265,7 @@ class Session:
         }
 
     def figures(self, plan: Plan, said: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """What was measured, beside what it is to be compared with."""
+        """What was measured, beside its references."""
         by_size = verdict.figures(said, plan.ranks)
         soft = plan.transport == "rc" and any(node.software for node in plan.nodes)
         best = verdict.best_busbw(by_size)

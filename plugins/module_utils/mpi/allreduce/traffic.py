@@ -213,7 +213,7 @@ def rails_tcp(plan: Plan, records: Records, tolerances: Tolerances) -> list[Chec
         for rail, moved in one["rails"].items():
             where = f"{one['node']} {rail}"
             if not moved["device"]:
-                continue  # rails_traffic says so
+                continue  # a finding of rails_traffic
             if moved["tcp_bytes"] is None:
                 wrong.append(f"{where}: its TCP could not be counted (kernel without tcp_diag?)")
                 continue
@@ -247,7 +247,7 @@ def management_traffic(plan: Plan, records: Records, tolerances: Tolerances) -> 
 
 
 def _uncounted(plan: Plan, records: Records) -> list[str]:
-    """Nodes of which nobody can say that their management interface was left alone."""
+    """Nodes whose management interface was not counted."""
     counters = {node.name: host["counters"] for node, host in of_nodes(plan, records)}
     wrong = []
     for node in plan.nodes:
