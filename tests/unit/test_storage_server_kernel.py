@@ -227,3 +227,13 @@ def test_in_a_container_nothing_of_it_runs(tmp_path: Path) -> None:
     assert wrong(outcome) == [] and host.ran("systemctl") == 0 and host.ran("modprobe") == 0
     assert found(outcome, "nfs_service")[UNIT].status == "not_applicable"
     assert "threads=64" in host.read(CONF)
+
+
+def test_version_3_is_turned_on_by_a_restart(host: ServerHost) -> None:
+    host.write("etc/nfs.conf", "[nfsd]\nvers3=n\n")
+    host.settle(TCP)
+    assert "-3" in host.read("proc/fs/nfsd/versions")
+    count = restarts(host)
+    outcome = host.settle(system(version="3"))
+    assert wrong(outcome) == [] and restarts(host) == count + 1
+    assert found(outcome, "nfs_version")[UNIT].status == "ok"

@@ -56,7 +56,6 @@ FRESH: dict[str, Any] = {
     "silent": [],
     "hang": [],
     "down": [],
-    "quota": {},
     "root_squash": False,
 }
 
@@ -412,18 +411,6 @@ class Machine:
             text += f"{fsname}-{name}_UUID      100000       {used * 1000}      "
             text += f"{(100 - used) * 1000} {used}% {mark}\n"
         return 0, f"{text}\nfilesystem_summary:  200000 80000 120000 40% {argv[-1]}\n", ""
-
-    def _lfs_quota(self, argv: list[str]) -> tuple[int, str, str]:
-        user, path = argv[1], argv[2]
-        quota = self.state["quota"].get(user)
-        if quota is None:
-            return 1, "", f"Can't get quota for {user}: quota is disabled\n"
-        head = f"Disk quotas for usr {user} (uid 2000):\n"
-        names = ("Filesystem", "kbytes", "quota", "limit", "grace", "files", "quota", "limit")
-        head += " ".join(f"{name:>10}" for name in (*names, "grace"))
-        return 0, f"{head}\n{path}\n            {' '.join(quota)}\n", ""
-
-    # mount
 
     def _mount_lustre(self, argv: list[str]) -> tuple[int, str, str]:
         options, words = "", []
