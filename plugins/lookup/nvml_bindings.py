@@ -34,7 +34,7 @@ from typing import Any, Optional
 from ansible.errors import AnsibleError
 from ansible.plugins.lookup import LookupBase
 
-from ..module_utils.gpu.health import packed
+from ..module_utils.gpu.stack import packed
 
 
 class LookupModule(LookupBase):

@@ -31,7 +31,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import Settled
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import health, stack
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import stack
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages import engine
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.package import (
     INSTALL,
@@ -77,7 +77,7 @@ OPTIONS: dict[str, Any] = {
     "gpudirect": "auto",
     "fabric_wait": 0,
     "health": {},
-    "nvml_bindings": health.packed("# pynvml\n"),
+    "nvml_bindings": stack.packed("# pynvml\n"),
 }
 
 
@@ -470,7 +470,7 @@ class GpuNode:
 
 def play(node: GpuNode, monkeypatch: Any) -> GpuNode:
     """Let the package `gpu` see this node's GPUs."""
-    monkeypatch.setattr(health.gpu, "ask_smi", node.ask_smi)
-    monkeypatch.setattr(health.gpu, "read", node.look)
-    monkeypatch.setattr(health.gpu, "judge", node.judge)
+    monkeypatch.setattr(stack.gpu, "ask_smi", node.ask_smi)
+    monkeypatch.setattr(stack.gpu, "read", node.look)
+    monkeypatch.setattr(stack.gpu, "judge", node.judge)
     return node

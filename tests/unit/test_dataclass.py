@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import dataclass as ours
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,18 +72,3 @@ def test_what_a_class_defines_itself_stays():
     assert Own("a") == Own("b")
     assert hash(Own("a")) == 7
     assert repr(Own("a")) == "own"
-
-
-def test_fields_are_inherited():
-    @ours.dataclass(frozen=True)
-    class Base:
-        name: str
-
-    @ours.dataclass(frozen=True)
-    class Derived(Base):
-        size: int = 1
-
-    assert Derived("a") == Derived("a", 1) != Derived("a", 2)
-    assert Derived("a") != Base("a")
-    with pytest.raises(TypeError, match="name"):
-        Derived(size=1)

@@ -14,13 +14,13 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu import stack
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.health import Health
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.modules import (
     Module,
     needs_peermem,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.packages import fitting
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.shared import Kernel, Shared
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.gpu.stack import Health
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import read_software
 
 from tests.unit.gpu_node import (

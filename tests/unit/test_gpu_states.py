@@ -252,24 +252,9 @@ def test_values_that_are_a_finding(
     assert (seen.name, seen.subject, seen.found) == (check, f"gpu{index}", found)
 
 
-def test_the_summary_of_the_fabrics_health_decides() -> None:
-    changed = state("healthy")
-    changed.put("fabric/health/route_recovery_in_progress", "True", 6)
-    assert findings(verdict(changed)) == []
-
-
 def test_more_gpus_than_the_model_has_are_counted() -> None:
     [found] = findings(verdict("healthy", gpus=MODEL_GPUS[:7]))
     assert found.name == "gpu_count" and GPUS[7] in found.reason
-
-
-def test_without_addresses_in_the_model_the_bus_says_which_gpu_is_missing() -> None:
-    nameless = [{"index": index, "pci": None, "numa": None} for index in range(8)]
-    assert findings(verdict("healthy", gpus=nameless)) == []
-    [found] = findings(verdict("missing", gpus=nameless))
-    assert (found.name, found.wanted, found.found) == ("gpu_count", 8, 7)
-    [found] = findings(verdict("xid-79", gpus=nameless))
-    assert (found.name, found.subject) == ("gpu_present", "gpu5")
 
 
 def test_a_model_in_another_order_than_the_driver_is_a_finding() -> None:

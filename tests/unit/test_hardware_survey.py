@@ -114,13 +114,6 @@ def test_no_name_is_relied_on() -> None:
     assert (rail.kind, rail.name, rail.netdev) == (RAIL, "bond_7", "storage9")
 
 
-def test_a_bridge_is_one_by_its_data_even_on_ethernet_beside_a_gpu() -> None:
-    tree = recording(B300, RAIL0, BRIDGES)
-    function(tree, "0000:11:00.0")["vpd"] = function(tree, "0000:e1:00.0")["vpd"]
-    bridge = surveyed(tree).at("0000:11:00.0")
-    assert bridge is not None and bridge.kind == NVSWITCH_BRIDGE
-
-
 def test_a_vlan_in_the_gid_table_is_not_the_rail() -> None:
     tree = recording(B300, BOARD, RAIL0)
     port = function(tree, "0000:11:00.0").at("infiniband/mlx5_1/ports/1")
@@ -245,27 +238,6 @@ def test_without_rdma_neither_is_the_port() -> None:
     assert faces == {"a_rep": "0000:11:00.0", "a_sf": "0000:11:00.0"}
 
 
-def test_a_subfunction_is_not_the_port() -> None:
-    tree = recording(B300, BOARD, RAIL0)
-    sub = function(tree, "0000:11:00.0").at("mlx5_core.sf.4")
-    up = "../" * 20
-    sub["driver"] = link(f"{up}bus/auxiliary/drivers/mlx5_core.sf")
-    net = sub.at("net/a_sf")
-    net.update({"device": link("../../../mlx5_core.sf.4"), "subsystem": link(f"{up}class/net")})
-    rdma = sub.at("infiniband/mlx5_20")
-    rdma.update(
-        {"device": link("../../../mlx5_core.sf.4"), "subsystem": link(f"{up}class/infiniband")}
-    )
-    rdma.at("ports/1")["link_layer"] = line("Ethernet")
-    found = surveyed(tree)
-    rail, face = found.at("0000:11:00.0"), found.device_of("a_sf")
-    assert rail is not None and face is not None
-    assert (rail.name, rail.netdev) == ("mlx5_1", "rail0")
-    assert (face.kind, face.name, face.pci) == (VIRTUAL, "mlx5_20", None)
-    assert face.physfn == "0000:11:00.0"
-    assert [port.netdev for port in found.ports].count("a_sf") == 1
-
-
 def test_a_virtio_interface_belongs_to_the_function_below_which_it_is() -> None:
     tree = Directory()
     nic = tree.at("devices/pci0000:00/0000:00:03.0")
@@ -332,9 +304,3 @@ def test_a_nic_of_the_outer_switch_belongs_to_no_gpu_that_has_a_nearer_one() -> 
     near = gpu("0000:14:00.0", *SWITCHES)
     assert gpus_beside(storage, [rail, storage, near]) == ()
     assert gpus_beside(rail, [rail, storage, near]) == (near.pci,)
-
-
-def test_two_gpus_behind_one_switch_are_both_named() -> None:
-    rail = nic("0000:11:00.0", *SWITCHES)
-    first, second = gpu("0000:14:00.0", *SWITCHES), gpu("0000:15:00.0", *SWITCHES)
-    assert gpus_beside(rail, [second, rail, first]) == (first.pci, second.pci)

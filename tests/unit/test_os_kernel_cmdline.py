@@ -143,15 +143,6 @@ def test_a_drop_in_newer_than_the_menu_is_made_up_for(ubuntu):
     assert ubuntu.ran("update-grub")
 
 
-def test_a_broken_list_of_own_arguments_is_named(tree):
-    tree.write(OWNED, "{")
-    with pytest.raises(Exception, match=OWNED):
-        tree.settle(kernel_arguments=["iommu=pt"])
-
-
-# Two layers with kernel arguments: neither undoes the other, whatever order they run in.
-
-
 def run(tree: Tree, layer: str, *arguments: str) -> Outcome:
     node = replace(tree.node(), layer=layer, rebooted_for=tuple(reboots.recorded(layer, tree.root)))
     return settle([KernelArguments(arguments)], node)
@@ -198,24 +189,6 @@ def test_another_value_of_another_layer_is_refused_and_nothing_changes(tree: Tre
     with pytest.raises(PlanError, match="layer os has iommu=off"):
         run(tree, "rdma", "iommu=pt")
     assert tree.snapshot() == before
-
-
-def test_what_one_layer_gave_up_is_not_kept_for_it_when_another_adds_and_drops_it(
-    tree: Tree,
-) -> None:
-    before = entry(tree)
-    run(tree, "rdma", "nosmt")
-    tree.reboot()
-    outcome = run(tree, "rdma")
-    assert [reason.subject for reason in outcome.reasons] == ["kernel argument nosmt"]
-    run(tree, "os", "nosmt")
-    assert run(tree, "rdma").reasons == []
-    assert len(run(tree, "os").reasons) == 1
-    assert entry(tree) == before
-    tree.reboot()
-    for layer in ("rdma", "os"):
-        assert run(tree, layer).reasons == []
-    assert not (tree.root / OWNED).exists()
 
 
 WISHES = st.lists(

@@ -7,7 +7,7 @@ import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import files, reboots
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 
-from tests.unit.os_tree import FULL, Tree, found, statuses
+from tests.unit.os_tree import FULL, Tree, statuses
 
 MACHINES = ["ubuntu", "rocky"]
 
@@ -202,10 +202,3 @@ def test_a_finding_of_any_part_leaves_everything_untouched(tree):
     assert "tcp_no_such_thing" in str(caught.value)
     assert "fs.nr_open" in str(caught.value)
     assert tree.snapshot() == before
-
-
-def test_a_program_that_fails_is_told_and_its_check_fails(tree):
-    tree.stubborn = {"swapoff"}
-    outcome = tree.settle(swap="off")
-    assert any("Cannot allocate memory" in error for error in outcome.errors)
-    assert found(outcome, "swap")[""].status == "failed"

@@ -13,7 +13,7 @@ from functools import partial
 from ..core.checks import differs
 from ..core.reboots import Reason
 from ..hardware import PcieLink
-from ..hardware.pci import best, describe
+from ..hardware.inventory import best, describe
 from .findings import Findings, Place, Result, aside, bad, unknown
 from .node_checks import missing_modules
 from .reading import FABRIC_MANAGER, PERSISTENCED, SIMULATED

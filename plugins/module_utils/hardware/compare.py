@@ -23,8 +23,12 @@ from .inventory import (
     VIRTUAL,
     Machine,
     RdmaDevice,
+    best,
+    bus_of,
+    capacity_gbps,
+    card_of,
+    describe,
 )
-from .pci import best, bus_of, capacity_gbps, card_of, describe
 from .ports import ETHERNET, INFINIBAND
 
 NIC, RDMA, PLANES = "rail_nic", "rail_rdma", "rail_planes"

@@ -11,8 +11,7 @@ from typing import Optional
 
 from ..core.dataclass import dataclass
 from . import tree
-from .inventory import SOFTWARE, Gid, RdmaDevice
-from .pci import way
+from .inventory import SOFTWARE, Gid, RdmaDevice, way
 
 ACTIVE = "ACTIVE"
 ETHERNET = "Ethernet"

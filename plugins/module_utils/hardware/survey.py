@@ -24,8 +24,11 @@ from .inventory import (
     PcieLink,
     RdmaDevice,
     VirtualFunction,
+    common,
+    parse_speed,
+    parse_width,
+    way,
 )
-from .pci import common, parse_speed, parse_width, way
 from .ports import INFINIBAND, Interface, Port
 
 SYS = Path("/sys")

@@ -14,7 +14,7 @@ from typing import Optional
 
 from ..core.dataclass import dataclass
 from ..core.files import FilePlan, plan_file, with_header
-from ..hardware.pci import way
+from ..hardware.inventory import way
 from ..hardware.ports import interfaces
 from .backend import NETWORK_PREFIX, Conflict, systemd_files
 from .plan import RailPlan
