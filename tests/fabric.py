@@ -83,19 +83,11 @@ def routed() -> bool:
 FABRIC = VirtualFabric(TOP / "build/test/fabric")
 
 
-def of_links(done: Run) -> list[dict[str, Any]]:
-    """Every check of the links, whoever was told it."""
-    hosts = done.report["layers"]["links"]["hosts"].values()
-    return [check for host in hosts for check in host["checks"]]
-
-
 def failed_links(done: Run) -> dict[str, list[str]]:
     """By host, the links that it failed for."""
-    return {
-        name: [check["subject"] for check in host["checks"] if check["status"] == "failed"]
-        for name, host in done.report["layers"]["links"]["hosts"].items()
-        if any(check["status"] == "failed" for check in host["checks"])
-    }
+    hosts = done.report["layers"]["links"]["hosts"]
+    found = {host: [check["subject"] for check in done.failed("links", host)] for host in hosts}
+    return {host: subjects for host, subjects in found.items() if subjects}
 
 
 class VirtualSwitch:

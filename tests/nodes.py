@@ -20,6 +20,8 @@ import testinfra
 import yaml
 from testinfra.host import Host
 
+from tests import waiting
+
 TOP = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
 INVENTORY = TOP / os.environ.get("NODES_INVENTORY", "inventories/virtual-mixed")
@@ -47,6 +49,14 @@ class Run:
 
     def hosts_with(self, word: str) -> set[str]:
         return {host for host, counts in self.recap.items() if counts[word]}
+
+    def checks(self, layer: str, *hosts: str) -> list[dict[str, Any]]:
+        """Those that a layer reported, of these hosts or of all."""
+        found = self.report["layers"][layer]["hosts"]
+        return [check for host in hosts or found for check in found[host]["checks"]]
+
+    def failed(self, layer: str, *hosts: str) -> list[dict[str, Any]]:
+        return [check for check in self.checks(layer, *hosts) if check["status"] == "failed"]
 
 
 class PlaybookFailed(AssertionError):
@@ -147,6 +157,25 @@ class Nodes:
     def state(self, present: bool) -> Run:
         """Have the nodes up, or gone."""
         return self.play(f"playbooks/virtual_nodes{'' if present else '_down'}.yml")
+
+    def reboot(self, pattern: str) -> None:
+        """Reboot hosts without any of the modules under test, and wait until they are back."""
+        subprocess.run(
+            [
+                *(BIN / "ansible", pattern, f"--inventory={self.inventory}", "--become"),
+                "--module-name=ansible.builtin.reboot",
+                f"--args=reboot_timeout={waiting.deadline(600):.0f}",
+            ],
+            cwd=TOP,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            check=True,
+        )
+
+    def stop(self, name: str) -> None:
+        """Stop the container of a node."""
+        container = f"{self.of(name)['cluster_name']}.{name}"
+        subprocess.run(["podman", "stop", "--time=5", container], check=True, capture_output=True)
 
     def group(self, *names: str) -> list[str]:
         return [host for name in names for host in self.variables.get(name, {}).get("hosts", [])]

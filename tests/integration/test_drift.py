@@ -179,10 +179,9 @@ def test_a_proof_fails_for_it_with_what_was_wanted_and_found(nodes: Nodes, seen:
     assert fingerprints(nodes) == before
     host = nodes.group("compute")[0]
     assert proof.hosts_with("failed") == {host}
-    checks = proof.report["layers"]["rails"]["hosts"][host]["checks"]
-    wrong = [each for each in checks if each["status"] == "failed"]
     assert ("rail_mtu", "rail1", 9000, 1500) in [
-        (each["name"], each["subject"], each["wanted"], each["found"]) for each in wrong
+        (each["name"], each["subject"], each["wanted"], each["found"])
+        for each in proof.failed("rails", host)
     ]
 
 

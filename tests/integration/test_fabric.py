@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import pytest
 
 from tests import waiting
-from tests.fabric import CONFIRM, FABRIC, VirtualSwitch, failed_links, of_links, switch
+from tests.fabric import CONFIRM, FABRIC, VirtualSwitch, failed_links, switch
 from tests.nodes import TOP, Nodes, Run
 from tools.run_tests import descendants
 
@@ -66,8 +66,10 @@ def logs(fabric: Fabric) -> dict[str, list[str]]:
 
 def of_layer(found: Run, host: str) -> dict[str, str]:
     """Status of each check of a switch."""
-    checks = found.report["layers"]["fabric"]["hosts"][host]["checks"]
-    return {f"{check['name']} {check['subject']}".strip(): check["status"] for check in checks}
+    return {
+        f"{check['name']} {check['subject']}".strip(): check["status"]
+        for check in found.checks("fabric", host)
+    }
 
 
 def test_check_mode_says_what_would_change_and_at_what_cost_and_touches_nothing(
@@ -83,7 +85,7 @@ def test_check_mode_says_what_would_change_and_at_what_cost_and_touches_nothing(
     assert "leaf02: buffers of the whole switch are laid out anew" in found.output
     assert "+nv set qos roce mode lossless" in found.output
     assert "+PORT_QOS_MAP|Ethernet0 pfc_enable: 3" in found.output
-    statuses = {check["status"] for check in of_links(found)}
+    statuses = {check["status"] for check in found.checks("links")}
     assert "pending" in statuses and "failed" not in statuses
 
 
@@ -233,7 +235,7 @@ def test_drift_by_hand_is_found_named_and_repaired_where_it_is(
 
     linked = nodes.play("playbooks/links.yml", expect=2)
     assert sorted(failed_links(linked)) == LEAVES
-    wrong = [check for check in of_links(linked) if check["status"] == "failed"]
+    wrong = linked.failed("links")
     assert {check["name"] for check in wrong} >= {"link_pfc", "link_mtu"}
     for check in wrong:
         leaf = check["subject"].split()[0]

@@ -92,9 +92,9 @@ def test_a_limit_to_the_launcher_writes_the_hostfile_of_all(nodes: Nodes) -> Non
 @pytest.fixture(scope="module")
 def dead(nodes: Nodes) -> Iterator[str]:
     node = nodes.group("compute")[-1]
-    container = f"{nodes.of(node)['cluster_name']}.{node}"
-    subprocess.run(["podman", "stop", "--time=5", container], check=True, capture_output=True)
+    nodes.stop(node)
     yield node
+    container = f"{nodes.of(node)['cluster_name']}.{node}"
     running = ["podman", "ps", "--quiet", f"--filter=name=^{container}$"]
     if not subprocess.run(running, check=True, capture_output=True).stdout:
         nodes.state(present=True)

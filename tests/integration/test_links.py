@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fabric import FABRIC, VirtualSwitch, failed_links, of_links, routed, switch
+from tests.fabric import FABRIC, VirtualSwitch, failed_links, routed, switch
 from tests.nodes import Nodes
 
 pytestmark = pytest.mark.nodes
@@ -35,13 +35,14 @@ def test_links_that_agree_are_a_line_for_each_leaf_with_the_figures(
 ) -> None:
     done = nodes.play("playbooks/links.yml")
     assert done.total("changed") == 0
-    told = {check["subject"]: check["found"] for check in of_links(done) if check["status"] == "ok"}
+    links = done.checks("links")
+    told = {check["subject"]: check["found"] for check in links if check["status"] == "ok"}
     assert set(told) == {
         f"leaf0{number} to {where}" for number in (1, 2, 3) for where in ("nodes", "spines")
     }
     assert all(text.startswith(("1 links: ", "2 links: ")) for text in told.values())
     assert all("DSCP 26 to TC 3" in text and "PFC on 3" in text for text in told.values())
-    reasons = [check["reason"] for check in of_links(done) if check["status"] == "not_applicable"]
+    reasons = [check["reason"] for check in links if check["status"] == "not_applicable"]
     assert reasons.count("not applicable on what is no RoCE NIC (driver veth)") == len(
         nodes.group("compute")
     )
@@ -61,7 +62,7 @@ def test_a_rail_with_another_mtu_is_the_nodes_fault(
     finally:
         nodes.on("node02").run("ip link set rail1 mtu 9000")
     assert failed_links(done) == {"node02": ["leaf02 swp2 - node02 rail1"]}
-    (check,) = [each for each in of_links(done) if each["status"] == "failed"]
+    (check,) = done.failed("links")
     assert check["name"] == "link_mtu"
 
 
@@ -89,7 +90,7 @@ def test_swapped_cables_show_as_such_on_each_system(
     finally:
         for leaf in leaves:
             leaf.well()
-    wrong = [each for each in of_links(done) if each["status"] == "failed"]
+    wrong = done.failed("links")
     assert {check["subject"] for check in wrong} == swapped
     assert all("are swapped" in check["reason"] for check in wrong)
 
@@ -97,7 +98,7 @@ def test_swapped_cables_show_as_such_on_each_system(
 def test_a_limit_reads_nobody_outside_of_it(nodes: Nodes, fabric: dict[str, VirtualSwitch]) -> None:
     done = nodes.play("playbooks/links.yml", "--limit=leaf01,node02")
     assert set(done.report["remote_module_executions"]["hosts"]) == {"node02"}
-    outside = [check for check in of_links(done) if check["name"] == "link_other_end"]
+    outside = [check for check in done.checks("links") if check["name"] == "link_other_end"]
     assert [check["wanted"] for check in outside] == ["both ends of 4 links"]
 
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 import copy
 import json
 import re
-import subprocess
 from collections.abc import Iterator
 from typing import Any, Optional
 
 import pytest
 
-from tests.nodes import BIN, CLUSTER, TOP, Nodes, Run
+from tests.nodes import CLUSTER, Nodes, Run
 from tests.waiting import until
 
 pytestmark = [pytest.mark.nodes, pytest.mark.long]
@@ -75,11 +74,6 @@ def play(
     return nodes.play(PLAYBOOK, f"--limit={name}", *given, *words, expect=expect)
 
 
-def failed(run: Run, name: str) -> list[dict[str, Any]]:
-    found = run.report["layers"]["rails"]["hosts"][name]["checks"]
-    return [check for check in found if check["status"] == "failed"]
-
-
 def links(nodes: Nodes, name: str) -> dict[str, dict[str, Any]]:
     """Per interface what a change must not disturb: identity, addresses, MTU, and flaps so far."""
     on = nodes.on(name)
@@ -137,7 +131,7 @@ def test_a_file_that_claims_a_rail_is_named_and_the_others_go_on(nodes: Nodes, n
         run = play(nodes, node, expect=2)
     finally:
         on.check_output("rm %s", path)
-    (check,) = failed(run, node)
+    (check,) = run.failed("rails", node)
     assert (check["name"], check["subject"]) == ("rail_claim", "rail2")
     assert path in check["found"][0]
     assert links(nodes, node)["rail3"]["mtu"] == 9000
@@ -154,7 +148,7 @@ def test_a_rail_that_does_not_come_up_is_undone(nodes: Nodes, node: str) -> None
     try:
         run = play(nodes, node, [*rails, extra], "--extra-vars=roce_rails_wait=5", expect=2)
         found = links(nodes, node)
-        assert {check["subject"] for check in failed(run, node)} == {"railx"}
+        assert {check["subject"] for check in run.failed("rails", node)} == {"railx"}
         assert found["rail1"]["mtu"] == 8000
         assert "10.254.254.2" not in found["railx"]["addresses"]
         assert on.check_output("grep -rl railx /etc").split() in (
@@ -183,30 +177,10 @@ def test_a_run_that_is_killed_on_the_node_is_repaired(nodes: Nodes, node: str) -
 
 def test_rails_hold_over_a_reboot(nodes: Nodes) -> None:
     """All compute nodes at once; check mode afterwards finds nothing to do."""
-    subprocess.run(
-        [
-            *(BIN / "ansible", "compute", f"--inventory={nodes.inventory}"),
-            *("--become", "--module-name=ansible.builtin.reboot"),
-        ],
-        cwd=TOP,
-        env=nodes.environment,
-        stdin=subprocess.DEVNULL,
-        check=True,
-    )
+    nodes.reboot("compute")
     run = nodes.play(PLAYBOOK, "--check")
     assert run.total("changed") == 0
-    statuses = {
-        check["status"]
-        for host in run.report["layers"]["rails"]["hosts"].values()
-        for check in host["checks"]
-    }
-    assert statuses <= {"ok", "not_applicable"}
-
-
-def test_an_unchanged_run_executes_one_module_per_node(nodes: Nodes) -> None:
-    run = nodes.play(PLAYBOOK)
-    assert run.total("changed") == 0
-    assert "remote module executions per compute node: 1 at most" in run.output
+    assert {check["status"] for check in run.checks("rails")} <= {"ok", "not_applicable"}
 
 
 def test_management_is_as_it_was(nodes: Nodes) -> None:

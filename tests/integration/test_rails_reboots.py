@@ -7,7 +7,6 @@ Virtual functions need a rail whose card has SR-IOV (`virtual_nodes_sriov_rails`
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +19,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.boot_progra
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.boot_unit import PROGRAM
 
 from tests import waiting
-from tests.nodes import BIN, TOP, Nodes
+from tests.nodes import Nodes
 
 pytestmark = pytest.mark.machines
 
@@ -50,18 +49,7 @@ def state(machines: Nodes, name: str) -> str:
 
 def test_everything_holds_after_a_reboot_without_ansible(machines: Nodes, node: str) -> None:
     before = machines.on(node).check_output(f"{RAILS} --check --json")
-    reboot = [
-        "--become",
-        "--module-name=ansible.builtin.reboot",
-        f"--args=reboot_timeout={waiting.deadline(400):.0f}",
-    ]
-    subprocess.run(
-        [BIN / "ansible", node, f"--inventory={machines.inventory}", *reboot],
-        cwd=TOP,
-        env=machines.environment,
-        stdin=subprocess.DEVNULL,
-        check=True,
-    )
+    machines.reboot(node)
     waiting.until(
         lambda: state(machines, node) not in ("activating", "unknown", ""), "the unit to end", 240
     )

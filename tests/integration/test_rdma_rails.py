@@ -40,6 +40,12 @@ def dcb(machines: Nodes, name: str, kind: str, rail: str) -> dict[str, Any]:
     return answer
 
 
+def pfc(machines: Nodes, name: str, rail: str) -> list[int]:
+    """The priorities that are lossless."""
+    found = dcb(machines, name, "pfc", rail)["prio_pfc"]
+    return [place for place, on in enumerate(found) if on]
+
+
 def cm_tos(device: str, command: str) -> str:
     """A shell command on the default TOS of a device, in a folder that is there as long as it."""
     folder = f"{RDMA_CM}/{device}"
@@ -65,8 +71,7 @@ def test_the_contract_is_on_every_rail(machines: Nodes) -> None:
         wanted = contract_of(machines, name)
         for rail in machines.of(name)["cluster_rails"]:
             interface = rail["interface"]
-            pfc = dcb(machines, name, "pfc", interface)["prio_pfc"]
-            assert [place for place, on in enumerate(pfc) if on] == list(wanted.pfc_priorities)
+            assert pfc(machines, name, interface) == list(wanted.pfc_priorities)
             app = dcb(machines, name, "app", interface)["dscp_prio"]
             assert sorted(app) == [list(pair) for pair in sorted(wanted.dscp_to_priority.items())]
             ets = dcb(machines, name, "ets", interface)
@@ -84,7 +89,7 @@ def test_an_unchanged_run_is_one_execution_and_says_what_soft_roce_lacks(
     run = rails(machines, node)
     assert run.total("changed") == 0
     assert "remote module executions per compute node: 1 at most" in run.output
-    checks = run.report["layers"]["rails"]["hosts"][node]["checks"]
+    checks = run.checks("rails", node)
     lacking = {check["name"] for check in checks if "Soft-RoCE" in check["reason"]}
     assert {"rail_traffic_class", "rail_ecn_np", "rail_ecn_rp", "rail_cnp_dscp"} <= lacking
     kept = {check["name"] for check in checks if check["status"] == "ok"}
@@ -99,9 +104,7 @@ def test_what_is_changed_by_hand_is_shown_exactly_and_repaired(machines: Nodes, 
         assert checked.total("changed") == 1
     assert rails(machines, node).total("changed") == 1
     assert rails(machines, node, "--check", "--diff").total("changed") == 0
-    pfc = dcb(machines, node, "pfc", "rail1")["prio_pfc"]
-    wanted = contract_of(machines, node).pfc_priorities
-    assert [place for place, on in enumerate(pfc) if on] == list(wanted)
+    assert pfc(machines, node, "rail1") == list(contract_of(machines, node).pfc_priorities)
 
 
 def test_drift_of_everything_that_soft_roce_has(machines: Nodes, node: str) -> None:
@@ -129,8 +132,7 @@ def test_a_contract_of_ones_own_is_set_as_well(machines: Nodes, node: str, tmp_p
     wanted = contract_of(changed, node)
     assert wanted.pfc_priorities == (5,)
     changed.play("playbooks/rails.yml", f"--limit={node}")
-    pfc = dcb(machines, node, "pfc", "rail0")["prio_pfc"]
-    assert [place for place, on in enumerate(pfc) if on] == list(wanted.pfc_priorities)
+    assert pfc(machines, node, "rail0") == list(wanted.pfc_priorities)
     app = dcb(machines, node, "app", "rail0")["dscp_prio"]
     assert sorted(app) == [list(pair) for pair in sorted(wanted.dscp_to_priority.items())]
     assert changed.play("playbooks/rails.yml", f"--limit={node}").total("changed") == 0

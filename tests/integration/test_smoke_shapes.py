@@ -13,12 +13,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
 from tests.instances import describe
-from tests.nodes import Nodes, Run
+from tests.nodes import Nodes
 
 pytestmark = [pytest.mark.nodes, pytest.mark.long]
 
@@ -121,22 +120,17 @@ def load(on: bool) -> Iterator[None]:
             process.wait()
 
 
-def failed(run: Run) -> list[dict[str, Any]]:
-    hosts = run.report["layers"]["smoke"]["hosts"].values()
-    return [check for host in hosts for check in host["checks"] if check["status"] == "failed"]
-
-
 @pytest.mark.parametrize("loaded", [*[False] * RUNS, *[True] * RUNS_UNDER_LOAD])
 def test_a_healthy_cluster_passes(nodes: Nodes, loaded: bool) -> None:
     with load(loaded):
         run = nodes.play(SMOKE)
-    assert failed(run) == []
+    assert run.failed("smoke") == []
 
 
 def found(nodes: Nodes, rail: str) -> None:
     """The smoke test fails, and says on which node and which rail."""
     run = nodes.play(SMOKE, expect=None)
-    told = [" ".join(map(str, check.values())) for check in failed(run)]
+    told = [" ".join(map(str, check.values())) for check in run.failed("smoke")]
     assert run.rc != 0
     assert any(VICTIM in line and rail in line for line in told), told
 

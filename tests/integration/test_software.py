@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import copy
 import json
-import subprocess
 from typing import Any
 
 import pytest
 
-from tests.nodes import BIN, TOP, Nodes, Run
+from tests.nodes import Nodes, Run
 from tests.stand_ins.cluster import STAND_INS
 from tests.stand_ins.versions import FIRST, NEXT
 
@@ -78,13 +77,9 @@ def upgrade(nodes: Nodes) -> str:
     return f"--extra-vars={json.dumps({'cluster_software': found})}"
 
 
-def checks(run: Run, name: str, layer: str = "gpu") -> list[dict[str, Any]]:
-    return list(run.report["layers"][layer]["hosts"][name]["checks"])
-
-
 def bad(run: Run, name: str) -> list[dict[str, Any]]:
     """What does not hold, of every layer that ran."""
-    found = [each for layer in run.report["layers"] for each in checks(run, name, layer)]
+    found = [each for layer in run.report["layers"] for each in run.checks(layer, name)]
     return [each for each in found if each["status"] not in ("ok", "not_applicable")]
 
 
@@ -129,7 +124,7 @@ def test_an_interrupted_installation_is_repaired_by_running_again(
     for name in nodes.group("compute"):
         assert failed(installed, name) == []
         assert nodes.on(name).package("doca-ofed").is_installed
-        rails = [one for one in checks(installed, name, "rdma") if one["name"] == "rdma_device"]
+        rails = [one for one in installed.checks("rdma", name) if one["name"] == "rdma_device"]
         assert [rail["status"] for rail in rails] == ["ok"] * 8
     left = nodes.on(FIRSTS["ubuntu"]).check_output(
         "dpkg --audit; dpkg -l | grep '^[hi][^i]' || true"
@@ -200,11 +195,7 @@ def installed_order(nodes: Nodes, name: str) -> list[str]:
 @pytest.mark.usefixtures("upgraded")
 def test_after_the_reboot_everything_is_of_the_next_branch(nodes: Nodes) -> None:
     names = [*FIRSTS.values()]
-    command = [
-        *(BIN / "ansible", ",".join(names), f"--inventory={nodes.inventory}", "--become"),
-        "--module-name=ansible.builtin.reboot",
-    ]
-    subprocess.run(command, cwd=TOP, env=nodes.environment, stdin=subprocess.DEVNULL, check=True)
+    nodes.reboot(",".join(names))
     run = nodes.play(PLAYBOOK, limit(*names), upgrade(nodes))
     for name in names:
         assert bad(run, name) == []

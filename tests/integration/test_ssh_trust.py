@@ -52,7 +52,7 @@ class Trust:
         done = self.nodes.on(source).run(f"{command} || exit 1")
         if done.rc:
             return done.stderr or f"exit status {done.rc}"
-        assert done.stdout.strip() == target.partition("-rail")[0]
+        assert done.stdout.strip() == target
         return ""
 
     def unreached(self, *hosts: str) -> dict[tuple[str, str], str]:
@@ -84,12 +84,6 @@ def trust(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tr
     yield made
     nodes.play(PLAYBOOK)
     nodes.play(PLAYBOOK)
-
-
-def test_everybody_reaches_everybody(trust: Trust) -> None:
-    assert trust.unreached(trust.launcher, *trust.compute) == {}
-    first, second = trust.compute[:2]
-    assert trust.login(first, f"{second}-rail0") == ""
 
 
 def test_a_second_run_changes_nothing_and_costs_two_executions(trust: Trust) -> None:
@@ -243,8 +237,7 @@ def test_the_classic_lists(trust: Trust) -> None:
 
 def test_a_node_that_is_away_is_named_once(trust: Trust) -> None:
     away, neighbour = trust.compute[-1], trust.compute[-2]
-    container = f"{trust.nodes.of(away)['cluster_name']}.{away}"
-    subprocess.run(["podman", "stop", "--time=5", container], check=True, capture_output=True)
+    trust.nodes.stop(away)
     try:
         run = trust.play(GENERATION, expect=None)
         assert run.hosts_with("unreachable") == {away}

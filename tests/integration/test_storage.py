@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests import waiting
-from tests.nodes import BIN, TOP, Nodes, Run
+from tests.nodes import Nodes, Run
 
 pytestmark = pytest.mark.machines
 
@@ -96,10 +95,9 @@ def as_user(machines: Nodes, name: str, command: str) -> str:
 
 def checks(run: Run, name: str) -> dict[tuple[str, str], dict[str, Any]]:
     """Those of one host that do not hold, by name and subject."""
-    found = run.report["layers"]["storage"]["hosts"][name]["checks"]
     return {
         (each["name"], each["subject"]): each
-        for each in found
+        for each in run.checks("storage", name)
         if each["status"] in ("failed", "pending")
     }
 
@@ -376,19 +374,8 @@ def test_a_client_boots_without_its_server_and_mounts_without_ansible(
     for fs in systems.values():
         on.check_output(f"umount {fs['mount']}")  # what armed it stays
     stopped()
-    reboot = [
-        "--become",
-        "--module-name=ansible.builtin.reboot",
-        f"--args=reboot_timeout={waiting.deadline(400):.0f}",
-    ]
     began = time.monotonic()
-    subprocess.run(
-        [BIN / "ansible", client, f"--inventory={machines.inventory}", *reboot],
-        cwd=TOP,
-        env=machines.environment,
-        stdin=subprocess.DEVNULL,
-        check=True,
-    )
+    machines.reboot(client)
     until(lambda: on.run("systemctl is-active multi-user.target").rc == 0, "it to boot", 240)
     print(f"rebooted without its server in {time.monotonic() - began:.0f} s")
     for fs in systems.values():

@@ -23,15 +23,8 @@ def verbs(machines: Nodes, *words: str, expect: int = 0) -> Run:
     return machines.play("playbooks/verbs.yml", *words, expect=expect)
 
 
-def checks(run: Run, host: str = "") -> list[dict[str, Any]]:
-    hosts = run.report["layers"]["verbs"]["hosts"]
-    return [
-        check for name, found in hosts.items() if host in ("", name) for check in found["checks"]
-    ]
-
-
-def named(run: Run, name: str, host: str = "") -> list[dict[str, Any]]:
-    return [check for check in checks(run, host) if check["name"] == name]
+def named(run: Run, name: str, *hosts: str) -> list[dict[str, Any]]:
+    return [check for check in run.checks("verbs", *hosts) if check["name"] == name]
 
 
 def rails(machines: Nodes, name: str) -> list[str]:
@@ -56,8 +49,7 @@ def rewriting(machines: Nodes) -> Iterator[str]:
 def test_every_rail_both_ways_and_the_contract_on_every_packet(machines: Nodes) -> None:
     run = verbs(machines)
     assert run.total("changed") == 0
-    found = checks(run)
-    assert {check["status"] for check in found} <= {"ok", "not_applicable"}
+    assert {check["status"] for check in run.checks("verbs")} <= {"ok", "not_applicable"}
 
     nodes = machines.group("compute")
     for name in nodes:
@@ -136,8 +128,7 @@ def test_a_mark_that_is_lost_on_the_way_out_is_found_on_that_rail_alone(
     failed = {
         (host, check["name"], check["subject"].split()[0])
         for host in (rewriting, peer)
-        for check in checks(run, host)
-        if check["status"] == "failed"
+        for check in run.failed("verbs", host)
     }
     assert failed == {(rewriting, "wire_sent", first)}
     lost = [check for check in named(run, "wire_arrived", peer) if first in check["subject"]]
@@ -169,8 +160,10 @@ def test_a_rail_that_nothing_gets_through_is_named_and_the_others_are_measured(
     run = verbs(machines, *SHORT, "-e", "rdma_verify_time_limit_s=40", expect=2)
     (peer,) = [name for name in machines.group("compute") if name != deaf]
     first, *others = rails(machines, deaf)
-    failed = [check for check in checks(run) if check["status"] == "failed"]
-    assert {check["subject"] for check in failed} == {f"{first} -> {deaf}", f"{first} -> {peer}"}
+    assert {check["subject"] for check in run.failed("verbs")} == {
+        f"{first} -> {deaf}",
+        f"{first} -> {peer}",
+    }
     (check,) = [one for one in named(run, "write_lat", peer) if one["status"] == "failed"]
     assert check["subject"] == f"{first} -> {deaf}"
     assert f"ping -I {first} " in check["reason"]
@@ -182,13 +175,13 @@ def test_a_rail_that_nothing_gets_through_is_named_and_the_others_are_measured(
 def test_a_limit_to_one_host_measures_nothing_and_says_so(machines: Nodes) -> None:
     name = machines.group("compute")[0]
     run = verbs(machines, f"--limit={name}")
-    assert {check["status"] for check in checks(run)} == {"not_applicable"}
+    assert {check["status"] for check in run.checks("verbs")} == {"not_applicable"}
     assert run.report["remote_module_executions"]["hosts"] == {}
 
 
 def test_check_mode_starts_nothing(machines: Nodes) -> None:
     run = verbs(machines, "--check")
-    assert not checks(run)
+    assert not run.checks("verbs")
     name = machines.group("compute")[0]
     assert not machines.on(name).file("/run/baremetal-mpi-roce/verbs").exists
     assert run.report["remote_module_executions"]["hosts"][name] == 1

@@ -43,8 +43,9 @@ def stand_in(host, **values):
 
 def checks(run, name, host):
     """By subject."""
-    found = run.report["layers"]["storage"]["hosts"][host]["checks"]
-    return {check["subject"]: check for check in found if check["name"] == name}
+    return {
+        check["subject"]: check for check in run.checks("storage", host) if check["name"] == name
+    }
 
 
 @pytest.fixture(scope="module")

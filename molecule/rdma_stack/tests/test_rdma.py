@@ -20,10 +20,9 @@ def test_modules_are_loaded_at_boot(compute):
 def test_every_rail_has_its_device_and_what_is_simulated_says_so(nodes, converge):
     run = nodes.play(converge)
     assert "SIMULATED: hardware is read below" in run.output
-    hosts = run.report["layers"]["rdma"]["hosts"]
-    assert set(hosts) == set(nodes.group("compute"))
-    for host in hosts.values():
-        rails = [check for check in host["checks"] if check["name"] == "rdma_device"]
+    assert set(run.report["layers"]["rdma"]["hosts"]) == set(nodes.group("compute"))
+    for name in nodes.group("compute"):
+        rails = [check for check in run.checks("rdma", name) if check["name"] == "rdma_device"]
         assert len(rails) == 8
         assert {check["status"] for check in rails} == {"ok"}
 

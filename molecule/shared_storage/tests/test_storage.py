@@ -63,8 +63,7 @@ def test_the_file_of_exports_has_the_nodes_alone(nodes):
 
 
 def test_the_server_of_a_container_is_not_applicable(nodes, converge):
-    found = nodes.play(converge).report["layers"]["storage"]["hosts"][SERVER]["checks"]
-    checks = {check["name"]: check for check in found}
+    checks = {check["name"]: check for check in nodes.play(converge).checks("storage", SERVER)}
     for name in ("nfs_exports", "nfs_service", "nfs_threads", "nfs_listens"):
         assert checks[name]["status"] == "not_applicable"
         assert "container (podman)" in checks[name]["reason"]

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests import waiting
-
 SCENARIO = Path(__file__).resolve().parents[1]
 RDMA = ["rxe0", "rxe1"]
 KERNEL = {
@@ -34,16 +32,11 @@ LEFT = {
 
 
 @pytest.fixture(scope="module")
-def proof(nodes, tmp_path_factory):
+def proof(nodes):
     """What verify.yml says once both machines have rebooted."""
     boot_id = "cat /proc/sys/kernel/random/boot_id"
     before = {name: nodes.on(name).check_output(boot_id) for name in nodes.group("compute")}
-    playbook = tmp_path_factory.mktemp("reboot") / "reboot.yml"
-    playbook.write_text(
-        "- hosts: compute\n  gather_facts: false\n  become: true\n"
-        f"  tasks: [{{ansible.builtin.reboot: {{reboot_timeout: {waiting.deadline(600):.0f}}}}}]\n"
-    )
-    nodes.play(str(playbook))
+    nodes.reboot("compute")
     for name, old in before.items():
         assert nodes.on(name).check_output(boot_id) != old
     # The first run measured verbs; the allreduce needs every rail by RDMA again, and logins.
