@@ -157,7 +157,7 @@ options:
     description:
       - Whether the firmware of the rails' NICs is set with C(mlxconfig) or C(mstconfig), on NICs
         that have such firmware (driver C(mlx5_core)). It is Ethernet, without virtual functions,
-        with CNPs marked as the contract says, and O(firmware_parameters).
+        with CNPs marked as in the contract, and O(firmware_parameters).
       - A value is set for the next reset of the NIC. No reset is done; that one is needed is
         recorded in C(/var/lib/baremetal-mpi-roce/reboot-required.d/rails-firmware.json).
     type: bool

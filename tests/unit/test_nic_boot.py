@@ -286,24 +286,6 @@ def test_it_waits_with_rails_that_get_their_names_at_the_next_boot(node, name):
     assert node.converge(**late)[1] is False
 
 
-@pytest.mark.parametrize(
-    ("check", "hold", "named"),
-    [
-        (("rail_pfc", FAILED), False, True),
-        (("rail_settings", FAILED), False, True),
-        (("rail_name", REBOOT), True, False),
-        (("rail_settings", REBOOT), True, False),
-        (("rail_firmware_sriov_en", REBOOT), True, True),
-        (("rail_link", FAILED), True, True),
-        (("rail_pfc", OK), True, True),
-    ],
-)
-def test_only_names_and_settings_are_its_business(check, hold, named):
-    settings = {"pfc": state("ok"), "firmware_sriov_en": state("needs_reset", "firmware")}
-    rails = boot_unit.Rails(("rail0",), (), {"rail0": settings}, failing(check[1], check[0]))
-    assert (rails.hold, rails.named) == (hold, named)
-
-
 # Whether there is one
 
 

@@ -139,14 +139,6 @@ def test_a_failure_in_the_middle_puts_the_rail_back_and_the_others_go_on():
     assert of(outcome, "rail0", "a")["found"] == 7
 
 
-def test_what_was_taken_and_changed_nothing_is_found_by_the_read_back():
-    store = Store(rails=1)
-    store.deaf.add(("rail0", "c"))
-    outcome = store.converge()
-    assert [store.values["rail0", name] for name in "ab"] == [0, 0]
-    assert of(outcome, "rail0", "c")["reason"].startswith("was set and read back as 0;")
-
-
 @pytest.mark.parametrize(
     "value",
     [

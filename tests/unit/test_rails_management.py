@@ -77,16 +77,6 @@ def test_the_pci_address_of_the_management_nic_is_refused_and_nothing_is_written
     assert not (tmp_path / "var/lib/baremetal-mpi-roce/reboot-required.d/rails.json").exists()
 
 
-def test_an_operator_is_not_told_to_take_the_management_interface_down(tmp_path):
-    """Its name, with the PCI address of another NIC: freeing the name would cut the host off."""
-    host = FakeHost(tmp_path, names=())
-    host.add_link("ens5f0", pci=PCI)
-    outcome = host.converge([rail(1, interface="mgmt0", pci=PCI)], management=MANAGEMENT)
-    (failed,) = [check for check in outcome.checks if check.status == "failed"]
-    assert "10.10.1.1" in failed.reason
-    assert "down" not in failed.reason
-
-
 def test_a_management_address_that_comes_to_a_rail_is_not_removed(tmp_path):
     """It may be put there while the run is going on."""
     host = FakeHost(tmp_path)

@@ -37,7 +37,7 @@ CHECK = "rails_boot"
 WANTED = "installed, enabled, and right when it last ran"
 
 _SLOWEST_S = 180
-"""What a pass over sixteen rails takes at most whose QoS program hangs on every one (QUICK_S)."""
+"""A pass over sixteen rails on which the QoS program hangs takes at most this (QUICK_S)."""
 _DRIVERS = "openibd.service rdma-hw.target rdma-load-modules@rdma.service"
 _NETWORK = "network.target NetworkManager.service systemd-networkd.service"
 _PACKAGES = ("core", "hardware", "nic", "qos", "rails")

@@ -33,7 +33,7 @@ from .setting import (
 )
 
 WHOLE = "rail_settings"
-"""The one check of a rail whose settings are not looked at one by one: it is no RoCE NIC."""
+"""The one check of a rail without settings of its own: it is no RoCE NIC."""
 PROMISE = "the NIC settings of the QoS contract"
 ROCE_MODULES = {"mlx5_core": "mlx5_ib", "bnxt_en": "bnxt_re"}
 """Drivers of RoCE NICs, and the module that makes RDMA devices of them."""
@@ -224,8 +224,8 @@ class _RailRun:
             why = f"not applicable on what is no RoCE NIC (driver {driver})"
             return checks.not_applicable(WHOLE, PROMISE, why, subject=name)
         why = (
-            f"{self.rail.interface} has no RDMA device: is {module} loaded? (modprobe {module}; "
-            "dmesg says why it cannot)"
+            f"{self.rail.interface} has no RDMA device: is {module} loaded? "
+            f"(modprobe {module}; see dmesg)"
         )
         return Check(WHOLE, PROMISE, "no RDMA device", checks.FAILED, name, why)
 

@@ -27,7 +27,7 @@ PENDING = "pending"
 NEEDS_RESET = "needs_reset"
 """The device keeps the wanted value and takes it up at its next reset."""
 NOT_SUPPORTED = "not_supported"
-"""Cannot be set on this device; the reason says why."""
+"""Cannot be set on this device, for the given reason."""
 FAILED = "failed"
 """Could not be read or written, was read back differently, or cannot be on a RoCE NIC."""
 
@@ -81,7 +81,7 @@ class Reading:
     pending: Any = None
     """A value that the device keeps until its next reset; None where nothing waits."""
     excused: bool = False
-    """Not supported, and no fault on a RoCE NIC either: `reason` says what keeps the promise."""
+    """Not supported, and no fault on a RoCE NIC either: `reason` has what keeps the promise."""
     refused: str = ""
     """Why nothing of this rail may be written, whatever kind of NIC it is: a failure on all."""
 

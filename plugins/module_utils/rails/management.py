@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Which interfaces the host is reached by: none of them becomes a rail, whatever the model says.
+"""Which interfaces the host is reached by: none of them becomes a rail, whatever the model has.
 
-The model may be wrong, or leave the management interface out. What the kernel says decides: to set
-such an interface up, or to let it be renamed at the next boot, would cut the host off.
+The model may be wrong, or leave the management interface out. The kernel decides: setting such an
+interface up, or letting it be renamed at the next boot, would cut the host off.
 """
 
 from __future__ import annotations

@@ -127,8 +127,8 @@ def parse_routes(answer: list[dict[str, Any]]) -> dict[str, tuple[Route, ...]]:
                 table=table,
                 destination=_destination(entry["dst"]),
                 gateway=hop.get("gateway"),
-                # The metric tells routes of the main table apart; in a rail's own table the network
-                # service chooses it, and there is nothing to choose between.
+                # The metric distinguishes routes of the main table; in a rail's own table the
+                # network service chooses it.
                 metric=entry.get("metric", 0) if table == MAIN_TABLE else None,
             )
             routes.setdefault(hop["dev"], []).append(route)
