@@ -96,39 +96,34 @@ def run(
     return session.run(apply, allowed)
 
 
+@dataclass
 class _Session:
-    def __init__(
-        self,
-        system: System,
-        switch: Switch,
-        intent: SwitchIntent,
-        confirm_s: int,
-        say: Callable[[str], None],
-        clock: Clock,
-    ) -> None:
-        self._system = system
-        self._switch = switch
-        self._intent = intent
-        self._name = intent.name
-        self._confirm_s = confirm_s
-        self._say = say
-        self._clock = clock
-        self._wanted: Any = None
-        self._deadline = 0.0
-        """When the switch has undone by itself what was not kept."""
+    system: System
+    switch: Switch
+    intent: SwitchIntent
+    confirm_s: int
+    say: Callable[[str], None]
+    clock: Clock
+    wanted: Any = None
+    deadline: float = 0.0
+    """When the switch has undone by itself what was not kept."""
+
+    @property
+    def name(self) -> str:
+        return self.intent.name
 
     def run(self, apply: bool, allowed: str) -> Outcome:
         try:
-            self._wanted = self._system.wanted(self._intent)
+            self.wanted = self.system.wanted(self.intent)
         except WantedError as error:
             return Outcome(error=str(error))
         except Exception as error:
-            return Outcome(error=f"{self._name} cannot be planned: {_reason(error)}.")
+            return Outcome(error=f"{self.name} cannot be planned: {_reason(error)}.")
         try:
             first = self._look()
         except Exception as error:
-            text = _reason(error).removeprefix(f"{self._name}: ")
-            return Outcome(error=f"{self._name} cannot be planned: {text}.")
+            text = _reason(error).removeprefix(f"{self.name}: ")
+            return Outcome(error=f"{self.name} cannot be planned: {text}.")
         plan = Outcome(first.difference, first.difference, first.report)
         if not first.difference:
             return plan
@@ -138,35 +133,35 @@ class _Session:
                 first.difference,
                 first.difference,
                 first.report,
-                error=f"{self._name}: {_cost(first.difference)}, and switch_qos_allowed_impact is "
+                error=f"{self.name}: {_cost(first.difference)}, and switch_qos_allowed_impact is "
                 f"{allowed}. Nothing was changed. Allow {level} when it fits.",
             )
         return self._apply(first) if apply else plan
 
     def _look(self) -> Seen:
-        present = self._switch.read()
+        present = self.switch.read()
         return Seen(
-            self._system.difference(self._intent, self._wanted, present),
-            self._system.report(self._intent, present),
+            self.system.difference(self.intent, self.wanted, present),
+            self.system.report(self.intent, present),
         )
 
     def _apply(self, first: Seen) -> Outcome:
-        began = self._clock.now()
+        began = self.clock.now()
         try:
-            applied = self._switch.apply(first.difference, self._confirm_s)
+            applied = self.switch.apply(first.difference, self.confirm_s)
         except Exception as error:
             problem = f"the change was not applied: {_reason(error)}"
-            self._deadline = self._undone_by(began) + MARGIN_S
-            return self._verdict(first, problem, self._deadline)
+            self.deadline = self._undone_by(began) + MARGIN_S
+            return self._verdict(first, problem, self.deadline)
         except BaseException:
             self._print(
-                f"{self._name}: interrupted while the change was being applied; whatever is in "
+                f"{self.name}: interrupted while the change was being applied; whatever is in "
                 "force the switch undoes by itself within "
-                f"{self._undone_by(began) - self._clock.now():.0f} s. Run again after that"
+                f"{self._undone_by(began) - self.clock.now():.0f} s. Run again after that"
             )
             raise
         # Applying itself takes as long as it takes: the switch counts from its end.
-        self._deadline = self._clock.now() + self._confirm_s + MARGIN_S
+        self.deadline = self.clock.now() + self.confirm_s + MARGIN_S
         try:
             problem = self._prove_and_keep(applied, first)
         except Exception as error:
@@ -181,23 +176,23 @@ class _Session:
 
     def _undone_by(self, began: float) -> float:
         """When a switch that was left alone while it applied has undone the change."""
-        within = self._switch.undone_within_s
-        return max(began + within, self._clock.now() + self._confirm_s)
+        within = self.switch.undone_within_s
+        return max(began + within, self.clock.now() + self.confirm_s)
 
     def _prove_and_keep(self, applied: Applied, first: Seen) -> str:
         """Empty when the switch has the whole change and keeps it."""
-        timer_ends = self._deadline - MARGIN_S
+        timer_ends = self.deadline - MARGIN_S
         bounced = _up(first.report) & set(first.difference.impact.ports_down)
-        links_until = self._clock.now() + min(LINKS_S, self._confirm_s / 2)
+        links_until = self.clock.now() + min(LINKS_S, self.confirm_s / 2)
         while True:
             try:
                 self._kept = self._look()
             except SwitchError as error:
                 return f"it could not be read after the change: {error}"
-            now = self._clock.now()
+            now = self.clock.now()
             if now >= timer_ends:
                 return (
-                    f"reading it back took longer than the {self._confirm_s} s after which the "
+                    f"reading it back took longer than the {self.confirm_s} s after which the "
                     "switch undoes a change: raise switch_qos_confirm_s"
                 )
             if self._kept.difference:
@@ -211,11 +206,11 @@ class _Session:
                 if len(dark) > DARK_SHARE * len(bounced):
                     return f"links that it took down stay down: {', '.join(dark)}"
                 self._print(
-                    f"{self._name}: {', '.join(dark)} did not come up again, and others did: the "
+                    f"{self.name}: {', '.join(dark)} did not come up again, and others did: the "
                     "change is kept. Check the other end"
                 )
                 break
-            self._clock.sleep(min(PAUSE_S, links_until - now))
+            self.clock.sleep(min(PAUSE_S, links_until - now))
         try:
             applied.confirm()
         except SwitchError as error:
@@ -227,8 +222,8 @@ class _Session:
             applied.rollback()
         except Exception as error:
             problem += f"; undoing it failed: {_reason(error)}"
-            return self._verdict(first, problem, self._deadline)
-        until = min(self._clock.now() + SETTLE_S, self._deadline)
+            return self._verdict(first, problem, self.deadline)
+        until = min(self.clock.now() + SETTLE_S, self.deadline)
         return self._verdict(first, problem, until, undone=True)
 
     def _verdict(self, first: Seen, problem: str, until: float, undone: bool = False) -> Outcome:
@@ -239,7 +234,7 @@ class _Session:
                 first.difference,
                 seen.difference,
                 seen.report,
-                error=f"{self._name}: {problem}. Its former state is back (read back).",
+                error=f"{self.name}: {problem}. Its former state is back (read back).",
                 restored=True,
             )
         alone = "" if undone else f" {self._alone()}."
@@ -265,12 +260,12 @@ class _Session:
             seen.difference if seen else None,
             seen.report if seen else None,
             changed=True,
-            error=f"{self._name}: {problem}. {state}.",
+            error=f"{self.name}: {problem}. {state}.",
             restored=False,
         )
 
     def _alone(self) -> str:
-        left = self._deadline - self._clock.now()
+        left = self.deadline - self.clock.now()
         if left > 0:
             return f"Left alone it undoes the change by itself within {left:.0f} s"
         return "By now it should have undone the change by itself"
@@ -280,7 +275,7 @@ class _Session:
     ) -> tuple[Optional[Seen], str]:
         """The switch as read last, or why it could not be read."""
         printed = False
-        patience = self._clock.now() + max(PATIENCE_S, self._confirm_s + MARGIN_S)
+        patience = self.clock.now() + max(PATIENCE_S, self.confirm_s + MARGIN_S)
         until = min(until, patience)
         while True:
             seen, unread = None, ""
@@ -289,21 +284,21 @@ class _Session:
             except Exception as error:
                 unread = _reason(error)
                 # Undoing the change may have cut its network.
-                until = min(self._deadline, patience)
-            now = self._clock.now()
+                until = min(self.deadline, patience)
+            now = self.clock.now()
             if (seen is not None and _same(seen.difference, former)) or now >= until:
                 return seen, unread
             if not printed and (unread or not undone):
                 self._print(
-                    f"{self._name}: {unread or 'its former state is not back yet'}; looking again "
+                    f"{self.name}: {unread or 'its former state is not back yet'}; looking again "
                     f"until it has undone the change by itself, {until - now:.0f} s at most"
                 )
                 printed = True
-            self._clock.sleep(min(PAUSE_S, until - now))
+            self.clock.sleep(min(PAUSE_S, until - now))
 
     def _print(self, line: str) -> None:
         with contextlib.suppress(Exception):  # undo even if nothing can be printed
-            self._say(line)
+            self.say(line)
 
 
 def _same(one: Difference, other: Difference) -> bool:
