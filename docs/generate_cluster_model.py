@@ -92,8 +92,6 @@ Besides unknown keys, wrong types and values out of range:
 | `prefix`, `address` | with `subnet_per_rail`, the gateway that the ports share |
 | `addresses` | with `point_to_point`, port to its own address |
 
-In a hand-written inventory a group of kind `host` must have `rail`.
-
 ## Systems and port names
 
 Ports have the names of the switch's system: with `system: [sonic, nvue, eos]` the first ports are

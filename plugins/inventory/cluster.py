@@ -126,7 +126,7 @@ class InventoryModule(BaseInventoryPlugin):
 def _compiled(path: str) -> cluster_model.Inventory:
     if cluster_model.MISSING is not None:
         raise AnsibleParserError(missing_required_lib("netaddr")) from cluster_model.MISSING
-    return cluster_model.inventory_of(cluster_model.load(path))
+    return cluster_model.seal(cluster_model.inventory_of(cluster_model.load(path)))
 
 
 class _Trusted(dict[str, str]):

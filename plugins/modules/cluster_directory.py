@@ -11,12 +11,9 @@ description:
   - Reads the variables of all hosts in the groups V(compute), V(launcher) and V(storage) from the
     inventory, whatever hosts the play has and whatever C(--limit) says, and returns them as one
     list.
-  - Fails, before any host is touched, on an inventory that describes no possible cluster, with one
-    line per finding. An inventory written by hand is checked like a compiled one.
-  - Fails likewise on a QoS contract (the variable C(roce_qos)) that cannot be kept, that the rails'
-    MTU does not allow, or that hosts, leaves and spines do not share.
-  - Fails likewise on shared file systems (the variable C(cluster_filesystems)) that cannot be
-    mounted or served, and on hosts that would mount something else than the others.
+  - Fails, before any host is touched, when C(roce_qos) or a C(cluster_) variable of a host is not
+    what the model compiled, naming host and variable. Change C(cluster.yml) instead.
+  - Fails on an inventory without a cluster model.
 options:
   role_variables:
     description:
@@ -80,7 +77,7 @@ total_slots:
   returned: success
   sample: 32
 software_doubts:
-  description: What is doubtful or unknown of the software sets, a line each; warned of, too.
+  description: What is doubtful or unknown of the software set, a line each; warned of, too.
   type: list
   elements: str
   returned: success
@@ -132,7 +129,7 @@ findings:
   type: list
   elements: str
   returned: failure
-  sample: ["node02.cluster_slots: is not set. Set it to a whole number from 1 on."]
+  sample: ["node02.cluster_slots: 4 is not what the model compiled. Remove it ..."]
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -12,6 +12,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -102,10 +103,16 @@ def checks(run: Run, name: str) -> dict[tuple[str, str], dict[str, Any]]:
     }
 
 
-def changed(systems: dict[str, dict[str, Any]], **changes: dict[str, Any]) -> str:
-    """The file systems with some keys of theirs changed, by transport, as an argument."""
+def changed(
+    machines: Nodes,
+    folder: Path,
+    systems: dict[str, dict[str, Any]],
+    *more: dict[str, Any],
+    **changes: dict[str, Any],
+) -> Nodes:
+    """A model whose file systems have some keys changed, by transport, and further ones."""
     wanted = [{**fs, **changes.get(transport, {})} for transport, fs in systems.items()]
-    return f"--extra-vars={json.dumps({'cluster_filesystems': wanted})}"
+    return machines.changed(folder, lambda model: model.update(filesystems=[*wanted, *more]))
 
 
 def until(condition: Callable[[], bool], what: str, seconds: float) -> float:
@@ -266,19 +273,20 @@ def test_a_server_that_does_not_come_back_is_told_in_time(
 
 
 def test_a_changed_option_is_shown_then_applied_then_taken_back(
-    machines: Nodes, systems: dict[str, dict[str, Any]], client: str
+    machines: Nodes, systems: dict[str, dict[str, Any]], client: str, tmp_path: Path
 ) -> None:
-    given = changed(systems, rdma={"options": ["noatime"]}, tcp={"options": ["rsize=65536"]})
+    options = {"rdma": {"options": ["noatime"]}, "tcp": {"options": ["rsize=65536"]}}
+    other = changed(machines, tmp_path, systems, **options)
     where = {transport: fs["mount"] for transport, fs in systems.items()}
 
-    shown = storage(machines, f"--limit={client}", "--check", "--diff", given)
+    shown = storage(other, f"--limit={client}", "--check", "--diff")
     assert "noatime" in shown.output and "rsize=65536" in shown.output
     assert "noatime" not in mounted(machines, client, where["rdma"])["options"]
 
-    storage(machines, f"--limit={client}", given)
+    storage(other, f"--limit={client}")
     assert "noatime" in mounted(machines, client, where["rdma"])["options"].split(",")
     assert "rsize=65536" in mounted(machines, client, where["tcp"])["options"].split(",")
-    assert storage(machines, f"--limit={client}", given).total("changed") == 0
+    assert storage(other, f"--limit={client}").total("changed") == 0
 
     storage(machines, f"--limit={client}")
     assert "noatime" not in mounted(machines, client, where["rdma"])["options"].split(",")
@@ -286,7 +294,7 @@ def test_a_changed_option_is_shown_then_applied_then_taken_back(
 
 
 def test_a_busy_mount_is_kept_and_its_process_named(
-    machines: Nodes, systems: dict[str, dict[str, Any]], client: str
+    machines: Nodes, systems: dict[str, dict[str, Any]], client: str, tmp_path: Path
 ) -> None:
     point, user = systems["tcp"]["mount"], machines.of(client)["cluster_mpi_user"]
     before = mounted(machines, client, point)
@@ -298,8 +306,8 @@ def test_a_busy_mount_is_kept_and_its_process_named(
         pid = machines.on(client).check_output(
             "systemctl show -P MainPID storage-test-busy.service"
         )
-        given = changed(systems, tcp={"options": ["rsize=65536"]})
-        refused = storage(machines, f"--limit={client}", given, expect=2)
+        other = changed(machines, tmp_path, systems, tcp={"options": ["rsize=65536"]})
+        refused = storage(other, f"--limit={client}", expect=2)
         for word in (pid, "sleep", user, point):
             assert word in refused.output
         assert mounted(machines, client, point) == before
@@ -309,7 +317,7 @@ def test_a_busy_mount_is_kept_and_its_process_named(
 
 
 def test_a_directory_that_holds_something_is_not_mounted_over(
-    machines: Nodes, systems: dict[str, dict[str, Any]], client: str
+    machines: Nodes, systems: dict[str, dict[str, Any]], client: str, tmp_path: Path
 ) -> None:
     more = {
         **systems["tcp"],
@@ -318,12 +326,10 @@ def test_a_directory_that_holds_something_is_not_mounted_over(
         "purpose": "home",
         "serve": None,
     }
-    given = {"cluster_filesystems": [*systems.values(), more]}
+    other = changed(machines, tmp_path, systems, more)
     machines.on(client).check_output("mkdir /mnt/full && echo mine >/mnt/full/thesis.tex")
     try:
-        refused = storage(
-            machines, f"--limit={client}", f"--extra-vars={json.dumps(given)}", expect=2
-        )
+        refused = storage(other, f"--limit={client}", expect=2)
         assert "/mnt/full" in refused.output and "thesis.tex" in refused.output
         assert machines.on(client).file("/mnt/full/thesis.tex").content_string == "mine\n"
         assert not machines.on(client).file("/etc/systemd/system/mnt-full.mount").exists

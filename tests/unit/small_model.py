@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -30,15 +27,6 @@ rails: {count: 2, speed_gbps: 800}
 addresses: {pool: 10.1.0.0/16}
 leaves: {count: 2, ports: 64, management_first: 10.0.0.101}
 launcher: {name: launcher01, management: 10.0.0.10}
-"""
-PLAY = """\
-- name: The directory
-  hosts: all
-  gather_facts: false
-  tasks:
-    - name: Build it
-      baremetal.mpi_roce.cluster_directory:
-      run_once: true
 """
 
 
@@ -71,18 +59,3 @@ def refused(text: str) -> list[str]:
     with pytest.raises(ModelError) as caught:
         compiled(text)
     return brief(caught.value.findings)
-
-
-def directory(place: Path) -> str:
-    """What the play says of the inventory in this folder."""
-    play = place / "play.yml"
-    play.write_text(PLAY, encoding="utf-8")
-    ran = subprocess.run(
-        [Path(sys.executable).with_name("ansible-playbook"), "-i", place / "inventory", play],
-        cwd=place,
-        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "COLUMNS": "5000"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return ran.stdout + ran.stderr

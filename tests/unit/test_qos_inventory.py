@@ -4,28 +4,17 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
-    contracts,
     inventory_of,
     load,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.contracts import (
-    Holder,
-    check_contracts,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import read_contract
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import Findings
 
 from tests.unit.qos_contracts import STORAGE
 from tests.unit.small_model import MODEL, compiled, edited, refused
-from tests.unit.told import brief
 
 ROOT = Path(__file__).resolve().parents[2]
 B300 = ROOT / "inventories/b300/cluster.yml"
@@ -89,141 +78,3 @@ def test_a_wrong_contract_is_told_with_its_line_among_other_findings() -> None:
         "10 qos.cnp_lossless roce_qos.cnp.traffic_class 6",
         "14 qos.ecn_order roce_qos.ecn.minimum_bytes (2000000, 1500000)",
     ]
-
-
-def told(*holders: Holder) -> list[str]:
-    findings = Findings()
-    check_contracts(holders, findings)
-    return brief(findings.found)
-
-
-def rails(*mtus: Any) -> list[dict[str, Any]]:
-    return [{"interface": f"rail{index}", "mtu": mtu} for index, mtu in enumerate(mtus)]
-
-
-def test_the_same_contract_may_be_written_in_several_ways() -> None:
-    whole = read_contract(None).as_variable()
-    assert (
-        told(
-            Holder("node01", None, rails(9000)),
-            Holder("node02", {}, rails(9000)),
-            Holder("node03", {"roce": {"dscp": 26}}, rails(9000)),
-            Holder("leaf01", whole),
-        )
-        == []
-    )
-
-
-def test_by_hand_too_a_path_mtu_that_nobody_wrote_is_what_the_rails_carry() -> None:
-    """As the model has it; the same inventory by hand is no worse."""
-    assert told(Holder("node01", {}, rails(1500)), Holder("node02", {}, rails(1500, 1500))) == []
-    written = {"mtu": {"roce_path": 4096}}
-    assert told(Holder("node01", written, rails(1500))) == [
-        "qos.path_mtu_above_rail node01.roce_qos.mtu.roce_path (4096, 1500)"
-    ]
-    assert read_contract(None, 1500).mtu.roce_path == 1024
-
-
-def test_hosts_that_differ_are_told_key_by_key() -> None:
-    other = {"roce": {"dscp": 24}, "pfc": {"watchdog": {"enabled": False}}}
-    assert told(
-        Holder("node01", None),
-        Holder("node02", other),
-        Holder("node03", {}),
-        Holder("leaf01", other),
-        Holder("spine01", None),
-    ) == [
-        "qos.hosts_differ node02.roce_qos.roce.dscp (24, 26)",
-        "qos.hosts_differ node02.roce_qos.pfc.watchdog.enabled (False, True)",
-    ]
-
-
-def test_a_contract_that_cannot_be_kept_is_told_once_for_all_who_have_it() -> None:
-    wrong = {"roce": {"dscp": 106}}
-    assert told(*(Holder(f"node{number:02}", wrong) for number in range(40))) == [
-        "qos.dscp_is_byte node00.roce_qos.roce.dscp 106"
-    ]
-
-
-def test_a_wrong_contract_beside_right_ones_is_no_second_finding() -> None:
-    assert told(Holder("node01", None), Holder("node02", {"cnp": {"strict": False}})) == [
-        "qos.cnp_not_strict node02.roce_qos.cnp.strict False"
-    ]
-
-
-def test_rails_of_a_hand_written_inventory_keep_the_contract() -> None:
-    assert told(
-        Holder("node01", None, rails(9000, 9216)),
-        Holder("node02", None, rails(9216, 1500)),
-    ) == [
-        "qos.rail_mtu node01.cluster_rails[1].mtu (9216, 9198)",
-        "qos.path_mtu_above_rail node02.roce_qos.mtu.roce_path (4096, 1500)",
-    ]
-
-
-@pytest.mark.parametrize("odd", ["x", 7, [1], [{"mtu": "9000"}], [{}], None])
-def test_rails_that_are_no_rails_are_told_by_the_directory(odd: Any) -> None:
-    assert told(Holder("node01", None, odd)) == []
-
-
-def test_what_ten_thousand_hosts_have_in_common_is_looked_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    looked = []
-    for name in ("_read", "check_rail"):
-        real = getattr(contracts, name)
-
-        def counted(*args: Any, _name: str = name, _real: Any = real) -> Any:
-            looked.append(_name)
-            return _real(*args)
-
-        monkeypatch.setattr(contracts, name, counted)
-    value = read_contract(None).as_variable()
-    holders = [Holder(f"node{number}", value, rails(*[9000] * 8)) for number in range(10_000)]
-    assert told(*holders) == []
-    assert looked == ["_read", "check_rail"]
-
-
-def play(directory: Path, inventory: Path, group_vars: dict[str, Any]) -> tuple[int, str]:
-    """cluster_directory on the reference with variables beside the model."""
-    for group, variables in group_vars.items():
-        path = inventory / "group_vars" / f"{group}.yml"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps(variables), encoding="utf-8")
-    program = Path(sys.executable).with_name("ansible-playbook")
-    done = subprocess.run(
-        [str(program), str(ROOT / "playbooks/model.yml"), "-i", str(inventory)],
-        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout + done.stderr
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Path:
-    inventory = tmp_path / "site"
-    inventory.mkdir()
-    (inventory / "cluster.yml").write_text(B300.read_text(encoding="utf-8"), encoding="utf-8")
-    return inventory
-
-
-def test_switches_that_are_told_another_contract_end_the_run(tmp_path: Path, site: Path) -> None:
-    status, output = play(tmp_path, site, {"spine": {"roce_qos": {"roce": {"dscp": 24}}}})
-    assert status != 0
-    assert (
-        "spine01.roce_qos.roce.dscp: 24 (also on spine02, spine03, spine04), but 26 on node01, "
-        "node02, node03 and 11 more" in output
-    )
-
-
-def test_an_override_may_be_a_template(tmp_path: Path, site: Path) -> None:
-    override = {"site_dscp": 24, "roce_qos": {"roce": {"dscp": "{{ site_dscp }}"}}}
-    status, output = play(tmp_path, site, {"all": override})
-    assert status == 0, output
-    override["roce_qos"] = {"roce": {"dscp": "{{ nowhere }}"}}
-    status, output = play(tmp_path, site, {"spine": override})
-    assert status != 0
-    assert "spine01.roce_qos: cannot be templated: 'nowhere' is undefined" in output

@@ -10,22 +10,14 @@ from typing import Any
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     CHECKPOINTS,
-    FileSystem,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import inventory_of, load
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.filesystem_lists import (
-    Holder,
-    check_lists,
-    site_of,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.storage import (
     read_filesystems,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import Findings
 
-from tests.unit.file_systems import LUSTRE, NFS, SERVED, SITE, changed
-from tests.unit.small_model import compiled, directory, refused
-from tests.unit.told import brief
+from tests.unit.file_systems import LUSTRE, NFS, SERVED, changed
+from tests.unit.small_model import compiled, refused
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = """\
@@ -169,98 +161,3 @@ def test_machines_have_both_transports_and_containers_the_one_that_needs_no_kern
         ("tcp", 2049, "10.242.0.11:/srv/datasets"),
     ]
     assert ways("virtual") == [("tcp", 2049, "10.240.0.9:/srv/checkpoints")]
-
-
-def holder(name: str, value: Any, *groups: str) -> Holder:
-    return Holder(name, value, groups or ("compute",))
-
-
-def told(*holders: Holder) -> list[str]:
-    findings = Findings()
-    check_lists(holders, SITE, findings)
-    return brief(findings.found)
-
-
-def whole(*entries: dict[str, Any]) -> list[dict[str, Any]]:
-    found: tuple[FileSystem, ...] = read_filesystems(entries)
-    return [entry.as_variable() for entry in found]
-
-
-def test_the_same_list_may_be_written_in_several_ways_and_orders() -> None:
-    lists = [[NFS, LUSTRE], whole(NFS, LUSTRE), whole(LUSTRE, NFS)]
-    assert told(*(holder(f"node0{place}", value) for place, value in enumerate(lists))) == []
-    assert told(holder("node01", None), holder("node02", [])) == []
-
-
-def test_hosts_that_take_no_part_may_have_anything() -> None:
-    of_compute = changed(NFS, hosts=["compute"])
-    other = changed(NFS, hosts=["compute"], source="elsewhere:/srv/checkpoints")
-    assert told(holder("node01", [of_compute]), holder("launcher01", None, "launcher")) == []
-    assert told(holder("node01", [of_compute]), holder("launcher01", [other], "launcher")) == []
-
-
-def test_a_host_that_would_mount_something_else_is_told_key_by_key() -> None:
-    other = changed(NFS, source="elsewhere:/srv/checkpoints", nfs={"connections": 4})
-    assert told(
-        holder("node01", [NFS]),
-        holder("node02", [other]),
-        holder("node03", [NFS]),
-        holder("launcher01", [other], "launcher"),
-    ) == ["storage.hosts_differ node02.cluster_filesystems ('checkpoints', 'source', 'nfs')"]
-
-
-def test_a_host_that_would_mount_nothing_is_told() -> None:
-    assert told(holder("node01", [NFS]), holder("node02", None), holder("node03", [NFS])) == [
-        "storage.hosts_differ node02.cluster_filesystems ('checkpoints',)"
-    ]
-    assert told(holder("node01", [SERVED]), holder("storage01", None, "storage")) == [
-        "storage.hosts_differ storage01.cluster_filesystems ('checkpoints',)"
-    ]
-
-
-def test_a_mistake_of_ten_thousand_hosts_is_told_once() -> None:
-    wrong = [changed(NFS, mount="/")]
-    holders = [holder(f"node{number:05d}", wrong) for number in range(10_000)]
-    assert told(*holders) == ["storage.mount_on_root node00000.cluster_filesystems[0].mount '/'"]
-
-
-def test_the_directory_knows_hosts_as_the_model_does() -> None:
-    entries = [
-        {
-            "name": "node01",
-            "role": "compute",
-            "management_address": "10.0.0.11",
-            "rails": [{"interface": "rail0", "address": "10.1.0.2"}],
-        },
-        {"name": "storage01", "role": "storage", "management_address": "10.0.0.21", "rails": []},
-    ]
-    site = site_of(entries, "example.net", ["compute", "login"])
-    assert site.names("node01") == {
-        *("node01", "node01.example.net", "10.0.0.11", "node01-rail0", "10.1.0.2"),
-    }
-    assert site.more == {"storage01"}
-    assert site.owner("10.1.0.2") == "node01"
-    assert site.owner("10.1.0.3") is None
-    assert site.groups == ("compute", "login")
-
-
-@pytest.mark.slow
-def test_the_directory_refuses_what_hosts_override(tmp_path: Path) -> None:
-    inventory = tmp_path / "inventory"
-    (inventory / "host_vars").mkdir(parents=True)
-    entry = changed(SERVED, hosts=["compute", "rack_r01"])
-    (inventory / "cluster.yml").write_text(model(entry), encoding="utf-8")
-    said = directory(tmp_path)
-    assert "ok=1 " in said, said
-
-    for name, override in (
-        ("node02", changed(entry, source="node01:/srv/checkpoints", hosts=["computers"])),
-        ("storage01", changed(entry, nfs={"version": 4.1})),
-    ):
-        text = json.dumps({"cluster_filesystems": [override]})
-        (inventory / f"host_vars/{name}.json").write_text(text, encoding="utf-8")
-    said = directory(tmp_path)
-    assert "node02.cluster_filesystems[0].hosts[0]: there is no group 'computers'" in said
-    assert "node02.cluster_filesystems[0].source: 'node01' is of node01, and " in said
-    assert "storage01.cluster_filesystems: 'checkpoints' has nfs " in said
-    assert "failed=1 " in said

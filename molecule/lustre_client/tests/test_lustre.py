@@ -199,12 +199,12 @@ def test_servers_that_let_one_wait_are_given_up(faulty):
 
 def test_a_host_that_leaves_is_told_and_comes_back(nodes, converge):
     host, limit = nodes.on("node04"), "--limit=node04"
-    left = nodes.play(converge, limit, '--extra-vars={"cluster_filesystems": []}', expect=2)
+    left = nodes.play(converge, limit, '--extra-vars={"lustre_filesystems": []}', expect=2)
     assert left.total("changed") == 0
     check = checks(left, "lustre_left", "node04")[LNET]
     assert check["status"] == "failed" and f'["{POINT}", "{LNET}"]' in check["reason"]
 
-    gone = {"cluster_filesystems": [], "shared_storage_absent": [POINT, LNET]}
+    gone = {"lustre_filesystems": [], "shared_storage_absent": [POINT, LNET]}
     run = nodes.play(converge, limit, f"--extra-vars={json.dumps(gone)}")
     assert run.hosts_with("changed") == {"node04"}
     assert not any(host.file(path).exists for path in (LNET, MODPROBE, DROP_IN))

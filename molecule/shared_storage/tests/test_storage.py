@@ -93,10 +93,11 @@ def test_an_entry_of_fstab_is_refused_with_its_line(nodes, converge, entry):
     assert run.total("changed") == 0
 
 
-def test_what_is_taken_away_leaves_nothing_and_comes_back(nodes, converge):
+def test_what_is_taken_away_leaves_nothing_and_comes_back(nodes, converge, tmp_path):
     """On one host alone; its neighbours keep theirs."""
-    gone = [f'--extra-vars={{"cluster_filesystems": [], "shared_storage_absent": ["{POINT}"]}}']
-    run = nodes.play("playbooks/storage.yml", "--limit=node03", *gone)
+    without = nodes.changed(tmp_path, lambda model: model.update(filesystems=[]))
+    gone = f'--extra-vars={{"shared_storage_absent": ["{POINT}"]}}'
+    run = without.play("playbooks/storage.yml", "--limit=node03", gone)
     assert run.hosts_with("changed") == {"node03"}
     left = nodes.on("node03").check_output("find /etc/systemd/system -name '*checkpoints*'")
     assert left == ""

@@ -14,6 +14,7 @@ from ..schema.findings import Finding
 from .addresses import NETADDR_MISSING
 from .cluster import Cluster
 from .compiler import compile_model
+from .digest import seal
 from .errors import ModelError
 from .schema import PLUGIN
 from .source import YAML_MISSING, Source, read
@@ -32,6 +33,7 @@ __all__ = [
     "is_model",
     "load",
     "read",
+    "seal",
 ]
 
 MISSING = NETADDR_MISSING or YAML_MISSING

@@ -156,7 +156,7 @@ class NfsVersion(Kind):
     reads_text = True
 
     def convert(self, value: Any) -> str:
-        # Written by hand into group_vars, 4.2 is a number; nothing else is written like it.
+        # Unquoted in YAML, 4.2 is a number; nothing else is written like it.
         text = str(value) if isinstance(value, (int, float)) else value
         if isinstance(value, bool) or text not in VERSIONS:
             if text in ("4", "4.0"):

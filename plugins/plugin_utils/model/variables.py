@@ -14,6 +14,16 @@ from ...module_utils.core.dataclass import dataclass
 from ..qos import host_settings
 from .cluster import Cluster, Host, Node, Switch, rack_group
 
+DIGEST = "cluster_digest"
+NAMES = (
+    *("cluster_name", "cluster_domain", "cluster_mpi_user", "cluster_mpi_uid"),
+    *("cluster_addressing", "cluster_rail_networks", "cluster_asics", "roce_qos", "cluster_qos"),
+    *("cluster_software", "cluster_filesystems", "cluster_role", "cluster_management"),
+    *("cluster_index", "cluster_rack", "cluster_slots", "cluster_drained", "cluster_gpus"),
+    *("cluster_rails", "cluster_system", "cluster_asic", "cluster_ports"),
+)
+"""The variables of the model that no inventory may set beside it. `ansible_host` is not one."""
+
 
 @dataclass
 class InventoryHost:
@@ -30,6 +40,14 @@ class Inventory:
     group_variables: dict[str, dict[str, Any]]
     site_group_variables: dict[str, dict[str, Any]]
     hosts: list[InventoryHost] = field(default_factory=list)
+
+    def merged(self, host: InventoryHost) -> dict[str, Any]:
+        """The model's variables of a host, as Ansible merges them."""
+        merged = dict(self.group_variables["all"])
+        for group in host.groups:
+            merged.update(self.group_variables[group])
+        merged.update(host.variables)
+        return merged
 
 
 def inventory_of(cluster: Cluster) -> Inventory:

@@ -1,0 +1,105 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Whether hosts have the variables that the model compiled, and where one was set by hand.
+
+The inventory plugin puts a digest of all hosts' values into group `all` (`cluster_digest`). The
+action cluster_directory makes the same digest of what Ansible merged. Only when they differ is the
+model compiled again, to name the host and the variable.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from typing import Any
+
+from ...module_utils.core.text import counted
+from ..schema.findings import Findings
+from .variables import DIGEST, NAMES, Inventory
+
+REMEDY = "Remove it from group_vars, host_vars and --extra-vars, and change cluster.yml"
+
+
+class Digest:
+    """Of hosts in any order. Values that hosts share are serialized once."""
+
+    def __init__(self) -> None:
+        self._sum = 0
+        self._known: dict[int, tuple[Any, bytes]] = {}
+
+    def add(self, host: str, variables: Mapping[str, Any]) -> None:
+        own = blake2b(host.encode(), digest_size=16)
+        for name in NAMES:
+            if name in variables:
+                own.update(name.encode())
+                own.update(self._of(variables[name]))
+        self._sum += int.from_bytes(own.digest(), "big")
+
+    def _of(self, value: Any) -> bytes:
+        # The value is kept beside its digest, so that no other one gets its id.
+        known = self._known.get(id(value))
+        if known is None:
+            known = (value, blake2b(_text(value).encode(), digest_size=16).digest())
+            self._known[id(value)] = known
+        return known[1]
+
+    def text(self) -> str:
+        return f"{self._sum % (1 << 128):032x}"
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, default=str)
+
+
+def seal(inventory: Inventory) -> Inventory:
+    """The inventory with its digest in group `all`."""
+    digest = Digest()
+    for host in inventory.hosts:
+        digest.add(host.name, inventory.merged(host))
+    inventory.group_variables["all"][DIGEST] = digest.text()
+    return inventory
+
+
+def differences(
+    inventory: Inventory, hosts: Mapping[str, Mapping[str, Any]], findings: Findings
+) -> None:
+    """Where `hosts` have something else than the model. One fault of many hosts is one finding."""
+    wanted = {host.name: inventory.merged(host) for host in inventory.hosts}
+    found: dict[tuple[str, str], list[str]] = {}
+    for name, variables in hosts.items():
+        if name not in wanted:
+            findings.add(
+                "inventory.not_in_model",
+                (name,),
+                "the host is in a group of the cluster and not in its model",
+                "Add it to cluster.yml",
+            )
+            continue
+        for variable in NAMES:
+            value = _text(variables.get(variable))
+            if value != _text(wanted[name].get(variable)):
+                found.setdefault((variable, value), []).append(name)
+    for name in [name for name in wanted if name not in hosts]:
+        findings.add("inventory.not_a_host", (name,), "a host of the model is missing", REMEDY)
+    for (variable, value), names in found.items():
+        also = f" (also on {counted(len(names) - 1, 'other host')})" if names[1:] else ""
+        findings.add(
+            "inventory.set_by_hand",
+            (names[0], variable),
+            f"{_short(value)}{also} is not what the model compiled",
+            REMEDY,
+            value=json.loads(value),
+        )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def hosts_of(groups: Mapping[str, Iterable[str]]) -> list[str]:
+    """Every host that the model may have, each once: those of its groups."""
+    names = (name for group in GROUPS for name in groups.get(group, ()))
+    return list(dict.fromkeys(names))
+
+
+GROUPS = ("compute", "launcher", "storage", "leaf", "spine")
