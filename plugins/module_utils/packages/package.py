@@ -228,10 +228,12 @@ def until_free(busy: Callable[[], bool], wait_s: float = WAIT_S) -> None:
 def held_by_another(path: Path) -> bool:
     """Whether another program holds the lock file now, as apt, dpkg and rpm lock (fcntl)."""
     try:
-        with path.open("r+") as stream:
-            fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return True
+        stream = path.open("r+")
     except OSError:
-        pass  # not there
+        return False  # not there, or not readable
+    with stream:
+        try:
+            fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            return True
     return False
