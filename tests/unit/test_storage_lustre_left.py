@@ -60,11 +60,6 @@ def test_it_is_told_with_the_way_and_left_alone(node):
     assert '{"shared_storage_absent": ["/etc/lnet.conf"]}' in check.reason
 
 
-def test_the_way_names_mount_points_that_are_left_as_well(node):
-    node.write(UNIT, unit_of("lustre"))
-    assert '["/lustre", "/etc/lnet.conf"]' in left(node)[1].reason
-
-
 def test_it_is_taken_away_when_asked(node):
     outcome, check = left(node, absent=[LNET])
     assert (outcome.changed, outcome.errors, check.status) == (True, [], OK)
@@ -74,12 +69,6 @@ def test_it_is_taken_away_when_asked(node):
     again, check = left(node, absent=[f"{LNET}/"])
     assert (again.changed, check.status) == (False, OK)
     assert left(node)[1] is None
-
-
-def test_an_lnet_without_its_service_is_unloaded_too(node):
-    node.active = False
-    left(node, absent=[LNET])
-    assert not node.stand_in.loaded("lnet")
 
 
 def test_check_mode_shows_it_and_writes_nothing(node):
@@ -109,11 +98,6 @@ def test_where_an_automount_point_would_need_it_too(node):
     with pytest.raises(PlanError, match="which /lustre needs"):
         left(node, absent=[LNET])
     assert left(node, absent=["/lustre", LNET])[0].errors == []  # the mounts' part takes it away
-
-
-def test_a_mount_point_of_nfs_is_in_nobodys_way(node):
-    node.write(UNIT, unit_of("nfs"))
-    assert left(node, absent=[LNET])[1].status == OK
 
 
 def test_a_mount_that_was_to_go_and_did_not_keeps_it(node):
@@ -146,15 +130,6 @@ def test_interrupted_it_is_found_again(node):
     assert outcome.errors and check.status == FAILED and there(node) == list(FILES)
     node.gone.clear()
     assert left(node, absent=[LNET])[1].status == OK
-
-
-def test_without_the_packages_only_files_are_left(node):
-    (node.root / "usr/lib/systemd/system/lnet.service").unlink()
-    node.stand_in.run("lustre_rmmod", [])
-    node.gone.update(("lustre_rmmod", "lnetctl"))
-    outcome, check = left(node, absent=[LNET])
-    assert (outcome.errors, check.status, there(node)) == ([], OK, [])
-    assert not [call for call in node.calls if call[1] in ("disable", "stop")]
 
 
 def test_an_lnet_that_something_still_uses_keeps_its_files(node, monkeypatch):

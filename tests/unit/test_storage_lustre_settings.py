@@ -3,9 +3,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
 import pytest
+import yaml
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     FileSystem,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import (
+    client,
+    health,
+    lnet,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.settings import (
     Network,
@@ -23,7 +34,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.storage 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.lustre_node import settings_of
+from tests.unit.lustre_node import LUSTRE, settings_of
 from tests.unit.told import brief
 
 RAILS = [{"interface": "rail0"}, {"interface": "rail1"}]
@@ -155,3 +166,31 @@ class TestSource:
     @given(st.text(max_size=60))
     def test_whatever_the_kernel_shows_is_read(self, text):
         assert not same_source("10.9.0.1@o2ib:/lustre-x", text)
+
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs/lustre.md").read_text(encoding="utf-8")
+
+
+def keys(value: Any, prefix: str = "") -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield f"{prefix}{key}"
+            yield from keys(inner, f"{prefix}{key}.")
+    elif isinstance(value, list):
+        for inner in value:
+            yield from keys(inner, prefix)
+
+
+def test_the_example_has_every_key() -> None:
+    found = re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    assert found is not None
+    given = yaml.safe_load(found[1])["shared_storage_lustre"]
+    assert set(keys(lustre_settings(given, [LUSTRE], LUSTRE.hosts))) == set(keys(given))
+
+
+def test_checks_and_files_stand_in_it() -> None:
+    names = (health.TARGETS, health.TARGET, health.SERVERS, health.MGS, health.ROOM, lnet.LEFT)
+    for name in (*names, client.CHECK):
+        assert f"| `{name}` |" in PAGE
+    for path in (lnet.CONF, lnet.MODPROBE, lnet.DROP_IN):
+        assert f"| `/{path}` |" in PAGE

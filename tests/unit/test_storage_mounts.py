@@ -74,12 +74,6 @@ def test_check_mode_on_a_fresh_node_tells_and_does_nothing(node):
     assert "What=storage01:/srv/checkpoints" in shown and "enabled, active" in shown
 
 
-def test_check_mode_on_a_converged_node_is_silent(node):
-    node.settle(filesystem())
-    outcome = node.settle(filesystem(), check_mode=True)
-    assert not outcome.changed and not outcome.diff and statuses(outcome) == {OK}
-
-
 def test_after_a_reboot_nothing_is_to_be_done_though_nobody_used_it_yet(node):
     """An armed automount point is as wanted: the read-back uses it, like any program."""
     node.settle(filesystem())
@@ -424,13 +418,6 @@ def test_the_serving_host_gets_a_bind_mount_and_no_nfs(node):
     assert not again.changed and statuses(again) == {OK}
     node.reboot()
     assert node.running(POINT) is not None, "it is mounted at boot"
-
-
-def test_a_bind_mount_of_another_directory_is_replaced(node):
-    node.settle(served(), host="storage01", groups=["storage"])
-    moved = served(source="storage01:/srv/elsewhere")
-    outcome = node.settle(moved, host="storage01", groups=["storage"])
-    assert statuses(outcome) == {OK} and node.running(POINT).root == "/srv/elsewhere"
 
 
 def test_a_bind_mount_that_runs_read_only_unasked_is_found_and_mended(node):

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Shared file systems: as the model has them, as nodes mount, serve and use them.
+"""Shared file systems as nodes mount (units, mounts), serve (server) and prove them (proof, probe).
 
-`reading.read_filesystems` takes the variable `cluster_filesystems`.
+The list of parts is in options; what the controller compiled is read by file_system.
 """

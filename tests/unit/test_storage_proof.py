@@ -20,8 +20,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import 
     bounded,
     mounted,
     probe,
+    proof,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import proof as rounds
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     Expectation,
     FileSystem,
@@ -80,8 +80,8 @@ def target(fs: FileSystem = FS, host: str = "node01", **changes: Any) -> Target:
     return replace(base, **changes)
 
 
-def here(*lines: str, **changes: Any) -> rounds.Here:
-    return rounds.Here(mounts=lambda: mounted.parse("\n".join(lines)), **changes)
+def here(*lines: str, **changes: Any) -> proof.Here:
+    return proof.Here(mounts=lambda: mounted.parse("\n".join(lines)), **changes)
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, *found: Any) -> list[str]:
@@ -89,38 +89,38 @@ def answers(monkeypatch: pytest.MonkeyPatch, *found: Any) -> list[str]:
     asked: list[str] = []
     left = list(found)
 
-    def ask(target: Target, here: rounds.Here, do: str) -> bounded.Answer:
+    def ask(target: Target, here: proof.Here, do: str) -> bounded.Answer:
         asked.append(do)
         given = left.pop(0)
         return given if isinstance(given, bounded.Answer) else bounded.Answer(given, "end", True)
 
-    monkeypatch.setattr(rounds, "_ask", ask)
+    monkeypatch.setattr(proof, "_ask", ask)
     return asked
 
 
-def statuses(held: rounds.Held) -> dict[str, str]:
+def statuses(held: proof.Held) -> dict[str, str]:
     return {check["name"]: check["status"] for check in held.checks}
 
 
-def failed(held: rounds.Held) -> list[Check]:
-    return [check for check in rounds.checks_of([held]) if check.status == FAILED]
+def failed(held: proof.Held) -> list[Check]:
+    return [check for check in proof.checks_of([held]) if check.status == FAILED]
 
 
-def one_fault(held: rounds.Held) -> Check:
+def one_fault(held: proof.Held) -> Check:
     """One failure, with something to do; everything that was promised is spoken of."""
     (check,) = failed(held)
     assert check.subject == MOUNT
     assert len(check.reason) > 20
-    assert [each["name"] for each in held.checks] == list(rounds.EVERY)
-    for each in rounds.checks_of([held]):
+    assert [each["name"] for each in held.checks] == list(proof.EVERY)
+    for each in proof.checks_of([held]):
         if each.reason.startswith("not read"):
             assert each.reason == f"not read: see {check.name}"
     return check
 
 
-def write(given: Target, monkeypatch: pytest.MonkeyPatch, found: Any) -> rounds.Held:
+def write(given: Target, monkeypatch: pytest.MonkeyPatch, found: Any) -> proof.Held:
     answers(monkeypatch, found)
-    return rounds.write(given, here(LINE))
+    return proof.write(given, here(LINE))
 
 
 NOT_ALLOWED = bounded.Answer(
@@ -156,7 +156,7 @@ def test_what_belongs_to_others_is_looked_at(
     assert says["storage_write"] == says["storage_neighbour"] == NOT_APPLICABLE
     reason = next(each["reason"] for each in held.checks if each["name"] == "storage_write")
     assert "mpi writes nothing there" in reason and ".baremetal-mpi-roce" in reason
-    again = rounds.read(target(fs), held, here(LINE))
+    again = proof.read(target(fs), held, here(LINE))
     assert again.checks == held.checks
     closed = replace(
         NOT_ALLOWED, step=f"opening {MOUNT}", found={"error": NOT_ALLOWED.found["error"]}
@@ -192,14 +192,14 @@ def test_a_member_of_its_group_is_meant_to_write(monkeypatch: pytest.MonkeyPatch
 
 def test_all_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = answers(monkeypatch, WRITTEN, HAS_READ)
-    wrote = rounds.write(target(), here(LINE))
+    wrote = proof.write(target(), here(LINE))
     assert asked == ["write"]
     assert not failed(wrote)
-    found = rounds.read(target(), wrote, here(LINE))
+    found = proof.read(target(), wrote, here(LINE))
     assert asked == ["write", "read"]
     assert not failed(found)
     says = statuses(found)
-    assert list(says) == list(rounds.EVERY)
+    assert list(says) == list(proof.EVERY)
     for name in ("mounted", "server", "answers", "write", "rename", "owner", "neighbour", "names"):
         assert says[f"storage_{name}"] == OK
     for name in ("space", "files", "write_rate", "read_rate"):  # nobody asked for any
@@ -214,7 +214,7 @@ def test_a_mount_point_where_nothing_is_mounted_is_not_touched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked = answers(monkeypatch)
-    check = one_fault(rounds.write(target(), here()))
+    check = one_fault(proof.write(target(), here()))
     assert asked == []
     assert (check.name, check.found) == ("storage_mounted", "not mounted")
     assert "mnt-checkpoints.mount" in check.reason
@@ -222,7 +222,7 @@ def test_a_mount_point_where_nothing_is_mounted_is_not_touched(
 
 def test_in_a_container_it_is_not_applicable(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = answers(monkeypatch)
-    found = rounds.write(target(), here(container="podman"))
+    found = proof.write(target(), here(container="podman"))
     assert asked == []
     assert set(statuses(found).values()) == {NOT_APPLICABLE}
     assert "container (podman): mounts are made by" in found.checks[0]["reason"]
@@ -231,7 +231,7 @@ def test_in_a_container_it_is_not_applicable(monkeypatch: pytest.MonkeyPatch) ->
 def test_another_server_is_not_touched(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = answers(monkeypatch)
     other = LINE.replace("10.10.2.1:/export/a", "10.10.2.9:/export/a")
-    check = one_fault(rounds.write(target(), here(other)))
+    check = one_fault(proof.write(target(), here(other)))
     assert asked == []
     assert check.name == "storage_server"
     assert check.wanted == "10.10.2.1:/export/a"
@@ -240,7 +240,7 @@ def test_another_server_is_not_touched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_automount_point_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = answers(monkeypatch, WRITTEN)
-    assert not failed(rounds.write(target(), here(TRAP)))
+    assert not failed(proof.write(target(), here(TRAP)))
     assert asked == ["write"]
 
 
@@ -259,7 +259,7 @@ def test_an_automount_point_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_only_the_wanted_file_system_is_written_to(line: str, right: Any) -> None:
-    assert rounds.is_right(target(), line, mounted.parse(line)) is right
+    assert proof.is_right(target(), line, mounted.parse(line)) is right
 
 
 def test_unmounted_between_the_look_and_the_write(tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_unmounted_between_the_look_and_the_write(tmp_path: Path) -> None:
     fs = replace(FS, mount=str(tmp_path))
     line = LINE.replace(MOUNT, str(tmp_path))
     given = replace(target(fs), limit_s=deadline(60))
-    found = rounds.write(given, here(line, records=tmp_path / "records"))
+    found = proof.write(given, here(line, records=tmp_path / "records"))
     (check,) = failed(found)
     assert check.name == "storage_mounted"
     assert list(tmp_path.iterdir()) == []
@@ -279,8 +279,8 @@ def test_a_bind_mount_is_known_by_its_place() -> None:
     root = "28 1 8:1 / / rw - ext4 /dev/sda1 rw"
     right = f"71 28 8:1 /srv/a {MOUNT} rw - ext4 /dev/sda1 rw"
     wrong = f"71 28 8:1 /srv/b {MOUNT} rw - ext4 /dev/sda1 rw"
-    assert rounds.is_right(given, right, mounted.parse(f"{root}\n{right}")) is True
-    assert rounds.is_right(given, wrong, mounted.parse(f"{root}\n{wrong}")) is False
+    assert proof.is_right(given, right, mounted.parse(f"{root}\n{right}")) is True
+    assert proof.is_right(given, wrong, mounted.parse(f"{root}\n{wrong}")) is False
     assert given.wanted.is_bind
 
 
@@ -307,12 +307,12 @@ def test_an_error_while_writing_is_one_finding(
     looked = {} if step.startswith("opening /") else LOOKED
     error = {"number": number, "text": os.strerror(number)}
     answers(monkeypatch, bounded.Answer({**looked, "error": error}, step, True))
-    held = rounds.write(target(), here(TRAP))
+    held = proof.write(target(), here(TRAP))
     check = one_fault(held)
     assert check.name == name
     assert says in str(check.found) and step in str(check.found)
     asked = answers(monkeypatch)
-    assert failed(rounds.read(target(), held, here(LINE))) == [check]  # and not tried again
+    assert failed(proof.read(target(), held, here(LINE))) == [check]  # and not tried again
     assert asked == []
 
 
@@ -331,7 +331,7 @@ def test_read_only_by_the_kernel_and_on_purpose(monkeypatch: pytest.MonkeyPatch)
     assert (check.name, check.found) == ("storage_read_only", "read-only")
     asked = answers(monkeypatch, {**LOOKED, "read_only": True, "end": True})
     wanted = target(replace(FS, options=("ro",)))
-    found = rounds.write(wanted, here(LINE))
+    found = proof.write(wanted, here(LINE))
     assert asked == ["look"]
     assert not failed(found)
     assert statuses(found)["storage_write"] == NOT_APPLICABLE
@@ -379,10 +379,10 @@ def test_a_server_that_lies_while_writing(
 # ---- the second round
 
 
-def second(monkeypatch: pytest.MonkeyPatch, found: Any, **changes: Any) -> rounds.Held:
+def second(monkeypatch: pytest.MonkeyPatch, found: Any, **changes: Any) -> proof.Held:
     given = target(**changes)
     answers(monkeypatch, WRITTEN, found)
-    return rounds.read(given, rounds.write(given, here(LINE)), here(LINE))
+    return proof.read(given, proof.write(given, here(LINE)), here(LINE))
 
 
 @pytest.mark.parametrize(
@@ -453,12 +453,12 @@ def test_one_nodes_rate_is_judged_where_it_was_alone(
 def test_check_mode_looks_and_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = answers(monkeypatch, {**LOOKED, "end": True})
     given = target(check_mode=True)
-    held = rounds.write(given, here(LINE))
+    held = proof.write(given, here(LINE))
     assert asked == ["look"]
     assert not failed(held)
     says = statuses(held)
     assert says["storage_answers"] == OK and says["storage_write"] == NOT_APPLICABLE
-    assert rounds.read(given, held, here(LINE)).checks == held.checks
+    assert proof.read(given, held, here(LINE)).checks == held.checks
     assert asked == ["look"]
 
 
@@ -473,10 +473,10 @@ def test_the_rounds_with_a_real_probe(tmp_path: Path, monkeypatch: pytest.Monkey
     def of(host: str, seat: Seat) -> Target:
         return target(fs, host, seat=seat, uid=os.geteuid(), limit_s=deadline(60))
 
-    held = {host: rounds.write(of(host, Seat(2)), there) for host in hosts}
+    held = {host: proof.write(of(host, Seat(2)), there) for host in hosts}
     for host, other in zip(hosts, reversed(hosts)):
         size = held[other].figures["wrote"]["bytes"]
-        found = rounds.read(of(host, Seat(2, other, size, (other,))), held[host], there)
+        found = proof.read(of(host, Seat(2, other, size, (other,))), held[host], there)
         assert not failed(found), failed(found)
         assert statuses(found)["storage_neighbour"] == OK
         assert found.figures["read"]["bytes"] == SIZE
