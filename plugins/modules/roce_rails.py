@@ -274,6 +274,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ..module_utils.core.commands import run
 from ..module_utils.core.engine import Layer, Outcome, Settled, carry_out
 from ..module_utils.core.part import Node
+from ..module_utils.hardware import SurveyError
 from ..module_utils.nic import boot_unit
 from ..module_utils.nic.request import MAX_READ_REQUEST_BYTES, QUICK_S
 from ..module_utils.nic.request import Host as NicHost
@@ -289,7 +290,7 @@ from ..module_utils.rails.state import ARP_DEFAULTS
 LAYER = Layer(
     survey.LAYER,
     command_s=60.0,
-    refusals=(lock.BusyError,),
+    refusals=(lock.BusyError, SurveyError),
     simulates=False,
 )
 RAIL = {

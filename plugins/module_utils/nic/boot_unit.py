@@ -172,7 +172,7 @@ class Installation:
             result = json.loads((self.root / RESULT).read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             return "it has not run in this boot"
-        if result["installed"] != installed(self.root):
+        if result.get("installed") != installed(self.root):
             return "what ran last is another version, or had another request"
         return "; ".join(result["failed"])
 

@@ -200,14 +200,14 @@ class FirmwareProvider:
             return ()
         batch = Batch(self.firmwares, pci)
         for name, value in self.parameters.items():
-            setting = FirmwareSetting(rail.name, name, value, batch, self._kept_by(rail, pci, name))
+            setting = FirmwareSetting(name, value, batch, self._kept_by(rail, pci, name))
             batch.settings.append(setting)
         return batch.settings
 
     def _kept_by(self, rail: Rail, pci: str, name: str) -> str:
         """What keeps the promise where the firmware has nothing to set; empty for nothing."""
         if name == LINK_TYPE and rail.device and rail.device.link_layer == "Ethernet":
-            return "its port knows Ethernet only"
+            return "its port is Ethernet only"
         total = self.root / "sys/bus/pci/devices" / pci / "sriov_totalvfs"
         if name in SRIOV and (not total.exists() or total.read_text("ascii").strip() == "0"):
             return "it has no virtual functions to give"
@@ -230,7 +230,6 @@ class Batch:
 
 @dataclass(frozen=True)
 class FirmwareSetting:
-    rail: str
     first_port_parameter: str
     wanted: int
     batch: Batch
@@ -260,10 +259,14 @@ class FirmwareSetting:
         except CommandError as error:
             return Reading.unsupported(f"its firmware settings cannot be read: {error}. {UNREAD}")
         if parameter is None:
-            unknown = f"the firmware of {self.batch.pci} does not know {self.parameter}"
+            unknown = f"the firmware of {self.batch.pci} has no {self.parameter}"
             if self.kept_by:
                 return Reading.kept_otherwise(f"{unknown}; {self.kept_by}")
-            return Reading.unsupported(f"{unknown}. {self._way_out()}")
+            return Reading.unsupported(
+                f"{unknown}. Update its firmware, or leave the parameter out with {VARIABLE}: "
+                f"{{{self.first_port_parameter}: null}}, or all firmware with "
+                "roce_rails_firmware: false"
+            )
         if parameter.current is None:
             # Older firmware shows only what its next reset brings.
             return Reading(parameter.next_boot)
@@ -280,11 +283,3 @@ class FirmwareSetting:
 
     def forget(self) -> None:
         self.batch.firmwares.forget(self.batch.pci)
-
-    def _way_out(self) -> str:
-        if self.first_port_parameter in FIXED:
-            return "Update its firmware, or set roce_rails_firmware: false to leave firmware alone"
-        return (
-            "Update its firmware, or leave the parameter out with "
-            f"{VARIABLE}: {{{self.first_port_parameter}: null}}"
-        )
