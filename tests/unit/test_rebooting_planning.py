@@ -103,7 +103,7 @@ def test_the_size_of_a_batch(wanted, members, size):
 @pytest.mark.parametrize("wanted", [0, -1, "0%", "101%", "many", "", "1.5", "25%%"])
 def test_a_size_without_meaning_is_refused(wanted):
     with pytest.raises(planning.SettingError, match="cluster_reboot_batch is"):
-        planning.check(planning.Settings(batch=wanted))
+        planning.batch_size(wanted, 1)
 
 
 # Each host

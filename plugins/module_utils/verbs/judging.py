@@ -29,14 +29,8 @@ ADVICE: tuple[tuple[str, str], ...] = (
         "packets are lost on the way: rail MTU on the path, the peer's GID, lossless class on the "
         "switch ports of both rails",
     ),
-    (
-        r"(?i)memlock|cannot allocate memory|Couldn't allocate MR|failed to create mr",
-        "locked memory is limited: --tags os sets memlock",
-    ),
-    (
-        r"(?i)no such device|not available or does not exist|Unable to find the Infiniband",
-        "the RDMA device was not found: rdma link on both hosts; --tags mpi",
-    ),
+    (r"(?i)memlock|allocate|create mr", "locked memory is limited: --tags os sets memlock"),
+    (r"(?i)no such device|not available|Unable to find the Inf", "rdma link on both hosts"),
     (r"with --tags mpi", ""),
     (r"not installed", "install it, or set rdma_verify_install"),
 )

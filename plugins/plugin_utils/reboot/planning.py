@@ -213,15 +213,6 @@ def batch_size(wanted: Union[int, str], members: int) -> int:
     )
 
 
-def check(settings: Settings) -> None:
-    batch_size(settings.batch, 1)
-    if settings.storage not in (LAST, NEVER):
-        raise SettingError(f"cluster_reboot_storage is {settings.storage!r}: last or never")
-    for name in ("wait_s", "min_hours", "per_day"):
-        if getattr(settings, name) < 0:
-            raise SettingError(f"cluster_reboot_{name} is {getattr(settings, name)}: at least 0")
-
-
 def _refused(
     group: str,
     found: Mapping[str, Any],
