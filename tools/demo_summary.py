@@ -17,7 +17,7 @@ from typing import Any
 TOP = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TOP / "collections"))
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.table import (  # noqa: E402
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.smoke import (  # noqa: E402
     rate_text,
     size_text,
     time_text,
