@@ -66,19 +66,17 @@ def test_secure_boot_without_an_enrolled_key_is_refused_with_the_way_to_enrol(no
 
 
 @pytest.mark.parametrize(
-    ("package", "source"),
+    "package",
     [
-        ("linux-modules-nvidia-580-server-open-6.8.0-79-generic", "Ubuntu built"),
-        ("nvidia-driver-580-server-open", "server branch of Ubuntu"),
-        ("akmod-nvidia", "RPM Fusion"),
-        ("kmod-nvidia", "ELRepo"),
+        "linux-modules-nvidia-580-server-open-6.8.0-79-generic",
+        "nvidia-driver-580-server-open",
+        "akmod-nvidia",
+        "kmod-nvidia",
     ],
 )
-def test_a_driver_of_another_source_is_refused(node, package, source):
+def test_a_driver_of_another_source_is_refused(node, package):
     node.installed[package] = "580.65.06-0ubuntu1"
-    told = refusal(node)
-    assert source in told
-    assert f"apt-get purge {package}" in told
+    assert f"apt-get purge {package}" in refusal(node)
 
 
 @pytest.mark.parametrize("package", ["nvidia-dkms-580", "kmod-nvidia-latest-dkms"])

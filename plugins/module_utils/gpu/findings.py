@@ -34,7 +34,6 @@ AZURE_XIDS = frozenset(
 """Errors after which a GPU is not to be used as it is."""
 
 AUTO, DMABUF, PEERMEM, NONE = "auto", "dmabuf", "peermem", "none"
-GPUDIRECT = (AUTO, DMABUF, PEERMEM, NONE)
 
 
 @dataclass(frozen=True)

@@ -39,13 +39,12 @@ from .shared import DCGM, Kernel, Shared
 
 RUN_FILE = "usr/bin/nvidia-uninstall"
 """Left by NVIDIA's .run installer, and by no package."""
-ELSEWHERE = (
-    (r"linux-(modules|objects|signatures)-nvidia-.+", "modules that Ubuntu built"),
-    (r".*nvidia-.+-\d+-server(-open)?", "the server branch of Ubuntu"),
-    (r"akmod-nvidia.*|xorg-x11-drv-nvidia.*", "RPM Fusion"),
-    (r"kmod-nvidia(-\d+xx)?|nvidia-x11-drv.*", "ELRepo"),
+ELSEWHERE = re.compile(
+    r"linux-(modules|objects|signatures)-nvidia-.+|.*nvidia-.+-\d+-server(-open)?"  # Ubuntu
+    r"|akmod-nvidia.*|xorg-x11-drv-nvidia.*"  # RPM Fusion
+    r"|kmod-nvidia(-\d+xx)?|nvidia-x11-drv.*"  # ELRepo
 )
-"""Packages of other sources than the CUDA repository, with those who make them."""
+"""Packages of other sources than the CUDA repository."""
 PROPRIETARY = re.compile(
     r"nvidia-dkms(-\d+)?|nvidia-kernel-source(-\d+)?|nvidia-kernel-dkms|kmod-nvidia-latest-dkms"
 )
@@ -74,38 +73,32 @@ class Suitable:
         wanted, runs = self.software.kernel, self.kernel.release
         if wanted and wanted != runs:
             yield (
-                f"kernel {runs} runs, and software.kernel of the set is {wanted}: the driver would "
-                f"be built for the wrong one. Boot {wanted} (install it where it is not there), or "
+                f"kernel {runs} runs, and software.kernel of the set is {wanted}: boot it, or "
                 f"write software.kernel: {runs}"
             )
         if not self.kernel.has_gpus:
             yield (
-                f"no GPU of NVIDIA on the PCI bus, and the model has {self.gpus}: look at the "
-                "power of the GPU board in the BMC, at the BIOS (Above 4G Decoding) and the slots. "
-                "A node without GPUs has none in the model either (gpus: 0)"
+                f"no GPU of NVIDIA on the PCI bus, and the model has {self.gpus}: see the power of "
+                "the GPU board (BMC) and the BIOS (Above 4G Decoding); without GPUs write gpus: 0"
             )
 
     def _other_driver(self, node: Node) -> Iterator[str]:
         if node.path(RUN_FILE).exists():
-            yield (
-                f"/{RUN_FILE}: a driver was installed from NVIDIA's .run file, and packages would "
-                "mix with it. Run nvidia-uninstall, reboot, run again"
-            )
+            yield f"a driver of NVIDIA's .run file is installed: run /{RUN_FILE}, reboot, run again"
         tool = "apt-get purge" if "dpkg" in self.installed else "dnf remove"
-        for pattern, source in ELSEWHERE:
-            names = sorted(name for name in self.installed if re.fullmatch(pattern, name))
-            if names:
-                yield (
-                    f"a driver from {source} is installed, and the set's comes from the CUDA "
-                    f"repository. Remove it: {tool} {' '.join(names)}"
-                )
         driver = self.software.driver
-        names = sorted(name for name in self.installed if PROPRIETARY.fullmatch(name))
-        if names and driver and driver.modules == "open":
-            yield (
-                "proprietary kernel modules are installed, and the set has the open ones, which "
-                f"Blackwell needs. Remove them: {tool} {' '.join(names)}"
-            )
+        wants_open = driver is not None and driver.modules == "open"
+        for pattern, what, applies in (
+            (ELSEWHERE, "a driver of another source than the CUDA repository is", True),
+            (
+                PROPRIETARY,
+                "proprietary kernel modules, and the set has the open ones, are",
+                wants_open,
+            ),
+        ):
+            names = sorted(name for name in self.installed if pattern.fullmatch(name))
+            if names and applies:
+                yield f"{what} installed. Remove: {tool} {' '.join(names)}"
 
 
 # The CUDA toolkit for everybody on the node: PATH of logins, linker, the link /usr/local/cuda.
