@@ -186,7 +186,7 @@ from ..module_utils.core.part import Node
 from ..module_utils.core.system import distribution
 from ..module_utils.software import UnsupportedDistribution
 from ..module_utils.storage.options import storage
-from ..module_utils.storage.server.service import THREADS
+from ..module_utils.storage.service import THREADS
 
 LAYER = Layer(
     "storage",

@@ -20,18 +20,18 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import Outcome, settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.directory import (
+    User,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.exports import (
+    served_by,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     FileSystem,
     Nfs,
     Serve,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.options import server_parts
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.directory import (
-    User,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.exports import (
-    served_by,
-)
 
 HOST = "storage01"
 DISK = "/dev/disk/by-id/nvme-A1"

@@ -14,16 +14,16 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distri
     Distribution,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import options as packages
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.device import (
+    LeftDevices,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.exports import (
+    Exports,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import Serve
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.lnet import LeftLnet
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.mounts import Mounts
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.options import storage
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.device import (
-    LeftDevices,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.exports import (
-    Exports,
-)
 
 from tests.unit.storage_node import StorageNode, served
 

@@ -11,7 +11,7 @@ import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import NoAnswerError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import bounded
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import (
     device as blank,
 )
 

@@ -9,10 +9,10 @@ from typing import Callable
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import (
     device as blank,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.device import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.device import (
     label,
     unit_text,
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.directory import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.directory import (
     Directory,
     State,
     User,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.server.exports import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.exports import (
     read_exports,
 )
 

@@ -25,7 +25,7 @@ from ..core.part import Node, Plan, PlanError, Step, StepError, Verdict
 from . import foreign, mounted, units
 from .file_system import NFS, RDMA
 from .mounted import Mount
-from .server.service import MODULE, MODULE_REMEDY
+from .service import MODULE, MODULE_REMEDY
 from .units import AUTOMOUNT, ENABLED, MOUNT, WantedMount
 
 UNIT, AUTO, MOUNTED, OPTIONS, LEFT, ABSENT = (

@@ -19,16 +19,16 @@ from ..packages.apt import SOLVER, TRANSACTION, node_runner
 from ..packages.apt import options as apt_words
 from ..packages.package import Manager, PackageSet
 from ..software.distribution import REDHAT, Distribution
+from . import service
+from .device import Device, LeftDevices
+from .directory import Directory, User
+from .exports import Exports, Served, Withdrawn, served_by
 from .file_system import LUSTRE, FileSystem, of_variable
 from .lustre.client import AFTER, LustreParts, NotKnown, client_packages, lustre_parts
 from .lustre.lnet import without_lnet
 from .lustre.settings import PRESENT, LustreSettings, read_settings
 from .mounts import Mounts
-from .server import service
-from .server.device import Device, LeftDevices
-from .server.directory import Directory, User
-from .server.exports import Exports, Served, Withdrawn, served_by
-from .server.service import THREADS, Service
+from .service import THREADS, Service
 from .units import WantedMount, wanted_mounts
 
 # Programs that mounting and serving NFS takes: the distribution's, present and not pinned, as they

@@ -13,11 +13,11 @@ import stat
 from pathlib import Path
 from typing import Optional
 
-from ...core.checks import FAILED, Check, compare
-from ...core.dataclass import dataclass
-from ...core.files import make_directories
-from ...core.part import Node, Plan, PlanError, Step, StepError, Verdict
-from .. import mounted
+from ..core.checks import FAILED, Check, compare
+from ..core.dataclass import dataclass
+from ..core.files import make_directories
+from ..core.part import Node, Plan, PlanError, Step, StepError, Verdict
+from . import mounted
 
 CHECK = "nfs_directory"
 

@@ -14,13 +14,13 @@ from dataclasses import field
 from functools import partial
 from typing import Any, Optional
 
-from ...core import systemd
-from ...core.checks import Check, compare, not_applicable
-from ...core.commands import CommandError
-from ...core.dataclass import dataclass
-from ...core.part import NAME, Node, Plan, PlanError, Step, Verdict
-from ...core.text import some
-from ..file_system import RDMA, FileSystem
+from ..core import systemd
+from ..core.checks import Check, compare, not_applicable
+from ..core.commands import CommandError
+from ..core.dataclass import dataclass
+from ..core.part import NAME, Node, Plan, PlanError, Step, Verdict
+from ..core.text import some
+from .file_system import RDMA, FileSystem
 
 UNIT = "nfs-server.service"
 ENABLED = "enabled, active"

@@ -11,13 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 
-from ...core.checks import FAILED, PENDING, Check, compare, not_applicable
-from ...core.commands import CommandError
-from ...core.dataclass import dataclass
-from ...core.part import NAME, Node, Plan, PlanError, Step, Verdict
-from ...core.text import some
-from ..file_system import NFS, FileSystem
-from ..mounted import overlap
+from ..core.checks import FAILED, PENDING, Check, compare, not_applicable
+from ..core.commands import CommandError
+from ..core.dataclass import dataclass
+from ..core.part import NAME, Node, Plan, PlanError, Step, Verdict
+from ..core.text import some
+from .file_system import NFS, FileSystem
+from .mounted import overlap
 
 CHECK, LEFT = "nfs_exports", "nfs_exports_left"
 FILE = f"etc/exports.d/{NAME}.exports"

@@ -21,14 +21,14 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ...core import systemd
-from ...core.checks import FAILED, OK, PENDING, Check, not_applicable
-from ...core.commands import NoAnswerError
-from ...core.dataclass import dataclass
-from ...core.part import Node, Plan, PlanError, Step, StepError, Verdict
-from ...core.text import some
-from .. import bounded, foreign, mounted
-from ..units import DIRECTORY, ENABLED, MOUNT, path_of, unit_name, value_of
+from ..core import systemd
+from ..core.checks import FAILED, OK, PENDING, Check, not_applicable
+from ..core.commands import NoAnswerError
+from ..core.dataclass import dataclass
+from ..core.part import Node, Plan, PlanError, Step, StepError, Verdict
+from ..core.text import some
+from . import bounded, foreign, mounted
+from .units import DIRECTORY, ENABLED, MOUNT, path_of, unit_name, value_of
 
 BLOCK = "sys/class/block"
 SWAPS = "proc/swaps"
