@@ -208,17 +208,6 @@ def test_stages_with_nodes_run_one_after_the_other(runner):
     assert (alone.queue, alone.alone, alone.niceness) == (lint, runner.LANES, 0)
 
 
-def test_one_stage_with_nodes_runs_at_a_time_where_there_is_room_for_two(runner, tmp_path):
-    made = tmp_path / "made"
-    stages = [
-        runner.Stage("images", ["sh", "-c", "sleep 0.3; touch $0", str(made)], nodes=True),
-        runner.Stage("nodes", ["test", "-e", str(made)], nodes=True, needs="images"),
-    ]
-    outcomes: dict = {}
-    runner.run([runner.Lane(stages, width=2, alone=2)], outcomes)
-    assert outcomes["nodes"].passed == 1
-
-
 def test_stages_without_nodes_run_two_at_a_time_once_those_with_nodes_have_ended(runner, tmp_path):
     """Each of two ends only when it has seen the other."""
     wait = f"touch {tmp_path}/$0; until [ -e {tmp_path}/$1 ]; do sleep 0.05; done"
@@ -238,39 +227,31 @@ def alive(state: Path) -> bool:
         return False
 
 
-def test_stages_that_others_need_come_along(runner):
-    images = runner.Stage("images", ["true"], fast=False)
-    nodes = runner.Stage("molecule x", ["true"], fast=False, needs="images")
-    lint = runner.Stage("lint", ["true"])
-    every = [lint, images, nodes]
-    words = argparse.Namespace(fast=False, only=["molecule"], all=False)
-    assert runner.chosen(every, words) == [images, nodes]
-    assert runner.chosen(every, argparse.Namespace(fast=True, only=None, all=False)) == [lint]
-
-
-def test_a_whole_name_means_that_stage_and_a_part_of_names_means_all_of_them(runner):
-    every = [runner.Stage(name, ["true"]) for name in ("integration", "machine integration")]
-
-    def chosen(*only):
-        words = argparse.Namespace(fast=False, only=only, all=False)
-        return [stage.name for stage in runner.chosen(every, words)]
-
-    assert chosen("integration") == ["integration"]
-    assert chosen("integr") == ["integration", "machine integration"]
-    assert chosen("machine integration", "integration") == ["integration", "machine integration"]
-
-
-def test_what_takes_long_runs_when_it_is_asked_for(runner):
-    images = runner.Stage("machine images", ["true"], long=True)
-    machines = runner.Stage("machine tests", ["true"], long=True, needs="machine images")
-    every = [runner.Stage("lint", ["true"]), images, machines]
-
-    def chosen(only=None, all=False):
-        return runner.chosen(every, argparse.Namespace(fast=False, only=only, all=all))
-
-    assert chosen() == every[:1]
-    assert chosen(all=True) == every
-    assert chosen(only=["machine tests"]) == [images, machines]
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({}, "lint, images, integration"),
+        ({"fast": True}, "lint"),
+        ({"all": True}, "lint, images, integration, machine images, machine integration"),
+        ({"only": ["lint"]}, "lint"),
+        ({"only": ["integration"]}, "images, integration"),
+        ({"only": ["integr"]}, "images, integration, machine images, machine integration"),
+        ({"only": ["machine integration"]}, "machine images, machine integration"),
+    ],
+)
+def test_stages_are_chosen_with_what_they_need(runner, options, names):
+    """A whole name means that stage, a part of names all of them; what is long is asked for."""
+    every = [
+        runner.Stage("lint", ["true"]),
+        runner.Stage("images", ["true"], fast=False),
+        runner.Stage("integration", ["true"], fast=False, needs="images"),
+        runner.Stage("machine images", ["true"], fast=False, long=True),
+        runner.Stage(
+            "machine integration", ["true"], fast=False, long=True, needs="machine images"
+        ),
+    ]
+    words = argparse.Namespace(**{"fast": False, "only": None, "all": False, **options})
+    assert ", ".join(stage.name for stage in runner.chosen(every, words)) == names
 
 
 def test_long_tests_and_scenarios_run_with_all(runner, monkeypatch):
