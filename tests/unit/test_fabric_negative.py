@@ -286,7 +286,7 @@ ROWS: tuple[tuple[str, Told, str], ...] = (
     (
         "a port that NVUE does not have",
         refused(lambda: planned("nvue", lambda p: p.ports.pop("swp2") and None)),
-        "the switch has no port swp2, which the model plugs something into",
+        "the switch has no port swp2",
     ),
     (
         "a chip whose queues EOS calls nobody knows how",

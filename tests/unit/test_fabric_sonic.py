@@ -382,7 +382,7 @@ class TestRefused:
                 "egress_lossy_profile",
                 "BUFFER_QUEUE|Ethernet8|3-4 serves queue 3, that of RoCE data, from egress_lossy",
             ),
-            ("PORT|Ethernet8", None, "the switch has no port Ethernet8; it has 1, Ethernet0"),
+            ("PORT|Ethernet8", None, "the switch has no port Ethernet8; it has Ethernet0"),
         ],
     )
     def test_a_switch_that_cannot_carry_the_contract(

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Optional
 
 from ...module_utils.core.dataclass import dataclass
+from ...module_utils.core.text import some
 from .intent import SwitchIntent
 from .system import Applied, Difference, Switch, SwitchError, SwitchReport, System, WantedError
 
@@ -318,10 +319,9 @@ def _dark(bounced: set[str], report: SwitchReport) -> list[str]:
 def _some(difference: Difference) -> str:
     shown = [
         f"{change.path}: wanted {_value(change.wanted)}, found {_value(change.found)}"
-        for change in difference.changes[:VALUES_SHOWN]
+        for change in difference.changes
     ]
-    rest = len(difference.changes) - len(shown)
-    return "; ".join(shown) + (f"; and {rest} more" if rest else "")
+    return some(shown, VALUES_SHOWN)
 
 
 def _value(value: Any) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Optional
 
 from ....module_utils.core.dataclass import dataclass
+from ....module_utils.core.text import counted, some
 from ..intent import SwitchIntent
 from ..system import OWNED, Change, Difference, Impact, SwitchError
 from .reading import Present
@@ -258,23 +259,22 @@ def difference(intent: SwitchIntent, wanted: Wanted, present: Present) -> Differ
     missing = [port for port in wanted.ports if port not in present.interfaces]
     if missing:
         raise SwitchError(
-            f"{intent.name} has no port {_names(missing)}. Break the ports out as the model says, "
-            "or write their names into the model (leaves.ports, spines.ports)."
+            f"{intent.name} has no port {some(missing, SHOWN)}. Break the ports out, or correct "
+            "their names in the model (leaves.ports, spines.ports)."
         )
     found = read_settings(present.running)
     bundled = [port for port in wanted.ports if (f"{INTERFACE}{port}", CHANNEL_GROUP) in found]
     if bundled:
         raise SwitchError(
-            f"{intent.name}: {_names(bundled)} belongs to a port channel (`channel-group`), and "
-            "EOS takes QoS from that. A rail is one link: take it out of the port channel."
+            f"{intent.name}: {some(bundled, SHOWN)} belongs to a port channel "
+            "(`channel-group`), whose QoS EOS applies. A rail is one link: take it out."
         )
     pausing = {port_of(path) for path, line in found.items() if _is_link_pause(line)}
     paused = [port for port in wanted.ports if port in pausing]
     if paused:
         raise SwitchError(
-            f"{intent.name}: {_names(paused)} pauses the whole link (`flowcontrol`), and so every "
-            "class of it, with PFC or in its place. Take it out of the port: `no flowcontrol "
-            "receive`, `no flowcontrol send`."
+            f"{intent.name}: {some(paused, SHOWN)} pauses the whole link (`flowcontrol`), "
+            "every class of it: `no flowcontrol receive`, `no flowcontrol send`."
         )
     items = compare(wanted, found)
     changes = tuple(_changes(items))
@@ -355,10 +355,4 @@ def _impact(items: Sequence[Item], wanted: Wanted) -> Impact:
 
 def _ports(names: Sequence[str]) -> str:
     different = list(dict.fromkeys(names))
-    count = len(different)
-    return f"{count} port{'s' if count > 1 else ''} ({_names(different)})"
-
-
-def _names(names: Sequence[str]) -> str:
-    more = len(names) - SHOWN
-    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return f"{counted(len(different), 'port')} ({some(different, SHOWN)})"

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ....module_utils.core.text import some
 from .. import headroom
 from ..asics import Asic
 from ..intent import SwitchIntent
@@ -230,9 +231,8 @@ def _check_ports(intent: SwitchIntent, present: Present) -> None:
     missing = [port.name for port in intent.ports if port.name not in present.ports]
     if missing:
         raise SwitchError(
-            f"{intent.name}: the switch has no port {', '.join(missing[:8])}"
-            f"{' ...' if len(missing) > 8 else ''}, which the model plugs something into. Correct "
-            "the model, or the breakout of the switch's ports."
+            f"{intent.name}: the switch has no port {some(missing, 8)}. Correct the model, or the "
+            "breakout of the switch's ports."
         )
     bonded = {
         member: bond

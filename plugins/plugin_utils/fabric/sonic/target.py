@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import Optional
 
 from ....module_utils.core.dataclass import dataclass
+from ....module_utils.core.text import some
 from ..system import OWNED, SwitchError
 from . import tables
 from .reading import DYNAMIC, Present
@@ -185,10 +186,8 @@ def _require_ports(wanted: Wanted, config: Config) -> None:
     ports = config.get(tables.PORT, {})
     missing = [port.name for port in wanted.ports if port.name not in ports]
     if missing:
-        shown = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if missing[8:] else "")
-        some = ", ".join(list(ports)[:4])
         raise SwitchError(
-            f"the switch has no port {shown}; it has {len(ports)}, {some} and so on. "
+            f"the switch has no port {some(missing, 8)}; it has {some(list(ports), 4)}. "
             "Correct leaves.port, port_step or ports of the model, or break the ports out on the "
             "switch (`config interface breakout`)"
         )
