@@ -6,8 +6,6 @@ Each figure is a run of the project's own playbook on one launcher: the model co
 directory built, the module sent and run, files replaced, everything read back, every name resolved.
 The launcher is this machine in namespaces of its own with a copy of /etc, hence root; nothing
 outside changes.
-
-The obvious way beside it is a loop of lineinfile, one line per node, where that still ends.
 """
 
 from __future__ import annotations
@@ -28,7 +26,6 @@ sys.path.insert(0, str(ROOT))
 
 from tests.bench.inventory import RAILS, SIZES, model  # noqa: E402
 
-LOOPS = (20, 50)
 LIMIT_RATIO = 1.5
 """Processor seconds per node beyond those of 100: at 10,000 at most this times that at 1,000."""
 
@@ -109,40 +106,15 @@ def measure(nodes: int, folder: Path) -> tuple[Took, Took]:
     return names, hosts
 
 
-def loop(lines: int, folder: Path) -> float:
-    """Seconds for a hostfile as playbooks in the field write it."""
-    task = {
-        "ansible.builtin.lineinfile": {
-            "path": str(folder / f"hostfile-{lines}"),
-            "create": True,
-            "mode": "0644",
-            "regexp": "^{{ item }} ",
-            "line": "{{ item }} slots=8",
-        },
-        "loop": [f"node{index:05d}" for index in range(lines)],
-    }
-    source = folder / f"loop-{lines}.yml"
-    play = {"hosts": "localhost", "gather_facts": False, "tasks": [task]}
-    source.write_text(json.dumps([play]), encoding="utf-8")
-    here = json.dumps({"ansible_python_interpreter": sys.executable})
-    return playbook(source, "--inventory", "localhost,", "-c", "local", "--extra-vars", here).clock
-
-
 def main() -> int:
     enter_namespaces()
     subprocess.run(["mount", "--bind", os.environ[PRIVATE_ETC], "/etc"], check=True)
     took: dict[int, Took] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        looped = {lines: loop(lines, folder) for lines in LOOPS}
-        each = (looped[LOOPS[-1]] - looped[LOOPS[0]]) / (LOOPS[-1] - LOOPS[0])
-        for lines, seconds in looped.items():
-            print(f"hostfile_lineinfile_{lines}: {seconds:.1f} s (the obvious way, {lines} nodes)")
-        print(f"hostfile_lineinfile_line: {each:.2f} s (each further node)", flush=True)
         for nodes in SIZES:
             names, took[nodes] = measure(nodes, folder)
-            reckoned = f"lineinfile: {each * nodes:.0f} s, reckoned"
-            print(f"hostfile_{nodes}: {took[nodes].clock:.1f} s ({reckoned})")
+            print(f"hostfile_{nodes}: {took[nodes].clock:.1f} s")
             print(
                 f"hosts_table_{nodes}: {names.clock:.1f} s (one host, {RAILS + 1} names a node)",
                 flush=True,

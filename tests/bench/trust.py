@@ -1,27 +1,20 @@
 #!/usr/bin/env python3
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What SSH trust of 100, 1,000 and 10,000 nodes costs the controller, beside the obvious way.
+"""What SSH trust of 100, 1,000 and 10,000 nodes costs the controller.
 
 A figure is everything that is computed for a cluster laid for the first time: authorities made, two
 certificates signed for each node and written into the journal, and the text of every file each node
 gets. Key pairs are made by the nodes themselves, so here they stand ready. A second figure is the
-same for an unchanged cluster. Ansible's own work for each host comes on top, in either way.
-
-The obvious way, ssh-keyscan of all by all and the keys of all in authorized_keys of all, is run for
-real, against a temporary sshd on loopback, at sizes where it still ends.
+same for an unchanged cluster. Ansible's own work for each host comes on top.
 """
 
 from __future__ import annotations
 
-import os
 import resource
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,8 +27,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority i
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import Issued, Journal  # noqa: E402
 
 SIZES = (100, 1_000, 10_000)
-OBVIOUS = (4, 8, 16)
-"""One sshd listens on 16 addresses at most."""
 RAILS = 8
 SAMPLE = 200
 """Certificates signed for the figure of one."""
@@ -44,9 +35,6 @@ KEYS_MADE = 64
 
 LIMIT_RATIO = 1.5
 """Processor time of a node at 10,000: at most this times that at 1,000."""
-
-CACHE = ROOT / ".cache/bench-sshd"
-PORT = 22022
 
 
 class Took(NamedTuple):
@@ -149,90 +137,6 @@ def prepare(
     return told, {name: node.known() for name, node in outcome.nodes.items()}
 
 
-def find_sshd() -> tuple[str, dict[str, str]]:
-    """An sshd and its environment; unpacked from its package where none is installed."""
-    installed = shutil.which("sshd", path="/usr/sbin:/sbin:/usr/local/sbin")
-    if installed:
-        return installed, {}
-    unpacked = CACHE / "root/usr/sbin/sshd"
-    if not unpacked.exists():
-        if shutil.which("apt-get") is None:
-            raise SystemExit("trust: no sshd for the comparison: install openssh-server")
-        CACHE.mkdir(parents=True, exist_ok=True)
-        print("trust: fetching openssh-server into .cache, not installing it", file=sys.stderr)
-        for package in ("openssh-server", "libwrap0"):
-            subprocess.run(
-                ["apt-get", "download", "-qq", package],
-                cwd=CACHE,
-                check=True,
-                stderr=subprocess.DEVNULL,
-            )
-        for archive in CACHE.glob("*.deb"):
-            subprocess.run(["dpkg-deb", "-x", archive, CACHE / "root"], check=True)
-    libraries = sorted({str(path.parent) for path in (CACHE / "root").rglob("lib*.so.*")})
-    return str(unpacked), {"LD_LIBRARY_PATH": ":".join(libraries)}
-
-
-@contextmanager
-def loopback_sshd(folder: Path, addresses: int) -> Iterator[None]:
-    """An unprivileged sshd on 127.0.1.1 and those after it, which plays every node."""
-    program, environment = find_sshd()
-    key = folder / "sshd_host_key"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-    lines = [f"Port {PORT}", f"HostKey {key}", "UsePAM no", "MaxStartups 1000", "PidFile none"]
-    lines += [f"ListenAddress {address(index)}" for index in range(addresses)]
-    config = folder / "sshd_config"
-    config.write_text("\n".join(lines) + "\n", encoding="ascii")
-    other: dict[str, Any] = {}
-    if os.geteuid() == 0:
-        other = {"user": 65534, "group": 65534, "extra_groups": []}
-        for path in (folder, key, config):
-            os.chown(path, 65534, 65534)
-    process = subprocess.Popen(
-        [program, "-D", "-e", "-f", config],
-        env={**os.environ, **environment},
-        stderr=subprocess.DEVNULL,
-        **other,
-    )
-    try:
-        for _attempt in range(50):
-            if keyscan([address(0)]):
-                break
-            time.sleep(0.1)
-        else:
-            raise SystemExit("trust: the temporary sshd does not answer: the comparison failed")
-        yield
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def address(index: int) -> str:
-    return f"127.0.1.{index + 1}"
-
-
-def keyscan(addresses: list[str]) -> list[str]:
-    argv = ["ssh-keyscan", "-t", "ed25519", "-p", str(PORT), *addresses]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    return done.stdout.splitlines()
-
-
-def obvious(count: int, folder: Path, keys: list[str]) -> float:
-    """Seconds for known_hosts by ssh-keyscan and authorized_keys of all, on `count` nodes."""
-    began = time.perf_counter()
-    addresses = [address(index) for index in range(count)]
-    for index in range(count):
-        node = folder / f"obvious-{count}-{index}"
-        node.mkdir()
-        known = [line for line in keyscan(addresses) if not line.startswith("#")]
-        if len(known) != count:
-            raise SystemExit(f"trust_obvious_{count}: {len(known)} keys instead of {count}")
-        (node / "known_hosts").write_text("\n".join(known) + "\n", encoding="ascii")
-        authorized = "".join(f"{keys[other % KEYS_MADE]} mpi\n" for other in range(count))
-        (node / "authorized_keys").write_text(authorized, encoding="ascii")
-    return time.perf_counter() - began
-
-
 def sign(folder: Path, keys: list[str]) -> tuple[float, float]:
     """Milliseconds of one signature, as the collection makes it and by ssh-keygen."""
     authority = folder / "0"
@@ -257,26 +161,12 @@ def main() -> int:
         keys = make_keys(folder)
         ours, theirs = sign(folder, keys)
         print(f"trust_sign: {ours:.2f} ms a certificate (by ssh-keygen -s: {theirs:.2f} ms)")
-        scanned = {}
-        with loopback_sshd(folder, max(OBVIOUS)):
-            for count in OBVIOUS:
-                scanned[count] = obvious(count, folder, keys)
-                each = scanned[count] / count * 1000
-                print(
-                    f"trust_obvious_{count}: {scanned[count]:.2f} s"
-                    f" (ssh-keyscan and authorized_keys of all on all; {each:.0f} ms a node)",
-                    flush=True,
-                )
-        pair = scanned[OBVIOUS[-1]] / OBVIOUS[-1] ** 2
-        print(f"trust_obvious_pair: {pair * 1000:.2f} ms (each of n x n)")
         laid = {}
         for count in SIZES:
             laid[count], again = lay(count, folder, keys)
             print(
                 f"trust_{count}: {laid[count].clock:.2f} s"
-                f" ({laid[count].clock / count * 1000:.2f} ms a node;"
-                f" the obvious way: {pair * count**2:.0f} s, reckoned,"
-                f" {pair * count * 1000:.0f} ms a node)"
+                f" ({laid[count].clock / count * 1000:.2f} ms a node)"
             )
             print(
                 f"trust_unchanged_{count}: {again.clock:.2f} s"
