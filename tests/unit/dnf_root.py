@@ -55,9 +55,7 @@ class Rpm:
     requires: Sequence[str] = ()
     provides: Sequence[str] = ()
     conflicts: Sequence[str] = ()
-    obsoletes: Sequence[str] = ()
     post: str = ""
-    preun: str = ""
     stream: str = ""
     """`module:stream` that the package belongs to."""
     key: str = "ours"
@@ -89,9 +87,7 @@ class Rpm:
             "Requires": self.requires,
             "Provides": self.provides,
             "Conflicts": self.conflicts,
-            "Obsoletes": self.obsoletes,
         }
-        scripts = {"post": self.post, "preun": self.preun}
         return "\n".join(
             [
                 f"Name: {self.name}",
@@ -106,7 +102,7 @@ class Rpm:
                 *(f"{tag}: {word}" for tag, words in relations.items() for word in words),
                 "%description",
                 "Made for a test.",
-                *(f"%{when} -p <lua>\n{text}" for when, text in scripts.items() if text),
+                *([f"%post -p <lua>\n{self.post}"] if self.post else []),
                 "%files",
                 "",
             ]
@@ -216,12 +212,10 @@ class DnfRoot:
         packages: Sequence[Rpm],
         *,
         key: str = "ours",
-        check_metadata: bool = True,
         modules: Optional[Mapping[str, str]] = None,
-        extra_artifacts: Sequence[str] = (),
     ) -> Repository:
         """A signed repository of these packages, in place of what it had before. `modules` are the
-        default streams; `extra_artifacts` go into every stream."""
+        default streams."""
         folder = self.repositories / name
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -233,11 +227,7 @@ class DnfRoot:
             if package.stream:
                 streams.setdefault(package.stream, []).append(package.artifact)
         if streams:
-            text = module_metadata(
-                {one: [*artifacts, *extra_artifacts] for one, artifacts in streams.items()},
-                modules or {},
-            )
-            (folder / "modules.yaml").write_text(text)
+            (folder / "modules.yaml").write_text(module_metadata(streams, modules or {}))
             run("modifyrepo_c", "--mdtype=modules", folder / "modules.yaml", folder / "repodata")
         self.workshop.sign(folder / "repodata/repomd.xml", key)
         public = self.workshop.public()
@@ -246,7 +236,6 @@ class DnfRoot:
             url=folder.as_uri(),
             key=public,
             key_sha256=hashlib.sha256(public).hexdigest(),
-            check_metadata=check_metadata,
         )
 
     def manager(self, wanted: PackageSet, layer: str = "gpu") -> DnfManager:
