@@ -15,9 +15,8 @@ from .addresses import NETADDR_MISSING
 from .cluster import Cluster
 from .compiler import compile_model
 from .digest import seal
-from .errors import ModelError
 from .schema import PLUGIN
-from .source import YAML_MISSING, Source, read
+from .source import YAML_MISSING, ModelError, Source, read
 from .variables import Inventory, inventory_of
 
 __all__ = [

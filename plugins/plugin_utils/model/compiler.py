@@ -26,12 +26,11 @@ from .cluster import (
     Switch,
     rack_group,
 )
-from .errors import ModelError
 from .layout import interface_name, lay_out, plan_addresses
 from .nodes import NodeSpec, specify
 from .rules import GROUPS, check_storage
 from .schema import MODEL, SUBNET_PER_RAIL
-from .source import Source
+from .source import ModelError, Source
 from .storage import Site, finish
 from .storage_keys import KEY
 from .switches import SwitchKind, port_names, read_switches

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Optional
 
 try:
@@ -17,14 +18,30 @@ except ImportError as error:  # the controller has it: Ansible itself needs it
 else:
     YAML_MISSING = None
 
-from ..schema.findings import Finding, Findings, Path
-from .errors import ModelError
+from ..schema.findings import SHOWN, Finding, Findings, Path
 
 _PLAIN = "tag:yaml.org,2002:"
 
 REPEATED = 200_000
 """Values that aliases may repeat: ten thousand nodes with their devices do, nested aliases do not
 stop there."""
+
+
+class ModelError(Exception):
+    """The model cannot be compiled. `findings` has every reason, in the order of the file."""
+
+    def __init__(self, source: str, findings: Iterable[Finding]) -> None:
+        self.source = source
+        self.findings = tuple(sorted(findings, key=lambda finding: finding.line or 0))
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        count = len(self.findings)
+        lines = [finding.text() for finding in self.findings[:SHOWN]]
+        if count > SHOWN:
+            lines.append(f"... and {count - SHOWN} more.")
+        head = f"{self.source}: this cluster model has {count} error{'s' if count != 1 else ''}:"
+        return "\n  ".join([head, *lines])
 
 
 class Source:
