@@ -17,8 +17,6 @@ from ..core.mounts import unescape as unescape
 AUTOFS = "autofs"
 SYSTEMD = "systemd-1"
 """The source of an automount point that systemd made; other automounters name their map."""
-DELETED = "//deleted"
-"""What the kernel adds to the root of a bind mount whose directory was removed."""
 NOTHING = "not mounted"
 
 
