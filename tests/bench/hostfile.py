@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT / "collections"), str(ROOT)]
 
 from tests.bench.inventory import RAILS, SIZES, model  # noqa: E402
+from tests.nodes import Nodes  # noqa: E402
 
 LIMIT_RATIO = 1.5
 """Processor seconds per node beyond those of 100: at 10,000 at most this times that at 1,000."""
@@ -61,24 +62,6 @@ def processor_seconds() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def playbook(path: Path | str, *options: str) -> Took:
-    """What one run of a playbook takes."""
-    program = Path(sys.executable).with_name("ansible-playbook")
-    command = [str(program if program.exists() else shutil.which("ansible-playbook"))]
-    begin, used = time.monotonic(), processor_seconds()
-    done = subprocess.run(
-        [*command, str(path), *options],
-        cwd=ROOT,
-        env={**os.environ, "BAREMETAL_MPI_ROCE_REPORTS": f"{os.environ[PRIVATE_ETC]}/reports"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise SystemExit(f"{path} failed: {done.stdout}{done.stderr}")
-    return Took(time.monotonic() - begin, processor_seconds() - used)
-
-
 def layer(name: str, inventory: Path) -> Took:
     """What one layer of the site takes on its launcher, which is this machine."""
     here = {
@@ -86,8 +69,13 @@ def layer(name: str, inventory: Path) -> Took:
         "ansible_become": False,
         "ansible_python_interpreter": sys.executable,
     }
-    options = ("--inventory", str(inventory), "--limit", "launcher01")
-    return playbook(f"playbooks/{name}.yml", *options, "--extra-vars", json.dumps(here))
+    begin, used = time.monotonic(), processor_seconds()
+    Nodes(inventory).play(
+        f"playbooks/{name}.yml",
+        *("--limit=launcher01", f"--extra-vars={json.dumps(here)}"),
+        environment={"BAREMETAL_MPI_ROCE_REPORTS": f"{os.environ[PRIVATE_ETC]}/reports"},
+    )
+    return Took(time.monotonic() - begin, processor_seconds() - used)
 
 
 def measure(nodes: int, folder: Path) -> tuple[Took, Took]:

@@ -9,26 +9,26 @@ stands what the line rate of the rails would allow; on virtual nodes that is nom
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "collections"), str(ROOT)]
+
+from tests.nodes import Nodes  # noqa: E402
+
 SHOWN = 2000
 """Characters of Ansible's output shown when the run fails."""
 
 
 def run(inventory: str, directory: str) -> dict:
     """The result of one smoke test, as the controller saves it."""
-    argv = ["ansible-playbook", "-i", inventory, str(ROOT / "playbooks/smoke.yml")]
-    argv += ["-e", f"mpi_smoke_report_directory={directory}"]
-    local = ROOT / ".venv/bin/ansible-playbook"
-    argv[0] = str(local) if local.exists() else argv[0]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        print(done.stdout[-SHOWN:] + done.stderr[-SHOWN:], file=sys.stderr)
+    words = f"--extra-vars=mpi_smoke_report_directory={directory}"
+    done = Nodes(Path(inventory).resolve()).play("playbooks/smoke.yml", words, expect=None)
+    if done.rc != 0:
+        print(done.output[-SHOWN:], file=sys.stderr)
         raise SystemExit(
             f"smoke: the test on {inventory} failed; its cluster has to be up and configured "
             "(./demo brings up inventories/virtual)"
