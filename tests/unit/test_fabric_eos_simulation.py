@@ -118,27 +118,6 @@ def test_from_the_factory_to_one_contract_and_to_the_next(
     assert not run(virtual, authority, OTHER).changed
 
 
-def test_drift_by_hand_is_repaired(virtual: VirtualSwitch, authority: Authority) -> None:
-    run(virtual, authority)
-    typed(
-        virtual,
-        authority,
-        "qos map dscp 26 to traffic-class 0",
-        "qos profile BAREMETAL_MPI_ROCE",
-        "priority-flow-control priority 4 no-drop",
-        "tx-queue 6",
-        "no priority",
-        "interface Ethernet2/1",
-        "mtu 9000",
-        "priority-flow-control pause watchdog default polling-interval 0.05",
-    )
-    repaired = run(virtual, authority)
-    assert repaired.error == ""
-    assert repaired.difference is not None
-    assert len(repaired.difference.changes) == 5
-    assert not run(virtual, authority).changed
-
-
 @pytest.mark.parametrize(
     ("fault", "words"),
     [

@@ -174,51 +174,6 @@ def test_from_the_factory_to_one_contract_and_to_the_next(
     assert not run(virtual, authority).changed
 
 
-def test_what_is_in_force_and_not_saved_is_a_difference_until_it_is_saved(
-    virtual: VirtualSwitch, authority: Authority
-) -> None:
-    """Killed between keeping and saving, on a switch that does not save by itself."""
-    typed(virtual, {"system": {"config": {"auto-save": {"enable": "off"}}}})
-    saves = sum(line.startswith("saved ") for line in virtual.log)
-    killed = connect(virtual, authority)
-    applied_by = killed.apply(
-        SYSTEM.difference(intent(), SYSTEM.wanted(intent()), killed.read()), 60
-    )
-    applied_by._keep()
-    assert applied(virtual, "startup") != applied(virtual)
-
-    revisions = sum(line.startswith("revision ") for line in virtual.log)
-    outcome = run(virtual, authority)
-    assert (outcome.error, outcome.changed) == ("", True)
-    assert [change.path for change in outcome.difference.changes] == ["startup"]
-    assert sum(line.startswith("saved ") for line in virtual.log) == saves + 1
-    assert sum(line.startswith("revision ") for line in virtual.log) == revisions
-    assert applied(virtual, "startup") == applied(virtual)
-    virtual.reboot()
-    assert not run(virtual, authority).changed
-
-
-def test_drift_by_hand_is_repaired(virtual: VirtualSwitch, authority: Authority) -> None:
-    run(virtual, authority)
-    good = applied(virtual)
-    typed(
-        virtual,
-        {
-            "qos": {
-                "mapping": {"default-global": {"dscp": {"26": {"switch-priority": 0}}}},
-                "pfc": {"default-global": {"switch-priority": {"4": {}}}},
-                "pfc-watchdog": {"robustness": 9},
-            },
-            "interface": {"swp2": {"link": {"mtu": 9000}, "qos": {"pfc-watchdog": None}}},
-        },
-    )
-    repaired = run(virtual, authority)
-    assert repaired.error == ""
-    assert repaired.difference is not None
-    assert len(repaired.difference.changes) == 5
-    assert applied(virtual) == good
-
-
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
@@ -245,7 +200,7 @@ def test_each_fault_leaves_the_former_state(
 
 
 def test_a_connection_that_is_cut_is_waited_for(
-    virtual: VirtualSwitch, authority: Authority, monkeypatch: pytest.MonkeyPatch
+    virtual: VirtualSwitch, authority: Authority
 ) -> None:
     """Shorter than the timer: the switch is reached again, and the change is proved and kept."""
     virtual.fault(apply="cut", seconds=0.3, times=1)
@@ -292,16 +247,3 @@ def test_a_wrong_read_back_is_not_kept(virtual: VirtualSwitch, authority: Author
     )
     assert "does not have the change that it accepted" in outcome.error
     assert outcome.restored
-
-
-def test_a_run_that_was_killed_is_told_of_and_repaired_when_its_change_is_undone(
-    virtual: VirtualSwitch, authority: Authority
-) -> None:
-    killed = connect(virtual, authority)
-    wanted = SYSTEM.wanted(intent())
-    begun = killed.apply(SYSTEM.difference(intent(), wanted, killed.read()), LONG_S)
-    assert "waits to be confirmed" in run(virtual, authority).error
-    with virtual.client() as client:
-        client.patch(f"/nvue_v1/revision/{begun.revision}", json={"state": "confirm_no"})
-    until(lambda: rolled_back(virtual), "the switch to take it back", every=0.02)
-    assert run(virtual, authority).error == ""
