@@ -158,7 +158,7 @@ from ..module_utils.storage.file_system import of_variable
 from ..module_utils.storage.units import wanted_mounts
 
 LAYER = "storage"
-REMEDY = "Correct what the lines name, then run again with --tags storage; docs/checks.md has each check."
+REMEDY = "Correct what the lines name, then run again with --tags storage (checks: docs/checks.md)."
 
 
 def mpi_user(name: str, uid: int) -> account.Account:

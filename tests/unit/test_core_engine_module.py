@@ -101,7 +101,7 @@ def test_a_broken_promise_and_a_step_that_failed_say_how_to_go_on() -> None:
     broken = Check("rdma_source", "inbox", "doca", "failed")
     done = ended(Settled(Outcome(checks=[broken], errors=["disk full"])))
     assert done.failed
-    assert "run again with --tags rdma; docs/checks.md has each check." in done.result["msg"]
+    assert "run again with --tags rdma (checks: docs/checks.md)." in done.result["msg"]
     assert "disk full" in done.result["msg"]
     assert done.result["reboot_required"] is False
 

@@ -163,7 +163,7 @@ def _record(
     return reboots.merge(reasons, node.rebooted_for, node.boot_id)
 
 
-REMEDY = "Correct what the lines name, then run again with --tags {}; docs/checks.md has each check."
+REMEDY = "Correct what the lines name, then run again with --tags {} (checks: docs/checks.md)."
 
 
 class Module(checks.Module, Protocol):
