@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -74,13 +73,8 @@ def test_a_wrong_name_on_the_launcher_is_told_with_both_addresses(nodes: Nodes) 
 
 def test_a_drained_node_is_left_out_by_name_until_it_is_back(nodes: Nodes, tmp_path: Path) -> None:
     launcher, (node, *others) = nodes.group("launcher")[0], nodes.group("compute")
-    copy = tmp_path / "inventory"
-    shutil.copytree(nodes.inventory, copy)
-    model = copy / "cluster.yml"
-    text = model.read_text(encoding="utf-8")
-    model.write_text(text.replace("\nnodes:\n", f"\nnodes:\n  drained: [{node}]\n"))
-
-    Nodes(copy).play("playbooks/hostfile.yml")
+    drained = nodes.changed(tmp_path, lambda model: model["nodes"].update(drained=[node]))
+    drained.play("playbooks/hostfile.yml")
     lines = nodes.on(launcher).file(HOSTFILE).content_string.splitlines()
     assert f"# drained: {node}" in lines
     assert [line.split()[0] for line in lines if not line.startswith("#")] == others
