@@ -57,7 +57,7 @@ EXAMPLES = r"""
 RETURN = r"""
 layer: {type: str, returned: always, sample: ssh, description: Tag of the layer.}
 attempts:
-  description: Each login. RV(attempts[].why) is ssh's own line, empty when it worked.
+  description: Each login. C(why) is ssh's own line, empty when it worked.
   type: list
   elements: dict
   returned: success

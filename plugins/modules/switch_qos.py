@@ -1,4 +1,5 @@
 #!/usr/bin/python
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 from __future__ import annotations
 
 DOCUMENTATION = r"""
@@ -110,5 +111,5 @@ batches:
   elements: list
   returned: for V(batches)
   sample: [[spine01], [leaf01], [leaf02]]
-turns: {type: dict, returned: for V(batches), description: By switch, the number of its batch.}
+turns: {type: dict, returned: for V(batches), description: "By switch, the number of its batch."}
 """

@@ -147,7 +147,8 @@ WantedBy=multi-user.target
 def program_text() -> str:
     """The module acs.py as a program: the same code, from wherever it runs now."""
     text = pkgutil.get_data(__name__.rpartition(".")[0], "acs.py")
-    assert text is not None
+    if text is None:
+        raise FileNotFoundError("acs.py")
     end = '\n\nif __name__ == "__main__":\n    sys.exit(main(sys.argv[1:]))\n'
     return f"#!/usr/bin/python3 -IS\n# {HEADER}\n{text.decode().rstrip()}\n{end}"
 
