@@ -28,7 +28,7 @@ def smoke_of(run: Run) -> dict[str, Any]:
     where = next(
         line.split("report in ", 1)[1]
         for line in run.output.splitlines()
-        if "allreduce: report in " in line
+        if "smoke: report in " in line
     )
     return dict(json.loads((TOP / where.strip()).read_text(encoding="utf-8")))
 
