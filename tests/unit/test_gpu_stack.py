@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import files, reboots, systemd
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import (
@@ -20,6 +22,7 @@ from tests.unit.gpu_node import (
     OLD,
     PERSISTENCED,
     GpuNode,
+    Installer,
     play,
 )
 
@@ -233,6 +236,21 @@ def test_an_interrupted_installation_is_not_finished_under_a_job(node):
     node.interrupted = "nvidia-open-580 is half installed"
     node.process(4242, "python3", opens="/dev/nvidia-uvm")
     with pytest.raises(PlanError, match=r"half installed.*python3"):
+        node.converge()
+
+
+def test_an_outline_of_a_change_may_replace_the_driver_under_a_job(node, monkeypatch):
+    plan = Installer.plan
+
+    def unsolved(self):
+        return dataclasses.replace(plan(self), solved=False)
+
+    monkeypatch.setattr(Installer, "plan", unsolved)
+    node.converge()  # the first installation
+    node.process(4242, "python3", opens="/dev/nvidia-uvm")
+    node.converge()
+    del node.installed["cuda-toolkit-13-0"]
+    with pytest.raises(PlanError, match=r"cuda-toolkit-13-0.*python3"):
         node.converge()
 
 

@@ -260,7 +260,10 @@ def test_unmet_dependencies_are_an_interruption_and_other_troubles_of_apt_are_no
         " x : Depends: y (>= 2) but it is not installed\n"
     )
     run = Recorded({("apt-get", "check"): (100, told, "E: Unmet dependencies.\n")})
-    assert "x : Depends: y (>= 2)" in apt.Apt(run, root=root).interrupted()
+    manager = apt.Apt(run, root=root)
+    assert "x : Depends: y (>= 2)" in manager.interrupted()
+    assert "x : Depends: y (>= 2)" in manager.interrupted({"x"})
+    assert manager.interrupted({"driver"}) == ""
     run = Recorded({("apt-get", "check"): (100, "", "E: Malformed entry 1 in list file\n")})
     assert apt.Apt(run, root=root).interrupted() == ""
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional
 
@@ -13,7 +14,16 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part impor
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma import packages
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma.packages import source_of
 
-from tests.unit.rdma_node import DOCA_SET, OF_DOCA, OF_INBOX, RdmaNode, StoreInstaller, found, wrong
+from tests.unit.rdma_node import (
+    DOCA_SET,
+    OF_DOCA,
+    OF_INBOX,
+    RdmaNode,
+    Store,
+    StoreInstaller,
+    found,
+    wrong,
+)
 
 NONE = {"rdma": {"source": "none"}}
 MODULES = "etc/modules-load.d/baremetal-mpi-roce-rdma.conf"
@@ -233,6 +243,19 @@ def test_a_new_version_of_one_source_is_a_change_of_drivers_too(ubuntu: RdmaNode
     ubuntu.open_device(4711, "xhpl")
     with pytest.raises(PlanError, match=r"doca-ofed.*xhpl"):
         ubuntu.settle(DOCA_SET)
+
+
+def test_an_outline_of_a_change_may_replace_drivers_in_use(
+    ubuntu: RdmaNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ubuntu.settle()
+    plan = Store.plan
+    monkeypatch.setattr(Store, "plan", lambda *args: replace(plan(*args), solved=False))
+    ubuntu.open_device(4711, "xhpl")
+    ubuntu.settle()
+    del ubuntu.store.packages["perftest"]
+    with pytest.raises(PlanError, match=r"of 1 packages \(perftest.*xhpl"):
+        ubuntu.settle()
 
 
 def test_an_interrupted_run_is_made_up_for(ubuntu: RdmaNode) -> None:

@@ -116,8 +116,8 @@ def test_present_installs_nothing():
 class Engine:
     """In the place of the package engine."""
 
-    def __init__(self, changes=(), broken=""):
-        self.changes, self.broken = list(changes), broken
+    def __init__(self, changes=(), broken="", solved=True):
+        self.changes, self.broken, self.solved = list(changes), broken, solved
         self.acted = 0
 
     def __call__(self, wanted, manager, layer):
@@ -128,7 +128,8 @@ class Engine:
     def plan(self):
         if self.broken:
             raise PackageError(self.broken)
-        return Plan(stages=[("Lustre client", self.changes)] if self.changes else [])
+        stages = [("Lustre client", self.changes)] if self.changes else []
+        return Plan(stages=stages, solved=self.solved)
 
     def act(self, plan):
         self.acted += 1
@@ -173,10 +174,10 @@ class TestPart:
         with pytest.raises(PlanError, match="wrong key"):
             outcome(node, monkeypatch, Engine(broken="wrong key"))
 
-    def test_modules_are_not_exchanged_under_a_mount(self, node, monkeypatch):
+    @pytest.mark.parametrize("engine", [Engine(NEWER), Engine(FRESH, solved=False)])
+    def test_modules_are_not_exchanged_under_a_mount(self, node, monkeypatch, engine):
         node.settle()
         node.mount()
-        engine = Engine(NEWER)
         with pytest.raises(PlanError, match=r"Lustre is mounted at /lustre\. Drain the node"):
             outcome(node, monkeypatch, engine)
         assert outcome(node, monkeypatch, engine, check_mode=True).changed

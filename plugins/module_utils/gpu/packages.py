@@ -89,6 +89,8 @@ class Packages:
             return
         changes = [each for each in planned.changes if DRIVER.fullmatch(each.name)]
         what = f"an interrupted installation would be finished ({planned.repairs})"
+        if not planned.repairs:
+            what = f"{planned.changes[0].name} would change, and its dependencies are not known yet"
         if changes:
             first = f"{changes[0].name} {changes[0].before or 'absent'} -> {changes[0].after}"
             what = f"{len(changes)} packages of the driver would change ({first})"
@@ -109,5 +111,6 @@ def fitting(installed: Mapping[str, str], driver: str) -> bool:
 
 
 def touches(planned: Planned, names: re.Pattern[str]) -> bool:
-    """Whether such packages change, or may change by the repair of an interrupted run."""
-    return bool(planned.repairs) or any(names.fullmatch(each.name) for each in planned.changes)
+    """Whether such packages change, or may: by a repair, or as dependencies not known yet."""
+    unknown = planned.repairs or (planned.changes and not planned.solved)
+    return bool(unknown) or any(names.fullmatch(each.name) for each in planned.changes)

@@ -114,7 +114,7 @@ class Apt:
         self._layer = ""
         self._view: Optional[View] = None
         self._known: Optional[apt_files.State] = None
-        self._unmet: Optional[str] = None
+        self._unmet: Optional[list[str]] = None
 
     def _forget(self) -> None:
         self._view = self._known = self._unmet = None
@@ -384,8 +384,13 @@ class Apt:
             return "dpkg was ended while it wrote its database"
         if self._unmet is None:
             result = self._run(["apt-get", *options(QUIET), "check"], check=False)
-            self._unmet = "; ".join(_unmet(result.stdout + result.stderr)) if result.rc else ""
-        return f"dependencies are not met: {self._unmet}" if self._unmet else ""
+            self._unmet = _unmet(result.stdout + result.stderr) if result.rc else []
+        lines = [
+            line
+            for line in self._unmet
+            if names is None or line.partition(" ")[0].partition(":")[0] in names
+        ]
+        return f"dependencies are not met: {'; '.join(lines)}" if lines else ""
 
     def repair(self) -> None:
         """What is configured or unpacked is finished. A package of the set that has to be unpacked

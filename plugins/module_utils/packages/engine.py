@@ -239,7 +239,8 @@ class Installer:
         written = Written()
         self.manager.wait()
         if plan.repairs or not plan.solved:
-            if self.manager.interrupted():
+            whose = None if plan.stages or plan.streams else self._ours()
+            if self.manager.interrupted(whose):
                 self.manager.repair()
             with written.or_back():
                 definitions = [] if plan.solved else plan.files

@@ -57,14 +57,17 @@ class Packages:
         if not plan.changed:
             return Plan()
         disturbing = [each for each in plan.changes if each.kind != INSTALL]
-        if before == NO_RDMA or (before == self.rdma.source and not disturbing):
+        # Dependencies of an outline are not known yet: they may replace drivers.
+        clear = not disturbing and (plan.solved or not plan.changes)
+        if before == NO_RDMA or (before == self.rdma.source and clear):
             using = []
         else:
             using = users(node.root)
         if using and not self.change_in_use:
             what = f"from {before} to {self.rdma.source}"
             if before == self.rdma.source:
-                what = f"of {len(disturbing)} packages ({disturbing[0].name}, ...)"
+                of = disturbing or plan.changes
+                what = f"of {len(of)} packages ({of[0].name}, ...)"
             raise PlanError(
                 f"RDMA drivers: a change {what} was not started, as RDMA is in use by "
                 f"{some(using, SHOWN)}. End that first, or set rdma_stack_change_in_use: true"

@@ -324,6 +324,8 @@ class ClientPackages:
                 raise PlanError(f"Lustre client: {refusal}")
         disturbing = [each.name for each in plan.changes if each.kind != INSTALL]
         self.changing = bool(disturbing)
+        if not plan.solved:  # dependencies are not known yet
+            disturbing = [each.name for each in plan.changes]
         points = self.kernel.points() if disturbing and not missing else []
         if points and not node.check_mode:
             raise PlanError(
