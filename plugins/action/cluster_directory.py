@@ -19,6 +19,7 @@ from ..plugin_utils.model.software_rules import judge
 from ..plugin_utils.model.variables import DIGEST
 from ..plugin_utils.schema.findings import SHOWN, Findings
 
+NO_MODELS = {"group_vars", "host_vars", "keys"}
 _TEMPLATE = re.compile(r"\{[{%#]")
 
 
@@ -86,25 +87,26 @@ def _check_model(hosts: dict[str, Any], sources: list[Path], findings: Findings)
     found = digest.Digest()
     for name, variables in hosts.items():
         found.add(name, variables)
-    if {variables.get(DIGEST) for variables in hosts.values()} == {found.text()}:
+    if all(variables.get(DIGEST) == found.text() for variables in hosts.values()):
         return
-    for path in _models([source for source in sources if source.exists()]):
-        digest.differences(
-            cluster_model.inventory_of(cluster_model.load(str(path))), hosts, findings
-        )
+    why = "differs from its digest; no model among the inventory sources"
+    try:
+        for path in _models([source for source in sources if source.exists()]):
+            why = "cluster.yml has changed since this run began, or there are two of it"
+            digest.differences(
+                cluster_model.inventory_of(cluster_model.load(str(path))), hosts, findings
+            )
+    except (cluster_model.ModelError, OSError) as error:
+        why = f"the model cannot be read any more: {error}"
     if not findings:
-        findings.add(
-            "inventory.changed",
-            (),
-            "cluster.yml has changed since this run began, or there are two of it",
-            "Run again, with one model",
-        )
+        findings.add("inventory.changed", (), why, "Run again, with one model")
 
 
 def _models(sources: list[Path]) -> Iterator[Path]:
     for source in sources:
-        for path in sorted(source.glob("*.y*ml")) if source.is_dir() else [source]:
-            if cluster_model.is_model(path):
+        for path in sorted(source.rglob("*.y*ml")) if source.is_dir() else [source]:
+            ignored = NO_MODELS.intersection(path.relative_to(source).parts)
+            if not ignored and cluster_model.is_model(path):
                 yield path
 
 

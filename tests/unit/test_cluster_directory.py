@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import datetime
 import json
 import os
 import subprocess
@@ -170,6 +171,54 @@ def test_an_inventory_of_no_model_or_of_another_one(seen: dict[str, Any], code: 
 def test_hosts_in_another_order_have_the_same_digest() -> None:
     hosts = reference()
     assert digest_of(dict(reversed(list(hosts.items())))) == digest_of(hosts)
+
+
+def test_values_whose_keys_are_in_another_order_have_the_same_digest() -> None:
+    """As in an inventory made by `ansible-inventory --list`."""
+    hosts = reference()
+    listed = json.loads(json.dumps(hosts, sort_keys=True))
+    assert digest_of(listed) == digest_of(hosts)
+
+
+def sites_hosts(site: Path, model: str) -> dict[str, dict[str, Any]]:
+    """Those of the reference with one value set by hand; its model lies somewhere in `site`."""
+    (site / model).parent.mkdir(parents=True, exist_ok=True)
+    (site / model).write_text(B300.read_text(encoding="utf-8"), encoding="utf-8")
+    hosts = reference()
+    hosts["node02"]["cluster_slots"] = 4
+    return hosts
+
+
+@pytest.mark.parametrize(
+    ("model", "wanted"),
+    [
+        ("rooms/cluster.yml", "inventory.set_by_hand node02.cluster_slots 4"),
+        ("rooms/group_vars/cluster.yml", "inventory.changed"),
+    ],
+)
+def test_a_model_is_found_in_folders_of_the_inventory(
+    tmp_path: Path, model: str, wanted: str
+) -> None:
+    findings = Findings()
+    action._check_model(sites_hosts(tmp_path, model), [tmp_path], findings)
+    assert brief(findings.found) == [wanted]
+
+
+def test_a_model_that_was_broken_during_the_run_is_refused(tmp_path: Path) -> None:
+    hosts = sites_hosts(tmp_path, "cluster.yml")
+    (tmp_path / "cluster.yml").write_text("plugin: baremetal.mpi_roce.cluster\nname: [\n")
+    findings = Findings()
+    action._check_model(hosts, [tmp_path], findings)
+    assert brief(findings.found) == ["inventory.changed"]
+
+
+def test_odd_values_are_refused_plainly() -> None:
+    hosts = reference()
+    hosts["node02"]["roce_qos"] = {datetime.date(2026, 1, 1): 1, "a": 2}
+    hosts["node03"][DIGEST] = {}
+    findings = Findings()
+    action._check_model(hosts, [B300], findings)
+    assert [finding.path for finding in findings.found] == [("node02", "roce_qos")]
 
 
 def test_every_variable_of_the_model_is_watched() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 from typing import Any, Optional
 
+import httpx
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.switch import (
@@ -63,6 +64,22 @@ def test_a_change_is_applied_proved_and_saved(fake: FakeEos, old: bool) -> None:
     assert fake.timer is None
     assert fake.startup == fake.running
     assert not difference(switch(fake))
+
+
+@pytest.mark.parametrize("answer", [{}, {"result": None}, {"result": [{}]}])
+def test_an_answer_of_another_shape_aborts_the_session(
+    fake: FakeEos, answer: dict[str, Any]
+) -> None:
+    def transport(request: httpx.Request) -> httpx.Response:
+        said = fake._answer(request)
+        return httpx.Response(200, json=answer) if b"commit timer" in request.content else said
+
+    before = copy.deepcopy(fake.running)
+    planned = difference(switch(fake))
+    with pytest.raises(SwitchError, match="Nothing of it is in force"):
+        EosSwitch(LOGIN, httpx.MockTransport(transport)).apply(planned, 300)
+    assert fake.running == before
+    assert fake.timer is None
 
 
 def test_reading_opens_no_session_and_changes_nothing(fake: FakeEos) -> None:

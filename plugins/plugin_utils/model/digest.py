@@ -48,7 +48,10 @@ class Digest:
 
 
 def _text(value: Any) -> str:
-    return json.dumps(value, default=str)
+    try:
+        return json.dumps(value, default=str, sort_keys=True)
+    except TypeError:  # keys that no model has, such as dates
+        return json.dumps(repr(value))
 
 
 def seal(inventory: Inventory) -> Inventory:

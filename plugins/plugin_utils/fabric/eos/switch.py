@@ -74,7 +74,11 @@ class Eapi:
             raise SwitchError(f"{self.where}: {PATH} answers no JSON-RPC. Is this port the eAPI?")
         if answer.get("error"):
             raise self._refused(typed, answer["error"])
-        results: list[dict[str, Any]] = answer["result"]
+        results: list[dict[str, Any]] = answer.get("result") or []
+        if len(results) != len(typed):
+            raise SwitchError(
+                f"{self.where}: {len(typed)} commands were sent, {len(results)} answers came"
+            )
         return results[1:]
 
     def _refused(self, typed: Sequence[str], error: dict[str, Any]) -> SwitchError:

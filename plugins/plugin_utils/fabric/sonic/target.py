@@ -31,7 +31,7 @@ def lossless_pool(config: Config) -> str:
         raise SwitchError(
             f"BUFFER_POOL has no {POOL}: the switch has no buffer for lossless traffic, and how "
             "much it can have is the platform's to say. Load the buffers of the platform (its "
-            "json.j2, as its vendor describes), save, then run again"
+            "buffers.json.j2, as its vendor describes), save, then run again"
         )
     mode = pools[POOL].get("mode", DYNAMIC)
     if mode != DYNAMIC:
