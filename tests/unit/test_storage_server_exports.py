@@ -86,6 +86,24 @@ def test_exports_of_the_operator_stay(host: ServerHost) -> None:
     assert by_hand in host.etab
 
 
+def test_exports_of_the_operator_are_not_ended_by_each_run(host: ServerHost) -> None:
+    host.settle(system())
+    lines = "/srv/checkpoints 10.9.9.8(ro)\n/srv/checkpoints 10.9.9.9(rw)\n"
+    host.write("etc/exports.d/site.exports", lines)
+    host.settle(system(), clients=NODES[1:])
+    assert len([line for line in host.etab if "10.9.9." in line]) == 2
+    outcome = host.settle(system(), clients=NODES[1:])
+    assert not outcome.changed and host.ran("exportfs", "-u") == 1
+    assert "10.9.9.9" in found(outcome, "nfs_exports")["/srv/checkpoints"].reason
+
+
+def test_a_wide_export_that_is_not_in_force_yet_is_found(host: ServerHost) -> None:
+    host.settle(system())
+    host.write("etc/exports", "# old\n/srv 10.9.9.8(ro) *(rw,no_root_squash)\n")
+    check = found(host.settle(system()), "nfs_exports")["/srv/checkpoints"]
+    assert check.status == "failed" and "/srv *" in check.found
+
+
 def test_somebody_who_was_let_in_by_hand_is_not_any_more(host: ServerHost) -> None:
     host.settle(system())
     host.etab.append("/srv/checkpoints  10.9.9.9(sync,rw,root_squash,no_subtree_check,sec=sys)")

@@ -8,7 +8,6 @@ that is not served any more stays exported until it is declared absent: nodes ma
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 
 from ..core.checks import FAILED, PENDING, Check, compare, not_applicable
@@ -37,7 +36,6 @@ COMPARED = frozenset(
 SHOWN = 6
 AT_ONCE = 1000
 """Words of one command: some 300 bytes each at most, of 2 MiB that the kernel takes."""
-_LINE = re.compile(r"(/\S*)\s+([^\s(]+)\((\S*)\)")
 
 
 @dataclass(frozen=True)
@@ -98,12 +96,26 @@ class Export:
 
 
 def read_exports(text: str) -> set[Export]:
-    """Of our file, or of `exportfs -s`."""
-    return {
-        Export(found[1], found[2], COMPARED.intersection(found[3].split(",")))
-        for found in map(_LINE.fullmatch, text.split("\n"))
-        if found
-    }
+    """Of a file of exports, or of `exportfs -s`."""
+    exports = set()
+    for line in text.replace("\\\n", " ").split("\n"):
+        path, *clients = line.partition("#")[0].split() or [""]
+        for word in clients if path.startswith("/") else ():
+            client, _bracket, options = word.rstrip(")").partition("(")
+            exports.add(Export(path, client or "*", COMPARED.intersection(options.split(","))))
+    return exports
+
+
+def _keys(exports: Collection[Export]) -> set[tuple[str, str]]:
+    return {(each.path, each.client) for each in exports}
+
+
+def _of_operator(node: Node) -> set[Export]:
+    """In files of others, in force or not."""
+    files = sorted(node.path("etc/exports.d").glob("*.exports"))
+    names = [EXPORTS, *(f"etc/exports.d/{file.name}" for file in files)]
+    texts = [node.read(name) or "" for name in names if name != FILE]
+    return {each for text in texts for each in read_exports(text)}
 
 
 def _blocks(text: str) -> dict[str, list[str]]:
@@ -144,7 +156,12 @@ class Exports:
         if node.container:
             return Plan(files)
         wanted = read_exports(text)
-        there = {each for each in self._in_force(node) if each.path in blocks}
+        kept = _keys(_of_operator(node)) - _keys(wanted)
+        there = {
+            each
+            for each in self._in_force(node)
+            if each.path in blocks and (each.path, each.client) not in kept
+        }
         if there == wanted and not any(each.changed for each in files):
             return Plan(files)
         step = Step(
@@ -173,11 +190,11 @@ class Exports:
 
     def _act(self, node: Node, wanted: Collection[Export], paths: Collection[str]) -> None:
         """Not `exportfs -ra`, which ends exports that the operator made by hand."""
-        ours = {(each.path, each.client) for each in wanted}
+        kept = _keys(wanted) | _keys(_of_operator(node))
         in_force = self._in_force(node)
         withdraw(
             node,
-            [x for x in in_force if x.path in paths and (x.path, x.client) not in ours],
+            [x for x in in_force if x.path in paths and (x.path, x.client) not in kept],
         )
         node.run(["exportfs", "-a"])
 
@@ -191,7 +208,9 @@ class Exports:
         except CommandError as error:
             status = PENDING if node.check_mode else FAILED
             return Check(CHECK, promise, "unknown", status, each.path, str(error))
-        others = sorted(one.text for one in found if one.reaches(each))
+        known = _keys(found)
+        coming = {one for one in _of_operator(node) if (one.path, one.client) not in known}
+        others = sorted(one.text for one in found | coming if one.reaches(each))
         if others:
             reason = (
                 "further exports give access to it: remove them from /etc/exports and "
@@ -199,7 +218,7 @@ class Exports:
                 "its own"
             )
             return Check(CHECK, promise, some(others, SHOWN), FAILED, each.path, reason)
-        there = {one for one in found if one.path == each.path}
+        there = {one for one in found | coming if one.path == each.path}
         right = read_exports("\n".join(each.lines(node)))
         missing = sorted(one.client for one in right - there)
         more = sorted(one.text for one in there - right)
