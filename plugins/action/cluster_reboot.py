@@ -81,7 +81,7 @@ class ActionModule(SteppedAction):
             per_day=int(self._args("max_per_day", 3)),
         )
         try:
-            planning.batch_size(settings.batch, 1)  # refused before anything is done
+            settings.check()  # refused before anything is done
             if not self._task.check_mode:
                 guards.take(Path(self._args("state_directory", "")).expanduser(), os.getppid())
         except (planning.SettingError, guards.LockedError) as error:

@@ -106,6 +106,21 @@ def test_a_size_without_meaning_is_refused(wanted):
         planning.batch_size(wanted, 1)
 
 
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("wait_s", {"wait_s": -1}),
+        ("min_hours", {"min_hours": -0.5}),
+        ("min_hours", {"min_hours": float("nan")}),
+        ("max_per_day", {"per_day": -1}),
+    ],
+)
+def test_a_negative_limit_is_refused(name, changed):
+    planning.Settings().check()
+    with pytest.raises(planning.SettingError, match=f"^cluster_reboot_{name} is "):
+        planning.Settings(**changed).check()
+
+
 # Each host
 
 
@@ -159,6 +174,7 @@ def test_machines_of_one_image_are_not_taken_for_the_controller():
 
 def test_storage_is_left_unless_it_is_wanted_last():
     assert "never" in left(judge("storage"))
+    assert "Last" in left(judge("storage", settings=planning.Settings(storage="Last")))
     assert judge("storage", settings=planning.Settings(storage="last")).what == planning.REBOOT
 
 

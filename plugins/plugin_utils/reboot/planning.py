@@ -42,6 +42,14 @@ class Settings:
     min_hours: float = 12
     per_day: int = 3
 
+    def check(self) -> None:
+        """Raises SettingError. A negative limit would be none."""
+        batch_size(self.batch, 1)
+        limits = {"wait_s": self.wait_s, "min_hours": self.min_hours, "max_per_day": self.per_day}
+        for name, value in limits.items():
+            if not value >= 0:
+                raise SettingError(f"cluster_reboot_{name} is {value}: 0 or more")
+
 
 @dataclass(frozen=True)
 class Controller:
@@ -223,8 +231,8 @@ def _refused(
     """Why this host is not rebooted, and whether it never would be."""
     if is_controller(found, controller, local):
         return "it is the machine that runs Ansible: reboot it by hand, from elsewhere", True
-    if group == STORAGE and settings.storage == NEVER:
-        return "it is storage (cluster_reboot_storage: never)", True
+    if group == STORAGE and settings.storage != LAST:
+        return f"it is storage (cluster_reboot_storage: {settings.storage})", True
     guarded = history.too_often(found["boots"], found["now"], settings.min_hours, settings.per_day)
     if guarded:
         return guarded, False
