@@ -338,6 +338,18 @@ def test_a_supplied_key_that_is_missing_is_named(cluster: Cluster, tmp_path: Pat
         cluster.prepare(supplied={"user": tmp_path / "u", "host": tmp_path / "u"})
 
 
+@pytest.mark.parametrize("text", [b"", b"ssh-ed25519 A\n", b"ssh-ed25519 aGVsbG8=\n", b"\xff \xff"])
+def test_what_is_no_public_key_is_refused(text: bytes, cluster: Cluster, tmp_path: Path) -> None:
+    keypair(tmp_path / "u")
+    (tmp_path / "u.pub").write_bytes(text)
+    with pytest.raises(AuthorityError, match=r"u\.pub: .* ssh-keygen -y -f"):
+        cluster.prepare(supplied={"user": tmp_path / "u", "host": tmp_path / "u"})
+    private = cluster.prepare().authorities[0].private["host"]
+    private.with_suffix(".pub").write_bytes(text)
+    with pytest.raises(AuthorityError, match="generation-1: missing or damaged"):
+        cluster.prepare()
+
+
 def test_spoiled_state_is_named_with_the_way_out(cluster: Cluster) -> None:
     cluster.prepare()
     (cluster.journal.directory / "state.json").write_text("{")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
+import shutil
 import stat
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -359,6 +361,25 @@ def test_near_expiry_only_certificates_are_signed_anew(machine: Machine) -> None
     outcome = machine.call(machine.request(now=soon), now=soon)
     assert outcome.sign == {"user": "expires in 65 days", "host": "expires in 65 days"}
     assert not outcome.changed, "nothing but the signatures is missing"
+
+
+@pytest.mark.parametrize("upgraded", [False, True], ids=["made again", "upgraded"])
+def test_certificates_of_another_key_of_that_name_are_signed_anew_once(
+    machine: Machine, upgraded: bool
+) -> None:
+    machine.lay()
+    if upgraded:
+        text = machine.journal.path.read_text()
+        machine.journal.path.write_text(re.sub(r', "signer": "SHA256:[^"]+"', "", text))
+    else:
+        shutil.rmtree(machine.journal.directory / "authorities")
+        (machine.journal.directory / "state.json").unlink()
+        publishing.private_key.cache_clear()
+    signed = machine.call(machine.request()).sign
+    assert signed == dict.fromkeys(("user", "host"), "signed by another key of generation-1")
+    assert statuses(machine.lay()) == {"ok"}
+    again = machine.call(machine.request())
+    assert (again.sign, again.changed) == ({}, False)
 
 
 def test_another_name_needs_another_host_certificate(machine: Machine) -> None:

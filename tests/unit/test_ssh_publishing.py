@@ -75,6 +75,8 @@ def issue(folder: Path, key: str, kinds: tuple[str, ...] = ("user", "host")) -> 
         "signs": "generation-1",
         "private_keys": {"user": folder / "ca", "host": folder / "ca"},
         "principal": "mpi@c",
+        "user_authorities": ["ssh-ed25519 A"],
+        "host_authorities": ["ssh-ed25519 A"],
     }
     return publishing.issue(
         Journal(folder),

@@ -27,10 +27,17 @@ PRIVATE, SHARED, PUBLIC = 0o600, 0o640, 0o644
 
 def key_of(text: Optional[str]) -> str:
     """`ssh-ed25519 AAAA...` of the first line of a .pub file; empty when it holds no such key."""
-    words = (text or "").split("\n")[0].split()
-    blob = _blob(" ".join(words))
-    right = len(blob) == 51 and blob[4:15] == KEY_TYPE.encode() and words[0] == KEY_TYPE
-    return " ".join(words[:2]) if right else ""
+    line = public_key(text)
+    return line if line.startswith(f"{KEY_TYPE} ") and len(_blob(line)) == 51 else ""
+
+
+def public_key(text: Optional[str]) -> str:
+    """`type base64` of the first line of a .pub file; empty when it holds no OpenSSH key."""
+    line = (text or "").split("\n")[0]
+    blob = _blob(line)
+    kind = blob[4 : 4 + int.from_bytes(blob[:4], "big")].decode("ascii", "replace")
+    words = line.split()[:2]
+    return " ".join(words) if blob and kind == words[0] else ""
 
 
 def digest(line: str) -> str:

@@ -85,6 +85,8 @@ class Request:
             return "for another key"
         if record["authority"] != self.authority["signs"]:
             return f"signed by another authority, {record['authority']}"
+        if record["signer"] != digest(self.authority[f"{kind}_authorities"][0]):
+            return f"signed by another key of {record['authority']}"
         if list(record["principals"]) != names:
             gone = [f"-{name}" for name in record["principals"] if name not in names]
             new = [f"+{name}" for name in names if name not in record["principals"]]

@@ -26,7 +26,7 @@ from ...module_utils.core.commands import Runner, run
 from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.files import write_atomically
 from ...module_utils.core.text import some
-from ...module_utils.ssh.keys import DAY, KINDS
+from ...module_utils.ssh.keys import DAY, KINDS, public_key
 from .journal import Journal, Member, make_private_directory
 
 MAX_REMOVED = 8
@@ -129,13 +129,15 @@ class AuthorityStore:
             raise self._damaged(path, error) from error
 
     def load(self, name: str) -> Authority:
-        """An authority by its name. Raises AuthorityError when its files are missing."""
+        """An authority by its name. Raises AuthorityError when its files are missing or damaged."""
         private = {kind: self.directory / name / f"{kind}_ca" for kind in KINDS}
         try:
             public = {
-                kind: " ".join(path.with_suffix(".pub").read_text(encoding="utf-8").split()[:2])
+                kind: public_key(path.with_suffix(".pub").read_text(encoding="utf-8"))
                 for kind, path in private.items()
             }
+            if not all(public.values()):
+                raise ValueError("a .pub file holds no public key")
         except (OSError, ValueError) as error:
             raise self._damaged(self.directory / name, error) from error
         return Authority(name, public, private)
@@ -281,12 +283,12 @@ def _supplied_key(path: Path) -> str:
     public = path.with_name(path.name + ".pub")
     if not path.is_file():
         raise AuthorityError(f"{path}: no such file: name the private key of your authority")
-    words = public.read_text(encoding="utf-8").split() if public.is_file() else []
-    if len(words) < 2:
+    key = public_key(public.read_text("utf-8", "replace")) if public.is_file() else ""
+    if not key:
         raise AuthorityError(
             f"{public}: missing or not a public key: make it with ssh-keygen -y -f {path}"
         )
-    return " ".join(words[:2])
+    return key
 
 
 def _generation(name: str) -> int:

@@ -113,6 +113,7 @@ def issue(
             valid_after=now - BACKDATED_S,
             key=public_keys[kind],
             principals=[authority["principal"]] if kind == USER else list(names),
+            signer=digest(authority[f"{kind}_authorities"][0]),
         )
         path = Path(authority["private_keys"][kind])
         text = sign(path, unsigned, f"{user}@{name}" if kind == USER else name)
