@@ -398,7 +398,10 @@ def test_what_was_served_here_and_is_mounted_by_the_same_path_stays(node):
     assert not outcome.changed and found(outcome, "storage_absent") == {}
 
 
-def test_what_is_not_ours_is_not_removed(node):
+@pytest.mark.parametrize("unit", ["", "[Mount]\nWhat=nas:/x\nWhere=/mnt/checkpoints\n"])
+def test_what_is_not_ours_is_not_removed(node, unit):
+    if unit:
+        node.write("etc/systemd/system/mnt-checkpoints.mount", unit)
     node.mount(POINT, "nas:/x")
     outcome = node.settle(absent=[POINT])
     assert not outcome.changed and node.running(POINT) is not None

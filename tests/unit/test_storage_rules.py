@@ -79,6 +79,10 @@ BAD: tuple[tuple[Any, ...], ...] = (
         two(changed(SERVED, serve__device=DEVICE)),
         f"storage.device_twice [1].serve.device '{DEVICE}'",
     ),
+    (
+        two(nfs={"transport": "rdma"}, hosts=["compute"]),
+        "storage.transports_of_one_server [1].nfs.transport ('rdma', 'tcp')",
+    ),
     # hosts
     (one(hosts=[]), "storage.no_groups [0].hosts"),
     (one(hosts=["compute", "computers"]), "storage.unknown_group [0].hosts[1] 'computers'"),

@@ -19,7 +19,7 @@ from ..core import systemd
 from ..core.checks import FAILED, OK, PENDING, Check, compare, not_applicable
 from ..core.commands import CommandError, NoAnswerError, Runner
 from ..core.dataclass import dataclass
-from ..core.files import FilePlan, diffs
+from ..core.files import HEADER, FilePlan, diffs
 from ..core.machine import NO_MOUNTS
 from ..core.part import Node, Plan, PlanError, Step, StepError, Verdict
 from . import foreign, mounted, units
@@ -312,7 +312,7 @@ class Mounts:
         if left:
             status = PENDING if node.check_mode else FAILED
             return Check(ABSENT, "absent", f"/{left[0]}", status, point, self._refused(point))
-        if runs is not None and node.read(paths[1]) is None:
+        if runs is not None and HEADER not in (node.read(paths[1]) or ""):
             reason = "it was not mounted by this collection, which leaves it alone"
             return Check(ABSENT, "absent", runs.text, FAILED, point, reason)
         return Check(ABSENT, "absent", "absent", OK, point)

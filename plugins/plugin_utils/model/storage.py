@@ -24,7 +24,7 @@ from ...module_utils.storage.file_system import (
 from ...module_utils.storage.mounted import overlap
 from ..schema.findings import Findings, Path, RefusedError, dotted
 from ..schema.kinds import Wrong, check
-from .storage_keys import FILE_SYSTEMS, VARIABLE
+from .storage_keys import FILE_SYSTEMS, NFS_KEYS, VARIABLE
 from .storage_places import check_options, wrong_lustre, wrong_nfs, wrong_served
 
 WITH_SWITCHES = ("all", "leaf", "spine", "ungrouped")
@@ -261,6 +261,11 @@ def check_together(entries: Placed, findings: Findings) -> None:
 
     # What each rule looks at is decided first: what one of them finds hides nothing from the next.
     names, purposes, mounts = right("name"), right("purpose"), right("mount")
+    nfs = [
+        (at, {**entry, "nfs": entry["nfs"] or NFS_KEYS.defaults()})
+        for at, entry in right("source", "serve", "type", "hosts", "nfs")
+        if entry["type"] == NFS
+    ]
     served = [
         (at, entry) for at, entry in right("source", "serve", "type") if entry["serve"] is not None
     ]
@@ -295,6 +300,7 @@ def check_together(entries: Placed, findings: Findings) -> None:
                 )
                 break
     _served(served, findings)
+    _transports(nfs, findings)
     for at, entry in mounts:
         for other, before in served:
             # The same path on the server and on its clients is fine, of the same file system.
@@ -337,6 +343,33 @@ def _served(served: Placed, findings: Findings) -> None:
             "Give each file system its own",
             value=device,
         )
+
+
+def _transports(mounted: Placed, findings: Findings) -> None:
+    """From version 4 on, the kernel takes a connection that it has to the same server."""
+
+    def server(entry: Value) -> str:
+        return str((entry["serve"] or {}).get("host") or entry["source"].rpartition(":/")[0])
+
+    for number, (at, entry) in enumerate(mounted):
+        nfs = entry["nfs"]
+        for other, before in mounted[:number]:
+            if (
+                nfs["version"] == before["nfs"]["version"] != "3"
+                and nfs["transport"] != before["nfs"]["transport"]
+                and server(entry) == server(before)
+                and set(entry["hosts"]) & set(before["hosts"])
+            ):
+                findings.add(
+                    "storage.transports_of_one_server",
+                    (*at, "nfs", "transport"),
+                    f"{nfs['transport']!r} for {entry['name']!r}, and {before['name']!r} "
+                    f"({findings.place(other)}) has {before['nfs']['transport']!r} to "
+                    f"{server(entry)} by the same version: the kernel shares one connection",
+                    "Write another nfs.version for one of them, or the same transport",
+                    value=(nfs["transport"], before["nfs"]["transport"]),
+                )
+                break
 
 
 def _repeated(
