@@ -44,9 +44,9 @@ The smallest model:
 ```yaml
 {smallest}```
 
-Differences of one machine go into `host_vars/` beside the model, or under `vars`. Nodes added at
-the end change no address, port or name of others; a removed node is named under `nodes.absent`,
-which keeps its place free.
+What differs on one node goes under `nodes.overrides`; variables of roles go into `host_vars/`
+beside the model, or under `vars`. Nodes added at the end change no address, port or name of others;
+a removed node is named under `nodes.absent`, which keeps its place free.
 
 An invalid model is refused before any host is touched, with all errors at once:
 

@@ -19,7 +19,8 @@ notes:
     true in C(ansible.cfg), section C(inventory), all the same. A file that is not YAML, or names
     another plugin, never gets as far as this one, and Ansible goes on with an empty inventory; then
     M(baremetal.mpi_roce.cluster_directory) stops the run.
-  - What differs on one machine goes into C(host_vars) beside the model, as with any inventory.
+  - What differs on one node goes under C(nodes.overrides) of the model. Variables of roles may be
+    set in C(host_vars) beside the model, as with any inventory.
 requirements:
   - netaddr (on the controller)
 options:

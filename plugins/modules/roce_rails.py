@@ -219,6 +219,7 @@ EXAMPLES = r"""
         prefix: 24
         gateway: 10.100.3.1
         mtu: 9000
+    qos: "{{ cluster_qos }}"
 """
 
 RETURN = r"""

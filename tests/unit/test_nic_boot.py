@@ -249,6 +249,8 @@ def test_a_masked_unit_fails_and_stays(node):
     [
         (None, "it has not run in this boot"),
         ("half {", "it has not run in this boot"),
+        ("[]", "it has not run in this boot"),
+        ('{"failed": 1, "installed": %s}', "it has not run in this boot"),
         ('{"failed": ["rail_pfc rail0: wanted [3]"], "installed": %s}', "rail_pfc rail0"),
         ('{"failed": [], "installed": {"former": "0"}}', "another version, or had another request"),
     ],
@@ -392,6 +394,8 @@ def test_tools_of_the_firmware_run_only_for_an_operator(node):
         (None, STATE),
         ("{", "JSONDecodeError"),
         ("{}", "KeyError"),
+        ("[]", "TypeError"),
+        ('{"rails": [], "with_rdma": [], "qos": []}', STATE),
         ('{"rails": [], "with_rdma": [], "qos": {}}', "KeyError: 'dscp_to_priority'"),
     ],
 )

@@ -309,7 +309,7 @@ def test_the_table_with_its_traps():
 
 
 def test_null_leaves_a_parameter_out_and_the_mask_may_be_chosen():
-    given = {"ATS_ENABLED": None, "ROCE_CC_PRIO_MASK_P1": 255}
+    given = {"ATS_ENABLED": None, "ROCE_CC_PRIO_MASK_P1": "255"}
     wanted = firmware.wanted_parameters(HOST, given)
     assert "ATS_ENABLED" not in wanted and wanted["ROCE_CC_PRIO_MASK_P1"] == 255
 

@@ -319,10 +319,10 @@ def test_another_contract_gives_other_settings(doca):
 
 def test_options_are_set_where_they_are_asked_for(doca):
     nic = {
-        "rings": {"rx": 8192},
+        "rings": {"rx": "8192"},
         "adaptive_routing": True,
         "accelerations": {"roce_adp_retrans_en": 1},
-        "congestion_control": {"roce_rp": {"rpg_ai_rate": 20}},
+        "congestion_control": {"roce_rp": {"rpg_ai_rate": "20"}},
         "max_read_request_bytes": None,
     }
     outcome = doca.converge(nic=nic)
@@ -365,11 +365,19 @@ def test_a_request_is_the_same_after_a_round_trip():
 
 
 @pytest.mark.parametrize(
-    "given",
-    [{"nic": {"max_read_request_bytes": 5000}}, {"firmware_parameters": {"SRIOV_EN": 1}}],
+    ("given", "words"),
+    [
+        ({"nic": {"max_read_request_bytes": 5000}}, "max_read_request_bytes is 5000"),
+        ({"nic": {"rings": {"rx": "many"}}}, "rings.rx is 'many'"),
+        ({"nic": {"rings": {"both": 1024}}}, "rings has both"),
+        ({"nic": {"accelerations": {"field": True}}}, "accelerations.field is True"),
+        ({"nic": {"congestion_control": {"roce_rp": {"rate": 0.5}}}}, "roce_rp.rate is 0.5"),
+        ({"firmware_parameters": {"SRIOV_EN": 1}}, "remove SRIOV_EN"),
+        ({"firmware_parameters": {"ATS_ENABLED": "no"}}, "ATS_ENABLED is 'no'"),
+    ],
 )
-def test_options_that_cannot_be_are_refused_before_anything_is_read(inbox, given):
-    with pytest.raises(PlanError):
+def test_options_that_cannot_be_are_refused_before_anything_is_read(inbox, given, words):
+    with pytest.raises(PlanError, match=words):
         inbox.converge(**{"firmware": True, **given})
     assert inbox.commands == []
 

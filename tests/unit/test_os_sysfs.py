@@ -80,6 +80,11 @@ def test_pools_that_contradict_each_other_are_refused(tree):
         tree.settle(hugepages=[{"size": "2M", "count": 1}, {"size": "2M", "count": 1, "node": 0}])
 
 
+def test_a_negative_count_is_refused(tree):
+    with pytest.raises(PlanError, match="hugepages 1G: count is -1"):
+        tree.settle(hugepages=[{"size": "1G", "count": -1}])
+
+
 def test_a_kernel_out_of_memory_in_one_piece_waits_for_a_reboot_without_trying_again(tmp_path):
     """The kernel of this test grants 100 pages, whatever is written."""
     tree = Tree("ubuntu", tmp_path)

@@ -203,6 +203,20 @@ def test_networkmanager_profiles_for_a_rail_claim_it(tmp_path, path, text, claim
     assert any(f"/{where}" in each and "rail3" in each for each in found) == claimed
 
 
+def test_ifupdown_claims_a_rail_by_its_stanza(tmp_path):
+    for where in ("etc/network/interfaces", "etc/network/interfaces.d/rails"):
+        text = "auto lo rail0\niface lo inet loopback\niface rail3 inet dhcp\n"
+        found = claims("networkd", tmp_path / where.replace("/", "_"), where, text)
+        assert found == [f"/{where}: 'iface rail3 inet dhcp' claims rail3"]
+
+
+@pytest.mark.parametrize("line", ['DEVICE="rail3"', f"HWADDR={MAC.upper()}"])
+def test_an_ifcfg_file_claims_a_rail(tmp_path, line):
+    where = "etc/sysconfig/network-scripts/ifcfg-old"
+    (found,) = claims("networkmanager", tmp_path, where, f"# DEVICE=mgmt0\n{line}\n")
+    assert f"/{where}" in found and "rail3" in found
+
+
 @pytest.mark.parametrize(
     ("name", "text", "claimed"),
     [

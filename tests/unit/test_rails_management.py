@@ -77,6 +77,18 @@ def test_the_pci_address_of_the_management_nic_is_refused_and_nothing_is_written
     assert not (tmp_path / "var/lib/baremetal-mpi-roce/reboot-required.d/rails.json").exists()
 
 
+@pytest.mark.parametrize("address", ["10.10.1.1", "10.10.3.9"])
+def test_a_rail_with_an_address_of_the_management_network_is_refused(tmp_path, address):
+    host = FakeHost(tmp_path)
+    host.links["mgmt0"]["addresses"].clear()
+    wanted = [rail(0), rail(1, address=address, prefix=22, gateway=None)]
+    outcome = host.converge(wanted, management=MANAGEMENT)
+    (failed,) = [check for check in outcome.checks if check.status == "failed"]
+    assert (failed.name, failed.subject) == ("rail_name", "rail1")
+    assert address in failed.reason and "management" in failed.reason
+    assert host.touched == ["rail0"] and files_of(host, "rail1") == []
+
+
 def test_a_management_address_that_comes_to_a_rail_is_not_removed(tmp_path):
     """It may be put there while the run is going on."""
     host = FakeHost(tmp_path)

@@ -70,6 +70,22 @@ def test_the_kernels_own_tables_and_rules_are_refused(table, priority):
         plan_rails([rail(0)], table_base=table, priority_base=priority)
 
 
+@pytest.mark.parametrize("network", ["10.128.0.1/9", "banana"])
+def test_what_is_no_network_is_refused_by_its_variable(network):
+    with pytest.raises(PlanError, match=f"roce_rails_networks: .*{network}"):
+        plan_rails([rail(0)], networks=[network])
+
+
+def test_an_address_is_a_network_as_the_kernel_shows_it():
+    (plan,) = plan_rails([rail(0)], networks=["10.9.9.9"])
+    assert plan.routes[-1] == Route(MAIN_TABLE, "10.9.9.9/32", "10.100.0.1", 1000)
+
+
+def test_arp_routing_with_a_gateway_is_refused():
+    with pytest.raises(PlanError, match="roce_rails_routing"):
+        plan_rails([rail(0)], routing="arp")
+
+
 @given(st.integers(1, 64), st.integers(1, 8), st.integers(8, 30))
 def test_tables_rules_and_metrics_never_meet(count, planes, prefix):
     size = 1 << (32 - prefix)

@@ -43,7 +43,7 @@ NOT_A_RAIL: Mapping[str, str] = {
     BLUEFIELD: "a BlueField DPU, for storage and management",
     VIRTUAL: "a virtual function, and rails are physical functions",
 }
-CORRECT = "correct rails.pci in the model (host_vars, where only this machine differs)"
+CORRECT = "correct rails.pci in the model (nodes.overrides, where only this machine differs)"
 
 
 @dataclass(frozen=True)

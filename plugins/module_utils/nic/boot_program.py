@@ -37,6 +37,8 @@ RESULT = "run/baremetal-mpi-roce/rails-boot.json"
 """What the last `--apply` in this boot found, and of which files it was."""
 LOCK_S = 120
 """How long the program waits for a run of Ansible on the same host."""
+MALFORMED = (ValueError, LookupError, TypeError, AttributeError)
+"""What reading a file raises that is not as it was written."""
 HOLDS, DRIFT, UNKNOWN = 0, 1, 2
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 8.0
 _ERROR = "<3>"
@@ -99,7 +101,7 @@ def main(
                 outcome, wrong = _once(saved, host, given.apply)
             if given.apply:
                 _record(host, wrong, ran)
-    except (OSError, ValueError, LookupError, SurveyError, PlanError, lock.BusyError) as error:
+    except (OSError, SurveyError, PlanError, lock.BusyError, *MALFORMED) as error:
         remedy = f"Run this as root; where /{STATE} is at fault, run the role roce_rails"
         sys.stderr.write(f"rails: {type(error).__name__}: {error}. {remedy}\n")
         return UNKNOWN

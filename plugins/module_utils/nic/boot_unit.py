@@ -23,7 +23,7 @@ from ..core.dataclass import dataclass
 from ..core.files import HEADER, diffs, plan_file, with_header
 from ..rails.readback import NAME
 from . import BOOT_UNIT, boot_program
-from .boot_program import LOCK_S, PROGRAM, RESULT, STATE, Saved, installed
+from .boot_program import LOCK_S, MALFORMED, PROGRAM, RESULT, STATE, Saved, installed
 from .engine import WHOLE
 from .request import Request
 from .setting import NOT_SUPPORTED, RUNTIME
@@ -170,11 +170,11 @@ class Installation:
         """Why its last run does not prove that it works; empty when it does."""
         try:
             result = json.loads((self.root / RESULT).read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
+            if result.get("installed") != installed(self.root):
+                return "what ran last is another version, or had another request"
+            return "; ".join(result["failed"])
+        except (FileNotFoundError, *MALFORMED):
             return "it has not run in this boot"
-        if result.get("installed") != installed(self.root):
-            return "what ran last is another version, or had another request"
-        return "; ".join(result["failed"])
 
     def check(self, rails: Rails, check_mode: bool) -> Check:
         """Read back: the files again, and what its last run found."""

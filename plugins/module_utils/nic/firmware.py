@@ -22,7 +22,7 @@ from ..core.dataclass import dataclass
 from ..core.part import PlanError
 from ..qos import HostSettings
 from ..rails.device import pci_address
-from .setting import FIRMWARE, Rail, Reading, Setting
+from .setting import FIRMWARE, Rail, Reading, Setting, number
 
 TOOLS = ("mlxconfig", "mstconfig")
 """In order of preference: MFT supports a NIC at least as early as mstflint does."""
@@ -180,7 +180,11 @@ def wanted_parameters(
         PRIORITY_MASK: sum(1 << priority for priority in host.ecn_priorities),
         **further,
     }
-    return {name: value for name, value in wanted.items() if value is not None}
+    return {
+        name: number(f"{VARIABLE}: {name}", value)
+        for name, value in wanted.items()
+        if value is not None
+    }
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from .ethtool import Ethtool
 from .nic_settings import PROGRAMS, SIZES, NicSettings
 from .qos_settings import QosSettings
 from .rdma_settings import RdmaCm, RdmaSettings
-from .setting import Provider
+from .setting import Provider, number
 from .sriov import VirtualFunctionsProvider
 
 QUICK_S = 10.0
@@ -80,13 +80,17 @@ class Request:
                 f"roce_rails_nic: max_read_request_bytes is {read_request}; expected one of "
                 f"{', '.join(map(str, SIZES))}, or null"
             )
-        accelerations = _numbers(nic.get("accelerations"))
+        rings = _numbers("rings", nic.get("rings"))
+        unknown = rings.keys() - {"rx", "tx"}
+        if unknown:
+            raise PlanError(f"roce_rails_nic: rings has {', '.join(unknown)}; expected rx and tx")
+        accelerations = _numbers("accelerations", nic.get("accelerations"))
         if nic.get("adaptive_routing") is not None:
             accelerations["adaptive_routing_forced_en"] = int(nic["adaptive_routing"])
         congestion_control = {
             f"{point}/{name}": value
             for point, values in (nic.get("congestion_control") or {}).items()
-            for name, value in _numbers(values).items()
+            for name, value in _numbers(f"congestion_control.{point}", values).items()
         }
         # DOCA-OFED's tool where it is, for it supports its own driver; else iproute2's.
         tools = [tool for tool in (MlnxQos, Dcb) if host.which(tool.name)]
@@ -95,7 +99,7 @@ class Request:
         providers: list[Provider] = [
             NicSettings(
                 read_request,
-                _numbers(nic.get("rings")),
+                rings,
                 accelerations,
                 host.ethtool,
                 host.run,
@@ -115,5 +119,9 @@ class Request:
         return providers
 
 
-def _numbers(given: Optional[Mapping[str, Optional[int]]]) -> dict[str, int]:
-    return {name: value for name, value in (given or {}).items() if value is not None}
+def _numbers(option: str, given: Optional[Mapping[str, Any]]) -> dict[str, int]:
+    return {
+        name: number(f"roce_rails_nic: {option}.{name}", value)
+        for name, value in (given or {}).items()
+        if value is not None
+    }

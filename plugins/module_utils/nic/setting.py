@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Optional, Protocol
 
 from ..core.dataclass import dataclass
+from ..core.part import PlanError
 from ..hardware import Machine, RdmaDevice, survey
 from ..hardware.inventory import SOFTWARE
 from .ethtool import Ethtool
@@ -126,6 +127,15 @@ class Setting(Protocol):
 
     def restore(self, reading: Reading) -> None:
         """Set what `reading` found (and its `pending`, in firmware) again."""
+
+
+def number(place: str, value: Any) -> int:
+    """An option's value; templates give a number as text. Raises PlanError."""
+    if isinstance(value, str) and value.isdecimal():
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise PlanError(f"{place} is {value!r}; expected a whole number, or null")
+    return value
 
 
 Provider = Callable[[Rail], Sequence[Setting]]

@@ -110,6 +110,11 @@ class SysfsValues:
     governor: str = KEEP
 
     def plan(self, node: Node) -> Plan:
+        for pool in self.hugepages:
+            if pool["count"] < 0:
+                raise PlanError(
+                    f"hugepages {pool['size']}: count is {pool['count']}; expected 0 or more"
+                )
         for size in KIB:
             places = [pool.get("node") for pool in self.hugepages if pool["size"] == size]
             if len(set(places)) != len(places) or (None in places and len(places) > 1):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import configparser
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -49,9 +50,12 @@ class NetworkManager(FilePerRail):
             for path in sorted((self._root / directory / _PROFILES).glob(f"*{_SUFFIX}")):
                 if not path.name.startswith(_PREFIX):
                     found.setdefault(path.name, path)
+        for path in sorted((self._root / "etc/sysconfig/network-scripts").glob("ifcfg-*")):
+            found[path.name] = path
         conflicts = []
         for path in found.values():
-            interface, mac = parse_profile(path.read_text(encoding="utf-8", errors="replace"))
+            parse = parse_profile if path.suffix == _SUFFIX else parse_ifcfg
+            interface, mac = parse(path.read_text(encoding="utf-8", errors="replace"))
             for rail in rails:
                 link = links.get(rail.interface)
                 same_mac = link is not None and mac_equal(link.mac, mac)
@@ -164,3 +168,9 @@ def parse_profile(text: str) -> tuple[str, str]:
         if mac:
             return interface, mac
     return interface, ""
+
+
+def parse_ifcfg(text: str) -> tuple[str, str]:
+    """The same of a file in the older format of Red Hat's systems."""
+    found = dict(re.findall(r"""^\s*(DEVICE|HWADDR)=["']?([^"'\s]*)""", text, re.MULTILINE))
+    return found.get("DEVICE", ""), found.get("HWADDR", "")

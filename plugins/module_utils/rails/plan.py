@@ -87,9 +87,13 @@ def plan_rails(
     """The plan of every rail of one host. `networks` lie behind the rails' gateways.
 
     Rail R, plane P has the numbers `base + 10R + P`. Raises PlanError where one of them would
-    change the kernel's own tables.
+    change the kernel's own tables, or traffic between rails would not use them.
     """
-    return [_plan(rail, routing, table_base, priority_base, networks) for rail in rails]
+    try:
+        behind = [str(ipaddress.IPv4Network(network)) for network in networks]
+    except ValueError as error:
+        raise PlanError(f"roce_rails_networks: {error}. Write networks as 10.0.0.0/16") from error
+    return [_plan(rail, routing, table_base, priority_base, behind) for rail in rails]
 
 
 def _plan(
@@ -103,6 +107,12 @@ def _plan(
     offset = rail["rail"] * _PLANES_PER_RAIL + rail.get("plane", 0)
     table, priority = table_base + offset, priority_base + offset
     routes: list[Route] = []
+    if routing == ARP and gateway:
+        raise PlanError(
+            f"{name}: gateway {gateway} is not used with roce_rails_routing: {ARP}, so other "
+            f"rails' networks would not be reached through it. Set roce_rails_routing: {SOURCE}, "
+            "or remove the gateway"
+        )
     if routing == SOURCE:
         if table in _RESERVED_TABLES or not 0 < priority < _MAIN_RULE:
             raise PlanError(

@@ -85,6 +85,13 @@ class Survey:
             name: device.naming(rail, links, by_pci, in_use, self.reached_by)
             for name, rail in self.by_name.items()
         }
+        for name, rail in self.by_name.items():
+            held = request.management.holds(rail.cidr)
+            if held and self.namings[name].verdict != device.REFUSED:
+                reason = f"its address is {held}. Correct the rail's address in the model"
+                self.namings[name] = replace(
+                    self.namings[name], verdict=device.REFUSED, reason=reason
+                )
         self.claims = self._find_claims()
         self.blocks = self._wanted_blocks()
         self.changed_blocks = [

@@ -80,7 +80,7 @@ def _missing(asic: Asic, speed_gbps: int, cable_metres: int) -> Finding:
             (),
             f"the headroom of a port at {speed_gbps}G over {cable_metres} m is not known, because "
             "nobody says which chip the switch has",
-            "Write leaves.asic and spines.asic (or the host variable cluster_asic)",
+            "Write leaves.asic and spines.asic",
             value=link,
         )
     row = f"speed_gbps: {speed_gbps}, cable_metres: {cable_metres}"

@@ -183,6 +183,6 @@ class Variables(Walked):
                     "model.variable_of_model",
                     (*path, name),
                     "is set by the model itself",
-                    "Change the key of the model it comes from, or override it in host_vars/",
+                    "Change the key of the model it comes from; of one node, under nodes.overrides",
                 )
         return dict(value)
