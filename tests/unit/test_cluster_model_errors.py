@@ -68,6 +68,7 @@ nodes.management_first -> 4 model.no_management_address nodes.management_first (
 launcher.name: node02 -> 9 model.name_taken launcher.name 'node02'
 nodes.count; nodes.list: [{name: a}, {name: a}] -> 4 model.name_taken nodes.list[1] 'a'
 launcher.name: launcher -> 9 model.name_of_group launcher.name 'launcher'
+launcher.name: slots -> 9 model.name_of_keyword launcher.name 'slots'
 launcher.name: Launcher_1 -> 9 model.wrong_form launcher.name 'Launcher_1'
 nodes.name: "node_{}" -> 4 model.host_name nodes.name 'node_1'
 nodes.name: node -> 4 model.pattern nodes.name 'node'

@@ -23,6 +23,10 @@ from .software_keys import KEY as SOFTWARE
 from .switches import SwitchKind
 from .topology import Topology
 
+HOSTFILE_WORDS = frozenset(
+    ["boards", "cores", "count", "cpu", "port", "rank", "slot", "slots", "sockets", "username"]
+)
+
 # Cables of storage hosts: each into a port of a leaf that is there and free.
 
 
@@ -195,6 +199,9 @@ def check_names(
                 f"{name!r} is also the name of a group, and Ansible cannot tell them apart",
                 f"Name the host {name}01, for example",
             )
+        elif name in HOSTFILE_WORDS and path[0] in ("nodes", "launcher"):
+            problem = f"{name!r} is a keyword of Open MPI's hostfile"
+            tell("model.name_of_keyword", name, path, path, problem, f"Name the host {name}01")
 
     for spec in specs or []:
         take(spec.name, spec.path if len(spec.path) > 1 else ("nodes", "name"))
