@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import files, reboots
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import CommandError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import (
@@ -146,10 +147,12 @@ class Failing:
 def test_a_part_that_cannot_plan_hides_nobody_elses_findings(tmp_path, error):
     seen: list[str] = []
     parts = [Failing("plan", error), Recorded(seen, [("step", {})], file="etc/one.conf")]
-    parts.append(Failing("plan", PlanError("the set is wrong")))
+    check = Check("set", "right", "wrong", "failed")
+    parts.append(Failing("plan", PlanError("the set is wrong", [check])))
     with pytest.raises(PlanError) as caught:
         settle(parts, node(tmp_path))
     assert str(caught.value) == f"{error}\nthe set is wrong"
+    assert caught.value.checks == [check]
     assert seen == [] and list(tmp_path.iterdir()) == []
 
 

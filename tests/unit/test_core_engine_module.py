@@ -118,6 +118,11 @@ def test_a_refusal_says_that_nothing_was_changed(error: Exception) -> None:
     }
 
 
+def test_a_refusal_returns_its_checks() -> None:
+    broken = Check("rdma_source", "inbox", "doca", "failed")
+    assert ended(PlanError("x", [broken])).result["checks"] == [asdict(broken)]
+
+
 @pytest.mark.parametrize("error", [CommandError("x"), OSError("x"), Broken("x")])
 def test_a_failure_does_not_say_so(error: Exception) -> None:
     done = ended(error)

@@ -103,8 +103,11 @@ def test_a_rail_without_rdma_is_refused_by_name(tmp_path: Path) -> None:
     rails = [
         {"interface": f"rail{k}", "gpu": k, "rail": k, "address": f"10.100.{k}.11"} for k in (0, 1)
     ]
-    with pytest.raises(PlanError, match=r"^rdma_device rail1"):
+    with pytest.raises(PlanError, match=r"^rdma_device rail1") as caught:
         planned(params(tmp_path, rails=rails, slots=2), tmp_path)
+    assert [(check.name, check.subject) for check in caught.value.checks] == [
+        ("rdma_device", "rail1")
+    ]
 
 
 def test_check_mode_on_a_fresh_host_waits_for_devices_and_shows_the_rest(tmp_path: Path) -> None:

@@ -40,13 +40,15 @@ def settle(parts: Sequence[Part], node: Node) -> Outcome:
     """
     plans = []
     findings = []
+    failed: list[Check] = []
     for part in parts:
         try:
             plans.append(part.plan(node))
         except (PlanError, CommandError, OSError) as error:
             findings.append(str(error))
+            failed += getattr(error, "checks", [])
     if findings:
-        raise PlanError("\n".join(findings))
+        raise PlanError("\n".join(findings), failed)
 
     outcome = Outcome()
     for plan in plans:
@@ -224,6 +226,7 @@ def carry_out(module: Module, layer: Layer, converge: Callable[[Node], Settled])
         node = layer.node(module.check_mode)
         settled = converge(node)
     except refusals as error:
+        nothing["checks"] = checks.as_dicts(getattr(error, "checks", []))
         module.fail_json(msg=f"{layer.tag}: nothing was changed:\n{error}", **nothing)
     except failures as error:
         module.fail_json(msg=f"{layer.tag}: {error}", **nothing)

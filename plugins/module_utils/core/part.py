@@ -24,7 +24,14 @@ NAME = "baremetal-mpi-roce"
 
 
 class PlanError(Exception):
-    """What is wanted cannot be: the text says what, where and the way out, one line per finding."""
+    """What is wanted cannot be: the text says what, where and the way out, one line per finding.
+
+    `checks` are findings that have a row in the summary.
+    """
+
+    def __init__(self, text: str, checks: Sequence[Check] = ()) -> None:
+        super().__init__(text)
+        self.checks = list(checks)
 
 
 class StepError(Exception):

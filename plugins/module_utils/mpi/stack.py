@@ -64,7 +64,7 @@ class Stack:
         )
         failed = failures(self.lacking)
         if failed:
-            raise PlanError("\n".join(check.line() for check in failed))
+            raise PlanError("\n".join(check.line() for check in failed), failed)
         self.ucx = versions.read_ucx(node.run)
         offered = (one for one in environments.CUDA_TRANSPORTS if one in self.ucx.transports)
         self.settings = replace(
