@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import https as module
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.https import (
     Https,
     Lost,
@@ -131,6 +135,22 @@ def test_silence_ends_after_the_timeout(authority: Authority, issued: tuple[Path
         message = failing(login(port, authority, timeout_s=0.2), Lost)
         done.set()
     assert "timed out after 0.2 s" in message and "switch_qos_timeout_s" in message
+
+
+@pytest.mark.parametrize(("largest", "seconds"), [(1 << 20, 0.01), (100, 60)])
+def test_an_answer_without_an_end_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, largest: int, seconds: float
+) -> None:
+    def trickle() -> Iterator[bytes]:
+        for _part in range(1000):
+            time.sleep(0.001)
+            yield b" "
+
+    monkeypatch.setattr(module, "LARGEST_ANSWER", largest)
+    transport = httpx.MockTransport(lambda _request: httpx.Response(200, content=trickle()))
+    one = Https(login(1, None, timeout_s=seconds), SERVICE, transport)
+    with one, pytest.raises(Lost, match="no end after"):
+        one.get("/x")
 
 
 def test_a_cut_connection_says_so(authority: Authority, issued: tuple[Path, Path]) -> None:

@@ -12,6 +12,7 @@ import contextlib
 import functools
 import json
 import ssl
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +30,10 @@ else:
 
 LONGEST_MESSAGE = 400
 """Characters of a switch's own message that are shown."""
+LARGEST_ANSWER = 64 << 20
+"""Bytes; a hundred times the whole configuration of a switch."""
+PATIENCE = 4
+"""So many times the timeout an answer may take that trickles in."""
 
 
 class Lost(SwitchError):
@@ -120,25 +125,36 @@ class Https:
         """
         asked = f"{method} {path}"
         timeout = self._login.timeout_s if timeout_s is None else timeout_s
+        given_up = time.monotonic() + PATIENCE * timeout
         answer: Optional[httpx.Response] = None
-        reason = ""
+        content, reason = bytearray(), ""
         try:
-            answer = self._client.request(method, path, params=query, json=body, timeout=timeout)
+            with self._client.stream(
+                method, path, params=query, json=body, timeout=timeout
+            ) as answer:
+                for part in answer.iter_bytes():
+                    content += part
+                    if len(content) > LARGEST_ANSWER or time.monotonic() > given_up:
+                        reason = (
+                            f"the answer has no end after {PATIENCE * timeout:g} s or "
+                            f"{LARGEST_ANSWER} bytes. switch_qos_timeout_s sets the time."
+                        )
+                        break
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             reason = self._reason(error, timeout)
-        if answer is None:
+        if answer is None or reason:
             # Raised here, where no exception is being handled: chained to httpx's, it would carry
             # the request and with it the Authorization header.
             raise Lost(f"{self.where}: {asked}: {reason}")
         if not answer.is_success:
-            message = text_of(answer.text)
+            message = text_of(content.decode(errors="replace"))
             for secret in _secrets(self._login):
                 message = message.replace(secret, "***")
             raise Refused(self.where, asked, answer.status_code, message, self._advice(answer))
-        if not answer.content.strip():
+        if not content.strip():
             return None
         try:
-            return json.loads(answer.content)
+            return json.loads(content)
         except ValueError:
             pass
         raise SwitchError(
