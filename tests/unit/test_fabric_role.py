@@ -128,6 +128,18 @@ def fabric(tmp_path: Path) -> Fabric:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("playbook", ["fabric", "links"])
+def test_a_contract_set_by_hand_is_refused_before_any_switch_is_read(
+    fabric: Fabric, playbook: str
+) -> None:
+    running = fabric.start(f"playbooks/{playbook}.yml", "-e", '{"roce_qos": {"roce": {}}}')
+    output, _nothing = running.communicate(timeout=deadline(300))
+    assert running.returncode == 2
+    assert "roce_qos: {" in output and "is not what the model compiled" in output
+    assert not any(map(fabric.calls, SWITCHES))
+
+
+@pytest.mark.slow
 def test_a_run_changes_one_after_another_and_a_second_one_only_reads(fabric: Fabric) -> None:
     first = fabric.run("--diff")
     assert first.rc == 0, first.output
@@ -241,10 +253,12 @@ def test_a_fabric_without_a_system_is_said_once_and_not_touched(fabric: Fabric) 
 
 @pytest.mark.slow
 def test_a_leaf_that_nothing_is_plugged_into_stops_nobody(fabric: Fabric) -> None:
-    ran = fabric.run("-e", '{"cluster_ports": []}', "--limit", "leaf01")
+    text = MODEL[: MODEL.index("spines:")] + MODEL[MODEL.index("launcher:") :]
+    text = text.replace("leaves: {count: 4,", "leaves: {count: 8, nodes_per_set: 2,")
+    (fabric.folder / "cluster.yml").write_text(text)
+    ran = fabric.run("--limit", "leaf05")
     assert ran.rc == 0, ran.output
-    assert not fabric.calls("leaf01")
-    (check,) = ran.checks("leaf01").values()
+    (check,) = ran.checks("leaf05").values()
     assert check["status"] == "not_applicable"
     assert "no port of this switch" in check["reason"]
 
