@@ -174,6 +174,23 @@ class TestUnderMounts:
         assert wrong(node.settle({"modprobe": {"ko2iblnd": {"peer_credits": "32"}}})) == []
         assert node.read("sys/module/ko2iblnd/parameters/peer_credits") == "32\n"
 
+    def test_what_no_load_mends_fails_and_is_no_change(self, node, monkeypatch):
+        value = {"modprobe": {"lnet": {"lnet_no_such_option": "1"}}}
+        node.settle(value)
+        shown = lnet._shown
+        monkeypatch.setattr(
+            lnet, "_shown", lambda kernel, what: [] if what == "global" else shown(kernel, what)
+        )
+        for check_mode in (False, True):
+            outcome = node.settle(value, check_mode=check_mode)
+            assert not outcome.changed and outcome.errors == []
+            checks = [
+                *found(outcome, lnet.OPTION).values(),
+                *found(outcome, lnet.DISCOVERY).values(),
+            ]
+            assert {each.status for each in checks if each.found == "unknown"} == {"failed"}
+            assert len([each for each in checks if each.found == "unknown"]) == 2
+
     def test_what_runs_as_wanted_is_taken_over_under_mounts(self, node):
         """Configured by hand until now: files and the next boot, and nothing of what runs."""
         node.settle()

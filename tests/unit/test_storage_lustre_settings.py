@@ -92,6 +92,11 @@ BAD = {
         {"stripes": [{"directory": "/home/a"}]},
         ["lustre.stripes_elsewhere stripes[0].directory '/home/a'"],
     ),
+    "the same network": (
+        {"networks": [{"net": "o2ib"}, {"net": "o2ib0"}]},
+        ["lustre.network_twice networks[1].net 'o2ib'"],
+    ),
+    "no NID": ({"peers": [{"nids": []}]}, ["lustre.peer_without_nid peers[0].nids"]),
     "time": ({"time_limit_s": 1}, ["model.out_of_range time_limit_s (1, 5, 300)"]),
 }
 

@@ -11,6 +11,7 @@ from typing import Any, Optional
 
 from ...module_utils.core.text import some
 from ...module_utils.storage.file_system import LUSTRE, FileSystem
+from ...module_utils.storage.lustre.settings import read_net
 from ...module_utils.storage.mounted import within
 from ...module_utils.storage.units import serves
 from ..model.key_files import MOST, KeyFileError
@@ -97,6 +98,20 @@ def lustre_settings(
                 f"{stripes['directory']} lies on no Lustre file system of this host",
                 f"Choose one below {some(points)}",
                 value=stripes["directory"],
+            )
+    for number, peer in enumerate([] if findings else found["peers"]):
+        if not peer["nids"]:
+            path = (VARIABLE, "peers", number, "nids")
+            findings.add("lustre.peer_without_nid", path, "is empty", "Write its NIDs")
+    nets = [read_net(each["net"]) for each in found["networks"] or ()] if not findings else []
+    for number, net in enumerate(nets):
+        if net in nets[:number]:
+            findings.add(
+                "lustre.network_twice",
+                (VARIABLE, "networks", number, "net"),
+                f"{net} is already in the list (the number 0 is left out)",
+                "Write its interfaces in one entry",
+                value=net,
             )
     if findings:
         raise LustreError(findings.found)

@@ -36,6 +36,8 @@ DISCOVERY, ROUTE, PEER = "lustre_lnet_discovery", "lustre_lnet_route", "lustre_l
 OPTION, VERSION, LEFT = "lustre_module_option", "lustre_module_version", "lustre_left"
 NAME = f"/{CONF}"
 """What stands for all of LNet in `shared_storage_absent`."""
+UNKNOWN = "unknown"
+"""A fault that loading LNet again does not mend: never a change."""
 ALIKE = ("lustre", "lustre_tgt")
 """What mountinfo calls clients, and targets of a server."""
 _REASONS = {
@@ -200,7 +202,7 @@ def running_values(kernel: Kernel, wanted: Values) -> tuple[Values, set[str]]:
             found[NETWORK, net] = sorted([*found[NETWORK, net], value])
             down |= {value} if status not in ("up", "") else set()
     result = dict(_shown(kernel, "global")).get("discovery", "")
-    found[DISCOVERY, ""] = {"1": "on", "0": "off"}.get(result, "unknown")
+    found[DISCOVERY, ""] = {"1": "on", "0": "off"}.get(result, UNKNOWN)
     routes: dict[str, set[str]] = {}
     for key, value in _shown(kernel, "route") if _asked(wanted, ROUTE) else ():
         if key == "net":
@@ -294,7 +296,7 @@ class LnetPart:
             changes = [
                 (f"{name} {subject}".strip(), found.get((name, subject)), value)
                 for (name, subject), value in wanted.items()
-                if found.get((name, subject)) != value
+                if found.get((name, subject)) not in (value, UNKNOWN)
             ]
             if self.changing():
                 changes.append((VERSION, "loaded", "of the new packages"))
@@ -327,6 +329,10 @@ class LnetPart:
         for module, options in module_options(self.settings).items():
             for option, value in options.items():
                 now = _text(self.kernel.module(module) / "parameters" / option)
+                by_operator = option in self.settings.modprobe.get(module, {})
+                if now is None and by_operator and self.kernel.module(module).exists():
+                    wanted[OPTION, f"{module} {option}"] = value
+                    found[OPTION, f"{module} {option}"] = UNKNOWN
                 if now is None or option == "lnet_peer_discovery_disabled":
                     continue  # not loaded yet, or not shown by this release; or the check above
                 # The kernel prints Y and N for what was written as 1 and 0.
@@ -373,10 +379,12 @@ class LnetPart:
             why = f"see ip -br link show {first}, lnetctl net show -v 3, and the layer rails"
             return Check(name, wanted, shown, FAILED, subject, why)
         reason = _REASONS[name]
+        if name == OPTION and found == UNKNOWN:
+            reason = f"the module shows no such option: see modinfo -p {subject.split()[0]}"
         points = self.kernel.points()
         if node.check_mode and points:
             reason = f"refused until Lustre is unmounted, which is mounted at {some(points)}"
-        pending = node.check_mode
+        pending = node.check_mode and found != UNKNOWN
         found = [] if found is None else found
         return compare(name, wanted, found, subject=subject, check_mode=pending, reason=reason)
 
