@@ -229,6 +229,19 @@ def test_in_a_container_nothing_of_it_runs(tmp_path: Path) -> None:
     assert "threads=64" in host.read(CONF)
 
 
+def test_what_a_later_file_sets_is_named_and_no_restart(host: ServerHost) -> None:
+    host.write("etc/nfs.conf.d/site.conf", "[nfsd]\nvers3=n\nport=2055\n")
+    three = system(version="3", port=2050)
+    host.settle(three)
+    host.connected("10.240.0.12")
+    outcome, before = host.settle(three), restarts(host)
+    assert outcome.errors == [] and not outcome.changed and restarts(host) == before
+    for name in ("nfs_listens", "nfs_version"):
+        assert "/etc/nfs.conf.d/site.conf" in found(outcome, name)[UNIT].reason
+    host.write("etc/nfs.conf.d/site.conf", "[nfsd]\nvers3=y\n")
+    assert wrong(host.settle(three, restart=True)) == []
+
+
 def test_version_3_is_turned_on_by_a_restart(host: ServerHost) -> None:
     host.write("etc/nfs.conf", "[nfsd]\nvers3=n\n")
     host.settle(TCP)

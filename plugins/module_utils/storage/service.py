@@ -36,6 +36,7 @@ NFS_PORT = 2049
 THREADS = 64
 """One serves one request at a time. The kernel's own 8 to 16 are for a few desktops: with
 `nconnect` of 8 and checkpoints, four nodes alone keep some dozens of requests under way."""
+YES = ("y", "yes", "1", "on", "t", "true")
 SHOWN = 6
 SERVICE, RUNNING, LISTENS, SPEAKS, LOADED = (
     "nfs_service", "nfs_threads", "nfs_listens", "nfs_version", "nfs_rdma_module"
@@ -83,7 +84,7 @@ class Service:
             return Plan(files, steps)
         if before != ENABLED:
             steps.append(Step(UNIT, before, ENABLED, partial(systemd.enable, node, UNIT)))
-        why = self._only_by_start(running)
+        why = self._only_by_start(node, running)
         if why:
             self._refuse_restart(why, running)
             after = "restarted: clients wait for the grace period, 90 s, and lose nothing"
@@ -131,10 +132,13 @@ class Service:
                 checks.append(not_applicable(LISTENS, each, why, subject=UNIT))
                 continue
             why = "see dmesg and /etc/nfs.conf.d; for RDMA an RDMA device is needed"
+            if each not in self._by_rdma():
+                why = _overridden(node, "port", [each.split()[1]]) or why
             checks.append(held(LISTENS, each, each if there else now, why))
         if self._version_3():
             spoken = "3" if "3" in running.versions else ", ".join(sorted(running.versions))
-            checks.append(held(SPEAKS, "3", spoken, "see vers3 in /etc/nfs.conf.d"))
+            why = _overridden(node, "vers3", YES) or "see vers3 in /etc/nfs.conf.d"
+            checks.append(held(SPEAKS, "3", spoken, why))
         if self._by_rdma():
             found = "loaded" if _loaded(node) else "not loaded"
             why = "; ".join([*self._not_loaded, MODULE_REMEDY])
@@ -182,11 +186,16 @@ class Service:
         if _loaded(node):
             _write(node, "portlist", listener)
 
-    def _only_by_start(self, running: Running) -> list[str]:
-        """What of the wanted settings a server takes at its start alone."""
+    def _only_by_start(self, node: Node, running: Running) -> list[str]:
+        """What of the wanted settings a server takes at its start alone, and would take."""
         missing = sorted(self._listeners() - self._by_rdma() - running.listens)
-        found = [f"{listener} is not listened on" for listener in missing]
-        if self._version_3() and "3" not in running.versions:
+        found = [
+            f"{listener} is not listened on"
+            for listener in missing
+            if not _overridden(node, "port", [listener.split()[1]])
+        ]
+        off = self._version_3() and "3" not in running.versions
+        if off and not _overridden(node, "vers3", YES):
             found.append("version 3 is off")
         return found
 
@@ -213,6 +222,21 @@ def read(node: Node) -> Optional[Running]:
         frozenset(word[1:] for word in versions if word.startswith("+")),
         tuple(_clients(node)),
     )
+
+
+def _overridden(node: Node, key: str, right: Sequence[str]) -> str:
+    """The file that comes after ours and sets another value: no restart helps against it."""
+    found, ours = "", node.path(CONF)
+    for path in sorted(ours.parent.glob("*.conf")):
+        section = ""
+        for line in path.read_text(errors="replace").splitlines() if path > ours else ():
+            name, _sign, value = (word.strip().lower() for word in line.partition("="))
+            if name.startswith("["):
+                section = name.strip("[] ")
+            elif (section, name) == ("nfsd", key):
+                wrong = f"/etc/nfs.conf.d/{path.name} sets {key}={value}: remove it there"
+                found = "" if value in right else wrong
+    return found
 
 
 def _start(node: Node) -> None:
