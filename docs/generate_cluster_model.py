@@ -150,6 +150,8 @@ filesystems:
   (`node01-rail0`), or an address of a storage host on its `links`; another host's address is
   refused.
 - With `transport: rdma`, `hosts` must not include the launcher (no rails).
+- Mounts of one server by one version (4.1, 4.2) share a connection: for another transport write
+  another version.
 - Options with a key (`vers`, `proto`, `port`, `nconnect`, `flock`), an option beside its contrary
   (`ro`, `rw`) and `soft` (data loss on a slow server) are refused. All others are passed on: an
   unknown one fails the mount, and the mount program's message is reported. An export has no keys
