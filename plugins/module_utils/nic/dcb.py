@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Optional, Union
 
@@ -53,7 +54,7 @@ def ets_shares(tsa: Sequence[str], percent: Sequence[int]) -> list[int]:
     return [share if how == ETS else 0 for how, share in zip(tsa, percent)]
 
 
-class QosTool:
+class QosTool(ABC):
     """One of the two programs; subclasses read and set. Setting raises CommandError.
 
     What was read, or why it could not be, is kept until forgotten: a hang is waited for once.
@@ -81,21 +82,22 @@ class QosTool:
         """What was read of it is out of date."""
         self._known.pop(interface, None)
 
-    def _ask(self, interface: str) -> DcbState:
-        raise NotImplementedError
+    @abstractmethod
+    def _ask(self, interface: str) -> DcbState: ...
 
-    def set_dcbx_host(self, interface: str) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def set_dcbx_host(self, interface: str) -> None: ...
 
-    def set_trust(self, interface: str, trust: str) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def set_trust(self, interface: str, trust: str) -> None: ...
 
-    def set_dscp(self, interface: str, wanted: Mapping[int, Collection[int]]) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def set_dscp(self, interface: str, wanted: Mapping[int, Collection[int]]) -> None: ...
 
-    def set_pfc(self, interface: str, priorities: Collection[int]) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def set_pfc(self, interface: str, priorities: Collection[int]) -> None: ...
 
+    @abstractmethod
     def set_ets(
         self,
         interface: str,
@@ -104,7 +106,6 @@ class QosTool:
         percent: Sequence[int],
     ) -> None:
         """All three at once: they are one object in the kernel, checked as a whole."""
-        raise NotImplementedError
 
 
 _NOTHING_THERE = ("Operation not supported", "Attribute not found")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
@@ -165,7 +166,7 @@ class RdmaCmDefault:
             self._rdma_cm.write(*self._place, str(reading.found))
 
 
-class _FileSetting:
+class _FileSetting(ABC):
     """A setting that is a file of the kernel's, on a ConnectX alone."""
 
     persistence = RUNTIME
@@ -193,8 +194,8 @@ class _FileSetting:
             return Reading.unsupported(f"{self.path} is missing{doca}")
         return Reading.kept_otherwise(self.otherwise)
 
-    def found(self) -> Reading:
-        raise NotImplementedError
+    @abstractmethod
+    def found(self) -> Reading: ...
 
     def write(self) -> None:
         self.path.write_text(f"{self.wanted}\n", encoding="ascii")
