@@ -9,10 +9,6 @@ from __future__ import annotations
 
 class ModuleDocFragment:
     DOCUMENTATION = r"""
-attributes:
-  check_mode:
-    support: full
-    description: Computes the same plan and writes nothing; differences are C(pending) checks.
 options:
   software:
     description: The set of software, as the variable C(cluster_software).

@@ -9,13 +9,6 @@ from __future__ import annotations
 
 class ModuleDocFragment:
     NODES = r"""
-attributes:
-  check_mode:
-    description: Says what would be made, started and removed.
-    support: full
-  diff_mode:
-    description: Shows the same as a diff.
-    support: full
 options:
   cluster:
     description: Name of the cluster.

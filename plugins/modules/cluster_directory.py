@@ -5,8 +5,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: cluster_directory
 short_description: One view of every host of the cluster, from the inventory
-version_added: "0.1.0"
-author: Baremetal MPI RoCE founders (@baremetal)
+extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
   - Reads the variables of all hosts in the groups V(compute), V(launcher) and V(storage) from the
     inventory, whatever hosts the play has and whatever C(--limit) says, and returns them as one
@@ -30,16 +29,6 @@ notes:
   - Runs on the controller and opens no connection. Use C(run_once).
   - Also fails when the inventory is empty because a cluster model was refused and
     C(any_unparsed_is_failed) is off, and tells why it was refused.
-attributes:
-  check_mode:
-    description: Can run in check mode, where it does the same.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed when in diff mode.
-    support: none
-  action:
-    description: Has an action plugin, which does all of it on the controller.
-    support: full
 seealso:
   - plugin: baremetal.mpi_roce.cluster
     plugin_type: inventory
@@ -58,24 +47,21 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-cluster_name: {type: str, returned: success, sample: b300, description: Name of the cluster.}
+cluster_name: {type: str, returned: success, description: Name of the cluster.}
 compute_hosts:
   description: Names of all compute hosts, in order.
   type: list
   elements: str
   returned: success
-  sample: [node01, node02]
 drained_hosts:
   description: Those of them that get no ranks.
   type: list
   elements: str
   returned: success
-  sample: [node02]
 total_slots:
   description: MPI slots of all compute hosts that are not drained, the size of the MPI world.
   type: int
   returned: success
-  sample: 32
 software_doubts:
   description: What is doubtful or unknown of the software set, a line each; warned of, too.
   type: list
@@ -87,49 +73,26 @@ directory:
   elements: dict
   returned: success
   contains:
-    name: {type: str, sample: node01, description: "Inventory name, which is the host name."}
-    role: {type: str, sample: compute, description: "V(compute), V(launcher) or V(storage)."}
-    management_address: {type: str, sample: 10.10.1.1, description: Its management address.}
-    rack: {type: str, sample: r01, description: "Its rack, empty unless it is a compute host."}
-    slots: {type: int, sample: 8, description: "Its MPI slots, 0 unless it is a compute host."}
-    gpus: {type: int, sample: 8, description: How many GPUs it has.}
-    drained: {type: bool, sample: false, description: Whether it gets no ranks.}
-    rails:
-      description: Its rails, ordered by rail, then plane.
-      type: list
-      elements: dict
-      sample:
-        - rail: 0
-          plane: 0
-          interface: rail0
-          address: 10.100.0.11
-          prefix: 24
-          network: 10.100.0.0/24
-          speed_gbps: 800
-          leaf: leaf01
-          gpu: 0
-          numa: 0
+    name: {type: str, description: "Inventory name, which is the host name."}
+    role: {type: str, description: "V(compute), V(launcher) or V(storage)."}
+    management_address: {type: str, description: Its management address.}
+    rack: {type: str, description: "Its rack, empty unless it is a compute host."}
+    slots: {type: int, description: "Its MPI slots, 0 unless it is a compute host."}
+    gpus: {type: int, description: How many GPUs it has.}
+    drained: {type: bool, description: Whether it gets no ranks.}
+    rails: {type: list, elements: dict, description: "Its rails, ordered by rail, then plane."}
 names:
   description: What M(baremetal.mpi_roce.cluster_hosts) takes of every host and rail.
   type: dict
   returned: when O(domain) is given
   contains:
-    table:
-      description: A line of a hosts file for each host and each rail.
-      type: str
-      sample: "10.10.1.1 node01
-10.100.0.11 node01-rail0
-"
-    own:
-      description: By host, its own names with their addresses.
-      type: dict
-      sample: {node01: {node01: 10.10.1.1, node01-rail0: 10.100.0.11}}
+    table: {type: str, description: A line of a hosts file for each host and each rail.}
+    own: {type: dict, description: "By host, its own names with their addresses."}
 findings:
   description: Everything that is wrong, one line each.
   type: list
   elements: str
   returned: failure
-  sample: ["node02.cluster_slots: 4 is not what the model compiled. Remove it ..."]
 """
 
 from ansible.module_utils.basic import AnsibleModule

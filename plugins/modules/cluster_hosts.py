@@ -7,9 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: cluster_hosts
 short_description: Sets a host's name, and writes the names of the whole cluster
-version_added: "0.1.0"
-author:
-  - Baremetal MPI RoCE founders (@baremetal)
+extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
   - Sets the host's name, in C(/etc/hostname) and in the running kernel. No systemd is needed.
   - Writes one managed block in C(/etc/hosts) with the management address of every host of the
@@ -34,13 +32,6 @@ options:
     description: Those of the names that are this host's, with their addresses.
     type: dict
     required: true
-attributes:
-  check_mode:
-    description: Computes the same files and writes nothing.
-    support: full
-  diff_mode:
-    description: Shows each file that changes, and the running name.
-    support: full
 """
 
 EXAMPLES = r"""
@@ -58,24 +49,14 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-layer: {type: str, returned: always, sample: names, description: Tag of the layer.}
-names:
-  description: Number of names in the managed block.
-  type: int
-  returned: success
-  sample: 37
+layer: {type: str, returned: always, description: Tag of the layer.}
+names: {type: int, returned: success, description: Number of names in the managed block.}
 removed:
   description: Lines of the operator that gave this host's own name a loopback address.
   type: list
   elements: str
   returned: success
-  sample: ["line 2: 127.0.1.1 node01"]
-checks:
-  description: What was read back, one entry for each promise.
-  type: list
-  elements: dict
-  returned: always
-  sample: [{name: host_name, subject: "", wanted: node01, found: node01, status: ok, reason: ""}]
+checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 """
 
 from ansible.module_utils.basic import AnsibleModule

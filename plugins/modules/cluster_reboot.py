@@ -5,9 +5,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: cluster_reboot
 short_description: Reboots the hosts that recorded a reason, in batches, none with a job on it
-version_added: "0.1.0"
-author:
-  - Baremetal MPI RoCE founders (@baremetal)
+extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
   - The steps of the role cluster_reboot, in the order of O(step). A host is rebooted only when a
     layer recorded a reason in the boot that runs.
@@ -76,9 +74,6 @@ attributes:
   check_mode:
     description: In check mode V(read), V(plan) and V(verdict) are the whole of it.
     support: full
-  diff_mode:
-    description: A reboot has no diff.
-    support: none
 """
 
 EXAMPLES = r"""

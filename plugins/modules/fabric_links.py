@@ -5,8 +5,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: fabric_links
 short_description: Compares both ends of every link with the contract and the model
-version_added: "0.1.0"
-author: Baremetal MPI RoCE founders (@baremetal)
+extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
   - Compares, for each link of the cluster model, the QoS contract with the settings of NIC and
     switch port, and the LLDP neighbours with the model. Each mismatch is one line with the link,
@@ -29,9 +28,6 @@ options:
     type: bool
     default: false
   report_directory: {type: path, description: Directory on the controller for the report.}
-attributes:
-  check_mode: {support: full, description: Mismatches that layers would repair are pending.}
-  diff_mode: {support: none, description: Changes nothing.}
 """
 
 EXAMPLES = r"""
@@ -50,25 +46,15 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-layer: {type: str, returned: by V(verdict), sample: links, description: Tag of the layer.}
+layer: {type: str, returned: by V(verdict), description: Tag of the layer.}
 by_host: {type: dict, returned: by V(judge), description: "By host, the checks that concern it."}
 report:
   description: Path of the report on the controller.
   type: str
   returned: by V(judge) with O(report_directory)
-  sample: reports/b300/links-20260101T120000Z.json
 checks:
   description: Matching links of this host by the kind of their other end, and each mismatch.
   type: list
   elements: dict
   returned: by V(verdict)
-  sample:
-    - name: link_pfc
-      subject: leaf01 Ethernet8 - node02 rail0
-      wanted: PFC on 5
-      found: "leaf01 Ethernet8: PFC on 4 and 5; node02 rail0: PFC on 5"
-      status: failed
-      reason: >-
-        leaf01 is wrong: a pause must mean the same priority at both ends, and no other. Repair:
-        ansible-playbook site.yml --tags fabric --limit leaf01
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: mpi_allreduce
 short_description: Prove the cluster with an allreduce over every rank
-version_added: "0.1.0"
+extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
   - Launches an mpi4py allreduce from the launcher, as the MPI user, over the hostfile.
   - Checks every result to the bit on every rank, where the ranks run, which transport UCX used, and
@@ -104,15 +104,10 @@ options:
       - Directory on the controller where the action plugin saves the result as JSON; a relative
         path starts where Ansible was started. Empty saves nothing.
     type: path
-author:
-  - Baremetal MPI RoCE founders (@baremetal)
 attributes:
   check_mode:
     description: Shows the command and launches nothing.
     support: full
-  diff_mode:
-    description: There is nothing to differ; it changes nothing.
-    support: none
 seealso:
   - module: baremetal.mpi_roce.mpi_stack
 """
@@ -127,65 +122,42 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-layer: {type: str, returned: always, sample: smoke, description: Tag of the layer.}
-checks:
-  description: Each promise, what was wanted and what was found.
-  type: list
-  elements: dict
-  returned: always
-  sample: [{name: world_size, subject: "", wanted: 32, found: 32, status: ok, reason: ""}]
+layer: {type: str, returned: always, description: Tag of the layer.}
+checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 figures:
-  description:
-    - What was measured. Bandwidths are in 10^9 bytes per second; the line rate is what all rails of
-      one node carry in each direction, nominal where C(virtual).
-    - C(by_size) has the times of each size in microseconds; that of an iteration is of its slowest
-      rank. C(rails) has the least that a node sent over each rail, and the most beside RDMA.
+  description: >-
+    What was measured. Bandwidths are in 10^9 bytes per second; the line rate is what all rails of
+    one node carry in each direction, nominal where C(virtual). C(by_size) has the times of each
+    size in microseconds; that of an iteration is of its slowest rank. C(rails) has the least that a
+    node sent over each rail, and the most beside RDMA.
   type: dict
   returned: always
-  sample:
-    ranks: 32
-    nodes: 4
-    transport: rc
-    best_busbw_gbytes_s: 31.31
-    line_rate_gbytes_s: 800.0
-    virtual: false
-    rails: [{rail: rail0, nodes: 4, sent_bytes: 68157440, tcp_bytes: 9120, gbps: 212.4}]
-    by_size: [{bytes: 1048576, iterations: 50, median_us: 64.9, busbw_gbytes_s: 31.31}]
 traffic:
   description: Bytes of each rail of each node, and bytes on its other interfaces.
   type: list
   elements: dict
   returned: on success; after a failure it is in the report
-  sample: [{node: node01, rails: {rail0: {sent_bytes: 27389406}}, elsewhere: {eth0: 14029}}]
 lanes:
   description: What UCX reported its endpoints run over, and how many ranks did.
   type: list
   elements: dict
   returned: on success; after a failure it is in the report
-  sample: [{text: "ep_cfg[2]: tag(tcp/rail0)", ranks: 4}]
 nodes:
   description: Names of the nodes that took part, in the order of their ranks.
   type: list
   elements: str
   returned: always
-  sample: [node01, node02]
 culprit:
   description: What the search after a failure found; null without one.
   type: dict
   returned: always
-  sample: {kind: pair, nodes: [node02, node03], runs: 9}
-command:
-  description: The launcher's command line.
-  type: str
-  returned: always
-  sample: mpirun --hostfile /etc/baremetal-mpi-roce/hostfile -np 32 --map-by slot ...
+command: {type: str, returned: always, description: The launcher's command line.}
 lines:
   description: The launcher's lines that tell the cause of a failure.
   type: list
   elements: str
   returned: always
-  sample: []
-seconds: {type: float, returned: always, sample: 6.4, description: Seconds it took in all.}
+seconds: {type: float, returned: always, description: Seconds it took in all.}
 """
 
 import contextlib

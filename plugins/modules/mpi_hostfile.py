@@ -7,9 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: mpi_hostfile
 short_description: Writes the MPI hostfile of the whole cluster, and rank placement beside it
-version_added: "0.1.0"
-author:
-  - Baremetal MPI RoCE founders (@baremetal)
+extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.directory]
 description:
   - Writes the hostfile that V(mpirun) reads, in the syntax of Open MPI, of Intel MPI and MPICH,
     or as a plain list, from the directory of the cluster, never from the hosts of a run.
@@ -18,8 +16,6 @@ description:
     which GPU and rails each rank is to use.
   - Files are replaced atomically. Afterwards they are read back, and every name in the hostfile is
     resolved on this host and compared with the address in the directory.
-extends_documentation_fragment:
-  - baremetal.mpi_roce.directory
 options:
   path:
     description: The hostfile. Missing directories are made.
@@ -80,13 +76,6 @@ options:
     type: bool
     default: false
   rankmap_path: {type: path, default: /etc/baremetal-mpi-roce/rankmap, description: The table.}
-attributes:
-  check_mode:
-    description: Computes the same files and writes nothing.
-    support: full
-  diff_mode:
-    description: Shows each file that changes.
-    support: full
 """
 
 EXAMPLES = r"""
@@ -110,36 +99,16 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-layer: {type: str, returned: always, sample: hostfile, description: Tag of the layer.}
-hostfile:
-  description: Path of the hostfile.
-  type: str
-  returned: success
-  sample: /etc/baremetal-mpi-roce/hostfile
+layer: {type: str, returned: always, description: Tag of the layer.}
+hostfile: {type: str, returned: success, description: Path of the hostfile.}
 hosts:
   description: Names in the hostfile, in order.
   type: list
   elements: str
   returned: success
-  sample: [node01, node02, node04]
-slots:
-  description: Number of ranks.
-  type: int
-  returned: success
-  sample: 24
-drained:
-  description: Nodes that were left out.
-  type: list
-  elements: str
-  returned: success
-  sample: [node03]
-checks:
-  description: What was read back, one entry for each promise.
-  type: list
-  elements: dict
-  returned: always
-  sample:
-    - {name: names_resolve, subject: "", wanted: 3 of 3, found: 3 of 3, status: ok, reason: ""}
+slots: {type: int, returned: success, description: Number of ranks.}
+drained: {type: list, elements: str, returned: success, description: Nodes that were left out.}
+checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 """
 
 from typing import Any

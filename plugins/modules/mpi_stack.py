@@ -5,7 +5,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: mpi_stack
 short_description: Configure Open MPI, UCX and mpi4py on one host, and read back what they offer
-version_added: "0.1.0"
+extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
   - Writes the MPI environment, its profile for login shells, Open MPI's parameter block and the
     programs that the launcher starts on each node, in one call.
@@ -117,15 +117,6 @@ options:
       - Programs to install under C(/usr/local/libexec/baremetal-mpi-roce), name to content.
     type: dict
     default: {}
-author:
-  - Baremetal MPI RoCE founders (@baremetal)
-attributes:
-  check_mode:
-    description: Can run in check mode and return the changes without making them.
-    support: full
-  diff_mode:
-    description: Returns the differences of every file.
-    support: full
 """
 
 EXAMPLES = r"""
@@ -145,29 +136,18 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-layer: {type: str, returned: always, sample: mpi, description: Tag of the layer.}
-checks:
-  description: Each promise, what was wanted and what was found.
-  type: list
-  elements: dict
-  returned: always
-  sample: [{name: ucx_device, subject: rail0, wanted: tcp, found: tcp, status: ok, reason: ""}]
+layer: {type: str, returned: always, description: Tag of the layer.}
+checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 versions:
   description: What is installed; a value is null when it did not answer.
   type: dict
   returned: always
-  sample: {open_mpi: 4.1.4, ucx: 1.13.1, mpi4py: 3.1.4, numpy: 1.24.2, linked_with: Open MPI v4.1.4}
-environment:
-  description: The MPI environment of this host.
-  type: dict
-  returned: always
-  sample: {UCX_TLS: "rc,ud,sm,self", UCX_NET_DEVICES: "mlx5_0:1,mlx5_3:1"}
+environment: {type: dict, returned: always, description: The MPI environment of this host.}
 rdma:
   description: The RDMA port of each rail, and the place of its address in the GID table.
   type: list
   elements: dict
   returned: when the transport is V(rc)
-  sample: [{device: mlx5_0, port: 1, gid_index: 3, interface: rail0}]
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: nvidia_gpu
 short_description: Installs NVIDIA's driver stack on a node and verifies every GPU
-version_added: "0.1.0"
+extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.driver_stack]
 description:
   - Brings driver, fabric manager, CUDA, DCGM, GDRCopy and NCCL of one node to the cluster's set in
     one call, keeps nouveau away, loads what has to be loaded, starts the services, and reads all of
@@ -21,14 +21,6 @@ description:
     C(/var/lib/baremetal-mpi-roce/reboot-required.d/gpu.json) and returned in RV(reboot_reasons).
   - Without a driver in the set, without GPUs in the model and in a container the layer is
     C(not_applicable), with the reason.
-author:
-  - Baremetal MPI RoCE founders (@baremetal)
-extends_documentation_fragment:
-  - baremetal.mpi_roce.driver_stack
-attributes:
-  diff_mode:
-    support: full
-    description: Shows each package, each file, each service and each module.
 options:
   change_under_jobs:
     description: Whether the driver is changed although processes use the GPUs. They may fail.
@@ -119,27 +111,12 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-layer: {type: str, returned: always, sample: gpu, description: Tag of the layer.}
-checks:
-  description: What was promised and read back, as name, subject, wanted, found, status and reason.
-  type: list
-  elements: dict
-  returned: always
-simulated:
-  description: What of it was not this machine's own, one line each.
-  type: list
-  elements: str
-  returned: always
-container:
-  description: The container engine the node runs under, or null on a machine of its own.
-  type: str
-  returned: success
-reboot_required: {type: bool, returned: success, description: Whether something waits for a reboot.}
-reboot_reasons:
-  description: What waits for a reboot, as recorded on the node.
-  type: list
-  elements: dict
-  returned: success
+layer: {type: str, returned: always, description: Tag of the layer.}
+checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
+simulated: {type: list, elements: str, returned: always, description: "What was simulated."}
+container: {type: str, returned: success, description: "The container engine, or null."}
+reboot_required: {type: bool, returned: success, description: Whether a reboot is needed.}
+reboot_reasons: {type: list, elements: dict, returned: success, description: Its reasons.}
 """
 
 import base64

@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: os_baseline
 short_description: Prepares the operating system of a node for MPI over RoCE
-version_added: "0.1.0"
+extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
   - Sets kernel parameters, resource limits, hugepages, the CPU governor, swap, time and the kernel
     command line of one node in one call, for now and for every boot to come, and reads it all back.
@@ -17,15 +17,6 @@ description:
     C(/var/lib/baremetal-mpi-roce/reboot-required.d/os.json) and returned in RV(reboot_reasons).
   - In a container, what belongs to the host's kernel is C(not_applicable), with the reason.
   - Packages are not its business; the role P(baremetal.mpi_roce.os_baseline#role) installs them.
-author:
-  - Baremetal MPI RoCE founders (@baremetal)
-attributes:
-  check_mode:
-    support: full
-    description: Computes the same plan and writes nothing; differences are C(pending) checks.
-  diff_mode:
-    support: full
-    description: Shows each file and each running value.
 options:
   sysctls:
     description:
@@ -135,22 +126,11 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-layer: {type: str, returned: always, sample: os, description: Tag of the layer.}
-checks:
-  description: What was promised and read back, as name, subject, wanted, found, status and reason.
-  type: list
-  elements: dict
-  returned: always
-container:
-  description: The container engine the node runs under, or null on a machine of its own.
-  type: str
-  returned: success
-reboot_required: {type: bool, returned: success, description: Whether something waits for a reboot.}
-reboot_reasons:
-  description: What waits for a reboot, as recorded on the node.
-  type: list
-  elements: dict
-  returned: success
+layer: {type: str, returned: always, description: Tag of the layer.}
+checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
+container: {type: str, returned: success, description: "The container engine, or null."}
+reboot_required: {type: bool, returned: success, description: Whether a reboot is needed.}
+reboot_reasons: {type: list, elements: dict, returned: success, description: Its reasons.}
 """
 
 from ansible.module_utils.basic import AnsibleModule

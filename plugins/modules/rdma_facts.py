@@ -7,9 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: rdma_facts
 short_description: Returns what NICs, RDMA devices and GPUs a machine has
-version_added: "0.1.0"
-author:
-  - Baremetal MPI RoCE founders (@baremetal)
+extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
   - Reads NICs, RDMA devices and GPUs, their PCI addresses, NUMA nodes, links, firmware, virtual
     functions and GIDs from sysfs. It starts no program and changes nothing.
@@ -25,16 +23,6 @@ options:
         from the recording of another machine.
     type: path
     default: /sys
-attributes:
-  check_mode:
-    description: Reads alone, and so does the same.
-    support: full
-  diff_mode:
-    description: Changes nothing.
-    support: none
-  facts:
-    description: Returns facts of this host.
-    support: full
 """
 
 EXAMPLES = r"""
@@ -65,22 +53,22 @@ ansible_facts:
       type: dict
       contains:
         nics:
-          description:
-            - Every RDMA port and every network function, ordered by PCI address; what has no
-              function of its own comes last.
+          description: >-
+            Every RDMA port and every network function, ordered by PCI address; what has
+            no function of its own comes last.
           type: list
           elements: dict
           contains:
             kind:
-              description:
-                - V(rail), an Ethernet function beside a GPU; V(nvswitch_bridge); V(data_direct);
-                  V(bluefield); V(virtual), a virtual function, sub-function or representor;
-                  V(software), such as Soft-RoCE; V(other), such as storage and management.
+              description: >-
+                V(rail), an Ethernet function beside a GPU; V(nvswitch_bridge); V(data_direct);
+                V(bluefield); V(virtual), a virtual function, sub-function or representor;
+                V(software), such as Soft-RoCE; V(other), such as storage and management.
               type: str
             device: {type: str, description: "RDMA device, empty where there is none."}
             port: {type: int, description: "Port of that device, from 1."}
             interface: {type: str, description: "Network interface, empty where there is none."}
-            up: {type: bool, description: "Whether the interface is set up; it may have no link."}
+            up: {type: bool, description: Whether the interface is set up; it may have no link.}
             pci: {type: str, description: "PCI address, null where it has no function of its own."}
             numa: {type: int, description: "NUMA node, null where the machine has none."}
             vendor: {type: str, description: "PCI vendor, hexadecimal."}
@@ -94,7 +82,6 @@ ansible_facts:
             pcie:
               description: PCIe link, now and at best; GT/s of a lane, and lanes.
               type: dict
-              sample: {speed_gts: 64.0, width: 16, max_speed_gts: 64.0, max_width: 16}
             gpus:
               description: PCI addresses of the GPUs behind the nearest switch it shares with one.
               type: list
@@ -108,11 +95,7 @@ ansible_facts:
               type: list
               elements: dict
             physfn: {type: str, description: PCI address of the physical function of a virtual one.}
-            gids:
-              description: The used entries of its GID table.
-              type: list
-              elements: dict
-              sample: [{index: 3, address: "::ffff:10.100.3.11", type: RoCE v2, netdev: rail3}]
+            gids: {type: list, elements: dict, description: The used entries of its GID table.}
         gpus:
           description: NVIDIA GPUs in the order of their PCI addresses.
           type: list
@@ -124,13 +107,10 @@ ansible_facts:
           description: Names of physical slots by the PCI address, without function, of what is in.
           type: dict
         model:
-          description:
-            - The keys C(gpus) and C(rails) that the model of a cluster of such machines has.
-            - Empty where the NICs and GPUs do not pair.
+          description: >-
+            The keys C(gpus) and C(rails) that the model of a cluster of such machines has. Empty
+            where the NICs and GPUs do not pair.
           type: dict
-          sample:
-            gpus: {count: 2, numa: [0, 1], pci: ["0000:14:00.0", 0000:8e:00.0]}
-            rails: {count: 2, planes: 1, speed_gbps: 800.0, pci: ["0000:11:00.0", 0000:8b:00.0]}
 """
 
 from dataclasses import asdict

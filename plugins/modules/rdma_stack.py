@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: rdma_stack
 short_description: Installs and verifies the RDMA drivers and tools of a node
-version_added: "0.1.0"
+extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.driver_stack]
 description:
   - Brings the RDMA drivers and tools of one node to the cluster's set in one call, DOCA-OFED or
     those of the distribution, loads the kernel modules that nothing else loads, sets the IOMMU and
@@ -18,14 +18,6 @@ description:
   - Never reboots. What only a reboot can bring into effect is recorded under
     C(/var/lib/baremetal-mpi-roce/reboot-required.d/rdma.json) and returned in RV(reboot_reasons).
   - In a container, what belongs to the host's kernel is C(not_applicable), with the reason.
-author:
-  - Baremetal MPI RoCE founders (@baremetal)
-extends_documentation_fragment:
-  - baremetal.mpi_roce.driver_stack
-attributes:
-  diff_mode:
-    support: full
-    description: Shows each package, each file and each running value.
 options:
   change_in_use:
     description: Whether drivers are changed although something has RDMA devices open.
@@ -89,31 +81,16 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-layer: {type: str, returned: always, sample: rdma, description: Tag of the layer.}
-checks:
-  description: What was promised and read back, as name, subject, wanted, found, status and reason.
-  type: list
-  elements: dict
-  returned: always
-simulated:
-  description: What of it was not this machine's own, one line each.
-  type: list
-  elements: str
-  returned: always
+layer: {type: str, returned: always, description: Tag of the layer.}
+checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
+simulated: {type: list, elements: str, returned: always, description: "What was simulated."}
 source:
   description: Whose RDMA stack is wanted, C(doca), C(inbox) or C(none).
   type: str
   returned: success
-container:
-  description: The container engine the node runs under, or null on a machine of its own.
-  type: str
-  returned: success
-reboot_required: {type: bool, returned: success, description: Whether something waits for a reboot.}
-reboot_reasons:
-  description: What waits for a reboot, as recorded on the node.
-  type: list
-  elements: dict
-  returned: success
+container: {type: str, returned: success, description: "The container engine, or null."}
+reboot_required: {type: bool, returned: success, description: Whether a reboot is needed.}
+reboot_reasons: {type: list, elements: dict, returned: success, description: Its reasons.}
 """
 
 import base64

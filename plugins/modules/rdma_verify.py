@@ -5,7 +5,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: rdma_verify
 short_description: Proves each rail by RDMA verbs, and the QoS contract on the wire
-version_added: "0.1.0"
+extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
   - Measures every rail of every node against the same rail of the next node with perftest and UCX,
     and looks at the packets meanwhile.
@@ -131,17 +131,9 @@ options:
     type: list
     elements: str
     default: []
-author:
-  - Baremetal MPI RoCE founders (@baremetal)
 attributes:
   check_mode:
     description: Returns the pairs and the missing packages; starts nothing.
-    support: full
-  diff_mode:
-    description: There is nothing to differ; it changes nothing.
-    support: none
-  action:
-    description: The action plugin does what only the controller can do.
     support: full
 seealso:
   - module: baremetal.mpi_roce.mpi_allreduce
@@ -174,56 +166,39 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-layer: {type: str, returned: always, sample: verbs, description: Tag of the layer.}
-checks:
-  description: Each promise, what was wanted and what was found.
-  type: list
-  elements: dict
-  returned: always
-  sample:
-    - name: wire_sent
-      subject: rail3 -> node02 ucx
-      wanted: UDP 4791, TOS 106 (DSCP 26, ECT(0))
-      found: 1648 of 1648 packets
-      status: ok
-run_id: {type: str, returned: for V(pairs), sample: 5c0f3a9b1d2e, description: Name of this run.}
+layer: {type: str, returned: always, description: Tag of the layer.}
+checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
+run_id: {type: str, returned: for V(pairs), description: Name of this run.}
 parts:
   description: By host, the pairs it drives and serves, and its rails without a peer.
   type: dict
   returned: for V(pairs)
-  sample: {node01: {drives: [{rail: rail3, peer: node02, port: 18515}], serves: [], alone: {}}}
-at_once: {type: int, returned: for V(pairs), sample: 32, description: Hosts that drive at once.}
-limit_s: {type: float, returned: for V(pairs), sample: 1400, description: Time limit of servers.}
+at_once: {type: int, returned: for V(pairs), description: Hosts that drive at once.}
+limit_s: {type: float, returned: for V(pairs), description: Time limit of servers.}
 missing:
   description: Packages that this host lacks.
   type: list
   elements: str
   returned: for V(serve)
-  sample: [perftest]
 problems:
   description: Rails that this host cannot serve, and why; C(rail3 ucx) for one exchange alone.
   type: dict
   returned: for V(serve)
-  sample: {}
 ports:
   description: TCP ports of the servers that were started.
   type: list
   elements: int
   returned: for V(serve), when nothing is missing
-  sample: [18515, 18516]
 figures:
-  description:
-    - C(pairs) has for every rail and peer each exchange with its figures (10^9 bits per second,
-      microseconds), its packets, and by how much each of the NIC's counters grew.
+  description: >-
+    C(pairs) has for every rail and peer each exchange with its figures (10^9 bits per second,
+    microseconds), its packets, and by how much each of the NIC's counters grew.
   type: dict
   returned: for V(drive), V(report)
-  sample:
-    pairs: [{rail: rail3, peer: node02, device: mlx5_3, exchanges: {write_bw: {gbits_s: 781.2}}}]
 report:
   description: File on the controller.
   type: str
   returned: for V(report), when O(report_directory) is set
-  sample: reports/b300/verbs-20260101T120000Z.json
 """
 
 from pathlib import Path

@@ -7,9 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: roce_rails
 short_description: Gives every rail of a host its name, address, MTU, routes and QoS settings
-version_added: "0.1.0"
-author:
-  - Baremetal MPI RoCE founders (@baremetal)
+extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
   - Configures all rails of a host in one call, for the next boot in the files of the system's own
     network service (netplan, NetworkManager or systemd-networkd), and in the running kernel.
@@ -191,15 +189,6 @@ options:
     type: list
     elements: str
     default: []
-attributes:
-  check_mode:
-    description: Computes the same plan and changes nothing.
-    support: full
-  diff_mode:
-    description:
-      - Shows each file that changes, and per rail what differs in the running kernel and which
-        settings of its NIC differ.
-    support: full
 """
 
 EXAMPLES = r"""
@@ -223,48 +212,34 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-layer: {type: str, returned: always, sample: rails, description: The layer.}
-backend: {type: str, returned: success, sample: netplan, description: The network service.}
+layer: {type: str, returned: always, description: Tag of the layer.}
+backend: {type: str, returned: success, description: The network service.}
 reconfigured:
   description: Interfaces that the network service set up. No other was touched.
   type: list
   elements: str
   returned: success
-  sample: [rail3]
 rolled_back:
   description: Rails that have their former configuration or NIC settings again.
   type: list
   elements: str
   returned: success
-  sample: []
-removed: {type: list, elements: str, returned: success, sample: [], description: Former rails.}
+removed: {type: list, elements: str, returned: success, description: Former rails.}
 rails:
   description: Per rail that is there, what the kernel has at the end.
   type: dict
   returned: success
-  sample:
-    rail3:
-      {interface: rail3, mac: "a0:88:c2:00:00:03", mtu: 9000, up: true, carrier: true,
-       speed_gbps: 400.0}
 settings:
-  description:
-    - Per rail and setting of its NIC, what was wanted and found, and the result. C(status) is
-      V(ok), V(set), V(pending) (in check mode), V(needs_reset), V(not_supported) or V(failed);
-      C(persistence) is V(runtime), which a reboot forgets, or V(firmware).
+  description: >-
+    Per rail and setting of its NIC, what was wanted and found, and the result. C(status) is V(ok),
+    V(set), V(pending) (in check mode), V(needs_reset), V(not_supported) or V(failed);
+    C(persistence) is V(runtime), which a reboot forgets, or V(firmware).
   type: dict
   returned: success
-  sample:
-    rail3:
-      pfc: {wanted: [3], found: [3], status: ok, tool: dcb pfc, persistence: runtime, reason: ""}
-reboot_required: {type: bool, returned: success, description: Whether anything waits for a reboot.}
-reboot_reasons: {type: list, elements: dict, returned: success, description: What waits for it.}
+reboot_required: {type: bool, returned: success, description: Whether a reboot is needed.}
+reboot_reasons: {type: list, elements: dict, returned: success, description: Its reasons.}
 container: {type: str, returned: success, description: "The container engine, or null."}
-checks:
-  description: What was read back, one entry for each promise of each rail.
-  type: list
-  elements: dict
-  returned: always
-  sample: [{name: rail_mtu, subject: rail3, wanted: 9000, found: 9000, status: ok, reason: ""}]
+checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 """
 
 from functools import partial

@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: shared_storage
 short_description: Mounts, and serves, the shared file systems of a host
-version_added: "0.1.0"
+extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
   - Brings the shared file systems of one host to what the cluster says, in one call. Installs what
     mounting and serving takes, serves by NFS what this host serves, sets up the client of Lustre,
@@ -19,17 +19,12 @@ description:
   - A mount that is in use is not taken away; its processes are named. A directory that holds
     anything is not mounted over, and a device that has anything on it is not formatted.
   - In a container mounts are C(not_applicable); units, packages and exports are real.
-author:
-  - Baremetal MPI RoCE founders (@baremetal)
 attributes:
   check_mode:
     support: full
     description:
       - Differences are C(pending) checks. An automount point that is armed and as wanted is used as
         any program would, so its file system is mounted.
-  diff_mode:
-    support: full
-    description: Shows each unit, each file and each running mount.
 options:
   filesystems:
     description: The shared file systems of the cluster, as the variable C(cluster_filesystems).
@@ -122,57 +117,27 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-layer: {type: str, returned: always, sample: storage, description: Tag of the layer.}
-checks:
-  description: What was promised and what was read back.
-  type: list
-  elements: dict
-  returned: always
-  sample:
-    - name: storage_mount
-      subject: /mnt/checkpoints
-      wanted: storage01:/srv/checkpoints
-      found: not mounted
-      status: failed
-      reason: its server did not answer within 60 s
-simulated:
-  description: What of it was not this machine's own, one line each.
-  type: list
-  elements: str
-  returned: always
-  sample: []
-container:
-  description: The container engine the node runs under, or null on a machine of its own.
-  type: str
-  returned: success
-  sample: podman
+layer: {type: str, returned: always, description: Tag of the layer.}
+checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
+simulated: {type: list, elements: str, returned: always, description: "What was simulated."}
+container: {type: str, returned: success, description: "The container engine, or null."}
 mounts:
   description: The file systems that this host mounts.
   type: list
   elements: dict
   returned: success
   contains:
-    name: {type: str, sample: checkpoints, description: Name of the file system.}
-    mount: {type: str, sample: /mnt/checkpoints, description: Its mount point.}
-    source: {type: str, sample: "storage01:/srv/checkpoints", description: What is mounted.}
-    unit: {type: str, sample: mnt-checkpoints.mount, description: Its mount unit.}
+    name: {type: str, description: Name of the file system.}
+    mount: {type: str, description: Its mount point.}
+    source: {type: str, description: What is mounted.}
+    unit: {type: str, description: Its mount unit.}
 served:
   description: Names of the file systems that this host serves.
   type: list
   elements: str
   returned: success
-  sample: [checkpoints]
-reboot_required:
-  description: Whether something waits for a reboot.
-  type: bool
-  returned: success
-  sample: false
-reboot_reasons:
-  description: What waits for a reboot, as recorded on the node.
-  type: list
-  elements: dict
-  returned: success
-  sample: []
+reboot_required: {type: bool, returned: success, description: Whether a reboot is needed.}
+reboot_reasons: {type: list, elements: dict, returned: success, description: Its reasons.}
 """
 
 from collections.abc import Mapping

@@ -7,9 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: ssh_authority
 short_description: Prepares on the controller what every node trusts over SSH
-version_added: "0.1.0"
-author:
-  - Baremetal MPI RoCE founders (@baremetal)
+extends_documentation_fragment: [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.directory]
 description:
   - Runs on the controller, once for all nodes (C(run_once)), without a connection.
   - Makes the certificate authorities of the cluster, one for users and one for hosts, where they
@@ -17,8 +15,6 @@ description:
     have left the inventory.
   - In the mode V(authorized_keys) it builds the classic lists from the keys that nodes returned.
   - Nodes that left are found by the directory of the whole inventory. A limit changes nothing.
-extends_documentation_fragment:
-  - baremetal.mpi_roce.directory
 options:
   cluster_name: {type: str, required: true, description: Name of the cluster.}
   domain:
@@ -75,13 +71,6 @@ options:
         action fails with their names, because it may be a mistake in the model.
     type: int
     default: 8
-attributes:
-  check_mode:
-    description: Returns the steps it would take and writes nothing.
-    support: full
-  diff_mode:
-    description: Changes nothing on a node; the result has the steps.
-    support: none
 """
 
 EXAMPLES = r"""
@@ -95,50 +84,31 @@ EXAMPLES = r"""
 
 RETURN = r"""
 authority:
-  description:
-    - What every node gets, for M(baremetal.mpi_roce.ssh_trust). Public keys, host patterns, the
-      list of revoked certificates and the paths, not the content, of private keys.
+  description: >-
+    What every node gets, for M(baremetal.mpi_roce.ssh_trust). Public keys, host patterns, the list
+    of revoked certificates and the paths, not the content, of private keys.
   type: dict
   returned: success
-  sample:
-    mode: certificate
-    principal: mpi@b300
-    patterns: [node*, launcher*, 10.20.0.*]
-    signs: generation-1
 hosts:
-  description:
-    - For each node its names, the targets of its proof, and what the journal has of it, for
-      M(baremetal.mpi_roce.ssh_trust).
+  description: >-
+    For each node its names, the targets of its proof, and what the journal has of it, for
+    M(baremetal.mpi_roce.ssh_trust).
   type: dict
   returned: success
-  sample:
-    node01:
-      names: [node01, 10.20.0.11, node01-rail0]
-      probes: [{host: node02, target: node02}]
-      known:
-        issued: {user: {digest: SHA256:ttJm, serial: 7}, host: {digest: SHA256:pd4A, serial: 8}}
-        shown: {user_key: ssh-ed25519 AAAA, host_key: ssh-ed25519 AAAA, trusts: [generation-1]}
-state_dir:
-  description: The directory on the controller.
-  type: str
-  returned: success
-  sample: /home/admin/.local/state/baremetal.mpi_roce/b300/ssh-ca
+state_dir: {type: str, returned: success, description: The directory on the controller.}
 removed:
   description: Nodes that have left the inventory since the last run, now revoked.
   type: list
   elements: str
   returned: success
-  sample: [node03]
 incomplete:
   description: Nodes of the inventory that never had a complete run.
   type: list
   elements: str
   returned: success
-  sample: [node08]
 steps:
   description: What was done, or waits for something, in words.
   type: list
   elements: str
   returned: success
-  sample: [authority generation-1 is made]
 """

@@ -7,9 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: ssh_probe
 short_description: Proves that the MPI user gets from this host to others over SSH
-version_added: "0.1.0"
-author:
-  - Baremetal MPI RoCE founders (@baremetal)
+extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
   - Logs in to every target as the MPI user, without a terminal and without questions, as V(mpirun)
     does, several at a time, and names each pair that fails and why. Changes nothing.
@@ -40,9 +38,6 @@ attributes:
   check_mode:
     description: The same, but where the trust is not configured yet, the proof is pending.
     support: full
-  diff_mode:
-    description: Changes nothing.
-    support: none
 """
 
 EXAMPLES = r"""
@@ -55,19 +50,13 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-layer: {type: str, returned: always, sample: ssh, description: Tag of the layer.}
+layer: {type: str, returned: always, description: Tag of the layer.}
 attempts:
   description: Each login. C(why) is ssh's own line, empty when it worked.
   type: list
   elements: dict
   returned: success
-  sample: [{host: node02, target: node02-rail0, why: "", advice: "", seconds: 0.21}]
-checks:
-  description: What was proved, one entry for each pair.
-  type: list
-  elements: dict
-  returned: always
-  sample: [{name: ssh_login, subject: node01 -> node02, wanted: reached, found: reached}]
+checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 """
 
 from dataclasses import asdict

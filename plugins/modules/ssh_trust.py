@@ -7,9 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: ssh_trust
 short_description: Configures host-verified, passwordless SSH between all nodes for the MPI user
-version_added: "0.1.0"
-author:
-  - Baremetal MPI RoCE founders (@baremetal)
+extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
   - Makes the MPI user's account and key pair where they are missing, makes sshd and ssh trust the
     cluster's certificate authority, and installs this node's user and host certificate. With the
@@ -64,9 +62,6 @@ options:
     type: int
     default: 0
 attributes:
-  check_mode:
-    description: Computes the same plan, and returns which certificates would be signed.
-    support: full
   diff_mode:
     description: Shows every file that changes. Of keys it shows public halves, modes and owners.
     support: full
@@ -96,27 +91,16 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-layer: {type: str, returned: always, sample: ssh, description: Tag of the layer.}
+layer: {type: str, returned: always, description: Tag of the layer.}
 public_keys:
   description: Public keys of the MPI user on this node and of the node.
   type: dict
   returned: success
-  sample: {user: ssh-ed25519 AAAAC3NzaC1lZDI1, host: ssh-ed25519 AAAAC3NzaC1lZDI2}
 sign:
   description: Certificates that were, or in check mode would be, signed, and why.
   type: dict
   returned: success
-  sample: {user: expires in 12 days}
-checks:
-  description: What was read back.
-  type: list
-  elements: dict
-  returned: always
-  sample:
-    - name: user_certificate
-      wanted: valid for 90 days or more
-      found: 364 days left, serial 1795182001, by generation-1
-      status: ok
+checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 """
 
 import os

@@ -5,7 +5,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: storage_use
 short_description: Prove the shared file systems by using them, on every host at once
-version_added: "0.1.0"
+extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
   - Each host writes files of its own as the MPI user, with fsync and a rename over older ones; in
     the next round it
@@ -68,15 +68,10 @@ options:
     file system."}
   held: {type: dict, default: {}, description: Set by the action plugin. What V(write) found on this
     host.}
-author:
-  - Baremetal MPI RoCE founders (@baremetal)
 attributes:
   check_mode:
     description: Writes nothing. Mount, answer, writability and room are judged all the same.
     support: full
-  diff_mode:
-    description: Its files are its own, and written over by each run.
-    support: none
 seealso:
   - module: baremetal.mpi_roce.shared_storage
 """
@@ -100,45 +95,32 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-layer: {type: str, returned: always, sample: storage, description: Tag of the layer.}
-checks:
-  description: Each promise, what was wanted and what was found. Complete after V(read).
-  type: list
-  elements: dict
-  returned: always
-  sample: [{name: storage_write, subject: /mnt/checkpoints, wanted: written, found: written, status:
-    ok, reason: ""}]
+layer: {type: str, returned: always, description: Tag of the layer.}
+checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 held:
   description: What the round found, by file system, with its figures.
   type: dict
   returned: after V(write) and V(read)
-  sample: {checkpoints: {checks: [], stopped: "", figures: {own_address: 10.100.0.11, served_here:
-    false}}}
 plan:
   description: Token of the run, and the hosts of each file system in the order of the ring.
   type: dict
   returned: after V(plan)
-  sample: {token: 4f1c0e1b2a3d, rings: {checkpoints: [node01, node02]}}
 virtual:
   description: Whether the host is a container or a virtual machine, whose line rates are nominal.
   type: bool
   returned: after V(write) and V(read)
-  sample: false
 met:
   description: Bytes that each host wrote, of those that wrote well, by file system.
   type: dict
   returned: after V(meet)
-  sample: {checkpoints: {node01: 67108864}}
 told:
   description: Checks of all hosts together, by the host that reports them in V(verdict).
   type: dict
   returned: after V(report)
-  sample: {storage01: []}
 figures:
   description: Figures of each file system, as they were shown. 10^9 bytes per second.
   type: dict
   returned: after V(report)
-  sample: {checkpoints: {hosts: 4, write: {slowest: 1.9, median: 2.1, fastest: 2.2, together: 7.9}}}
 """
 
 import os

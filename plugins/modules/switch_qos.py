@@ -5,8 +5,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: switch_qos
 short_description: Keeps the QoS contract on a leaf or spine with SONiC, NVUE or EOS
-version_added: "0.1.0"
-author: Baremetal MPI RoCE founders (@baremetal)
+extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
   - Compares the settings of a switch with the cluster model and the QoS contract, reports
     the impact of a change, and applies it under the switch's own rollback timer.
@@ -51,8 +50,6 @@ options:
   order: {type: dict, description: "For V(apply), the result of V(batches)."}
 attributes:
   check_mode: {support: full, description: Only V(plan) runs in check mode; nothing is changed.}
-  diff_mode: {support: full, description: Shows the changes in the switch's own syntax.}
-  action: {support: full, description: An action plugin does all of it on the controller.}
 requirements:
   - httpx (on the controller, for NVUE and EOS)
   - pyavd (on the controller, for EOS)
@@ -86,30 +83,20 @@ checks:
   type: list
   elements: dict
   returned: for V(plan) and V(apply)
-  sample:
-    - name: port_pfc
-      subject: Ethernet0-Ethernet504 (64 ports)
-      wanted: PFC on 3
-      found: PFC on 3
-      status: ok
-      reason: ""
 differs: {type: bool, returned: for V(plan) and V(apply), description: Whether a change is needed.}
 impact:
   description: Impact of the change; C(level) is V(none), V(loss) or V(bounce).
   type: dict
   returned: for V(plan) and V(apply)
-  sample: {level: bounce, ports_down: [Ethernet0, Ethernet8], losses: []}
 problem: {type: str, returned: for V(plan), description: Why the switch cannot have the contract.}
 report:
   description: The switch in terms of the contract, by port; null where it could not be read.
   type: dict
   returned: for V(plan) and a successful V(apply)
-  sample: {switch: leaf01, system: sonic, version: SONiC.202411, lldp: true, ports: []}
 batches:
   description: Names of switches, one list per batch; empty in check mode.
   type: list
   elements: list
   returned: for V(batches)
-  sample: [[spine01], [leaf01], [leaf02]]
 turns: {type: dict, returned: for V(batches), description: "By switch, the number of its batch."}
 """

@@ -6,8 +6,7 @@ DOCUMENTATION = r"""
 ---
 module: virtual_emulator
 short_description: QEMU that virtual machines run on
-version_added: "0.1.0"
-author: Baremetal MPI RoCE founders (@baremetal)
+extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
   - Finds the QEMU to run virtual nodes of the kind C(machine) with. Where the system's is too old
     for the igb card (before QEMU 8), fetches the one of Debian's backports and unpacks it beside.
@@ -19,13 +18,6 @@ options:
     description: Whether a card with SR-IOV is needed.
     type: bool
     default: false
-attributes:
-  check_mode:
-    description: Says whether one would be fetched.
-    support: full
-  diff_mode:
-    description: There is nothing to show.
-    support: none
 """
 
 EXAMPLES = r"""
@@ -37,20 +29,11 @@ EXAMPLES = r"""
 RETURN = r"""
 emulator:
   description: The program and the words it needs first.
-  returned: always
   type: list
   elements: str
-  sample: [/usr/bin/qemu-system-x86_64]
-sriov:
-  description: Whether it has a card with SR-IOV.
   returned: always
-  type: bool
-  sample: true
-remark:
-  description: Why no newer one was taken, if so.
-  returned: always
-  type: str
-  sample: ""
+sriov: {type: bool, returned: always, description: Whether it has a card with SR-IOV.}
+remark: {type: str, returned: always, description: "Why no newer one was taken, if so."}
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -6,8 +6,7 @@ DOCUMENTATION = r"""
 ---
 module: virtual_image
 short_description: What virtual nodes start from
-version_added: "0.1.0"
-author: Baremetal MPI RoCE founders (@baremetal)
+extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
   - Builds the image of a family of containers, or the disk of machines, unless one with the same
     inputs is there. Inputs are the files, the package lists, and the base or the release.
@@ -71,13 +70,6 @@ options:
     description: File that gets each step and all output as it happens.
     type: path
     default: /var/log/baremetal-mpi-roce/virtual-image.log
-attributes:
-  check_mode:
-    description: Returns whether it would be built.
-    support: full
-  diff_mode:
-    description: Shows what would be built.
-    support: full
 """
 
 EXAMPLES = r"""
@@ -92,25 +84,18 @@ EXAMPLES = r"""
 RETURN = r"""
 image:
   description: The image, or the path of the disk; its name has the digest of its inputs.
-  returned: always
   type: str
-  sample: localhost/virtual-node-ubuntu:1f0c2ab4d3e5
+  returned: always
 kernel:
   description: The kernel of a disk, for trying out accelerators.
-  returned: for the family V(machine)
   type: str
-  sample: /var/lib/baremetal-mpi-roce/virtual/images/machine-1f0c2ab4d3e5.kernel
-build:
-  description: Whether it was built, or has to be.
-  returned: always
-  type: bool
-  sample: false
+  returned: for the family V(machine)
+build: {type: bool, returned: always, description: "Whether it was built, or has to be."}
 steps:
   description: What was built, with the seconds each step took.
-  returned: when not in check mode
   type: list
   elements: dict
-  sample: [{name: build the ubuntu image, seconds: 19.2}]
+  returned: when not in check mode
 """
 
 from pathlib import Path

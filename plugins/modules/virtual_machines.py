@@ -6,8 +6,7 @@ DOCUMENTATION = r"""
 ---
 module: virtual_machines
 short_description: Virtual nodes as QEMU machines with a kernel of their own
-version_added: "0.1.0"
-author: Baremetal MPI RoCE founders (@baremetal)
+extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.virtual.nodes]
 description:
   - Makes, starts and removes all virtual machines of a cluster in one call, and waits until systemd
     is C(running) and SSH answers on every one of them.
@@ -15,8 +14,6 @@ description:
   - A machine is made anew when its disk image or any of its settings changed; one that is off, or
     whose cable was cut, is started again.
   - Runs on the machine that carries the virtual nodes, as root.
-extends_documentation_fragment:
-  - baremetal.mpi_roce.virtual.nodes
 options:
   rails:
     description: The C(cluster_rails) variable of every machine that has rails, by host name.
@@ -80,30 +77,25 @@ EXAMPLES = r"""
 RETURN = r"""
 known_hosts:
   description: A line for C(known_hosts) per machine, its key read from the machine itself.
-  returned: when O(state=present), not in check mode
   type: str
-  sample: "10.99.0.11,node01 ssh-ed25519 AAAA\n"
+  returned: when O(state=present), not in check mode
 ssh_config:
   description: An SSH client configuration that reaches the machines by name.
-  returned: when O(state=present), not in check mode
   type: str
-  sample: "Host node01\n  HostName 10.99.0.11\n"
+  returned: when O(state=present), not in check mode
 accelerator:
   description: What the machines were, or would be, started on.
-  returned: when O(state=present), not in check mode
   type: str
-  sample: tcg
+  returned: when O(state=present), not in check mode
 actions:
   description: What was done, or would be in check mode, one line per machine.
-  returned: always
   type: list
   elements: str
-  sample: ["create node01"]
+  returned: always
 seconds:
   description: Seconds from the first action until every machine was up.
-  returned: always
   type: float
-  sample: 13.1
+  returned: always
 """
 
 from pathlib import Path

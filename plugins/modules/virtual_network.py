@@ -6,8 +6,7 @@ DOCUMENTATION = r"""
 ---
 module: virtual_network
 short_description: Network of a virtual cluster, in network namespaces of its own
-version_added: "0.1.0"
-author: Baremetal MPI RoCE founders (@baremetal)
+extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
   - Makes one network namespace per container, and one that holds a bridge per leaf and the
     management bridge, and cables them with veth pairs.
@@ -59,13 +58,6 @@ options:
     type: str
     choices: [present, absent]
     default: present
-attributes:
-  check_mode:
-    description: Computes the same plan and changes nothing.
-    support: full
-  diff_mode:
-    description: Shows the iproute2 commands of the plan.
-    support: full
 """
 
 EXAMPLES = r"""
@@ -86,10 +78,9 @@ EXAMPLES = r"""
 RETURN = r"""
 commands:
   description: The iproute2 commands that were run, or would be in check mode, and routers started.
-  returned: always
   type: list
   elements: str
-  sample: ["netns add virtual.node01"]
+  returned: always
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -6,16 +6,13 @@ DOCUMENTATION = r"""
 ---
 module: virtual_nodes
 short_description: Virtual nodes as podman containers with systemd and SSH
-version_added: "0.1.0"
-author: Baremetal MPI RoCE founders (@baremetal)
+extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.virtual.nodes]
 description:
   - Makes, starts and removes all virtual nodes of a cluster in one call, and waits until systemd is
     C(running) and SSH answers on every one of them.
   - Each node lives in the network namespace M(baremetal.mpi_roce.virtual_network) made for it.
   - A node is made anew when its image or any of its settings changed.
   - Runs on the machine that carries the virtual nodes, as root.
-extends_documentation_fragment:
-  - baremetal.mpi_roce.virtual.nodes
 options:
   images:
     description: Image of every node, by host name.
@@ -74,25 +71,21 @@ EXAMPLES = r"""
 RETURN = r"""
 known_hosts:
   description: Lines for a known hosts file with every node under its address and name.
-  returned: when O(state=present), not in check mode
   type: str
-  sample: "10.99.0.11,node01 ssh-ed25519 AAAA\n"
+  returned: when O(state=present), not in check mode
 ssh_config:
   description: An SSH client configuration that reaches every node by name.
-  returned: when O(state=present), not in check mode
   type: str
-  sample: "Host node01\n  HostName 10.99.0.11\n"
+  returned: when O(state=present), not in check mode
 actions:
   description: What was done, or would be in check mode, one line per container.
-  returned: always
   type: list
   elements: str
-  sample: ["create virtual.node01"]
+  returned: always
 seconds:
   description: Seconds from the first action until every node was up.
-  returned: always
   type: float
-  sample: 4.2
+  returned: always
 """
 
 from typing import Any

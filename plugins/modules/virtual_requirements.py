@@ -6,8 +6,7 @@ DOCUMENTATION = r"""
 ---
 module: virtual_requirements
 short_description: Check that this machine can carry virtual nodes
-version_added: "0.1.0"
-author: Baremetal MPI RoCE founders (@baremetal)
+extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
   - Checks root, programs, namespaces, podman, taps, limits, memory and disk, and fails with one
     line for everything that is missing, each with what to do.
@@ -33,13 +32,6 @@ options:
     description: Whether an image is to be built from Debian packages here.
     type: bool
     default: true
-attributes:
-  check_mode:
-    description: Never changes anything.
-    support: full
-  diff_mode:
-    description: There is nothing to show.
-    support: none
 """
 
 EXAMPLES = r"""
@@ -51,16 +43,9 @@ EXAMPLES = r"""
 RETURN = r"""
 checks:
   description: Every requirement, what was found, and what to do.
-  returned: always
   type: list
   elements: dict
-  sample:
-    - name: program
-      subject: podman
-      wanted: installed
-      found: missing
-      status: failed
-      reason: apt-get install podman
+  returned: always
 """
 
 from ansible.module_utils.basic import AnsibleModule

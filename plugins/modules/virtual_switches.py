@@ -6,8 +6,7 @@ DOCUMENTATION = r"""
 ---
 module: virtual_switches
 short_description: What makes virtual nodes switches
-version_added: "0.1.0"
-author: Baremetal MPI RoCE founders (@baremetal)
+extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
   - Writes a folder per switch on the controller, which its container has at C(/etc/virtual-switch).
     In it are which switch it is, what each port is cabled to, its TLS certificate and its password.
@@ -39,13 +38,6 @@ options:
     description: The C(cluster_ports) variable of every switch.
     type: dict
     default: {}
-attributes:
-  check_mode:
-    description: Says what would be made.
-    support: full
-  diff_mode:
-    description: Shows the files, without secrets.
-    support: full
 """
 
 EXAMPLES = r"""
@@ -68,16 +60,13 @@ EXAMPLES = r"""
 RETURN = r"""
 folders:
   description: The folder of each switch, and a digest of all that a switch is made with.
-  returned: always
   type: dict
-  sample:
-    leaf1: {path: /home/ops/switches/leaf1, digest: 4ac1}
+  returned: always
 signed:
   description: C(authority), and the switches that have a new certificate.
-  returned: always
   type: list
   elements: str
-  sample: [leaf1]
+  returned: always
 """
 
 from pathlib import Path

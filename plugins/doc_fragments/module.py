@@ -1,0 +1,30 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What all modules have in common: author, version, and the support of check and diff mode."""
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    DOCUMENTATION = r"""
+version_added: "0.1.0"
+author: [Baremetal MPI RoCE founders (@baremetal)]
+attributes:
+  check_mode:
+    support: full
+    description: Computes the same plan and changes nothing; differences are C(pending) checks.
+  diff_mode:
+    support: full
+    description: Shows every difference.
+"""
+
+    READS = r"""
+version_added: "0.1.0"
+author: [Baremetal MPI RoCE founders (@baremetal)]
+attributes:
+  check_mode:
+    support: full
+    description: Changes nothing.
+  diff_mode:
+    support: none
+    description: There is no difference to show.
+"""
