@@ -17,12 +17,6 @@ import urllib.request
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import run
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import (
-    VirtualError,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.routing import Routing
-
 from tests import waiting
 from tests.instances import describe
 from tests.nodes import TOP, Cluster, Nodes, Run
@@ -67,17 +61,8 @@ class VirtualFabric(Cluster):
             describe(folder, MODEL)
             with open(folder / "group_vars/all.yml", "a", encoding="utf-8") as variables:
                 variables.write(f"virtual_nodes_names: [{', '.join(UP)}]\n")
-                variables.write(f"virtual_nodes_fabric: {'routed' if routed() else 'bridges'}\n")
+                variables.write("virtual_nodes_fabric: routed\n")
         return super().fresh()
-
-
-def routed() -> bool:
-    """Whether leaves and spines can be routers here."""
-    try:
-        Routing(run).require()
-    except VirtualError:
-        return False
-    return True
 
 
 FABRIC = VirtualFabric(TOP / "build/test/fabric")

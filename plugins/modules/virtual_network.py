@@ -13,8 +13,8 @@ description:
   - The cables of O(machines) are taps, for QEMU to hold the other ends.
   - The host gets a single interface, the controller's port on the management network.
   - The node's end of a rail is left with MTU 1500 and without an address, as a factory leaves it.
-  - With O(switches) each leaf and spine is a router in a namespace of its own, by FRR, and traffic
-    between rails goes from leaf to spine to leaf. Containers only.
+  - With O(switches) each leaf and spine is a router in a namespace of its own, with static routes,
+    and traffic between rails goes from leaf to spine to leaf. Containers only.
   - Runs on the machine that carries the virtual nodes, as root.
 options:
   cluster:
@@ -77,7 +77,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 commands:
-  description: The iproute2 commands that were run, or would be in check mode, and routers started.
+  description: The iproute2 commands that were run, or would be in check mode.
   type: list
   elements: str
   returned: always
@@ -90,7 +90,6 @@ from ..module_utils.virtual.cabling import plan_network
 from ..module_utils.virtual.host_network import HostNetwork, Journal, create, destroy
 from ..module_utils.virtual.inventory import VirtualError, parse_nodes
 from ..module_utils.virtual.nodes import diff
-from ..module_utils.virtual.routing import Routing
 
 
 def main() -> None:
@@ -115,11 +114,10 @@ def main() -> None:
     cluster = wanted["cluster"]
     host = HostNetwork(run)
     journal = Journal(cluster)
-    routing = Routing(run)
     check = module.check_mode
     try:
         if wanted["state"] == "absent":
-            commands = destroy(cluster, host, journal, check_mode=check, routing=routing)
+            commands = destroy(cluster, host, journal, check_mode=check)
         else:
             plan = plan_network(
                 cluster,
@@ -128,9 +126,7 @@ def main() -> None:
                 controller=wanted["controller_address"],
                 switches=wanted["switches"],
             )
-            if plan.routers:
-                routing.require()
-            commands = create(plan, host, journal, check_mode=check, routing=routing)
+            commands = create(plan, host, journal, check_mode=check)
     except (CommandError, VirtualError) as error:
         module.fail_json(msg=f"virtual network of {cluster}: {error}")
     module.exit_json(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fabric import FABRIC, VirtualSwitch, failed_links, routed, switch
+from tests.fabric import FABRIC, VirtualSwitch, failed_links, switch
 from tests.nodes import Nodes
 
 pytestmark = pytest.mark.nodes
@@ -105,8 +105,6 @@ def test_a_limit_reads_nobody_outside_of_it(nodes: Nodes, fabric: dict[str, Virt
 def test_rails_of_different_leaves_reach_each_other(
     nodes: Nodes, fabric: dict[str, VirtualSwitch]
 ) -> None:
-    if not routed():
-        pytest.skip("FRR is not installed (apt-get install frr): leaves are bridges here")
     for here, there in ((0, 1), (2, 0)):
         source = nodes.of("node01")["cluster_rails"][here]["address"]
         target = nodes.of("node02")["cluster_rails"][there]["address"]

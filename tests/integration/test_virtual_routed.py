@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """A routed fabric: rails reach each other over leaf, spine and leaf, or not at all.
 
-The routers are FRR, made by the module's own code. The nodes are namespaces, in which the rails get
-the addresses of the model: what is tested is the fabric and the address plan, not the nodes' roles.
+The module's own code makes the fabric and its routes. The nodes are namespaces, in which the rails
+get the addresses of the model: tested are the fabric and the address plan, not the nodes' roles.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,12 +28,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.host_ne
     destroy,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import (
-    VirtualError,
     node_namespace,
     parse_nodes,
     router_namespace,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.routing import Routing
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     compile_model,
     inventory_of,
@@ -66,10 +63,6 @@ def lacking() -> str:
         return "network namespaces need root"
     if shutil.which("ping") is None:
         return "ping is not installed (iputils-ping)"
-    try:
-        Routing(run).require()
-    except VirtualError as error:
-        return str(error)
     return ""
 
 
@@ -97,7 +90,7 @@ class Routed:
             name: self.variables[name]["cluster_ports"]
             for name in ("leaf01", "leaf02", "spine01", "spine02")
         }
-        self.host, self.journal, self.routing = HostNetwork(run), Journal(CLUSTER), Routing(run)
+        self.host, self.journal = HostNetwork(run), Journal(CLUSTER)
 
     def plan(self) -> Plan:
         management = {name: self.variables[name]["cluster_management"] for name in self.rails}
@@ -109,12 +102,10 @@ class Routed:
         )
 
     def up(self, *, check_mode: bool = False) -> tuple[str, ...]:
-        return create(
-            self.plan(), self.host, self.journal, check_mode=check_mode, routing=self.routing
-        )
+        return create(self.plan(), self.host, self.journal, check_mode=check_mode)
 
     def down(self) -> None:
-        destroy(CLUSTER, self.host, self.journal, check_mode=False, routing=self.routing)
+        destroy(CLUSTER, self.host, self.journal, check_mode=False)
 
     def address_rails(self) -> None:
         """What role roce_rails does: address, MTU, and the way out by the rail's own gateway."""
@@ -151,11 +142,11 @@ class Routed:
         return done.returncode == 0
 
     def reaches(self, source: tuple[str, int], target: tuple[str, int]) -> bool:
-        """As soon as routers have found a way; a ping that gets no answer takes a second itself."""
+        """As soon as links are up; a ping that gets no answer takes a second itself."""
         return waiting.until(lambda: self.ping(source, target), f"{source} to reach {target}", 10)
 
     def paths(self, leaf: str, network: str, wanted: list[str]) -> bool:
-        """Whether the leaf comes to have these ways there, and no others."""
+        """Whether the leaf comes to use these ports to get there, and no others."""
         found = f"{leaf} to have {wanted} to {network}"
         return waiting.until(lambda: self._paths(leaf, network) == wanted, found, 10)
 
@@ -164,7 +155,10 @@ class Routed:
             self.ip(router_namespace(CLUSTER, leaf), "-json", "route", "show", network)
         )
         return sorted(
-            hop["dev"] for route in routes for hop in route.get("nexthops", [route]) if "dev" in hop
+            hop["dev"]
+            for route in routes
+            for hop in route.get("nexthops", [route])
+            if "linkdown" not in hop["flags"]
         )
 
 
@@ -184,7 +178,7 @@ def traces() -> list[str]:
 def test_rails_of_different_leaves_meet_over_the_spines_and_one_spine_is_enough(
     routed: Routed,
 ) -> None:
-    assert any("route in vnrouted.router.leaf01" in line for line in routed.up(check_mode=True))
+    assert any("-n vnrouted.router.leaf01 route" in line for line in routed.up(check_mode=True))
     assert traces() == [], "check mode makes nothing"
     routed.up()
     routed.address_rails()
@@ -202,32 +196,6 @@ def test_rails_of_different_leaves_meet_over_the_spines_and_one_spine_is_enough(
     assert routed.reaches(here, there)
     routed.down()
     assert traces() == []
-
-
-def ended(process: int) -> bool:
-    """Gone, or a zombie that nobody has waited for."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-
-
-def test_a_router_that_was_killed_is_started_again() -> None:
-    network = Routed("subnet_per_rail")
-    try:
-        network.up()
-        folder = Path("/run/baremetal-mpi-roce/virtual/routers") / router_namespace(
-            CLUSTER, "leaf01"
-        )
-        process = int((folder / "bgpd.pid").read_text())
-        os.kill(process, signal.SIGKILL)
-        waiting.until(lambda: ended(process), "bgpd to end")
-        assert [line for line in network.up() if line.startswith(("stop", "route"))] == [
-            "route in vnrouted.router.leaf01: zebra, bgpd as AS 65001"
-        ]
-        assert network.up() == ()
-    finally:
-        network.down()
 
 
 def wrong_gateway(network: Routed) -> None:

@@ -123,7 +123,8 @@ def test_the_host_gets_one_interface_with_the_last_free_address(machine: Machine
 def test_the_controller_takes_no_address_a_node_has() -> None:
     nodes = management()
     nodes["node01"]["address"] = "10.99.0.254"
-    assert plan_network("test", parse_nodes(nodes, {})).controller == "10.99.0.253"
+    controller = plan_network("test", parse_nodes(nodes, {})).controller
+    assert controller.addresses == ("10.99.0.253/24",)
 
 
 def test_what_a_role_did_to_a_rail_is_left_alone(machine: Machine) -> None:
@@ -172,27 +173,29 @@ def shape_of(spaces: Any) -> Any:
 
 
 def test_killed_anywhere_a_second_run_completes_it(tmp_path: Path) -> None:
+    wanted = plan(machines=["node02"])
     whole = Machine(tmp_path / "whole")
-    whole.create(plan())
+    whole.create(wanted)
     for lives in range(len(whole.fake.lines)):
         machine = Machine(tmp_path / str(lives))
         machine.fake.lives = lives
         with pytest.raises(Killed):
-            machine.create(plan())
+            machine.create(wanted)
         machine.fake.lives = None
-        machine.create(plan())
+        machine.create(wanted)
         assert shape(machine) == shape(whole), f"killed after {lives} lines"
 
 
 def test_killed_anywhere_destroying_leaves_nothing(tmp_path: Path) -> None:
+    wanted = plan(switches=SWITCHES)
     whole = Machine(tmp_path / "whole")
-    whole.create(plan())
+    whole.create(wanted)
     for lives in range(len(whole.fake.lines)):
         machine = Machine(tmp_path / str(lives))
         before = shape(machine)
         machine.fake.lives = lives
         with pytest.raises(Killed):
-            machine.create(plan())
+            machine.create(wanted)
         machine.fake.lives = None
         machine.destroy()
         assert shape(machine) == before, f"killed after {lives} lines"
@@ -301,7 +304,10 @@ def test_names_fit_and_stay_apart() -> None:
     nodes = {long: management(1)["node01"]}
     links = {long: [{**links["node01"][0], "leaf": "leaf-with-a-long-name-01"}]}
     wanted = plan_network("a-cluster-with-a-long-name", parse_nodes(nodes, links))
-    ports = [*wanted.bridges, *(end for cable in wanted.cables for end in (cable.near, cable.far))]
+    ports = [
+        *wanted.bridges,
+        *(end for cable in wanted.cables for end in (cable.near, cable.far) if end),
+    ]
     assert all(len(port.name) <= INTERFACE_LENGTH for port in ports)
     assert len({(port.namespace, port.name) for port in ports}) == len(ports)
     assert controller_interface("a-cluster-1") != controller_interface("a-cluster-2")
@@ -353,15 +359,61 @@ def test_a_node_that_changes_its_kind_is_cabled_anew(
     assert machine.create(plan(machines=after)) == ()
 
 
-def test_with_machines_killed_anywhere_a_second_run_completes_it(tmp_path: Path) -> None:
-    whole = Machine(tmp_path / "whole")
-    whole.create(plan(machines=["node02"]))
-    for lives in range(len(whole.fake.lines)):
-        machine = Machine(tmp_path / str(lives))
-        machine.fake.lives = lives
-        with pytest.raises(Killed):
-            machine.create(plan(machines=["node02"]))
-        machine.fake.lives = None
-        machine.create(plan(machines=["node02"]))
-        assert machine.fake.spaces.keys() == whole.fake.spaces.keys()
-        assert machine.create(plan(machines=["node02"])) == ()
+# A routed fabric
+
+
+def group(kind: str, interface: str, **peers: str) -> dict[str, Any]:
+    return {"kind": kind, "peer_interface": interface, "peers": peers}
+
+
+SWITCHES: dict[str, list[dict[str, Any]]] = {
+    "leaf01": [
+        {"kind": "host", "peer_interface": "rail0", "peers": {"Ethernet1/1": "node01"}},
+        {"kind": "uplink", "peer_interface": "swp1", "peers": {"Ethernet9/1": "spine01"}},
+        group("uplink", "swp1", swp10="spine02"),
+    ],
+    "leaf02": [group("uplink", "swp2", swp9="spine01"), group("uplink", "swp2", swp10="spine02")],
+    "spine01": [group("downlink", "swp9", swp2="leaf02")],
+    "spine02": [group("downlink", "swp10", swp1="leaf01", swp2="leaf02")],
+}
+
+
+def test_leaves_have_gateways_and_a_path_over_every_spine(machine: Machine) -> None:
+    wanted = plan(switches=SWITCHES)
+    machine.create(wanted)
+    spaces, routed = machine.fake.spaces, machine.fake.routed
+    assert spaces["test.router.leaf02"]["leaf02"].addresses == ["10.10.1.1/24"]
+    assert spaces["test.router.leaf01"]["node01-rail0"].master == "leaf01"
+    assert set(spaces["test-fabric"]) == {
+        "lo", "management", "controller", *(f"{name}-mgmt0" for name in ("node01", "node02")),
+        "launcher-mgmt0",
+    }  # fmt: skip
+    far = spaces["test.router.spine01"]["swp1"]
+    assert far.peer == ("test.router.leaf01", "Ethernet9-1"), "Linux takes no slash in a name"
+    assert (far.addresses, far.mtu, far.up) == (["169.254.0.1/31"], LEAF_MTU, True)
+    assert routed["test.router.leaf01"] == {"10.10.1.0/24": {"169.254.0.1", "169.254.0.3"}}
+    assert routed["test.router.spine02"] == {
+        "10.10.0.0/24": {"169.254.0.2"},
+        "10.10.1.0/24": {"169.254.0.6"},
+    }
+    assert machine.create(wanted) == ()
+
+
+@pytest.mark.parametrize("damage", ["hop", "network", "uplink"])
+def test_routes_and_uplinks_are_repaired(machine: Machine, damage: str) -> None:
+    wanted = plan(switches=SWITCHES)
+    machine.create(wanted)
+    whole, routes = shape(machine), copy.deepcopy(machine.fake.routed)
+    if damage == "hop":
+        machine.fake.routed["test.router.leaf01"]["10.10.1.0/24"] = {"169.254.0.1"}
+    elif damage == "network":
+        machine.fake.routed["test.router.leaf01"]["10.99.9.0/24"] = {"169.254.0.1"}
+    else:
+        machine.fake._delete("test.router.spine01", "swp1")
+    assert machine.create(wanted) != ()
+    assert (shape(machine), machine.fake.routed) == (whole, routes)
+
+
+def test_a_routed_fabric_has_no_machines() -> None:
+    with pytest.raises(VirtualError, match="node01 is a machine"):
+        plan(machines=["node01"], switches=SWITCHES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
@@ -35,6 +36,7 @@ class FakeHost:
         self.spaces: dict[str, dict[str, Interface]] = {"": {"lo": Interface(1, up=True)}}
         self.sysctls: dict[str, dict[str, str]] = {}
         self.routes = list(routes)
+        self.routed: dict[str, dict[str, set[str]]] = {}
         self.lines: list[str] = []
         self.lives: Optional[int] = None
         self._index = 1
@@ -45,29 +47,34 @@ class FakeHost:
         words = list(argv)
         assert words.pop(0) == "ip"
         try:
-            shown = self._ip(words, stdin)
+            shown = self._ip(words, stdin, force=not check)
         except KeyError as error:
             if check:
                 raise CommandError(f"{' '.join(argv)}: {error}") from error
             return Result(tuple(argv), 1, "", str(error))
         return Result(tuple(argv), 0, shown, "")
 
-    def _ip(self, words: list[str], stdin: Optional[str]) -> str:
+    def _ip(self, words: list[str], stdin: Optional[str], *, force: bool) -> str:
         space = ""
         if words[0] == "-n":
             space = words[1]
             words = words[2:]
-        if words[0] == "-batch":
+        if words[0] in ("-force", "-batch"):
+            assert (words[0] == "-force") is force
             for line in (stdin or "").splitlines():
-                self._line(space, line)
+                with suppress(KeyError) if force else nullcontext():
+                    self._line(space, line)
             return ""
         if words == ["-json", "netns", "list"]:
             names = [name for name in self.spaces if name]
             return json.dumps([{"name": name} for name in names]) if names else ""
         if words[:2] == ["netns", "exec"]:
-            return self._sysctl(words[2], words[4:])
+            assert words[3:6] == ["sysctl", "-q", "-w"]
+            values = self.sysctls.setdefault(words[2], {})
+            values.update(word.split("=") for word in words[6:])
+            return ""
         if words == ["-json", "-4", "route", "show"]:
-            return json.dumps(self.routes)
+            return json.dumps(self._routes(space) if space else self.routes)
         assert words[:3] == ["-json", "address", "show"], words
         links = self.spaces[space]
         chosen = {words[4]: links[words[4]]} if len(words) > 3 else links
@@ -90,12 +97,11 @@ class FakeHost:
             entry["master"] = link.master
         return entry
 
-    def _sysctl(self, space: str, words: list[str]) -> str:
-        values = self.sysctls.setdefault(space, {})
-        if words[0] == "-n":
-            return "".join(f"{values.get(name, '0')}\n" for name in words[1:])
-        values.update(word.split("=") for word in words[2:])
-        return ""
+    def _routes(self, space: str) -> list[dict[str, Any]]:
+        return [
+            {"dst": network, "nexthops": [{"gateway": hop} for hop in hops]}
+            for network, hops in self.routed.get(space, {}).items()
+        ]
 
     def _line(self, space: str, line: str) -> None:
         if self.lives is not None:
@@ -103,9 +109,13 @@ class FakeHost:
                 raise Killed
             self.lives -= 1
         self.lines.append(f"-n {space} {line}" if space else line)
-        words = line.replace("'", "").split()
+        words = line.split()
         if words[0] == "netns":
             self._netns(words[1], words[2])
+        elif words[:2] == ["route", "replace"]:
+            self.routed.setdefault(space, {})[words[2]] = set(words[5::3])
+        elif words[:2] == ["route", "delete"]:
+            del self.routed[space][words[2]]
         elif words[:2] == ["address", "add"]:
             self.spaces[space][words[-1]].addresses.append(words[2])
         elif words[:2] == ["link", "delete"]:
@@ -133,6 +143,7 @@ class FakeHost:
             if link in self.spaces[name]:
                 self._delete(name, link)
         del self.spaces[name]
+        self.routed.pop(name, None)
 
     def _add(self, space: str, name: str) -> Interface:
         if name in self.spaces[space]:
@@ -153,7 +164,7 @@ class FakeHost:
         elif words[0] == "master":
             link.master = words[1]
         else:
-            assert words[0] == "alias", words
+            raise AssertionError(words)
 
     def _veth(self, words: list[str]) -> None:
         middle = words.index("peer")

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """A cluster of virtual nodes on one machine, for demo and tests.
 
-`inventory` reads what the inventory says, `cabling` plans namespaces, bridges and cables from it,
-and `host_network` and `routing` make them. `nodes` has what `containers` and machines (`machines`,
+`inventory` has the nodes of the inventory, `cabling` plans namespaces, bridges and cables from it,
+and `host_network` makes them. `nodes` has what `containers` and machines (`machines`,
 `qemu`, `emulator`) share, `image` builds what they start from, `switches` makes containers
 switches, and `requirements` checks this machine.
 """

@@ -9,16 +9,17 @@ the host's own network, firewall or routing is touched, and deleting the namespa
 everything.
 
 In a routed fabric each leaf and spine is a router in a namespace `<cluster>.router.<leaf>`, with
-the rails' gateways on the leaves and the cables of the model between leaves and spines.
+the rails' gateways on the leaves and the cables of the model between leaves and spines. Routes are
+static: each leaf has a path over every spine, and the kernel skips those whose link is down.
 """
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Optional
+from typing import Any, Optional
 
 from ..qos import IP_MTU_LIMITS
 from .inventory import (
@@ -31,14 +32,21 @@ from .inventory import (
     leaf_port,
     management_network,
     node_namespace,
+    router_namespace,
     short_name,
 )
-from .routing import UPLINK, Router, Switches, interface_of, routers_of
 
 MANAGEMENT_BRIDGE = "management"
 CONTROLLER_PORT = "controller"
 LEAF_MTU = IP_MTU_LIMITS[1]
 """What a leaf carries: whatever MTU the nodes choose."""
+UPLINK = "uplink"
+"""Kind of a leaf's port to a spine."""
+LINKS = ipaddress.IPv4Address("169.254.0.0")
+"""First address of the links between leaves and spines, two for each."""
+
+Switches = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Leaves and spines by name: the variable `cluster_ports` of each."""
 
 
 @dataclass(frozen=True)
@@ -54,56 +62,44 @@ class Port:
 
 @dataclass(frozen=True)
 class Cable:
-    """A veth pair. `near` is the leaf's end; a rail's `far` end belongs to the node's roles."""
+    """`near` is the leaf's end. Without `far` it is a tap, whose other end a machine holds."""
 
     near: Port
-    far: Port
-    label: str
+    far: Optional[Port] = None
 
 
-@dataclass(frozen=True)
-class Tap:
-    """The leaf's end of a cable whose other end is a machine's network card."""
-
-    near: Port
-    label: str
+Routes = Mapping[str, frozenset[str]]
+"""Network -> its next hops."""
 
 
 @dataclass(frozen=True)
 class Plan:
     cluster: str
-    namespaces: tuple[str, ...]
+    containers: tuple[str, ...]
+    """Their namespaces."""
     bridges: tuple[Port, ...]
     cables: tuple[Cable, ...]
-    taps: tuple[Tap, ...]
-    management: str
+    controller: Port
     """The host's interface on the management network."""
-    controller: str
-    """Its address."""
     network: ipaddress.IPv4Network
-    routers: tuple[Router, ...] = ()
-    """Leaves and spines of a routed fabric."""
+    routes: Mapping[str, Routes] = field(default_factory=dict)
+    """By namespace: the routers of a routed fabric."""
 
     @property
-    def fabric(self) -> str:
-        return self.namespaces[0]
+    def owned(self) -> tuple[str, ...]:
+        """Namespaces in which only the plan makes interfaces."""
+        return (fabric_namespace(self.cluster), *self.routes)
 
     @property
-    def near(self) -> tuple[str, ...]:
-        """Namespaces with the near ends of cables: nobody but the plan makes interfaces there."""
-        leaves = (router.namespace for router in self.routers if not router.spine)
-        return (self.fabric, *leaves)
-
-    @property
-    def far(self) -> tuple[str, ...]:
-        """The same of far ends: the spines. A node's far ends are the node's own business."""
-        return tuple(router.namespace for router in self.routers if router.spine)
+    def namespaces(self) -> tuple[str, ...]:
+        return (*self.owned, *self.containers)
 
     @property
     def ports(self) -> tuple[Port, ...]:
-        """What the plan holds as it is wanted. A rail's far end is the node's own business."""
-        ends = [cable.near for cable in self.cables] + [tap.near for tap in self.taps]
-        ends += [cable.far for cable in self.cables if cable.far.addresses or cable.far.mtu]
+        """What the plan configures. The far end of a rail belongs to the node's roles."""
+        ends = [cable.near for cable in self.cables]
+        far = (cable.far for cable in self.cables)
+        ends += [port for port in far if port and (port.addresses or port.mtu)]
         return (*self.bridges, *ends)
 
 
@@ -115,32 +111,27 @@ def plan_network(
     controller: str = "",
     switches: Switches = MappingProxyType({}),
 ) -> Plan:
-    """Everything that is to be there, from the inventory alone.
+    """Everything that has to exist, from the inventory alone.
 
     `switches`: leaves and spines of a routed fabric, by name, with their ports.
     """
     if not CLUSTER_NAME.fullmatch(cluster):
         raise VirtualError(f"cluster name {cluster!r}: use lower-case letters, digits and hyphens")
+    machine = next((node.name for node in nodes if node.machine), "")
+    if switches and machine:
+        raise VirtualError(
+            f"{machine} is a machine, whose cables end in one namespace for all leaves: a "
+            "routed fabric has containers only (virtual_nodes_kind), or leave virtual_nodes_fabric "
+            "at bridges."
+        )
     network = management_network(nodes)
     address = controller or controller_address(nodes)
     fabric = fabric_namespace(cluster)
-    host_port = controller_interface(cluster)
-    cables = [
-        Cable(
-            Port(fabric, CONTROLLER_PORT, MANAGEMENT_BRIDGE),
-            Port("", host_port, addresses=(f"{address}/{network.prefixlen}",)),
-            f"controller of {cluster}",
-        )
-    ]
-    taps: list[Tap] = []
-    routers = routers_of(cluster, switches, nodes)
-    homes = {router.name: router.namespace for router in routers}
+    homes = {name: router_namespace(cluster, name) for name in switches}
+    port = Port("", controller_interface(cluster), addresses=(f"{address}/{network.prefixlen}",))
+    cables = [Cable(Port(fabric, CONTROLLER_PORT, MANAGEMENT_BRIDGE), port)]
     for node in nodes:
-        laid = _cables(node, fabric, node_namespace(cluster, node.name), point_to_point, homes)
-        if node.machine:
-            taps += [Tap(cable.near, cable.label) for cable in laid]
-        else:
-            cables += laid
+        cables += _cables(node, fabric, node_namespace(cluster, node.name), point_to_point, homes)
     gateways = {} if point_to_point else leaf_gateways(nodes)
     leaves = dict.fromkeys(rail.leaf for node in nodes for rail in node.rails)
     bridges = [Port(fabric, MANAGEMENT_BRIDGE)]
@@ -153,34 +144,30 @@ def plan_network(
         )
         for leaf in leaves
     ]
-    cables += _uplinks(switches, homes)
-    containers = [node.name for node in nodes if not node.machine]
+    uplinks = _uplinks(switches, homes)
     return Plan(
         cluster=cluster,
-        namespaces=(
-            fabric,
-            *homes.values(),
-            *(node_namespace(cluster, name) for name in containers),
-        ),
+        containers=tuple(node_namespace(cluster, node.name) for node in nodes if not node.machine),
         bridges=tuple(bridges),
-        cables=tuple(cables),
-        taps=tuple(taps),
-        management=host_port,
-        controller=address,
+        cables=(*cables, *uplinks),
+        controller=port,
         network=network,
-        routers=routers,
+        routes=_routes(homes, uplinks, nodes),
     )
 
 
 def _cables(
     node: Node, fabric: str, namespace: str, point_to_point: bool, homes: Mapping[str, str]
 ) -> list[Cable]:
-    management = Cable(
-        Port(fabric, leaf_port(node.name, node.interface), MANAGEMENT_BRIDGE),
-        Port(namespace, node.interface, addresses=(f"{node.address}/{node.prefix}",)),
-        f"{node.name} {node.interface}",
-    )
-    cables = [management]
+    def cable(near: Port, far: Port) -> Cable:
+        return Cable(near, None if node.machine else far)
+
+    cables = [
+        cable(
+            Port(fabric, leaf_port(node.name, node.interface), MANAGEMENT_BRIDGE),
+            Port(namespace, node.interface, addresses=(f"{node.address}/{node.prefix}",)),
+        )
+    ]
     for rail in node.rails:
         near = Port(
             homes.get(rail.leaf, fabric),
@@ -189,24 +176,53 @@ def _cables(
             mtu=LEAF_MTU,
             addresses=(f"{rail.gateway}/{rail.prefix}",) if point_to_point and rail.gateway else (),
         )
-        label = f"{node.name} {rail.interface} on {rail.leaf} {rail.leaf_port}".rstrip()
-        cables.append(Cable(near, Port(namespace, rail.interface), label))
+        cables.append(cable(near, Port(namespace, rail.interface)))
     return cables
+
+
+def interface_of(port: str) -> str:
+    """A port's name as Linux takes it: without `/`, and of at most 15 characters."""
+    return short_name(port.replace("/", "-"))
 
 
 def _uplinks(switches: Switches, homes: Mapping[str, str]) -> list[Cable]:
     """The cables between leaves and spines, as the model has them."""
-    return [
-        Cable(
-            Port(homes[leaf], interface_of(port), mtu=LEAF_MTU),
-            Port(homes[spine], interface_of(group["peer_interface"]), mtu=LEAF_MTU),
-            f"{leaf} {port} to {spine} {group['peer_interface']}",
-        )
+    ends = [
+        ((leaf, port), (spine, group["peer_interface"]))
         for leaf, groups in switches.items()
         for group in groups
         if group["kind"] == UPLINK
         for port, spine in group["peers"].items()
     ]
+
+    def end(place: tuple[str, str], number: int) -> Port:
+        switch, port = place
+        address = (f"{LINKS + number}/31",)
+        return Port(homes[switch], interface_of(port), mtu=LEAF_MTU, addresses=address)
+
+    return [
+        Cable(end(leaf, 2 * number), end(spine, 2 * number + 1))
+        for number, (leaf, spine) in enumerate(ends)
+    ]
+
+
+def _routes(
+    homes: Mapping[str, str], uplinks: Sequence[Cable], nodes: Sequence[Node]
+) -> dict[str, Routes]:
+    """Of each leaf: over every spine to the rails of other leaves. Of each spine: to every leaf."""
+    rails = {rail.network: homes.get(rail.leaf) for node in nodes for rail in node.rails}
+    hops: dict[str, dict[str, set[str]]] = {namespace: {} for namespace in homes.values()}
+    for cable in uplinks:
+        leaf, spine = cable.near, cable.far
+        assert spine is not None
+        for network, home in rails.items():
+            here, there = (spine, leaf) if home == leaf.namespace else (leaf, spine)
+            gateway = there.addresses[0].partition("/")[0]
+            hops[here.namespace].setdefault(network, set()).add(gateway)
+    return {
+        namespace: {network: frozenset(found) for network, found in routes.items()}
+        for namespace, routes in hops.items()
+    }
 
 
 def leaf_gateways(nodes: Sequence[Node]) -> dict[str, tuple[str, ...]]:
