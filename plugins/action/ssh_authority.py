@@ -11,14 +11,13 @@ from typing import Any, Optional
 from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.commands import CommandError
-from ..module_utils.ssh.keys import CERTIFICATE, HOST, MODES, USER
+from ..module_utils.ssh.keys import HOST, USER
 from ..plugin_utils.ssh import publishing
 from ..plugin_utils.ssh.authority import (
     MAX_REMOVED,
     AuthorityError,
     AuthorityStore,
     expiring,
-    remove_leavers,
 )
 from ..plugin_utils.ssh.journal import Journal
 
@@ -28,7 +27,6 @@ ARGUMENTS = {
     "domain": {"type": "str", "default": ""},
     "management_prefix": {"type": "int", "default": 24},
     "user": {"type": "str", "default": "mpi"},
-    "mode": {"type": "str", "choices": list(MODES), "default": CERTIFICATE},
     "state_dir": {"type": "path", "default": ""},
     "ca_generation": {"type": "int", "default": 1},
     "ca_overlap": {"type": "bool", "default": True},
@@ -61,57 +59,46 @@ class ActionModule(ActionBase):
 
 
 def prepare(arguments: dict[str, Any], *, write: bool) -> dict[str, Any]:
-    now = int(time.time())
+    now, domain = int(time.time()), arguments["domain"]
     entries = publishing.members(arguments["directory"])
-    members = [str(entry["name"]) for entry in entries]
     journal = Journal(state_dir_of(arguments))
-    user, domain = arguments["user"], arguments["domain"]
-    authority = publishing.empty(
-        arguments["mode"],
-        entries,
-        f"{user}@{arguments['cluster_name']}",
-        arguments["management_prefix"],
-    )
-    warnings: list[str] = []
-    most = arguments["max_removed"]
+    store = AuthorityStore(journal)
     with journal.locked() if write else contextlib.nullcontext():
-        if arguments["mode"] == CERTIFICATE:
-            store = AuthorityStore(journal)
-            rotating = bool(store.state().current)
-            outcome = store.prepare(
-                members,
-                comment=f"{arguments['cluster_name']} MPI SSH authority",
-                generation=arguments["ca_generation"],
-                overlap=arguments["ca_overlap"],
-                supplied=_supplied(arguments["user_ca_key"], arguments["host_ca_key"]),
-                now=now,
-                write=write,
-                max_removed=most,
-            )
-            publishing.by_authority(authority, outcome.authorities, outcome.krl)
-            if outcome.removed:
-                warnings.append(
-                    f"ssh: {', '.join(outcome.removed)} left the inventory:"
-                    " certificates revoked, refused by every node that is reached"
-                )
-            warnings += [f"ssh: {step}" for step in outcome.steps] if rotating else []
-            # Of the whole cluster, whatever the limit: a node seldom reached expires unseen.
-            soon = expiring(outcome.nodes, now, arguments["warn_days"])
-            if soon:
-                warnings.append(
-                    f"ssh: certificates of {soon} expire within {arguments['warn_days']} days:"
-                    " a run of --tags ssh that reaches them signs new ones"
-                )
-        else:
-            # A node that left needs no revocation here: its lines go.
-            outcome = remove_leavers(journal, members, most=most, now=now, write=write)
-            waiting = publishing.by_lists(authority, entries, outcome.nodes, user, domain)
-            if waiting:
-                outcome.steps.append(f"the keys of {len(waiting)} nodes are not known yet")
+        rotating = bool(store.state().current)
+        outcome = store.prepare(
+            [str(entry["name"]) for entry in entries],
+            comment=f"{arguments['cluster_name']} MPI SSH authority",
+            generation=arguments["ca_generation"],
+            overlap=arguments["ca_overlap"],
+            supplied=_supplied(arguments["user_ca_key"], arguments["host_ca_key"]),
+            now=now,
+            write=write,
+            max_removed=arguments["max_removed"],
+        )
+    warnings = [f"ssh: {step}" for step in outcome.steps] if rotating else []
+    if outcome.removed:
+        warnings.insert(
+            0,
+            f"ssh: {', '.join(outcome.removed)} left the inventory: certificates revoked, refused"
+            " by every node that is reached",
+        )
+    # Of the whole cluster, whatever the limit: a node seldom reached expires unseen.
+    soon = expiring(outcome.nodes, now, arguments["warn_days"])
+    if soon:
+        warnings.append(
+            f"ssh: certificates of {soon} expire within {arguments['warn_days']} days:"
+            " a run of --tags ssh that reaches them signs new ones"
+        )
     probes = publishing.probes_of(entries)
     return {
         "changed": bool(outcome.removed or outcome.made),
-        "authority": authority,
+        "authority": publishing.published(
+            entries,
+            f"{arguments['user']}@{arguments['cluster_name']}",
+            outcome.authorities,
+            outcome.krl,
+            arguments["management_prefix"],
+        ),
         "state_dir": str(journal.directory),
         "removed": outcome.removed,
         "incomplete": [name for name, node in outcome.nodes.items() if not node.complete],

@@ -11,7 +11,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from ..plugin_utils.ssh.journal import Journal
-from ..plugin_utils.ssh.publishing import SigningError, issue, remember
+from ..plugin_utils.ssh.publishing import SigningError, issue
 
 MODULE = "baremetal.mpi_roce.ssh_trust"
 RESERVED = ("issued", "certificates", "now")
@@ -71,7 +71,8 @@ class ActionModule(ActionBase):
                 msg = f"ssh: a new certificate is refused: {why}"
                 return {**result, "failed": True, "msg": msg}
             result["sign"] = first["sign"]
-        remember(journal, name, known, result["public_keys"], authority["trusted"])
+        if known["trusts"] != authority["trusted"]:
+            journal.trusts(name, authority["trusted"])
         return result
 
     def _execute(self, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:

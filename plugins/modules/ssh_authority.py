@@ -13,7 +13,6 @@ description:
   - Makes the certificate authorities of the cluster, one for users and one for hosts, where they
     are missing; takes each due step of a rotation; and revokes the certificates of nodes that
     have left the inventory.
-  - In the mode V(authorized_keys) it builds the classic lists from the keys that nodes returned.
   - Nodes that left are found by the directory of the whole inventory. A limit changes nothing.
 options:
   cluster_name: {type: str, required: true, description: Name of the cluster.}
@@ -28,13 +27,6 @@ options:
     type: int
     default: 24
   user: {type: str, default: mpi, description: The MPI user.}
-  mode:
-    description:
-      - V(certificate) has an authority sign users and hosts. V(authorized_keys) lists the keys of
-        all nodes on all nodes.
-    type: str
-    choices: [certificate, authorized_keys]
-    default: certificate
   state_dir:
     description:
       - Directory on the controller with the authority's private keys and its journal. Back it up.

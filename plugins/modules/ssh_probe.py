@@ -59,14 +59,101 @@ attempts:
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 """
 
-from dataclasses import asdict
+import os
+import pwd
+import subprocess
+import time
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core.checks import PENDING, Check, as_dicts, end
-from ..module_utils.ssh import account, probe
+from ..module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check, as_dicts, end
+from ..module_utils.ssh import account
 
 LAYER = "ssh"
+GRACE_S = 20.0
+"""Seconds for a login beyond those for the connection: authentication, a shell's start."""
+
+
+def argv(target: str, timeout_s: int) -> list[str]:
+    """As mpirun starts its daemons. The node's settings check host keys: that is the proof."""
+    options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={timeout_s}"]
+    return ["ssh", "-n", *options, "--", target, "true"]
+
+
+def attempt(host: str, target: str, user: pwd.struct_passwd, timeout_s: int) -> dict[str, Any]:
+    """One login as the MPI user, by one of the host's names. `why` is empty when it worked."""
+    began, why = time.monotonic(), ""
+    names = {"HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name}
+    # A process without root is the MPI user already.
+    identity: dict[str, Any] = {}
+    if os.geteuid() == 0:
+        identity = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+    try:
+        done = subprocess.run(
+            argv(target, timeout_s),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s + GRACE_S,
+            env={**names, "PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C"},
+            cwd="/",
+            check=False,
+            **identity,
+        )
+        if done.returncode:
+            why = reason(done.stderr, done.returncode)
+    except subprocess.TimeoutExpired:
+        why = "ssh: timed out after the connection"
+    except FileNotFoundError:
+        why = "ssh: not installed here"
+    return {
+        "host": host,
+        "target": target,
+        "why": why,
+        "seconds": round(time.monotonic() - began, 3),
+    }
+
+
+def reason(stderr: str, status: int) -> str:
+    """What ssh printed of its own, without a banner and what strict checking adds."""
+    lines = [line.strip()[:300] for line in stderr.splitlines() if line.strip()]
+    causes = ("Certificate invalid", "revoked by file", "Permission denied", "IDENTIFICATION HAS")
+    named = [line for line in lines if any(cause in line for cause in causes)]
+    return (named[:1] or lines[-1:] or [f"ssh: exit status {status}"])[0]
+
+
+def checks(
+    attempts: Sequence[Mapping[str, Any]],
+    lost: Collection[str],
+    incomplete: Collection[str],
+    *,
+    here: str,
+    check_mode: bool,
+) -> list[Check]:
+    """A verdict for each pair.
+
+    Hosts in `lost` already failed in this run, under their own name. Those in `incomplete` never
+    had a complete run.
+    """
+    found = []
+    for each in attempts:
+        host, why = each["host"], each["why"]
+        status = PENDING if check_mode else FAILED
+        text = f"run --tags ssh on {host}, or try it as the MPI user with ssh -v" if why else ""
+        if not why:
+            status = OK
+        elif host in lost:
+            status, text = NOT_APPLICABLE, f"{host} dropped out of this run earlier ({why})"
+        elif host in incomplete:
+            status = NOT_APPLICABLE
+            text = f"the role was never applied there (run --tags ssh on it); {why}"
+        pair = f"{here} -> {each['target']}"
+        found.append(Check("ssh_login", "reached", why or "reached", status, pair, text))
+    return found
 
 
 def main() -> None:
@@ -104,18 +191,21 @@ def main() -> None:
             layer=LAYER,
             checks=[],
         )
-    attempts = probe.probe(
-        targets, user, timeout_s=arguments["timeout"], parallel=arguments["parallel"]
-    )
-    checks = probe.checks(
+    with ThreadPoolExecutor(max_workers=arguments["parallel"]) as pool:
+        attempts = list(
+            pool.map(
+                lambda each: attempt(each["host"], each["target"], user, arguments["timeout"]),
+                targets,
+            )
+        )
+    found = checks(
         attempts,
         arguments["lost"],
         arguments["incomplete"],
         here=here,
         check_mode=module.check_mode,
     )
-    remedy = f"{len(attempts)} logins were tried from {here}."
-    end(module, LAYER, checks, remedy, attempts=[asdict(each) for each in attempts])
+    end(module, LAYER, found, f"{len(attempts)} logins were tried from {here}.", attempts=attempts)
 
 
 if __name__ == "__main__":

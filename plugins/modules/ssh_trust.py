@@ -10,8 +10,7 @@ short_description: Configures host-verified, passwordless SSH between all nodes 
 extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
   - Makes the MPI user's account and key pair where they are missing, makes sshd and ssh trust the
-    cluster's certificate authority, and installs this node's user and host certificate. With the
-    mode V(authorized_keys) it writes the classic files of all nodes instead.
+    cluster's certificate authority, and installs this node's user and host certificate.
   - The action on the controller holds the authority and signs; the module on the node makes keys
     and writes files. A node whose certificates serve takes one execution, one that needs a
     signature two. Private keys never leave the host they were made on.
@@ -134,17 +133,10 @@ def main() -> None:
     )
     # Modes of new files are as written, whatever the connection's umask.
     os.umask(0o022)
-    arguments = module.params
+    given = module.params
+    wanted = ("authority", "user", "uid", "shell", "names", "issued", "certificates", "now")
     request = Request(
-        authority=arguments["authority"],
-        user=arguments["user"],
-        uid=arguments["uid"],
-        shell=arguments["shell"],
-        names=arguments["names"],
-        issued=arguments["issued"],
-        certificates=arguments["certificates"],
-        renew_before_s=arguments["renew_days"] * DAY,
-        now=arguments["now"],
+        renew_before_s=given["renew_days"] * DAY, **{name: given[name] for name in wanted}
     )
     carry_out(module, LAYER, lambda node: converge(request, node))
 

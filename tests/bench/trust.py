@@ -112,9 +112,10 @@ def lay(count: int, folder: Path, keys: list[str]) -> tuple[Took, Took]:
                 )
                 assert len(issued) == 2
             trust.sshd_text("mpi")
-            trust.ssh_text("mpi", told["patterns"], revocation=True)
+            trust.ssh_text("mpi", told["patterns"])
             trust.authority_lines(told["host_authorities"], told["patterns"])
-            publishing.remember(journal, name, known[name], public, told["trusted"])
+            if not known[name]["trusts"]:
+                journal.trusts(name, told["trusted"])
         took.append(Took(time.perf_counter() - began, processor_seconds() - used))
     return took[0], took[1]
 
@@ -124,7 +125,6 @@ def prepare(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the authority's action does, once for all nodes."""
     members = publishing.members(entries)
-    told = publishing.empty("certificate", members, "mpi@bench")
     with journal.locked():
         outcome = AuthorityStore(journal).prepare(
             [str(entry["name"]) for entry in members],
@@ -132,7 +132,7 @@ def prepare(
             now=1_800_000_000,
             write=True,
         )
-    publishing.by_authority(told, outcome.authorities, outcome.krl)
+    told = publishing.published(members, "mpi@bench", outcome.authorities, outcome.krl)
     publishing.probes_of(members)
     return told, {name: node.known() for name, node in outcome.nodes.items()}
 

@@ -209,28 +209,6 @@ def test_rotation_loses_nobody_on_the_way(trust: Trust) -> None:
     assert [path.name for path in (trust.state / "authorities").iterdir()] == ["generation-2"]
 
 
-def test_the_classic_lists(trust: Trust) -> None:
-    classic = (GENERATION, "--extra-vars=ssh_trust_mode=authorized_keys")
-    first, *_, last = trust.compute
-    host = trust.nodes.on(first)
-    host.check_output("su -l mpi -c 'mkdir -pm 700 .ssh; echo \"# mine\" >.ssh/authorized_keys'")
-    trust.play(*classic)
-    assert trust.unreached(trust.launcher, *trust.compute) == {}
-    assert trust.play(*classic).total("changed") == 0
-
-    trust.nodes.on(last).check_output(f"rm {OWN}/known_hosts")
-    limited = trust.play(*classic, f"--limit={last}")
-    assert limited.hosts_with("changed") == {last}
-    known = trust.nodes.on(last).file(f"{OWN}/known_hosts").content_string
-    assert all(f"\n{name}," in known for name in trust.compute), "a limit shrinks nothing"
-
-    assert not host.file(DROP_IN).exists
-    trust.play(GENERATION)
-    keys = host.file("/home/mpi/.ssh/authorized_keys").content_string
-    assert keys == "# mine\n", "the operator's lines, and only those"
-    assert trust.unreached(trust.launcher, *trust.compute) == {}
-
-
 def test_a_node_that_is_away_is_named_once(trust: Trust) -> None:
     away, neighbour = trust.compute[-1], trust.compute[-2]
     trust.nodes.stop(away)

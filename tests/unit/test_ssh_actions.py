@@ -30,7 +30,6 @@ def arguments(folder: Path, **changes: Any) -> dict[str, Any]:
         "domain": "",
         "management_prefix": 24,
         "user": "mpi",
-        "mode": "certificate",
         "state_dir": str(folder / "ssh-ca"),
         "ca_generation": 1,
         "ca_overlap": True,
@@ -163,7 +162,6 @@ def test_who_was_never_laid_is_told(tmp_path: Path) -> None:
     half.answer = {"sign": {"user": "not valid yet"}}
     assert half.run(prepared(tmp_path))["failed"], "signed for, and never got to the end"
     assert prepared(tmp_path)["incomplete"] == ["launcher", "node02"]
-    assert prepared(tmp_path, mode="authorized_keys")["incomplete"] == ["launcher", "node02"]
 
 
 def test_expiry_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,26 +186,6 @@ def test_a_rotation_tells_where_it_stands(tmp_path: Path) -> None:
 def test_one_key_of_an_authority_is_not_enough(tmp_path: Path) -> None:
     with pytest.raises(AuthorityError, match="needs both"):
         prepared(tmp_path, user_ca_key=str(tmp_path / "x"))
-
-
-def test_lists_hold_all_who_were_ever_seen_whoever_plays(tmp_path: Path) -> None:
-    Journal(tmp_path / "ssh-ca").directory.mkdir()
-    for name in ("node01", "node02", "launcher"):
-        shown = {"user_key": f"ssh-ed25519 U{name}", "host_key": f"ssh-ed25519 H{name}"}
-        Journal(tmp_path / "ssh-ca").shown(name, {**shown, "trusts": []})
-    told = prepared(tmp_path, mode="authorized_keys")
-    known = told["authority"]["known_hosts"].splitlines()
-    assert [line.split(",")[0] for line in known] == ["launcher", "node01", "node02"]
-    assert known[1].endswith(" ssh-ed25519 Hnode01")
-    authorized = told["authority"]["authorized_keys"].splitlines()
-    assert authorized[1:] == [
-        "restrict,pty ssh-ed25519 Unode01 mpi@node01",
-        "restrict,pty ssh-ed25519 Unode02 mpi@node02",
-    ]
-    assert told["steps"] == []
-    left = prepared(tmp_path, mode="authorized_keys", directory=directory(1))
-    assert "node02" not in left["authority"]["authorized_keys"]
-    assert left["removed"] == ["node02"]
 
 
 def test_the_state_is_kept_per_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

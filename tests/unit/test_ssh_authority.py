@@ -21,9 +21,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal imp
     Member,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.publishing import (
-    by_authority,
     issue,
-    remember,
+    published,
 )
 
 from tests.unit.ssh_cluster import DAY, NOW, keypair, ssh_keygen
@@ -54,8 +53,7 @@ class Cluster:
 
     def lay(self, *names: str) -> None:
         """What the run does for these nodes after `prepare`."""
-        told: dict[str, Any] = {"principal": "mpi@c"}
-        by_authority(told, self.outcome.authorities, b"")
+        told = published([], "mpi@c", self.outcome.authorities, b"")
         public = {"user": self.key, "host": self.key}
         for name in names:
             node = self.journal.read().get(name, Member())
@@ -71,7 +69,7 @@ class Cluster:
                     validity_days=365,
                     now=NOW,
                 )
-            remember(self.journal, name, node.known(), public, told["trusted"])
+            self.journal.trusts(name, told["trusted"])
 
     def laid(self) -> list[str]:
         return sorted(name for name, node in self.journal.read().items() if node.complete)
@@ -188,7 +186,7 @@ def test_who_was_signed_for_and_never_laid_is_revoked_too(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.prepare()
-    monkeypatch.setattr(cluster.journal, "shown", lambda *_words: None)
+    monkeypatch.setattr(cluster.journal, "trusts", lambda *_words: None)
     cluster.lay(*NODES)
     assert cluster.prepare(["node01"]).removed == ["node02"]
     assert cluster.revoked("node02", "host", tmp_path)

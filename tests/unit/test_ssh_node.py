@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import pwd
 import re
 import shutil
 import stat
@@ -43,7 +44,6 @@ NAMES = {
     "ssh_config": trust.SSH_CONFIG,
     "ssh_drop_in": trust.SSH_DROP_IN,
     "lock": trust.LOCK,
-    "reload_pending": trust.RELOAD_PENDING,
 }
 
 
@@ -78,7 +78,7 @@ class Machine:
         self.places.ssh_config.write_text(include.replace("sshd_config", "ssh_config"))
         self.journal = Journal(folder / "state")
         self.members = publishing.members(directory())
-        self.user = accounts.Account("mpi", UID, GID, self.home, "/bin/bash")
+        self.user = pwd.struct_passwd(("mpi", "x", UID, GID, "", str(self.home), "/bin/bash"))
         self.asked: list[list[str]] = []
         self.loaded: Optional[str] = None
         """The host certificate the running sshd has read."""
@@ -123,18 +123,13 @@ class Machine:
         told += [line.strip() for line in self._drop_in().splitlines() if line.startswith("    ")]
         return Result(argv, 0, "\n".join(told), "")
 
-    def request(
-        self, mode: str = "certificate", lists: Optional[dict[str, str]] = None, **changes: Any
-    ) -> trust.Request:
-        told = publishing.empty(mode, self.members, "mpi@c")
-        if mode == "certificate":
-            with self.journal.locked():
-                outcome = AuthorityStore(self.journal).prepare(
-                    [each["name"] for each in self.members], comment="test", now=NOW, write=True
-                )
-            publishing.by_authority(told, outcome.authorities, outcome.krl)
-            self.krl = outcome.krl
-        self.told = {**told, **(lists or {})}
+    def request(self, **changes: Any) -> trust.Request:
+        with self.journal.locked():
+            outcome = AuthorityStore(self.journal).prepare(
+                [each["name"] for each in self.members], comment="test", now=NOW, write=True
+            )
+        self.told = publishing.published(self.members, "mpi@c", outcome.authorities, outcome.krl)
+        self.krl = outcome.krl
         wanted = trust.Request(
             authority=self.told,
             user="mpi",
@@ -198,7 +193,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(os, "fsync", lambda handle: None)  # only time goes by
     monkeypatch.setattr(accounts, "find", lambda user: made.user)
     monkeypatch.setattr(accounts, "home_missing", lambda account: False)
-    monkeypatch.setattr(accounts, "groups", lambda account: ["mpi"])
     monkeypatch.setattr(trust.time, "time", lambda: made.clock)
     return made
 
@@ -221,7 +215,6 @@ def test_the_second_call_lays_everything(machine: Machine) -> None:
     assert outcome.sign == {}
     assert statuses(outcome) == {"ok"}
     assert machine.reloads == 1
-    assert not machine.places.reload_pending.exists()
     assert machine.places.revoked.read_bytes() == machine.krl
     assert stat.S_IMODE(machine.places.user_key.stat().st_mode) == 0o600
 
@@ -312,7 +305,6 @@ def test_what_sshd_refuses_is_put_back(machine: Machine) -> None:
     assert "which was restored: 20-op.conf line 1: Bad" in error
     assert machine.places.sshd_drop_in.read_text() == "# by hand\n"
     assert machine.reloads == 0
-    assert not machine.places.reload_pending.exists()
 
 
 def test_what_sshd_refuses_on_a_fresh_node_is_taken_away(machine: Machine) -> None:
@@ -326,15 +318,6 @@ def test_a_drop_in_that_sshd_refuses_is_repaired(machine: Machine) -> None:
     machine.lay()
     machine.places.sshd_drop_in.write_text("Garbage yes\n")
     assert statuses(machine.call(machine.request())) == {"ok"}
-
-
-def test_killed_before_sshd_read_its_files(machine: Machine) -> None:
-    machine.lay()
-    machine.loaded = None
-    machine.places.reload_pending.touch()
-    outcome = machine.call(machine.request())
-    assert statuses(outcome) == {"ok"}
-    assert machine.reloads == 1
 
 
 def test_an_sshd_that_missed_a_reload_is_told_again(machine: Machine) -> None:
@@ -426,48 +409,6 @@ def test_a_main_file_without_include_gets_one_on_top_and_keeps_its_lines(
     assert text.endswith("UsePAM yes\nMatch User alice\n  X11Forwarding no\n")
     assert text.splitlines()[1] == f"Include {machine.places.sshd_drop_in}"
     assert stat.S_IMODE(machine.places.sshd_config.stat().st_mode) == 0o600
-
-
-def test_the_classic_lists_and_the_way_back(machine: Machine) -> None:
-    machine.lay()
-    operator = "# mine\nssh-ed25519 AAAA me\n"
-    keys = machine.home / ".ssh/authorized_keys"
-    keys.parent.mkdir(mode=0o700)
-    keys.write_text(operator)
-    keys.chmod(0o600)
-    by_lists = machine.request(
-        "authorized_keys",
-        {
-            "authorized_keys": "restrict,pty ssh-ed25519 K mpi@node02",
-            "known_hosts": "node02 ssh-ed25519 H",
-        },
-    )
-    outcome = machine.call(by_lists)
-    assert statuses(outcome) == {"ok"}
-    assert keys.read_text().startswith(operator)
-    assert "mpi@node02" in keys.read_text()
-    assert machine.places.known_hosts.read_text().endswith("node02 ssh-ed25519 H\n")
-    gone = ("sshd_drop_in", "user_authorities", "principals", "revoked", "host_certificate")
-    assert not any(getattr(machine.places, name).exists() for name in gone)
-    assert not machine.call(by_lists).changed
-    signed = machine.sign(machine.call(machine.request()))
-    machine.call(machine.request(**signed))
-    assert keys.read_text() == operator
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="root is what must not follow the link")
-def test_root_does_not_follow_a_user_s_link(machine: Machine, tmp_path: Path) -> None:
-    secret = tmp_path / "shadow"
-    secret.write_text("root's own\n")
-    secret.chmod(0o600)
-    machine.user = accounts.Account("nobody", 65534, 65534, machine.home, "/bin/sh")
-    os.chown(machine.home, 65534, 65534)
-    (machine.home / ".ssh").mkdir()
-    (machine.home / ".ssh/authorized_keys").symlink_to(secret)
-    request = machine.request("authorized_keys", {"authorized_keys": "k"}, uid=65534)
-    (error,) = machine.call(request).errors
-    assert "ermission denied" in error
-    assert secret.read_text() == "root's own\n"
 
 
 def test_no_outcome_holds_a_private_key(machine: Machine) -> None:

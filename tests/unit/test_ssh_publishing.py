@@ -21,8 +21,6 @@ from hypothesis import strategies as st
 
 from tests.unit.ssh_cluster import DAY, NOW, directory, entry, keypair, ssh_keygen
 
-PUBLIC = {"user": "ssh-ed25519 U", "host": "ssh-ed25519 H"}
-
 
 def test_a_node_is_read_as_it_was_written(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
@@ -30,13 +28,10 @@ def test_a_node_is_read_as_it_was_written(tmp_path: Path) -> None:
     certificate = Issued("user", 5, "generation-1", NOW, "SHA256:x", NOW, "ssh-ed25519 U", ["a"])
     journal.issued("node01", [certificate])
     assert not journal.read()["node01"].complete, "signed for, and no run ended well"
-    publishing.remember(journal, "node01", Member().known(), PUBLIC, ["generation-1"])
-    node = Member("ssh-ed25519 U", "ssh-ed25519 H", ["generation-1"], [certificate])
+    journal.trusts("node01", ["generation-1"])
+    node = Member(["generation-1"], [certificate])
     assert journal.read() == {"node01": node}
     assert node.known()["issued"]["user"]["digest"] == "SHA256:x"
-    text = journal.path.read_text()
-    publishing.remember(journal, "node01", node.known(), PUBLIC, ["generation-1"])
-    assert journal.path.read_text() == text, "the same again is no line"
 
 
 def test_everything_is_private_to_its_owner(tmp_path: Path) -> None:

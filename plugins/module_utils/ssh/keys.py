@@ -8,7 +8,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Optional
 
@@ -19,10 +19,8 @@ from ..core.part import Node, Plan, Step, Verdict
 DAY = 86400
 USER, HOST = "user", "host"
 KINDS = (USER, HOST)
-CERTIFICATE, AUTHORIZED_KEYS = "certificate", "authorized_keys"
-MODES = (CERTIFICATE, AUTHORIZED_KEYS)
 KEY_TYPE = "ssh-ed25519"
-PRIVATE, SHARED, PUBLIC = 0o600, 0o640, 0o644
+PRIVATE, PUBLIC = 0o600, 0o644
 
 
 def key_of(text: Optional[str]) -> str:
@@ -79,34 +77,26 @@ def sweep(directory: Path) -> None:
 class KeyPair:
     """An ed25519 key pair, made where there is none that works without a passphrase.
 
-    With `readers` the private half may stay as the distribution made it: readable by its owner
-    only, or by one of these groups besides (Enterprise Linux has ssh_keys, for ssh-keysign).
+    Owner and mode of a host key stay as the distribution made them (a group of its own on
+    Enterprise Linux); sshd itself refuses one that others can read.
     """
 
     def __init__(
-        self,
-        kind: str,
-        path: Path,
-        comment: str,
-        owner: Callable[[], tuple[int, int]],
-        readers: Optional[Collection[int]] = None,
+        self, kind: str, path: Path, comment: str, owner: Callable[[], tuple[int, int]]
     ) -> None:
         self.kind = kind
         self.path = path
         self.comment = comment
         self.owner = owner
-        self.readers = readers
         self.public = ""
         """The public key, as last read; empty while no usable private key exists."""
 
     def _wanted(self) -> tuple[int, int, int]:
         """Mode, owner and group of the private half."""
-        uid, gid = self.owner()
-        if self.readers is None or not self.path.exists():
-            return PRIVATE, uid, gid
-        status = self.path.stat()
-        mode, most = status.st_mode & 0o7777, SHARED if status.st_gid in self.readers else PRIVATE
-        return (most if mode & ~most else mode), uid, status.st_gid
+        if self.kind == HOST and self.path.exists():
+            status = self.path.stat()
+            return status.st_mode & 0o7777, status.st_uid, status.st_gid
+        return (PRIVATE, *self.owner())
 
     def _read(self, node: Node) -> str:
         """The text the public file has to hold. ssh-keygen tries the private key."""

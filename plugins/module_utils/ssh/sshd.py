@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,27 +21,6 @@ Settings = Mapping[str, Sequence[str]]
 
 def first(settings: Settings, keyword: str) -> str:
     return (settings.get(keyword) or [""])[0]
-
-
-def refusal(settings: Settings, user: str, groups: Sequence[str]) -> str:
-    """The operator's rule by which sshd refuses this user; empty when there is none."""
-    for keyword, names in (("Users", [user]), ("Groups", groups)):
-        denied = _patterns(settings, f"deny{keyword.lower()}")
-        allowed = _patterns(settings, f"allow{keyword.lower()}")
-        if _any_matches(names, denied):
-            return f"Deny{keyword} {' '.join(denied)}"
-        if allowed and not _any_matches(names, allowed):
-            return f"Allow{keyword} {' '.join(allowed)}"
-    return ""
-
-
-def _patterns(settings: Settings, keyword: str) -> list[str]:
-    """Names of a list of users or groups, without the hosts they may come from."""
-    return [word.split("@")[0] for word in " ".join(settings.get(keyword, [])).split()]
-
-
-def _any_matches(names: Sequence[str], patterns: Sequence[str]) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in patterns)
 
 
 class Sshd:

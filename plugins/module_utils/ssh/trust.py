@@ -8,7 +8,6 @@ only), so other logins keep the operator's settings.
 from __future__ import annotations
 
 import base64
-import fnmatch
 import os
 import re
 import socket
@@ -21,13 +20,13 @@ from typing import Any, Optional
 from ..core.checks import OK, PENDING, Check, compare
 from ..core.commands import CommandError
 from ..core.dataclass import dataclass
-from ..core.engine import Outcome, Settled, settle
+from ..core.engine import Settled, settle
 from ..core.files import FilePlan, diff, diffs, plan_file, replace_block, with_header
 from ..core.locks import alone
-from ..core.part import Node, Part, Plan, PlanError, Step, StepError, Verdict
+from ..core.part import Node, Part, Plan, Step, StepError, Verdict
 from . import account as accounts
 from . import sshd
-from .keys import CERTIFICATE, DAY, HOST, USER, KeyPair, digest, key_of, standing, sweep
+from .keys import DAY, HOST, USER, KeyPair, digest, key_of, standing, sweep
 
 # Keys and lists of the collection. Not in a home directory, which nodes may share.
 OWN = "/etc/baremetal-mpi-roce/ssh"
@@ -43,10 +42,8 @@ DROP_IN = "10-baremetal-mpi-roce.conf"
 SSHD_CONFIG, SSHD_DROP_IN = "/etc/ssh/sshd_config", f"/etc/ssh/sshd_config.d/{DROP_IN}"
 SSH_CONFIG, SSH_DROP_IN = "/etc/ssh/ssh_config", f"/etc/ssh/ssh_config.d/{DROP_IN}"
 BLOCK = "ssh"
-"""Of the Include in a main file that has none."""
+"""Name of the block with the Include in a main file that has none."""
 LOCK = "/run/baremetal-mpi-roce-ssh.lock"
-RELOAD_PENDING = "/var/lib/baremetal-mpi-roce/ssh-reload-pending"
-"""Exists from before sshd's files change until sshd has read them."""
 PRESENTED_S = 2.0
 """Time for sshd to read its files again."""
 
@@ -68,10 +65,6 @@ class Request:
     renew_before_s: int = 0
     now: int = 0
     """The controller's time, by which expiry is judged. The node's own is checked as well."""
-
-    @property
-    def by_authority(self) -> bool:
-        return bool(self.authority["mode"] == CERTIFICATE)
 
     def fault(self, kind: str, text: str, key: str, now: int, renew_before_s: int) -> str:
         """Why this certificate has to be signed anew, as a phrase; empty when it serves."""
@@ -122,40 +115,28 @@ def _converge(request: Request, node: Node) -> Settled:
 
     def owner() -> tuple[int, int]:
         found = accounts.find(request.user)
-        return (found.uid, found.gid) if found else (request.uid or 0, 0)
+        return (found.pw_uid, found.pw_gid) if found else (request.uid or 0, 0)
 
     pairs = [
         KeyPair(USER, node.path(USER_KEY), f"{request.user}@{name}", owner),
-        KeyPair(
-            HOST, host_key, f"root@{name}", lambda: (node.uid, node.gid), accounts.key_readers()
-        ),
+        KeyPair(HOST, host_key, f"root@{name}", lambda: (node.uid, node.gid)),
     ]
     user = accounts.UserPart(request.user, request.uid, request.shell)
     parts: list[Part] = [user, Directories(), *pairs]
     outcome = settle(parts, node)
     keys = {pair.kind: pair.public for pair in pairs}
-    sign = _to_sign(request, node, keys) if request.by_authority else {}
+    sign = _to_sign(request, node, keys)
     if not outcome.errors and (node.check_mode or not sign):
-        lines = request.authority["authorized_keys"].splitlines()
-        setting = sshd.first(settings, "authorizedkeysfile")
         host_key_changed = any(
             each["after_header"].startswith(str(host_key)) for each in outcome.diff
         )
-        files = Files(request, keys, sign, host_key_line, host_key_changed, daemon)
-        parts = [accounts.AuthorizedKeys(request.user, setting, lines), files]
-        try:
-            _add(outcome, settle(parts, node))
-        except PlanError as error:
-            outcome.errors.append(str(error))
+        later = settle([Files(request, keys, sign, host_key_line, host_key_changed, daemon)], node)
+        outcome.changed |= later.changed
+        outcome.diff += later.diff
+        outcome.checks += later.checks
+        outcome.errors += later.errors
     public_keys = {kind: key for kind, key in keys.items() if key}
     return Settled(outcome, returned={"public_keys": public_keys, "sign": sign})
-
-
-def _add(outcome: Outcome, later: Outcome) -> None:
-    outcome.changed |= later.changed
-    outcome.diff += later.diff
-    outcome.checks += later.checks
-    outcome.errors += later.errors
 
 
 def _host_key(node: Node, settings: sshd.Settings) -> tuple[Path, str]:
@@ -254,12 +235,11 @@ class Files:
 
     def plan(self, node: Node) -> Plan:
         plans = self.files(node)
-        pending = node.path(RELOAD_PENDING).exists()
         shown = diffs(plans)
         for kind, why in self.sign.items():
             path = str(node.path(CERTIFICATES[kind]))
             shown.append(diff(path, f"{why}\n", "a certificate signed anew\n"))
-        if not shown and not pending and not self.host_key_changed:
+        if not shown and not self.host_key_changed:
             return Plan()
         step = Step(
             "sshd", "with its old files", "reloaded", lambda: self._apply(node, plans), shown=shown
@@ -268,82 +248,51 @@ class Files:
 
     def files(self, node: Node) -> list[FilePlan]:
         """Every file, in the order it has to be written: none refers to a later one."""
-        wanted, by_authority = self.request.authority, self.request.by_authority
+        wanted, user = self.request.authority, self.request.user
 
-        def ours(name: str, text: Optional[str], *, secret: bool = False) -> FilePlan:
+        def ours(name: str, text: str, *, secret: bool = False) -> FilePlan:
             return plan_file(node.path(name), text, uid=node.uid, gid=node.gid, secret=secret)
 
-        def certified(name: str, text: str, *, secret: bool = False) -> FilePlan:
-            return ours(name, text if by_authority else None, secret=secret)
-
-        known = "".join(f"{line}\n" for line in wanted["known_hosts"].splitlines())
-        known_hosts = with_header(known)
-        if by_authority:
-            known_hosts = authority_lines(wanted["host_authorities"], wanted["patterns"])
         authorities = with_header("".join(f"{key}\n" for key in wanted["user_authorities"]))
         krl = base64.b64decode(wanted["revoked"]).decode("utf-8", "surrogateescape")
-        user = self.request.user
-        client = ssh_text(user, wanted["patterns"], revocation=by_authority)
+        known_hosts = authority_lines(wanted["host_authorities"], wanted["patterns"])
         return [
             *(
-                certified(name, _certificate_text(self.request, node, kind))
+                ours(name, _certificate_text(self.request, node, kind))
                 for kind, name in CERTIFICATES.items()
                 if not self.sign
             ),
-            certified(USER_AUTHORITIES, authorities),
-            certified(PRINCIPALS, with_header(f"{wanted['principal']}\n")),
-            certified(REVOKED, krl, secret=True),
+            ours(USER_AUTHORITIES, authorities),
+            ours(PRINCIPALS, with_header(f"{wanted['principal']}\n")),
+            ours(REVOKED, krl, secret=True),
             ours(KNOWN_HOSTS, known_hosts),
-            ours(SSH_DROP_IN, client),
-            self._main(node, SSH_CONFIG, SSH_DROP_IN, included=True),
-            certified(SSHD_DROP_IN, sshd_text(user, self.host_key_line)),
-            self._main(node, SSHD_CONFIG, SSHD_DROP_IN, included=by_authority),
+            ours(SSH_DROP_IN, ssh_text(user, wanted["patterns"])),
+            _including(node, SSH_CONFIG, SSH_DROP_IN),
+            ours(SSHD_DROP_IN, sshd_text(user, self.host_key_line)),
+            _including(node, SSHD_CONFIG, SSHD_DROP_IN),
         ]
-
-    def _main(self, node: Node, main: str, drop_in: str, *, included: bool) -> FilePlan:
-        """OpenSSH's own file: unchanged but for an Include where the distribution has none."""
-        text = node.read(main)
-        path, drop = node.path(main), node.path(drop_in)
-        try:
-            if included:
-                wanted = with_include(text or "", drop, path.parent)
-            else:
-                wanted = without_include(text or "")
-        except ValueError as error:
-            raise PlanError(f"{path}: {error}: restore the line or remove both") from error
-        if not wanted and text is None:
-            return plan_file(path, None)
-        return node.edited(main, wanted)
 
     def _apply(self, node: Node, plans: Sequence[FilePlan]) -> None:
-        marker = node.path(RELOAD_PENDING)
-        configuration = [
-            plan
-            for plan in plans
-            if plan.changed and plan.path in map(node.path, (SSHD_DROP_IN, SSHD_CONFIG))
-        ]
+        read_at_start = {node.path(SSHD_DROP_IN), node.path(SSHD_CONFIG)}
+        configuration = [plan for plan in plans if plan.changed and plan.path in read_at_start]
         host = any(plan.changed and plan.path == node.path(CERTIFICATES[HOST]) for plan in plans)
         sweep(node.path(OWN))
-        if configuration or host or self.host_key_changed:
-            marker.parent.mkdir(parents=True, exist_ok=True)
-            marker.touch()
         for plan in plans:
             plan.apply()
-        if not marker.exists():
+        if not (configuration or host or self.host_key_changed):
             return
         wrong = self.daemon.fault()
         if not wrong:
             self.daemon.reload()
-        for plan in reversed(configuration if wrong else []):
+            return
+        for plan in reversed(configuration):
             uid, gid = plan.owner_before or (0, 0)
             mode = 0o644 if plan.mode_before is None else plan.mode_before
             plan_file(plan.path, plan.before, mode=mode, uid=uid, gid=gid).apply()
-        marker.unlink()
-        if wrong:
-            raise StepError(
-                f"sshd refuses the configuration, which was restored: {wrong}\n"
-                "If the file named there is yours, repair it (test with sshd -t) and run again."
-            )
+        raise StepError(
+            f"sshd refuses the configuration, which was restored: {wrong}\n"
+            "If the file named there is yours, repair it (test with sshd -t) and run again."
+        )
 
     # Reading back.
 
@@ -352,8 +301,7 @@ class Files:
         for plan in self.files(node):
             found = "different" if plan.changed else "as wanted"
             checks.append(_check(node, "file", "as wanted", found, str(plan.path)))
-        if self.request.by_authority:
-            checks += [self._certificate(node, kind, key) for kind, key in self.keys.items()]
+        checks += [self._certificate(node, kind, key) for kind, key in self.keys.items()]
         wrong = self.daemon.fault()
         checks.append(_check(node, "sshd_configuration", "valid", wrong or "valid"))
         return Verdict(checks if wrong else [*checks, *self._sshd(node)])
@@ -375,29 +323,18 @@ class Files:
         return _check(node, name, wanted, found, reason=reason)
 
     def _sshd(self, node: Node) -> list[Check]:
-        user = self.request.user
-        settings = self.daemon.settings(user)
+        settings = self.daemon.settings(self.request.user)
         checks = []
-        if self.request.by_authority:
-            for keyword, wanted in (
-                ("trustedusercakeys", USER_AUTHORITIES),
-                ("authorizedprincipalsfile", PRINCIPALS),
-                ("revokedkeys", REVOKED),
-            ):
-                found = sshd.first(settings, keyword)
-                reason = f"another file sets it for {user} before {DROP_IN}"
-                checks.append(_check(node, f"sshd_{keyword}", wanted, found, reason=reason))
-            if not self.sign:
-                checks.append(self._presented(node, settings))
-        allowed = sshd.first(settings, "pubkeyauthentication")
-        reason = f"sshd's configuration forbids {user} to log in with a key"
-        checks.append(_check(node, "sshd_pubkeyauthentication", "yes", allowed, reason=reason))
-        account = accounts.find(user)
-        if account is not None:
-            rule = sshd.refusal(settings, user, accounts.groups(account))
-            reason = f"a rule in sshd's configuration refuses {user}: add it there"
-            checks.append(_check(node, "sshd_admits", user, rule or user, reason=reason))
-        return checks
+        for keyword, wanted in (
+            ("trustedusercakeys", USER_AUTHORITIES),
+            ("authorizedprincipalsfile", PRINCIPALS),
+            ("revokedkeys", REVOKED),
+            ("pubkeyauthentication", "yes"),
+        ):
+            found = sshd.first(settings, keyword)
+            reason = f"another file sets it for {self.request.user} before {DROP_IN}"
+            checks.append(_check(node, f"sshd_{keyword}", wanted, found, reason=reason))
+        return checks if self.sign else [*checks, self._presented(node, settings)]
 
     def _presented(self, node: Node, settings: sshd.Settings) -> Check:
         """The certificate on the wire is the one on the disk."""
@@ -448,14 +385,14 @@ def sshd_text(user: str, host_key: str = "") -> str:
     return with_header("\n".join(lines) + "\n")
 
 
-def ssh_text(user: str, patterns: Sequence[str], *, revocation: bool) -> str:
+def ssh_text(user: str, patterns: Sequence[str]) -> str:
     """ssh's drop-in: the MPI user among the cluster's hosts; no questions, no unknown host."""
     lines = [
         f"Match localuser {user} host {','.join(patterns)}",
         f"    IdentityFile {USER_KEY}",
         f"    GlobalKnownHostsFile {KNOWN_HOSTS}"
         " /etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2",
-        *([f"    RevokedHostKeys {REVOKED}"] if revocation else []),
+        f"    RevokedHostKeys {REVOKED}",
         "    StrictHostKeyChecking yes",
         "    BatchMode yes",
         "    GSSAPIAuthentication no",
@@ -470,31 +407,12 @@ def authority_lines(authorities: Iterable[str], patterns: Sequence[str]) -> str:
     return with_header("".join(f"@cert-authority {hosts} {key}\n" for key in authorities))
 
 
-def includes(main: str, drop_in: Path, base: Path) -> bool:
-    """Whether a main configuration file reads our drop-in, for every user and host."""
-    for line in main.splitlines():
-        words = re.split(r"[\s=]+", line.strip(), maxsplit=1)
-        keyword = words[0].lower()
-        if keyword in ("match", "host"):
-            return False
-        if keyword == "include" and len(words) == 2:
-            for pattern in words[1].split("#")[0].replace('"', " ").split():
-                if fnmatch.fnmatch(str(drop_in), str(base / pattern)):
-                    return True
-    return False
+def _including(node: Node, main: str, drop_in: str) -> FilePlan:
+    """OpenSSH's own file, unchanged where it includes the directory of our drop-in.
 
-
-def with_include(main: str, drop_in: Path, base: Path) -> str:
-    """The main file with our drop-in included on top, where no Match or Host block governs it.
-
-    Nothing is added where an Include of the operator or the distribution already covers it.
+    Else an Include comes on top, where no Match or Host block governs it.
     """
-    if includes(main, drop_in, base):
-        return main
-    return replace_block("", [f"Include {drop_in}"], BLOCK) + main
-
-
-def without_include(main: str) -> str:
-    """The main file without our block."""
-    ours = f"# BEGIN baremetal.mpi_roce {BLOCK}" in main
-    return replace_block(main, [], BLOCK) if ours else main
+    text, path = node.read(main) or "", node.path(drop_in)
+    if not re.search(rf"^\s*include[\s=].*{path.parent.name}/", text, re.IGNORECASE | re.MULTILINE):
+        text = replace_block("", [f"Include {path}"], BLOCK) + text
+    return node.edited(main, text)

@@ -27,7 +27,7 @@ from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.files import write_atomically
 from ...module_utils.core.text import some
 from ...module_utils.ssh.keys import DAY, KINDS, public_key
-from .journal import Journal, Member, make_private_directory
+from .journal import Journal, Member
 
 MAX_REMOVED = 8
 """Nodes that may leave the inventory between two runs, by default."""
@@ -79,38 +79,6 @@ class Outcome:
     """What was done, waits, or in check mode would be done, for the operator."""
 
 
-def remove_leavers(
-    journal: Journal, members: Sequence[str], *, most: int, now: int, write: bool
-) -> Outcome:
-    """The state of the nodes, without those that the inventory no longer has.
-
-    Many at once may be a mistake in the model, and revoking cannot be undone.
-    """
-    known = journal.read()
-    outcome = Outcome({name: known.get(name, Member()) for name in members})
-    outcome.removed = sorted(
-        name
-        for name, node in known.items()
-        if name not in outcome.nodes and (node.complete or node.issued)
-    )
-    count = len(outcome.removed)
-    if count > most:
-        raise AuthorityError(
-            f"{count} nodes have left the inventory and would be refused by all others:"
-            f" {some(outcome.removed, 100)}. Nothing was revoked. At most {most} may leave at once:"
-            f" repair the model, or allow it for one run with -e ssh_trust_max_removed={count}"
-        )
-    for name in outcome.removed:
-        known[name].leave()
-        if write:
-            journal.left(name)
-    for node in known.values():
-        for each in node.revoked:
-            if each.valid_before > now:
-                outcome.revoked.setdefault((each.authority, each.kind), []).append(each.serial)
-    return outcome
-
-
 class AuthorityStore:
     """The authorities of one cluster, in the directory of its journal."""
 
@@ -150,7 +118,7 @@ class AuthorityStore:
 
     def _make(self, name: str, comment: str, supplied: Mapping[str, Path]) -> None:
         """Make an authority's directory, whole or not at all."""
-        make_private_directory(self.directory)
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if (self.directory / name).is_dir():
             return
         with tempfile.TemporaryDirectory(dir=self.directory, prefix=".new-") as scratch:
@@ -185,7 +153,7 @@ class AuthorityStore:
         operator's own authority, used where they are. With `write` false nothing is written and
         the outcome has what would be done.
         """
-        outcome = remove_leavers(self.journal, members, most=max_removed, now=now, write=write)
+        outcome = self._without_leavers(members, max_removed, now, write)
         seen = {name: node for name, node in outcome.nodes.items() if node.complete or node.issued}
         wanted = f"generation-{generation}"
         if supplied:
@@ -211,6 +179,36 @@ class AuthorityStore:
                     shutil.rmtree(folder)
         if outcome.authorities:
             outcome.krl = self._revocation_list(outcome)
+        return outcome
+
+    def _without_leavers(self, members: Sequence[str], most: int, now: int, write: bool) -> Outcome:
+        """The state of the nodes, without those that the inventory no longer has.
+
+        Many at once may be a mistake in the model, and revoking cannot be undone.
+        """
+        known = self.journal.read()
+        outcome = Outcome({name: known.get(name, Member()) for name in members})
+        outcome.removed = sorted(
+            name
+            for name, node in known.items()
+            if name not in outcome.nodes and (node.complete or node.issued)
+        )
+        count = len(outcome.removed)
+        if count > most:
+            raise AuthorityError(
+                f"{count} nodes have left the inventory and would be refused by all others:"
+                f" {some(outcome.removed, 100)}. Nothing was revoked. At most {most} may leave at"
+                " once: repair the model, or allow it for one run with"
+                f" -e ssh_trust_max_removed={count}"
+            )
+        for name in outcome.removed:
+            known[name].leave()
+            if write:
+                self.journal.left(name)
+        for node in known.values():
+            for each in node.revoked:
+                if each.valid_before > now:
+                    outcome.revoked.setdefault((each.authority, each.kind), []).append(each.serial)
         return outcome
 
     def _advance(

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What the controller remembers: each certificate it signed, what each node returned, which left.
+"""What the controller remembers: each certificate it signed, what each node trusts, which left.
 
 One file that only grows, in the order it happened; the state of each node is derived from it, once
 for all nodes. A certificate is in it before it leaves the controller, so that all that were ever
@@ -12,7 +12,7 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
@@ -42,11 +42,8 @@ class Issued:
 
 @dataclass
 class Member:
-    """One node: its public keys and the authorities it trusts, as of its last complete run, and
-    its certificates."""
+    """One node: the authorities it trusts, as of its last complete run, and its certificates."""
 
-    user_key: str = ""
-    host_key: str = ""
     trusts: list[str] = field(default_factory=list)
     issued: list[Issued] = field(default_factory=list)
     revoked: list[Issued] = field(default_factory=list)
@@ -55,7 +52,7 @@ class Member:
     @property
     def complete(self) -> bool:
         """Whether a run ever ended well on it."""
-        return bool(self.user_key or self.host_key)
+        return bool(self.trusts)
 
     def latest(self) -> dict[str, Issued]:
         """By kind, the certificate that the node must have: the last one issued."""
@@ -63,13 +60,12 @@ class Member:
 
     def known(self) -> dict[str, Any]:
         """What the action for the node needs of it, as JSON."""
-        shown = {"user_key": self.user_key, "host_key": self.host_key, "trusts": self.trusts}
         issued = {kind: asdict(each) for kind, each in self.latest().items() if each.key}
-        return {"issued": issued, "shown": shown}
+        return {"issued": issued, "trusts": self.trusts}
 
     def leave(self) -> None:
         self.revoked += self.issued
-        self.issued, self.trusts, self.user_key, self.host_key = [], [], "", ""
+        self.issued, self.trusts = [], []
 
     def take(self, record: dict[str, Any]) -> None:
         """One line of the journal."""
@@ -78,14 +74,7 @@ class Member:
         elif "serial" in record:
             self.issued.append(Issued(**record))
         else:
-            self.user_key, self.host_key = record["user_key"], record["host_key"]
             self.trusts = record["trusts"]
-
-
-def make_private_directory(path: Path) -> None:
-    """The directory and its parents; the last one for its owner only."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.chmod(0o700)
 
 
 class Journal:
@@ -97,16 +86,16 @@ class Journal:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        make_private_directory(self.directory)
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with alone(self.directory / "lock"):
             yield
 
     def issued(self, name: str, certificates: Sequence[Issued]) -> None:
         self._append([{"node": name, **asdict(each)} for each in certificates])
 
-    def shown(self, name: str, shown: Mapping[str, Any]) -> None:
-        """The keys of a node and the authorities it trusts."""
-        self._append([{"node": name, **shown}])
+    def trusts(self, name: str, authorities: Sequence[str]) -> None:
+        """What a node trusts after a complete run."""
+        self._append([{"node": name, "trusts": list(authorities)}])
 
     def left(self, name: str) -> None:
         self._append([{"node": name, "left": True}])

@@ -22,7 +22,7 @@ from typing import Any
 from ...module_utils.mpi.hostfile import rail_name
 from ...module_utils.ssh.keys import DAY, HOST, KINDS, USER, digest
 from .authority import Authority
-from .journal import Issued, Journal, Member
+from .journal import Issued, Journal
 
 try:
     from cryptography.hazmat.primitives.serialization import (
@@ -123,19 +123,6 @@ def issue(
     return certificates, records
 
 
-def remember(
-    journal: Journal,
-    name: str,
-    known: Mapping[str, Any],
-    public_keys: Mapping[str, str],
-    trusts: Sequence[str],
-) -> None:
-    """Record what a node has after a run, where that is not known already."""
-    shown = {f"{kind}_key": public_keys[kind] for kind in KINDS}
-    if known["shown"] != {**shown, "trusts": list(trusts)}:
-        journal.shown(name, {**shown, "trusts": list(trusts)})
-
-
 def members(directory: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The entries of the directory that take part, in the order of the model."""
     return [entry for entry in directory if entry["role"] in (COMPUTE, LAUNCHER)]
@@ -188,55 +175,21 @@ def probes_of(entries: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, 
     return probes
 
 
-def empty(
-    mode: str,
+def published(
     entries: Sequence[Mapping[str, Any]],
     principal: str,
+    authorities: Sequence[Authority],
+    krl: bytes,
     management_prefix: int = 24,
 ) -> dict[str, Any]:
-    """What holds in either mode, with no authority yet."""
+    """What every node gets: a few lines, whatever their number. The first authority signs."""
+    first = authorities[0] if authorities else Authority("", {}, {})
     return {
-        "mode": mode,
         "principal": principal,
         "patterns": patterns_of(entries, management_prefix),
-        "trusted": [],
-        "signs": "",
-        "private_keys": {},
-        "user_authorities": [],
-        "host_authorities": [],
-        "revoked": "",
-        "authorized_keys": "",
-        "known_hosts": "",
+        "trusted": [each.id for each in authorities],
+        "signs": first.id,
+        "private_keys": {kind: str(path) for kind, path in first.private.items()},
+        "revoked": base64.b64encode(krl).decode("ascii"),
+        **{f"{kind}_authorities": [each.public[kind] for each in authorities] for kind in KINDS},
     }
-
-
-def by_authority(authority: dict[str, Any], authorities: Sequence[Authority], krl: bytes) -> None:
-    """Certificates: a few lines, whatever the number of nodes. The first authority signs."""
-    if authorities:
-        first = authorities[0]
-        authority["signs"] = first.id
-        authority["private_keys"] = {kind: str(path) for kind, path in first.private.items()}
-    authority["trusted"] = [each.id for each in authorities]
-    for kind in KINDS:
-        authority[f"{kind}_authorities"] = [each.public[kind] for each in authorities]
-    authority["revoked"] = base64.b64encode(krl).decode("ascii")
-
-
-def by_lists(
-    authority: dict[str, Any],
-    entries: Sequence[Mapping[str, Any]],
-    nodes: Mapping[str, Member],
-    user: str,
-    domain: str,
-) -> list[str]:
-    """The classic files: a line for each complete node. Returns the names of the others."""
-    called = {str(entry["name"]): names_of(entry, domain) for entry in entries}
-    complete = [name for name in called if nodes[name].complete]
-    authority["known_hosts"] = "\n".join(
-        f"{','.join(called[name])} {nodes[name].host_key}" for name in complete
-    )
-    # With the same rights as a certificate gives.
-    authority["authorized_keys"] = "\n".join(
-        f"restrict,pty {nodes[name].user_key} {user}@{name}" for name in complete
-    )
-    return [name for name in called if not nodes[name].complete]
