@@ -13,6 +13,9 @@ description:
   - Their network cards end on the taps that M(baremetal.mpi_roce.virtual_network) made.
   - A machine is made anew when its disk image or any of its settings changed; one that is off, or
     whose cable was cut, is started again.
+  - Runs on QEMU with the igb card (8 or later). Where the system's is older, that of Debian's
+    backports is fetched and unpacked beside it. Without one, the system's runs machines that have
+    no O(sriov_rails).
   - Runs on the machine that carries the virtual nodes, as root.
 options:
   rails:
@@ -46,11 +49,6 @@ options:
     type: str
     choices: [auto, kvm, tcg]
     default: auto
-  emulator:
-    description: The QEMU program, and further words that it needs.
-    type: list
-    elements: str
-    default: [qemu-system-x86_64]
   timeout_s:
     description: Seconds within which every machine has to be up.
     type: int
@@ -83,10 +81,6 @@ ssh_config:
   description: An SSH client configuration that reaches the machines by name.
   type: str
   returned: when O(state=present), not in check mode
-accelerator:
-  description: What the machines were, or would be, started on.
-  type: str
-  returned: when O(state=present), not in check mode
 actions:
   description: What was done, or would be in check mode, one line per machine.
   type: list
@@ -104,11 +98,10 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.commands import run
-from ..module_utils.virtual.emulator import KVM, choose
 from ..module_utils.virtual.inventory import parse_nodes
 from ..module_utils.virtual.machines import Hardware, plan_machine
 from ..module_utils.virtual.nodes import ARGUMENTS, act, login_files, plan_work
-from ..module_utils.virtual.qemu import Qemu
+from ..module_utils.virtual.qemu import Qemu, choose, newest_emulator
 
 
 def hardware_of(name: str, wanted: dict[str, Any]) -> Hardware:
@@ -135,15 +128,15 @@ def present(module: AnsibleModule, qemu: Qemu) -> dict[str, Any]:
     work = plan_work(specifications, qemu.found())
     if module.check_mode:
         return {"actions": work.lines}
-    accelerator = choose(wanted["accelerator"], wanted["emulator"], Path(wanted["kernel"]))
-    qemu.apply(work, machines, emulator=wanted["emulator"], accelerator=accelerator)
+    if work.create or work.start:
+        emulator = newest_emulator(run, sriov=any(wanted["sriov_rails"].values()))
+        accelerator = choose(wanted["accelerator"], emulator, Path(wanted["kernel"]))
+        qemu.apply(work, machines, emulator=emulator, accelerator=accelerator)
+    else:
+        qemu.remove(work.remove)
     nodes = list(machines.values())
     keys = qemu.wait(nodes, wanted["timeout_s"])
-    return {
-        "actions": work.lines,
-        "accelerator": "kvm" if accelerator == KVM else "tcg",
-        **login_files(nodes, keys, wanted),
-    }
+    return {"actions": work.lines, **login_files(nodes, keys, wanted)}
 
 
 def main() -> None:
@@ -157,7 +150,6 @@ def main() -> None:
             "disk": {"type": "path", "default": ""},
             "kernel": {"type": "path", "default": ""},
             "accelerator": {"type": "str", "choices": ["auto", "kvm", "tcg"], "default": "auto"},
-            "emulator": {"type": "list", "elements": "str", "default": ["qemu-system-x86_64"]},
             "timeout_s": {"type": "int", "default": 240},
         },
         supports_check_mode=True,

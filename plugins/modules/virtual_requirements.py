@@ -8,8 +8,8 @@ module: virtual_requirements
 short_description: Check that this machine can carry virtual nodes
 extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
-  - Checks root, programs, namespaces, podman, taps, limits, memory and disk, and fails with one
-    line for everything that is missing, each with what to do.
+  - Checks root, programs, namespaces, podman, taps, inotify instances and memory, and fails with
+    one line for everything that is missing, each with its remedy.
   - Changes nothing.
 options:
   nodes:
@@ -35,25 +35,139 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Say what this machine lacks
+- name: Check this machine
   baremetal.mpi_roce.virtual_requirements:
     nodes: 5
 """
 
-RETURN = r"""
-checks:
-  description: Every requirement, what was found, and what to do.
-  type: list
-  elements: dict
-  returned: always
-"""
+RETURN = r""" # """
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Callable, Optional
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core.checks import as_dicts
-from ..module_utils.core.commands import run
+from ..module_utils.core.commands import CommandError, Runner, run
 from ..module_utils.virtual.host_network import Journal
-from ..module_utils.virtual.requirements import Requirements, missing
+
+KEYRING = "usr/share/keyrings/debian-archive-keyring.gpg"
+INOTIFY_PER_NODE, INOTIFY_PER_SWITCH = 10, 4
+"""inotify instances of the systemd and the services of one, generously."""
+MIB_PER_CONTAINER, MIB_PER_SWITCH = 100, 60
+MIB_OF_QEMU = 150
+"""What a machine takes beside its own memory; translated instructions are kept as well."""
+
+PROGRAMS = {
+    "ip": "iproute2",
+    "podman": "podman",
+    "ssh-keygen": "openssh-client",
+    "sysctl": "procps",
+    "unshare": "util-linux",
+}
+"""Program -> the Debian and Ubuntu package that has it."""
+MACHINE_PROGRAMS = {
+    "mkfs.ext4": "e2fsprogs",
+    "qemu-img": "qemu-utils",
+    "qemu-system-x86_64": "qemu-system-x86",
+}
+
+TRIALS = {
+    "namespaces": (
+        ("unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "true"),
+        "this machine (a container?) may not make namespaces: use a virtual machine or a "
+        "privileged container",
+    ),
+    "interfaces": (
+        (
+            *("unshare", "--net", "sh", "-c"),
+            "ip link add try0 type veth peer name try1 && ip link add try2 type bridge",
+        ),
+        "the kernel has no veth or bridge: modprobe veth bridge",
+    ),
+    "podman": (("podman", "info"), "see what `podman info` prints"),
+    "taps": (
+        ("unshare", "--net", "ip", "tuntap", "add", "dev", "try0", "mode", "tap"),
+        "machines are cabled by taps, and /dev/net/tun does not give any: modprobe tun, or "
+        "give this container the device; or have containers only (virtual_nodes_kind)",
+    ),
+}
+"""What is tried: the command, and the remedy where it fails. Taps are for machines only."""
+
+
+def lacking(
+    wanted: Mapping[str, Any],
+    *,
+    is_up: bool = False,
+    run: Runner = run,
+    root: Path = Path("/"),
+    which: Callable[[str], Optional[str]] = shutil.which,
+    uid: Callable[[], int] = os.geteuid,
+) -> list[str]:
+    """What is missing, one line each with the remedy. `wanted` are the module's options.
+
+    Nodes that are up have what they take. Without its programs nothing else can be tried.
+    """
+    if uid() != 0:
+        return [f"root: uid {uid()} (needed: uid 0). Run as root, or with sudo"]
+    programs = list(_programs(wanted, root, which))
+    if programs:
+        return programs
+    problems = []
+    for name, (command, remedy) in TRIALS.items():
+        if name != "taps" or wanted["machines"]:
+            try:
+                run(command)
+            except CommandError as error:
+                problems.append(f"{name}: {error}. {remedy}")
+    if not is_up:
+        problems += _room(wanted, root)
+    return problems
+
+
+def _programs(
+    wanted: Mapping[str, Any], root: Path, which: Callable[[str], Optional[str]]
+) -> Iterator[str]:
+    programs = {**PROGRAMS, **(MACHINE_PROGRAMS if wanted["machines"] else {})}
+    if wanted["switches"]:
+        programs["openssl"] = "openssl"
+    if not (root / "sys/fs/cgroup/cgroup.controllers").exists():
+        programs["runc"] = "runc"
+    if wanted["bootstraps"] or wanted["machines"]:
+        programs["mmdebstrap"] = "mmdebstrap"
+        if not (root / KEYRING).exists():
+            yield f"/{KEYRING} is missing: apt-get install debian-archive-keyring"
+    for program, package in programs.items():
+        if not which(program):
+            yield f"program {program} is missing: apt-get install {package}"
+
+
+def _room(wanted: Mapping[str, Any], root: Path) -> Iterator[str]:
+    """systemd in every node watches files; the kernel counts all of root's together."""
+    need = wanted["nodes"] * INOTIFY_PER_NODE + wanted["switches"] * INOTIFY_PER_SWITCH
+    limit = int((root / "proc/sys/fs/inotify/max_user_instances").read_text())
+    used = 0
+    for path in (root / "proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            used += str(path.readlink()) == "anon_inode:inotify"
+    if limit - used < need:
+        yield (
+            f"inotify instances: {limit - used} of {limit} free (needed: {need}). sysctl -w "
+            f"fs.inotify.max_user_instances={max(1024, 2 * (used + need))}, or take other virtual "
+            "nodes down"
+        )
+    need = wanted["nodes"] * MIB_PER_CONTAINER + wanted["switches"] * MIB_PER_SWITCH
+    need += sum(int(each) + MIB_OF_QEMU for each in wanted["machines"].values())
+    lines = (root / "proc/meminfo").read_text(encoding="ascii").splitlines()
+    free = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")) // 1024
+    if free < need:
+        yield (
+            f"memory: {free} MiB available (needed: {need}). Describe fewer nodes in cluster.yml, "
+            "or give the machine more memory"
+        )
 
 
 def main() -> None:
@@ -68,22 +182,11 @@ def main() -> None:
         supports_check_mode=True,
     )
     cluster = module.params["cluster"]
-    is_up = bool(cluster) and Journal(cluster).exists
-    wanted = module.params
-    requirements = Requirements(run)
-    checks = requirements.all(
-        wanted["nodes"],
-        wanted["machines"],
-        switches=wanted["switches"],
-        bootstraps=wanted["bootstraps"],
-        is_up=is_up,
-    )
-    lacking = missing(checks)
-    if lacking:
-        module.fail_json(
-            msg=f"This machine cannot carry virtual nodes yet:\n{lacking}", checks=as_dicts(checks)
-        )
-    module.exit_json(changed=False, checks=as_dicts(checks))
+    problems = lacking(module.params, is_up=bool(cluster) and Journal(cluster).exists)
+    if problems:
+        listed = "\n".join(problems)
+        module.fail_json(msg=f"This machine cannot carry virtual nodes yet:\n{listed}")
+    module.exit_json(changed=False)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.invento
     VirtualError,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.machines import (
-    Folder,
     Hardware,
     Machine,
     mac,
@@ -22,7 +21,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.machine
     qemu_command,
 )
 
-FOLDER = Folder(Path("/state/test/node01"))
+FOLDER = Path("/state/test/node01")
 
 
 def rail(number: int, pci: Optional[str] = None) -> Rail:

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a machine lacks for virtual nodes is said with the way out."""
+"""What a machine lacks for virtual nodes is named with the remedy."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
     CommandError,
     Result,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.requirements import (
+from ansible_collections.baremetal.mpi_roce.plugins.modules.virtual_requirements import (
     KEYRING,
-    Requirements,
-    missing,
+    lacking,
 )
 
 
@@ -58,16 +57,21 @@ class Machine:
         bootstraps: bool = True,
         is_up: bool = False,
     ) -> str:
-        requirements = Requirements(
-            self,
+        wanted = {
+            "nodes": nodes,
+            "machines": machines or {},
+            "switches": switches,
+            "bootstraps": bootstraps,
+        }
+        problems = lacking(
+            wanted,
+            is_up=is_up,
+            run=self,
             root=self.root,
             which=lambda name: None if name in self.lacks else f"/usr/bin/{name}",
             uid=lambda: self.uid,
         )
-        checks = requirements.all(
-            nodes, machines or {}, switches=switches, bootstraps=bootstraps, is_up=is_up
-        )
-        return missing(checks)
+        return "\n".join(problems)
 
 
 @pytest.fixture
@@ -81,15 +85,15 @@ def test_a_fit_machine_lacks_nothing(machine: Machine) -> None:
 
 def test_without_root(machine: Machine) -> None:
     machine.uid = 1000
-    assert machine.lacking() == "root: uid 1000 (needed: uid 0). run as root, or with sudo"
+    assert machine.lacking() == "root: uid 1000 (needed: uid 0). Run as root, or with sudo"
 
 
 def test_every_missing_program_is_named_with_its_package(machine: Machine) -> None:
     machine.lacks = {"podman", "ip"}
     lines = machine.lacking().splitlines()
     assert lines == [
-        "program ip: missing (needed: installed). apt-get install iproute2",
-        "program podman: missing (needed: installed). apt-get install podman",
+        "program ip is missing: apt-get install iproute2",
+        "program podman is missing: apt-get install podman",
     ]
 
 
@@ -129,26 +133,26 @@ def test_inotify_instances_in_use_are_counted(machine: Machine) -> None:
         (folder / str(number)).symlink_to("anon_inode:inotify")
     assert machine.lacking(nodes=2) == ""
     said = machine.lacking(nodes=5)
-    assert "28 free of 128 (needed: 50 free)" in said
+    assert "28 of 128 free (needed: 50)" in said
     assert "sysctl -w fs.inotify.max_user_instances=1024" in said
 
 
 def test_memory_is_counted_per_node(machine: Machine) -> None:
-    assert "memory: 2000 MiB available (needed: 2100 MiB available)" in machine.lacking(nodes=21)
+    assert "memory: 2000 MiB available (needed: 2100)" in machine.lacking(nodes=21)
 
 
 def test_switches_need_less_than_nodes(machine: Machine) -> None:
     """A kernel's own limit of instances is enough for the demo: five nodes and ten switches."""
     assert machine.lacking(nodes=5, switches=10) == ""
     said = machine.lacking(nodes=5, switches=26)
-    assert "128 free of 128 (needed: 154 free)" in said
-    assert "memory: 2000 MiB available (needed: 2060 MiB available)" in said
+    assert "128 of 128 free (needed: 154)" in said
+    assert "memory: 2000 MiB available (needed: 2060)" in said
 
 
 def test_memory_of_machines_is_counted_and_once_only(machine: Machine) -> None:
     wanted = {"node01": 1024, "node02": 1024}
     said = machine.lacking(nodes=1, machines=wanted)
-    assert "memory: 2000 MiB available (needed: 2448 MiB available)" in said
+    assert "memory: 2000 MiB available (needed: 2448)" in said
     assert machine.lacking(nodes=1, machines=wanted, is_up=True) == ""
 
 

@@ -3,6 +3,5 @@
 
 `inventory` has the nodes of the inventory, `cabling` plans namespaces, bridges and cables from it,
 and `host_network` makes them. `nodes` has what `containers` and machines (`machines`,
-`qemu`, `emulator`) share, `image` builds what they start from, `switches` makes containers
-switches, and `requirements` checks this machine.
+`qemu`) share, `image` builds what they start from, and `switches` makes containers switches.
 """

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a machine is made of: the QEMU command that starts it, and what it is told about itself.
+"""What a machine is made of: the QEMU command that starts it, and the files that describe it.
 
 Every card has a PCI slot of its own, chosen here or in the inventory, so that the rails of a node
 have the addresses its cluster model gives, and are named by them as on hardware.
@@ -65,7 +65,7 @@ class Machine:
     """The management card first, then the rails in their order."""
     hardware: Hardware
     files: Mapping[str, str]
-    """What the machine is told about itself, by file name."""
+    """Name, login key, management network and rails: what QEMU gives the machine, by file name."""
 
     @property
     def specification(self) -> str:
@@ -74,43 +74,12 @@ class Machine:
         return hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()[:16]
 
 
-@dataclass(frozen=True)
-class Folder:
-    """Where a machine has its disk and everything else: down removes the folder."""
-
-    path: Path
-
-    @property
-    def disk(self) -> Path:
-        return self.path / "disk.qcow2"
-
-    @property
-    def pid(self) -> Path:
-        return self.path / "pid"
-
-    @property
-    def agent(self) -> Path:
-        return self.path / "agent"
-
-    @property
-    def monitor(self) -> Path:
-        return self.path / "monitor"
-
-    @property
-    def console(self) -> Path:
-        return self.path / "console.log"
-
-    @property
-    def image(self) -> Path:
-        """Says which image the disk stands on."""
-        return self.path / "image"
-
-    @property
-    def specification(self) -> Path:
-        return self.path / "specification"
-
-    def given(self, name: str) -> Path:
-        return self.path / f"given-{name}"
+DISK, PID, AGENT, MONITOR, CONSOLE = "disk.qcow2", "pid", "agent", "monitor", "console.log"
+SPECIFICATION = "specification"
+IMAGE = "image"
+"""Has the path of the image that the disk stands on."""
+GIVEN = "given-"
+"""Files of a machine's folder. Taking it down removes the folder."""
 
 
 def plan_machine(
@@ -195,18 +164,18 @@ def _devices(machine: Machine) -> list[str]:
 
 
 def qemu_command(
-    machine: Machine, folder: Folder, *, emulator: Sequence[str], accelerator: Sequence[str]
+    machine: Machine, folder: Path, *, emulator: Sequence[str], accelerator: Sequence[str]
 ) -> list[str]:
     """The command that starts a machine on its disk, in the background."""
     words = [
         *emulator, "-name", f"{machine.cluster}.{machine.name}", "-nodefaults", "-no-user-config",
-        "-display", "none", "-daemonize", "-pidfile", str(folder.pid), *accelerator,
+        "-display", "none", "-daemonize", "-pidfile", str(folder / PID), *accelerator,
         # The host's cache is enough: what a guest flushed outlives the end of QEMU, not the host's.
-        "-drive", f"if=none,id=disk,file={folder.disk},format=qcow2,cache=unsafe,discard=unmap",
-        "-serial", f"file:{folder.console}",
-        "-chardev", f"socket,id=agent,path={folder.agent},server=on,wait=off",
-        "-monitor", f"unix:{folder.monitor},server=on,wait=off",
+        "-drive", f"if=none,id=disk,file={folder / DISK},format=qcow2,cache=unsafe,discard=unmap",
+        "-serial", f"file:{folder / CONSOLE}",
+        "-chardev", f"socket,id=agent,path={folder / AGENT},server=on,wait=off",
+        "-monitor", f"unix:{folder / MONITOR},server=on,wait=off",
     ]  # fmt: skip
     for name in machine.files:
-        words += ["-fw_cfg", f"name={FW_CFG}/{name},file={folder.given(name)}"]
+        words += ["-fw_cfg", f"name={FW_CFG}/{name},file={folder / GIVEN}{name}"]
     return [*words, *_devices(machine)]

@@ -5,14 +5,13 @@ A folder per switch on the controller, which the container has at /etc/virtual-s
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import re
 import secrets
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,90 +19,6 @@ from typing import Any
 from ..core.commands import Runner
 from ..core.files import FilePlan, plan_file
 from .inventory import VirtualError
-
-DAYS = 365
-RENEW_S = 30 * 24 * 3600
-"""A certificate with less time left than this is made anew."""
-KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A certificate and its private key."""
-
-    certificate: Path
-    key: Path
-
-    @property
-    def there(self) -> bool:
-        return self.certificate.is_file() and self.key.is_file()
-
-
-class Authority:
-    """Signs for the switches of one cluster, and is trusted for nothing else."""
-
-    def __init__(self, pair: Pair, run: Runner) -> None:
-        self.pair = pair
-        self._run = run
-
-    def lasts(self) -> bool:
-        return self.pair.there and self._lasts(self.pair.certificate)
-
-    def make(self, cluster: str) -> None:
-        """A new one: whatever the former signed is not trusted any more."""
-        with _replacing(self.pair) as new:
-            self._run([
-                "openssl", "req", "-x509", "-batch", *KEY, "-days", str(DAYS * 3),
-                "-subj", f"/CN=switches of {cluster}",
-                "-addext", "basicConstraints=critical,CA:TRUE,pathlen:0",
-                "-addext", "keyUsage=critical,keyCertSign",
-                "-keyout", str(new.key), "-out", str(new.certificate),
-            ])  # fmt: skip
-
-    def signed(self, pair: Pair, name: str, address: str) -> bool:
-        """Whether a switch's certificate is there, ours, its own, and lasts."""
-        if not pair.there or not self._lasts(pair.certificate):
-            return False
-        for subject in (["-verify_hostname", name], ["-verify_ip", address]):
-            ours = ["openssl", "verify", "-CAfile", str(self.pair.certificate)]
-            if self._run([*ours, *subject, str(pair.certificate)], check=False).rc != 0:
-                return False
-        return True
-
-    def sign(self, pair: Pair, name: str, address: str) -> None:
-        with _replacing(pair) as new:
-            self._run([
-                "openssl", "req", "-x509", "-batch", *KEY, "-days", str(DAYS),
-                "-subj", f"/CN={name}",
-                "-addext", f"subjectAltName=DNS:{name},IP:{address}",
-                "-addext", "basicConstraints=critical,CA:FALSE",
-                "-addext", "keyUsage=critical,digitalSignature",
-                "-addext", "extendedKeyUsage=serverAuth",
-                "-CA", str(self.pair.certificate), "-CAkey", str(self.pair.key),
-                "-keyout", str(new.key), "-out", str(new.certificate),
-            ])  # fmt: skip
-
-    def _lasts(self, certificate: Path) -> bool:
-        asked = ["openssl", "x509", "-noout", "-checkend", str(RENEW_S), "-in", str(certificate)]
-        return self._run(asked, check=False).rc == 0
-
-
-@contextlib.contextmanager
-def _replacing(pair: Pair) -> Iterator[Pair]:
-    """Where to write a new pair; the old one stays until both halves are there.
-
-    Killed between the two renames, the halves do not match: so the certificate goes first.
-    """
-    pair.certificate.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with tempfile.TemporaryDirectory(dir=pair.certificate.parent, prefix=".new-") as folder:
-        new = Pair(Path(folder) / "certificate", Path(folder) / "key")
-        yield new
-        new.key.chmod(0o600)
-        new.certificate.chmod(0o644)
-        pair.certificate.unlink(missing_ok=True)
-        new.key.replace(pair.key)
-        new.certificate.replace(pair.certificate)
-
 
 SYSTEMS = ("sonic", "nvue", "eos")
 PASSWORD_BYTES = 18
@@ -191,29 +106,34 @@ def _announced(interface: str, system: str) -> str:
     return f"etp{place + 1}{'abcdefgh'[lane] if lane else ''}"
 
 
+DAYS = 365
+RENEW_S = 30 * 24 * 3600
+"""A certificate with less time left than this is made again."""
+AUTHORITY = "authority"
+
+
 class Folders:
-    """The controller's files of all switches of a cluster. Planned first, then made."""
+    """The controller's files of all switches of a cluster. Planned first, then made.
+
+    An authority signs for these switches, and is trusted for nothing else.
+    """
 
     def __init__(self, directory: Path, cluster: str, run: Runner) -> None:
         self._directory = directory
         self._cluster = cluster
-        ca = Pair(directory / "switch-ca.pem", directory / "switch-ca.key")
-        self._authority = Authority(ca, run)
+        self._run = run
+        self._ca, self._ca_key = directory / "switch-ca.pem", directory / "switch-ca.key"
         self._password = directory / "switch_password"
 
     def of(self, switch: Switch) -> Path:
         return self._directory / "switches" / switch.name
 
     def plan(self, switches: Sequence[Switch]) -> tuple[list[str], list[FilePlan]]:
-        """What is to be made by openssl (`authority`, or a switch's name), and plain files."""
-        lasts = self._authority.lasts()
-        signed = {
-            switch.name: lasts
-            and self._authority.signed(self._pair(switch), switch.name, switch.address)
-            for switch in switches
-        }
-        made = [] if lasts else ["authority"]
-        made += [name for name, there in signed.items() if not there]
+        """What openssl has to make (`authority`, or a switch's name), and plain files."""
+        if not self._valid(self._ca, self._ca_key):
+            made = [AUTHORITY, *(switch.name for switch in switches)]
+        else:
+            made = [switch.name for switch in switches if not self._signed(switch)]
         return made, self._files(switches)
 
     def _files(self, switches: Sequence[Switch]) -> list[FilePlan]:
@@ -234,22 +154,63 @@ class Folders:
     ) -> None:
         for plan in files:
             plan.apply()
-        if "authority" in signatures:
-            self._authority.make(self._cluster)
+        if AUTHORITY in signatures:
+            self._certify(
+                self._ca, self._ca_key, f"switches of {self._cluster}", DAYS * 3,
+                "basicConstraints=critical,CA:TRUE,pathlen:0", "keyUsage=critical,keyCertSign",
+            )  # fmt: skip
         for switch in switches:
             if switch.name in signatures:
-                self._authority.sign(self._pair(switch), switch.name, switch.address)
+                self._certify(
+                    self.of(switch) / "certificate.pem", self.of(switch) / "key.pem",
+                    switch.name, DAYS,
+                    f"subjectAltName=DNS:{switch.name},IP:{switch.address}",
+                    "basicConstraints=critical,CA:FALSE",
+                    "keyUsage=critical,digitalSignature", "extendedKeyUsage=serverAuth",
+                    signed_by=("-CA", str(self._ca), "-CAkey", str(self._ca_key)),
+                )  # fmt: skip
+
+    def _certify(
+        self,
+        certificate: Path,
+        key: Path,
+        name: str,
+        days: int,
+        *extensions: str,
+        signed_by: Sequence[str] = (),
+    ) -> None:
+        """Certificate and key are there together or not at all: the key is written first."""
+        certificate.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        certificate.unlink(missing_ok=True)
+        new = certificate.with_suffix(".new")
+        self._run([
+            "openssl", "req", "-x509", "-batch", "-newkey", "ec", "-pkeyopt",
+            "ec_paramgen_curve:P-256", "-nodes", "-days", str(days), "-subj", f"/CN={name}",
+            *(word for extension in extensions for word in ("-addext", extension)),
+            *signed_by, "-keyout", str(key), "-out", str(new),
+        ])  # fmt: skip
+        key.chmod(0o600)
+        new.chmod(0o644)
+        new.replace(certificate)
+
+    def _signed(self, switch: Switch) -> bool:
+        folder = self.of(switch)
+        subject = ("-verify_hostname", switch.name, "-verify_ip", switch.address)
+        return self._valid(folder / "certificate.pem", folder / "key.pem", *subject)
+
+    def _valid(self, certificate: Path, key: Path, *subject: str) -> bool:
+        """Whether it is there, ours, of this name and address, and lasts."""
+        later = str(int(time.time()) + RENEW_S)
+        verify = ["openssl", "verify", "-CAfile", str(self._ca), "-attime", later, *subject]
+        there = certificate.is_file() and key.is_file()
+        return there and self._run([*verify, str(certificate)], check=False).rc == 0
 
     def digest(self, switch: Switch) -> str:
-        """Of all that a switch is made with: another one makes its container anew."""
+        """Of all that a switch is made with: another one makes its container again."""
         inputs = [switch.description, switch.environment, self._known_password()]
-        certificate = self._pair(switch).certificate
+        certificate = self.of(switch) / "certificate.pem"
         inputs.append(certificate.read_text(encoding="ascii") if certificate.exists() else "")
         return hashlib.sha256("\0".join(inputs).encode()).hexdigest()[:16]
-
-    def _pair(self, switch: Switch) -> Pair:
-        folder = self.of(switch)
-        return Pair(folder / "certificate.pem", folder / "key.pem")
 
     def _known_password(self) -> str:
         try:
