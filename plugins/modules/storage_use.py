@@ -124,6 +124,7 @@ figures:
 """
 
 import os
+import pwd
 import re
 from collections.abc import Callable
 from dataclasses import asdict
@@ -143,22 +144,18 @@ LAYER = "storage"
 REMEDY = "Correct what the lines name, then run again with --tags storage (checks: docs/checks.md)."
 
 
-def mpi_user(name: str, uid: int) -> account.Account:
+def mpi_user(name: str, uid: int) -> pwd.struct_passwd:
     """The account, or its number alone: it may be made later, by the layer ssh."""
-    there = account.find(name)
-    if there is not None:
-        return there
-    return account.Account(name, uid, uid, Path("/"), "")
+    return account.find(name) or pwd.struct_passwd((name, "x", uid, uid, "", "/", ""))
 
 
-def rights_of(user: account.Account) -> Callable[[], None]:
+def rights_of(user: pwd.struct_passwd) -> Callable[[], None]:
     def take() -> None:
-        if account.find(user.name) is not None:
-            account.become(user)
-        elif os.geteuid() == 0:
-            os.setgroups([])
-            os.setgid(user.gid)
-            os.setuid(user.uid)
+        if os.geteuid() == 0:
+            there = account.find(user.pw_name) is not None
+            os.setgroups(os.getgrouplist(user.pw_name, user.pw_gid) if there else [])
+            os.setgid(user.pw_gid)
+            os.setuid(user.pw_uid)
 
     return take
 
@@ -224,7 +221,7 @@ def main() -> None:
     given: dict[str, Any] = module.params
     try:
         user = mpi_user(given["user"], -1 if given["uid"] is None else given["uid"])
-        if user.uid < 0:
+        if user.pw_uid < 0:
             module.fail_json(
                 msg=f"storage: there is no user {given['user']} on this host, and no number is "
                 "given (cluster_mpi_uid)",
@@ -233,7 +230,7 @@ def main() -> None:
             )
         here = proof.Here(rights_of(user), machine.container())
         found: dict[str, proof.Held] = {}
-        for target in targets(given, user.uid, module.check_mode):
+        for target in targets(given, user.pw_uid, module.check_mode):
             name = target.fs.name
             if given["round"] == "write":
                 found[name] = proof.write(target, here)
