@@ -17,7 +17,7 @@ from ansible.utils.display import Display
 
 from ..module_utils.core.checks import Check, as_dicts, not_applicable
 from ..module_utils.qos import HostSettings
-from ..module_utils.verbs.exchanges import END_S, Effort
+from ..module_utils.verbs.exchanges import END_S, Options
 from ..module_utils.verbs.wire import tos_text
 from ..plugin_utils import rail_pairs
 from ..plugin_utils.report import reports
@@ -30,7 +30,7 @@ LAYER = "verbs"
 MODULE = "baremetal.mpi_roce.rdma_verify"
 REMOTE = ("serve", "drive", "collect")
 HERE_ONLY = frozenset(
-    ["directory", "transport", "first_port", "at_once", "served", "driven", "collected"]
+    ["directory", "transport", "first_port", "at_once", "plan", "served", "driven", "collected"]
 )
 """Options that a host does not need."""
 
@@ -50,22 +50,23 @@ class ActionModule(SteppedAction):
         transport = arguments.get("transport", "tcp")
         if transport != "rc":
             reason = f"mpi_stack_transport is {transport}: no RDMA was asked for"
-            return _said([not_applicable("pairs", "every rail measured", reason)], parts={})
+            return _result([not_applicable("pairs", "every rail measured", reason)], parts={})
         found = rail_pairs.parts(
             arguments.get("directory") or [],
             task_vars["ansible_play_batch"],
             int(arguments.get("first_port", 18515)),
         )
-        effort = Effort(
-            seconds=int(arguments.get("seconds", 2)), limit_s=int(arguments.get("time_limit_s", 30))
+        options = Options(
+            seconds=int(arguments.get("seconds", Options.seconds)),
+            time_limit_s=int(arguments.get("time_limit_s", Options.time_limit_s)),
         )
         when = rail_pairs.schedule(
             found,
             at_once=int(arguments.get("at_once") or 0),
             forks=int(context.CLIARGS.get("forks") or 5),
-            exchange_s=effort.ends_s + 2 * END_S,
+            exchange_s=options.ends_s + 2 * END_S,
         )
-        return _said(
+        return _result(
             [],
             parts={name: part.as_dict() for name, part in found.items()},
             run_id=uuid.uuid4().hex[:12],
@@ -78,21 +79,23 @@ class ActionModule(SteppedAction):
         plan = arguments.get("plan") or {}
         part = (plan.get("parts") or {}).get(host)
         if part is None:
-            return _said([], problems={}, missing=[])
+            return _result([], problems={}, missing=[])
         checks = _without_peer(part) if step == "drive" else []
-        idle = self._task.check_mode and step != "serve"  # only it looks what is missing
+        idle = self._task.check_mode and step != "serve"  # that one reports missing packages
         if step == "collect" and not _started(host, arguments.get("served"), task_vars["hostvars"]):
-            idle = True  # and why is said already
+            idle = True  # step `serve` has reported why
         if idle or not part["drives" if step == "drive" else "serves"]:
-            return _said(checks, problems={}, missing=[])
+            return _result(checks, problems={}, missing=[])
         sent = {key: value for key, value in arguments.items() if key not in HERE_ONLY}
-        sent["plan"] = {key: plan[key] for key in ("run_id", "limit_s")}
-        sent["part"] = {**part, "host": host}
+        given = {key: part[key] for key in ("drives", "serves")}
+        given.update(host=host, run_id=plan["run_id"], limit_s=plan["limit_s"])
         if step == "drive":
-            sent["lost"] = _lost(part, task_vars)
-            sent["unserved"] = _unserved(part, arguments.get("served"), task_vars["hostvars"])
+            given["lost"] = _lost(part, task_vars)
+            given["unserved"] = _unserved(part, arguments.get("served"), task_vars["hostvars"])
         if step == "collect":
-            sent["told"] = _told(part, host, arguments.get("driven"), task_vars["hostvars"])
+            name = arguments.get("driven")
+            given["sent_wrong"] = _sent_wrong(part, host, name, task_vars["hostvars"])
+        sent["part"] = given
         found: dict[str, Any] = self._execute_module(MODULE, module_args=sent, task_vars=task_vars)
         if "checks" in found:
             found["checks"] = [*found["checks"], *as_dicts(checks)]
@@ -122,7 +125,7 @@ class ActionModule(SteppedAction):
         return {"changed": False, "report": report}
 
 
-def _said(checks: list[Check], **more: Any) -> dict[str, Any]:
+def _result(checks: list[Check], **more: Any) -> dict[str, Any]:
     return {"changed": False, "layer": LAYER, "checks": as_dicts(checks), **more}
 
 
@@ -155,10 +158,10 @@ def _unserved(part: dict[str, Any], names: Any, hostvars: Any) -> dict[str, Any]
     return found
 
 
-def _told(part: dict[str, Any], host: str, name: Any, hostvars: Any) -> list[str]:
-    """What was wrong when it was sent already, by this host or by those it serves.
+def _sent_wrong(part: dict[str, Any], host: str, name: Any, hostvars: Any) -> list[str]:
+    """What this host or those it serves sent with a wrong mark: `node01 rail3 ucx`.
 
-    As `node01 rail3 ucx`: what arrives or is answered wrong for that reason is not told again.
+    What arrives or is answered wrong for that reason is not reported again.
     """
     found = []
     for sender in sorted({host, *(half["peer"] for half in part["serves"])}):

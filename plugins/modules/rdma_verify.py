@@ -103,34 +103,14 @@ options:
   max_latency_us:
     description: Microseconds that the median of C(ib_write_lat) must not exceed.
     type: float
-  environment_file:
-    description: The node's MPI environment, which the UCX exchange runs with.
-    type: path
-    default: /etc/baremetal-mpi-roce/mpi.env
   install:
     description: For V(serve), whether missing packages are returned instead of being a failure.
     type: bool
     default: false
   part:
-    description: What this host does; the action plugin takes it from O(plan).
+    description: What this host does; the action plugin takes it from O(plan), O(served), O(driven).
     type: dict
     default: {}
-  lost:
-    description: Hosts that dropped out of this run; the action plugin knows them.
-    type: list
-    elements: str
-    default: []
-  unserved:
-    description: Rails that a peer cannot serve and why; the action plugin takes it from O(served).
-    type: dict
-    default: {}
-  told:
-    description:
-      - For V(collect), what was wrong when it was sent already; the action plugin takes it from
-        O(driven).
-    type: list
-    elements: str
-    default: []
 attributes:
   check_mode:
     description: Returns the pairs and the missing packages; starts nothing.
@@ -201,7 +181,7 @@ report:
   returned: for V(report), when O(report_directory) is set
 """
 
-from pathlib import Path
+from dataclasses import fields
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -209,43 +189,30 @@ from ..module_utils.core import commands
 from ..module_utils.core.checks import FAILED, Check, end
 from ..module_utils.hardware import SurveyError, survey
 from ..module_utils.qos import HostSettings
-from ..module_utils.verbs import driving, exchanges, judging, serving
-from ..module_utils.verbs.exchanges import EXCHANGES
-from ..module_utils.verbs.request import Expectation, Half, Request
+from ..module_utils.verbs import ends, exchanges, judging
+from ..module_utils.verbs.exchanges import EXCHANGES, Half, Options, Request
 
 LAYER = "verbs"
 REMEDY = "Run again for these rails alone: --tags verbs --limit HOST,PEER"
 
 
 def request_of(params: dict) -> Request:
-    part, plan = params["part"], params["plan"]
+    part = params["part"]
+    halves = {side: tuple(Half(**half) for half in part[side]) for side in ("drives", "serves")}
     return Request(
-        run_id=plan["run_id"],
-        host=part["host"],
         settings=HostSettings.of(params["qos"]),
-        drives=tuple(Half(**entry) for entry in part["drives"]),
-        serves=tuple(Half(**entry) for entry in part["serves"]),
-        effort=exchanges.Effort(
-            seconds=params["seconds"],
-            bytes=params["message_bytes"],
-            queue_pairs=params["queue_pairs"],
-            iterations=params["iterations"],
-            messages=params["messages"],
-            limit_s=params["time_limit_s"],
-        ),
-        expectation=Expectation(
-            params["min_write_share"], params["min_send_share"], params["max_latency_us"]
-        ),
         exchanges=tuple(name for name in EXCHANGES if name in params["exchanges"]),
+        options=Options(**{field.name: params[field.name] for field in fields(Options)}),
         speeds_gbps={rail["interface"]: rail["speed_gbps"] for rail in params["rails"]},
-        environment_file=Path(params["environment_file"]),
-        limit_s=plan["limit_s"],
+        **{**part, **halves},
     )
 
 
 def serve(module: AnsibleModule, request: Request) -> None:
     machine = survey()
-    missing = exchanges.missing(request.exchanges, serving.physical(request, machine))
+    found, _problems = ends.endpoints_of(request, machine)
+    physical = any(not one.software for one in found.values())
+    missing = exchanges.missing(request.exchanges, physical)
     packages = exchanges.packages(missing)
     if module.check_mode or (packages and module.params["install"]):
         end(module, LAYER, [], "", missing=packages, problems={}, invocation={})
@@ -256,36 +223,24 @@ def serve(module: AnsibleModule, request: Request) -> None:
         module.fail_json(
             msg=f"verbs: {', '.join(missing)}: not installed; {advice}", layer=LAYER, checks=[]
         )
-    ports, problems = serving.start(request, machine, commands.run)
+    ports, problems = ends.start(request, machine, commands.run)
     end(module, LAYER, [], "", missing=[], problems=problems, ports=ports, invocation={})
 
 
 def drive(module: AnsibleModule, request: Request) -> None:
-    if module.check_mode:  # never asked for by the action plugin
-        end(module, LAYER, [], "", invocation={})
-    pairs = driving.drive(
-        request,
-        survey(),
-        commands.run,
-        lost=module.params["lost"],
-        unserved=module.params["unserved"],
-    )
-    serving.forget(request, commands.run)
-    for pair in pairs:
-        pair["host"] = request.host
+    pairs = ends.drive(request, survey(), commands.run)
+    ends.forget(request, commands.run)
     checks = judging.driven(request, pairs)
     end(module, LAYER, checks, REMEDY, figures={"pairs": pairs}, invocation={})
 
 
 def collect(module: AnsibleModule, request: Request) -> None:
-    if module.check_mode:
-        end(module, LAYER, [], "", invocation={})
     try:
-        seen = serving.collect(request, survey(), commands.run)
-    except serving.ServingError as error:
+        seen = ends.collect(request, survey(), commands.run)
+    except ends.ServingError as error:
         checks = [Check("served", "served", "not", FAILED, "", str(error))]
         end(module, LAYER, checks, REMEDY, invocation={})
-    checks = judging.served(request, seen, module.params["told"])
+    checks = judging.served(request, seen)
     end(module, LAYER, checks, REMEDY, arrived=seen, invocation={})
 
 
@@ -326,28 +281,15 @@ def main() -> None:
             "min_write_share": {"type": "float"},
             "min_send_share": {"type": "float"},
             "max_latency_us": {"type": "float"},
-            "environment_file": {"type": "path", "default": "/etc/baremetal-mpi-roce/mpi.env"},
             "install": {"type": "bool", "default": False},
             "part": {"type": "dict", "default": {}},
-            "lost": {"type": "list", "elements": "str", "default": []},
-            "unserved": {"type": "dict", "default": {}},
-            "told": {"type": "list", "elements": "str", "default": []},
         },
         supports_check_mode=True,
     )
-    step = STEPS.get(module.params["step"])
-    if step is None or not module.params["part"]:
-        module.fail_json(
-            msg="verbs: this step runs on the controller: its action plugin is missing"
-        )
+    # Without its action plugin there is no part, and Python refuses the other steps.
     try:
-        step(module, request_of(module.params))
-    except (
-        SurveyError,
-        serving.ServingError,
-        commands.CommandError,
-        OSError,
-    ) as error:
+        STEPS[module.params["step"]](module, request_of(module.params))
+    except (SurveyError, ends.ServingError, commands.CommandError, OSError) as error:
         module.fail_json(msg=f"verbs: {error}", layer=LAYER, checks=[])
 
 

@@ -14,8 +14,7 @@ from dataclasses import asdict, field
 from typing import Any
 
 from ..module_utils.core.dataclass import dataclass
-from ..module_utils.verbs.exchanges import EXCHANGES
-from ..module_utils.verbs.request import Half
+from ..module_utils.verbs.exchanges import EXCHANGES, Half
 
 
 @dataclass

@@ -93,21 +93,21 @@ def test_what_was_sent_wrong_is_known_to_those_it_arrives_at() -> None:
     wrong = {"name": "wire_sent", "status": "failed", "subject": "rail0 -> node01 ucx"}
     right = {"name": "wire_sent", "status": "ok", "subject": "rail1 -> node01 ucx"}
     hostvars = {"node01": {}, "node03": {"driven": {"checks": [wrong, right]}}}
-    assert action._told(part(), "node01", "driven", hostvars) == ["node03 rail0 ucx"]
+    assert action._sent_wrong(part(), "node01", "driven", hostvars) == ["node03 rail0 ucx"]
 
 
 def test_servers_wait_for_exchanges_of_the_asked_length(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(action.context, "CLIARGS", {"forks": 8})
     rails = [{"interface": "rail0", "address": "10.0.0.1"}]
     names = ["node01", "node02", "node03"]
-    told = {
+    given = {
         "directory": [{"name": name, "role": "compute", "rails": rails} for name in names],
         "transport": "rc",
         "seconds": "60",
         "time_limit_s": "30",
     }
     one = object.__new__(action.ActionModule)
-    assert one._pairs(told, {"ansible_play_batch": names})["limit_s"] == 120 + 4 * (60 + 30 + 10)
+    assert one._pairs(given, {"ansible_play_batch": names})["limit_s"] == 120 + 4 * (60 + 30 + 10)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_where_no_servers_were_started_none_are_collected(
     results: dict[str, Any], started: bool
 ) -> None:
     plan = {"run_id": "run1", "limit_s": 600, "parts": {"node01": part()}}
-    told = {"plan": plan, "served": ["early", "late"], "driven": "driven"}
+    given = {"plan": plan, "served": ["early", "late"], "driven": "driven"}
     hostvars = {name: {} for name in ("node02", "node03")}
     asked = {"inventory_hostname": "node01", "hostvars": {**hostvars, "node01": results}}
     one = object.__new__(action.ActionModule)
@@ -137,5 +137,5 @@ def test_where_no_servers_were_started_none_are_collected(
         return {"checks": []}
 
     one._execute_module = execute
-    assert one._remote("collect", told, asked)["checks"] == []
+    assert one._remote("collect", given, asked)["checks"] == []
     assert len(ran) == started

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The programs of both ends: what they are told, and what they print."""
+"""The programs of both ends: what they are given, and what they print."""
 
 from __future__ import annotations
 
@@ -11,16 +11,22 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import exchanges
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.endpoints import Endpoint
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges import (
-    Effort,
+    Half,
+    Options,
     OutputError,
     Programs,
+    Request,
     figures,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
+    host_settings,
+    read_contract,
 )
 
 DATA = Path(__file__).parent / "data/verbs"
 ENDPOINT = Endpoint("rail3", "mlx5_3", 1, 5, software=False, numa=0)
 BIND = "--bind_source_ip"
-EFFORT = Effort()
+SETTINGS = host_settings(read_contract({}))
 MPI = {"UCX_TLS": "rc,ud,sm,self", "UCX_NET_DEVICES": "mlx5_0:1,mlx5_3:1"}
 
 
@@ -28,25 +34,25 @@ def text(name: str) -> str:
     return (DATA / name).read_text(encoding="utf-8")
 
 
-def programs(address: str, bind: str = BIND, effort: Effort = EFFORT) -> Programs:
-    return Programs(ENDPOINT, address, 98, effort, bind)
+def programs(address: str, peer: str, **options: int) -> Programs:
+    request = Request("run1", "node01", SETTINGS, options=Options(**options))
+    return Programs(request, Half("rail3", address, "node02", peer, 18527), ENDPOINT, BIND)
 
 
-def client(name: str, bind: str = BIND, cpus: str = "", **effort: int) -> exchanges.Command:
-    here = programs("10.3.0.1", bind, Effort(**effort))
-    return here.client(name, 18527, MPI, "10.3.0.2", cpus)
+def client(name: str, cpus: str = "", **options: int) -> exchanges.Command:
+    return programs("10.3.0.1", "10.3.0.2", **options).client(name, 18527, MPI, cpus)
 
 
-def server(name: str, **effort: int) -> exchanges.Command:
-    return programs("10.3.0.2", BIND, Effort(**effort)).server(name, 18527, MPI, 600)
+def server(name: str, **options: int) -> exchanges.Command:
+    return programs("10.3.0.2", "10.3.0.1", **options).server(name, 18527, MPI)
 
 
 @pytest.mark.parametrize("name", exchanges.PERFTEST)
-def test_both_ends_are_told_the_same_and_nothing_is_left_to_choose(name: str) -> None:
+def test_both_ends_get_the_same_and_nothing_is_left_to_choose(name: str) -> None:
     near, far = client(name).argv, server(name).argv
-    told = ["-d", "mlx5_3", "-i", "1", "-x", "5", "--tclass=98", "-p", "18527"]
+    given = ["-d", "mlx5_3", "-i", "1", "-x", "5", f"--tclass={SETTINGS.traffic_class}"]
     start = near.index("-d")
-    assert list(near[start : start + len(told)]) == told
+    assert list(near[start : start + len(given)]) == given
     amount = near[start : near.index("--bind_source_ip=10.3.0.1")]
     assert amount == far[far.index("-d") : far.index("--bind_source_ip=10.3.0.2")]
     assert near[-1] == "10.3.0.2"
@@ -62,7 +68,7 @@ def test_every_program_ends_by_itself(name: str) -> None:
 def test_ucx_gets_the_environment_of_the_node_and_one_rail_of_it() -> None:
     for command in (client("ucx"), server("ucx")):
         assert command.env == {"UCX_TLS": "rc,ud,sm,self", "UCX_NET_DEVICES": "mlx5_3:1"}
-        assert not any("98" in word for word in command.argv)
+        assert not any("tclass" in word for word in command.argv)
     assert client("write_bw").env == {}
     assert client("write_bw", cpus="0-55").argv[3:6] == ("taskset", "--cpu-list", "0-55")
 
@@ -139,15 +145,11 @@ def test_ucx_prints_its_figures_separated_by_commas() -> None:
         figures("ucx", "Failed to connect")
 
 
-def test_of_all_that_was_printed_the_telling_lines_are_shown() -> None:
-    printed = text("ucx-abort.txt")
-    told = exchanges.telling(printed)
-    assert "unhandled timeout" in told
-    assert "libc.so" not in told
-    assert exchanges.telling("Couldn't connect to 10.0.0.2:19009\n") == (
-        "Couldn't connect to 10.0.0.2:19009"
-    )
-    assert exchanges.telling("\n \n") == "it printed nothing"
+def test_of_all_that_was_printed_the_error_lines_are_shown() -> None:
+    shown = exchanges.error_lines(text("ucx-abort.txt"))
+    assert "unhandled timeout" in shown
+    assert "libc.so" not in shown
+    assert exchanges.error_lines("\n \n") == "it printed nothing"
 
 
 @pytest.mark.parametrize(("seconds", "length"), [(60, ("-D", "60")), (0, ("-n", "1000"))])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Optional
 
 import pytest
@@ -13,10 +14,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
     Check,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import endpoints, judging
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges import EXCHANGES
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.request import (
-    Expectation,
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges import (
+    EXCHANGES,
     Half,
+    Options,
     Request,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
@@ -33,13 +34,12 @@ REQUEST = Request(
     "node01",
     SETTINGS,
     drives=(Half("rail3", "10.3.0.1", "node02", "10.3.0.2", 18515),),
-    expectation=Expectation(write_share=0.9375, send_share=None, latency_us=5),
-    exchanges=EXCHANGES,
+    options=Options(min_write_share=0.9375, max_latency_us=5),
 )
 
 
 def wire(packets: int = 100, wrong: int = 0, first: str = "") -> dict[str, Any]:
-    one = {"packets": packets, "wrong": wrong, "marked": 0, "cnp": 0, "tos_seen": [TOS]}
+    one = {"packets": packets, "wrong": wrong, "tos_seen": [TOS]}
     if wrong:
         one = {**one, "tos_seen": [0, TOS], "first_wrong": first}
     return {"out": one, "in": one}
@@ -174,7 +174,7 @@ def test_what_nothing_can_prove_fails() -> None:
 
 
 def test_a_peer_that_hangs_is_named_with_the_rail_and_what_to_do() -> None:
-    hung = pair(write_lat={"problem": "no end within 30 s", "hung": True})
+    hung = pair(write_lat={"problem": "no end within 30 s"})
     del hung["exchanges"]["send_bw"], hung["exchanges"]["ucx"]
     found = judging.driven(REQUEST, [hung])
     check = of(found, "write_lat")
@@ -209,11 +209,11 @@ def test_what_arrived_and_what_was_answered() -> None:
     assert "a switch on the way" in bad.reason
 
 
-def test_what_was_sent_wrong_is_told_once() -> None:
+def test_what_was_sent_wrong_is_reported_once() -> None:
     spoilt = {"wire": wire(10, 10, "10.3.0.2 -> 10.3.0.1 TOS 98 (DSCP 24, ECT(0))")}
     seen = arrived(ucx=spoilt, send_bw=spoilt)
-    told = ["node02 rail3 ucx", "node01 rail3 send_bw"]
-    found = judging.served(REQUEST, seen, told)
+    asked = replace(REQUEST, sent_wrong=("node02 rail3 ucx", "node01 rail3 send_bw"))
+    found = judging.served(asked, seen)
     failed = {(check.name, check.subject.split()[-1]) for check in found if check.status == FAILED}
     # node02 sent the first wrong, this host itself the second: the other halves are news.
     assert failed == {("wire_answered", "ucx"), ("wire_arrived", "send_bw")}

@@ -30,6 +30,7 @@ SOFTWARE = "software"
 OTHER = "other"
 """Any other NIC: management, storage."""
 
+ROCE_V2 = "RoCE v2"
 MELLANOX = "15b3"
 NVIDIA = "10de"
 
@@ -144,6 +145,11 @@ class RdmaDevice:
     def gpu_pci(self) -> Optional[str]:
         """The GPU of this NIC, where there is exactly one behind its switch."""
         return self.gpus[0] if len(self.gpus) == 1 else None
+
+    def roce_gid(self, address: str) -> Optional[Gid]:
+        """The entry of RoCE v2 with an IPv4 address: packets leave with that address."""
+        wanted = f"::ffff:{address}"
+        return next((g for g in self.gids if (g.type, g.address) == (ROCE_V2, wanted)), None)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What one pair does: the programs of both ends, and what they print.
+"""What one pair does: the request, the programs of both ends, and what they print.
 
 `write_bw`, `write_lat` and `send_bw` are perftest's and prove the rail. perftest gets the
 contract's traffic class, so it proves what the NIC does with it. `ucx` is UCX's own benchmark with
@@ -15,10 +15,13 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import field
+from pathlib import Path
 from typing import Any, Optional
 
 from ..core.commands import CommandError, Runner, find_program
 from ..core.dataclass import dataclass
+from ..mpi import environment as mpi_environment
+from ..qos import HostSettings
 from .endpoints import Endpoint
 from .wire import KERNEL, NOTHING, SNIFFER
 
@@ -30,7 +33,7 @@ EXCHANGES = tuple(PROGRAMS)
 """What each pair does, in this order; every exchange has a port of its own."""
 PACKAGE = "perftest"
 """Of the same name on every distribution."""
-LATENCY = ("write_lat",)
+LATENCY = "write_lat"
 
 MARGIN_S = 30
 """Seconds that an exchange has beyond those it measures: connecting, and registering memory."""
@@ -42,25 +45,95 @@ class OutputError(Exception):
     """A program ended well, and what it printed cannot be read; the text has it."""
 
 
+class EnvironmentFileError(Exception):
+    """The node's MPI environment cannot be read; the text has the file, why, and the remedy."""
+
+
 @dataclass(frozen=True)
-class Effort:
-    """How much one exchange does."""
+class Options:
+    """How much one exchange does, and what it has to reach, named as the module's options."""
 
     seconds: int = 2
     """Of each bandwidth exchange; 0 for `iterations` instead: both ends end at one message."""
-    bytes: int = 65536
+    message_bytes: int = 65536
     queue_pairs: int = 4
     iterations: int = 1000
     """Of the latency exchange, of 2 bytes each; without `seconds` of bandwidth as well."""
     messages: int = 200
     """Of the UCX exchange."""
-    limit_s: int = 30
-    """Seconds after which an exchange should end; `ends_s` is the limit in use."""
+    time_limit_s: int = 30
+    min_write_share: Optional[float] = None
+    """Of the line rate."""
+    min_send_share: Optional[float] = None
+    max_latency_us: Optional[float] = None
+    """Of the median."""
 
     @property
     def ends_s(self) -> int:
         """Seconds after which an exchange is ended and has failed: not while it measures."""
-        return max(self.limit_s, self.seconds + MARGIN_S)
+        return max(self.time_limit_s, self.seconds + MARGIN_S)
+
+
+@dataclass(frozen=True)
+class Half:
+    """One pair as one of its two hosts sees it."""
+
+    rail: str
+    """Interface of the rail, the same name on both: `rail3`, `rail3p1`."""
+    address: str
+    """Its address here."""
+    peer: str
+    """The other host."""
+    peer_address: str
+    port: int
+    """TCP port of the first exchange, on the serving host."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What one host does in one run."""
+
+    run_id: str
+    host: str
+    settings: HostSettings
+    drives: tuple[Half, ...] = ()
+    serves: tuple[Half, ...] = ()
+    exchanges: tuple[str, ...] = EXCHANGES
+    options: Options = field(default_factory=Options)
+    speeds_gbps: Mapping[str, float] = field(default_factory=dict)
+    """Line rate of each rail."""
+    limit_s: float = 600.0
+    """Seconds after which the servers end whatever happens."""
+    lost: tuple[str, ...] = ()
+    """Peers that dropped out of this run."""
+    unserved: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By peer why it cannot serve a rail, or one exchange of it (`rail3 ucx`)."""
+    sent_wrong: tuple[str, ...] = ()
+    """Sender, rail and exchange of packets that already left with a wrong mark."""
+    environment_file: Path = Path(mpi_environment.ENVIRONMENT_FILE)
+    sys: Path = Path("/sys")
+
+    def mpi_environment(self) -> dict[str, str]:
+        """The MPI environment of this node. Raises EnvironmentFileError."""
+        try:
+            text = self.environment_file.read_text(encoding="utf-8")
+            return mpi_environment.parse_environment(text)
+        except (OSError, ValueError) as error:
+            raise EnvironmentFileError(
+                f"{self.host}: MPI environment {self.environment_file}: {error}; write it "
+                f"with --tags mpi --limit {self.host}"
+            ) from error
+
+    def watch(self, half: Half, by: str, device: str) -> dict[str, Any]:
+        """How to watch the packets of a rail, in the form that wire.py takes."""
+        return {
+            "by": by,
+            "interface": half.rail,
+            "device": device,
+            "peer": half.peer_address,
+            "traffic_class": self.settings.traffic_class,
+            "cnp_dscp": self.settings.cnp_dscp,
+        }
 
 
 @dataclass(frozen=True)
@@ -75,49 +148,46 @@ class Command:
 class Programs:
     """The programs of one rail on this host with all that they are given."""
 
+    request: Request
+    half: Half
     endpoint: Endpoint
-    address: str
-    traffic_class: int
-    effort: Effort
     bind: str
     """perftest's option that binds its TCP connection to an address; empty where it has none."""
 
-    def server(self, name: str, port: int, ucx: Mapping[str, str], limit_s: float) -> Command:
+    def server(self, name: str, port: int, ucx: Mapping[str, str]) -> Command:
         """The waiting end. It serves one client and ends."""
-        guard = _bounded(limit_s)
+        guard = _bounded(self.request.limit_s)
         if name == UCX:
             return Command((*guard, UCX_PERFTEST, "-p", str(port)), self._ucx(ucx))
         return Command((*guard, *self._perftest(name, port)))
 
-    def client(
-        self, name: str, port: int, ucx: Mapping[str, str], peer: str, cpus: str = ""
-    ) -> Command:
-        """The measuring end."""
-        effort = self.effort
-        guard = (*_bounded(effort.ends_s), *(("taskset", "--cpu-list", cpus) if cpus else ()))
+    def client(self, name: str, port: int, ucx: Mapping[str, str], cpus: str = "") -> Command:
+        """The measuring end, on the CPUs of a list (`0-55`)."""
+        options, peer = self.request.options, self.half.peer_address
+        guard = (*_bounded(options.ends_s), *(("taskset", "--cpu-list", cpus) if cpus else ()))
         if name == UCX:
             argv = (UCX_PERFTEST, peer, "-p", str(port), "-t", "tag_bw", "-f", "-v")
-            amount = ("-s", str(effort.bytes), "-n", str(effort.messages), "-w", "10")
+            amount = ("-s", str(options.message_bytes), "-n", str(options.messages), "-w", "10")
             return Command((*guard, *argv, *amount), self._ucx(ucx))
         return Command((*guard, *self._perftest(name, port), peer))
 
     def _perftest(self, name: str, port: int) -> tuple[str, ...]:
         """Both ends get the same: they have to agree on the amount."""
-        here, effort = self.endpoint, self.effort
-        amount: tuple[str, ...] = ("-n", str(effort.iterations), "-s", "2")
-        if name not in LATENCY:
-            length = ("-D", str(effort.seconds)) if effort.seconds else amount[:2]
-            many = ("-q", str(effort.queue_pairs), *length, "--report_gbits")
-            amount = ("-s", str(effort.bytes), *many)
+        here, options = self.endpoint, self.request.options
+        amount: tuple[str, ...] = ("-n", str(options.iterations), "-s", "2")
+        if name != LATENCY:
+            length = ("-D", str(options.seconds)) if options.seconds else amount[:2]
+            many = ("-q", str(options.queue_pairs), *length, "--report_gbits")
+            amount = ("-s", str(options.message_bytes), *many)
         return (
             *(PERFTEST[name], "-d", here.device, "-i", str(here.port), "-x", str(here.gid_index)),
-            *(f"--tclass={self.traffic_class}", "-p", str(port), "-F", *amount),
-            *((f"{self.bind}={self.address}",) if self.bind else ()),
+            *(f"--tclass={self.request.settings.traffic_class}", "-p", str(port), "-F", *amount),
+            *((f"{self.bind}={self.half.address}",) if self.bind else ()),
         )
 
     def _ucx(self, environment: Mapping[str, str]) -> dict[str, str]:
         """The node's own environment, held to one rail."""
-        return {**environment, "UCX_NET_DEVICES": self.endpoint.ucx_device}
+        return {**environment, "UCX_NET_DEVICES": f"{self.endpoint.device}:{self.endpoint.port}"}
 
 
 def _bounded(limit_s: float) -> tuple[str, ...]:
@@ -125,14 +195,16 @@ def _bounded(limit_s: float) -> tuple[str, ...]:
     return ("timeout", f"--kill-after={END_S}", f"{limit_s:g}")
 
 
-TELLING = re.compile(r"\bERROR\b|Fatal|[Ff]ail|Unable|Couldn't|not found|ncompatib|not available")
+ERROR_LINE = re.compile(
+    r"\bERROR\b|Fatal|[Ff]ail|Unable|Couldn't|not found|ncompatib|not available"
+)
 SHOWN = 3
 
 
-def telling(printed: str) -> str:
+def error_lines(printed: str) -> str:
     """The error lines of a program's output."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
-    found = [line for line in lines if TELLING.search(line)] or lines[-SHOWN:]
+    found = [line for line in lines if ERROR_LINE.search(line)] or lines[-SHOWN:]
     return "; ".join(dict.fromkeys(found[:SHOWN])) or "it printed nothing"
 
 
@@ -144,33 +216,37 @@ LATENCY_COLUMNS = (
 
 
 def figures(name: str, printed: str) -> dict[str, Any]:
-    """What an exchange measured: of perftest, the one row below its heading.
+    """What an exchange measured: of each program, the one row below its heading.
 
     Bandwidths are in Gbit/s (10^9), times in microseconds. Raises OutputError.
     """
-    if name == UCX:
-        return _ucx_figures(printed)
+    try:
+        return _ucx_figures(printed) if name == UCX else _perftest_figures(name, printed)
+    except (StopIteration, KeyError, ValueError) as error:
+        tail = printed.strip()[-300:]
+        raise OutputError(f"{PROGRAMS[name]}: no figures ({error!r}) in {tail!r}") from error
+
+
+def _perftest_figures(name: str, printed: str) -> dict[str, Any]:
     columns: tuple[str, ...] = BANDWIDTH_COLUMNS
     unit = "BW average[Gb/sec]"
-    if name in LATENCY:
+    if name == LATENCY:
         columns, unit = LATENCY_COLUMNS, "t_typical[usec]"
     lines = printed.splitlines()
+    cells = next(
+        row.split()
+        for heading, row in zip(lines, lines[1:])
+        if heading.split()[:1] == ["#bytes"]
+        and unit in heading
+        and len(row.split()) >= len(columns)
+    )
+    if len(cells) < len(columns):
+        raise ValueError(f"{len(columns)} columns expected")
+    found: dict[str, Any] = {key: measured(cell) for key, cell in zip(columns, cells)}
+    found.update(bytes=int(cells[0]), iterations=int(cells[1]))
+    if found.get("messages_s"):
+        found["messages_s"] *= 1e6  # printed in millions
     mtu = re.search(r"^\s*Mtu\s*:\s*(\d+)", printed, re.M)
-    for heading, row in zip(lines, lines[1:]):
-        cells = row.split()
-        if heading.split()[:1] == ["#bytes"] and unit in heading and len(cells) >= len(columns):
-            break
-    else:
-        raise OutputError(
-            f"{PERFTEST[name]}: printed no row of figures: {printed.strip()[-300:]!r}"
-        )
-    try:
-        found: dict[str, Any] = {key: measured(cell) for key, cell in zip(columns, cells)}
-        found.update(bytes=int(cells[0]), iterations=int(cells[1]))
-        if found.get("messages_s"):
-            found["messages_s"] *= 1e6  # printed in millions
-    except ValueError as error:
-        raise OutputError(f"{PERFTEST[name]}: {error}: {row!r}") from error
     return {**found, "path_mtu": int(mtu[1]) if mtu else None}
 
 
@@ -186,19 +262,13 @@ def measured(text: str) -> Optional[float]:
 
 def _ucx_figures(printed: str) -> dict[str, Any]:
     """From ucx_perftest's comma-separated form; its MB are 2^20 bytes."""
-    lines = printed.splitlines()
-    for heading, row in zip(lines, lines[1:]):
-        names = heading.strip().split(",")
-        if names[0] == "iterations":
-            values = dict(zip(names, row.strip().split(",")))
-            try:
-                return {
-                    "iterations": int(values["iterations"]),
-                    "gbits_s": round(float(values["overall_bw"]) * 8 * 2**20 / 1e9, 6),
-                }
-            except (KeyError, ValueError) as error:
-                raise OutputError(f"{UCX_PERFTEST}: no figure {error}: {row!r}") from error
-    raise OutputError(f"{UCX_PERFTEST}: printed no figures: {printed.strip()[-300:]!r}")
+    lines = [line.strip().split(",") for line in printed.splitlines()]
+    names, row = next(pair for pair in zip(lines, lines[1:]) if pair[0][0] == "iterations")
+    values = dict(zip(names, row))
+    return {
+        "iterations": int(values["iterations"]),
+        "gbits_s": round(float(values["overall_bw"]) * 8 * 2**20 / 1e9, 6),
+    }
 
 
 # The programs on this node: which are missing, and what the others can do.
@@ -210,7 +280,7 @@ ETHTOOL = "ethtool"
 def missing(names: Iterable[str], physical: bool = False) -> list[str]:
     """Programs that this node needs and does not have. `physical`: a rail is a real NIC."""
     wanted = [*(PROGRAMS[name] for name in names), *([ETHTOOL] if physical else [])]
-    return [program for program in dict.fromkeys(wanted) if find_program(program) is None]
+    return [program for program in wanted if find_program(program) is None]
 
 
 def packages(programs: Iterable[str]) -> list[str]:
@@ -230,8 +300,8 @@ def bind_option(names: Iterable[str], run: Runner) -> str:
     program = next((PERFTEST[name] for name in names if name in PERFTEST), None)
     if program is None:
         return ""
-    told = run([program, "--help"], check=False)
-    text = told.stdout + told.stderr
+    answer = run([program, "--help"], check=False)
+    text = answer.stdout + answer.stderr
     return next((name for name in ("--bind_source_ip", "--source_ip") if name in text), "")
 
 
@@ -241,12 +311,12 @@ def sniffed_devices(run: Runner) -> frozenset[str]:
         listed = run(["tcpdump", "-D"], check=False).stdout
     except CommandError:
         return frozenset()
-    lines = [line for line in listed.splitlines() if "RDMA" in line]
-    return frozenset(line.partition(".")[2].split()[0] for line in lines if "." in line)
+    lines = [line for line in listed.splitlines() if "RDMA" in line and "." in line]
+    return frozenset(line.partition(".")[2].split()[0] for line in lines)
 
 
-def watched_by(software: bool, device: str, sniffed: Iterable[str]) -> str:
+def watched_by(here: Endpoint, sniffed: Iterable[str]) -> str:
     """How packets of a device can be seen."""
-    if software:
+    if here.software:
         return KERNEL
-    return SNIFFER if device in sniffed else NOTHING
+    return SNIFFER if here.device in sniffed else NOTHING

@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Optional
 
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, Check, compare, not_applicable
 from . import endpoints
-from .exchanges import UCX, telling
-from .request import Request
+from .exchanges import LATENCY, UCX, Request, error_lines
 from .wire import tos_text
 
 SOFTWARE = "is Soft-RoCE: its figures show that it works, not what a NIC does"
@@ -19,48 +17,29 @@ NO_EXPECTATION = "no expectation set"
 CLASS_SHARE = 0.5
 """Of an exchange's payload that has to be counted under the contract's priority."""
 
-ADVICE: tuple[tuple[str, str], ...] = (
-    (
-        r"Couldn't connect|connect\(\) failed|Unable to (open|connect)|Connection refused",
-        "the TCP handshake over the rail failed: ping -I {rail} {address} on {host}; --tags rails",
-    ),
-    (
-        r"transport retry|retry counter exceeded|vendor err|Failed status 12|unhandled timeout",
-        "packets are lost on the way: rail MTU on the path, the peer's GID, lossless class on the "
-        "switch ports of both rails",
-    ),
-    (r"(?i)memlock|allocate|create mr", "locked memory is limited: --tags os sets memlock"),
-    (r"(?i)no such device|not available|Unable to find the Inf", "rdma link on both hosts"),
-    (r"with --tags mpi", ""),
-    (r"not installed", "install it, or set rdma_verify_install"),
-)
-"""Patterns of messages with their remedies, the most specific first."""
-
 
 def driven(request: Request, pairs: Sequence[Mapping[str, Any]]) -> list[Check]:
     """What this host sent, and how fast."""
     return [check for pair in pairs for check in _pair(request, pair)]
 
 
-def served(
-    request: Request, rails: Mapping[str, Mapping[str, Any]], told: Collection[str] = ()
-) -> list[Check]:
-    """What arrived at this host. `told` is what was sent wrong already: `node01 rail3 ucx`."""
+def served(request: Request, rails: Mapping[str, Mapping[str, Any]]) -> list[Check]:
+    """What arrived at this host."""
     return [
-        _said_before(request, check, told)
+        _only_once(request, check)
         for rail, seen in rails.items()
         for check in _arrivals(request, rail, seen)
     ]
 
 
-def _said_before(request: Request, check: Check, told: Collection[str]) -> Check:
+def _only_once(request: Request, check: Check) -> Check:
     """A packet that was sent wrong arrives wrong: one failure for one cause."""
     words = check.subject.split()
     if check.status != FAILED or not check.name.startswith("wire_") or len(words) != 4:
         return check
     rail, _arrow, peer, exchange = words
     sender = peer if check.name == "wire_arrived" else request.host
-    if f"{sender} {rail} {exchange}" not in told:
+    if f"{sender} {rail} {exchange}" not in request.sent_wrong:
         return check
     return replace(check, status=NOT_APPLICABLE, reason=f"{sender} sent it so: see its wire_sent")
 
@@ -79,34 +58,24 @@ def _pair(request: Request, pair: Mapping[str, Any]) -> Iterator[Check]:
         if result is None:
             yield Check(name, "measured", "not tried", FAILED, where, "the one before it failed")
         elif result.get("problem"):
-            yield Check(name, "measured", "not", FAILED, where, _why(request, pair, name, result))
+            half = next(one for one in request.drives if one.rail == pair["rail"])
+            reason = (
+                f"{result['problem']}: ping -I {half.rail} {half.peer_address} on {request.host}; "
+                "rdma link and dmesg on both hosts"
+            )
+            yield Check(name, "measured", "not", FAILED, where, reason)
         else:
             yield figure(request, pair, name, result)
             if name == "write_bw":
-                yield path_mtu(request, where, result)
+                # The kernel takes it from the rail's, and reports nothing.
+                yield compare(
+                    "roce_mtu",
+                    request.settings.roce_mtu,
+                    result["path_mtu"],
+                    subject=where,
+                    reason=f"the MTU of {pair['rail']} is too small on one of both: --tags rails",
+                )
             yield from sent(request, pair, name, result)
-
-
-def path_mtu(request: Request, where: str, result: Mapping[str, Any]) -> Check:
-    """The RoCE MTU both ends agreed on: the kernel takes it from the rail's, and says nothing."""
-    reason = f"the MTU of {where.partition(' ')[0]} is too small on one of both: --tags rails"
-    wanted, found = request.settings.roce_mtu, result["path_mtu"]
-    return compare("roce_mtu", wanted, found, subject=where, reason=reason)
-
-
-def _why(request: Request, pair: Mapping[str, Any], name: str, result: Mapping[str, Any]) -> str:
-    problem = str(result["problem"])
-    half = next(one for one in request.drives if one.rail == pair["rail"])
-    advice = "rdma link and dmesg on both hosts may have more"
-    if result.get("hung"):
-        advice = "{peer} hangs or is down: ping -I {rail} {address} on {host}"
-    else:
-        found = (text for pattern, text in ADVICE if re.search(pattern, problem))
-        advice = next(found, advice)
-    advice = advice.format(
-        rail=half.rail, peer=half.peer, address=half.peer_address, host=request.host
-    )
-    return f"{problem}: {advice}" if advice else problem
 
 
 def figure(
@@ -114,26 +83,26 @@ def figure(
 ) -> Check:
     """One figure beside its expectation and the line rate."""
     where = f"{pair['rail']} -> {pair['peer']}"
-    expected, wanted, holds = request.expectation, "", True
-    measured = result["median_us" if name == "write_lat" else "gbits_s"]
+    options, wanted, holds = request.options, "", True
+    measured = result["median_us" if name == LATENCY else "gbits_s"]
     if measured is None:
         found = f"{result['iterations']} messages, and no time"
         wanted, holds = "measured", False
         why = (
             "perftest found no clock rate: is the CPU frequency fixed (--tags os), the TSC stable?"
         )
-    elif name == "write_lat":
+    elif name == LATENCY:
         found = f"median {measured:g} us, p99 {result['p99_us']:g} us"
-        if expected.latency_us is not None:
-            wanted = f"median at most {expected.latency_us:g} us"
-            holds = measured <= expected.latency_us
+        if options.max_latency_us is not None:
+            wanted = f"median at most {options.max_latency_us:g} us"
+            holds = measured <= options.max_latency_us
         why = "CPU governor, NUMA node and PCIe link of both ends: --tags os, rails"
     else:
         rate = pair.get("line_rate_gbits_s")
         found = rate_text(measured, rate)
         if name == UCX:
             return Check(name, "measured", found, OK, where)
-        share = {"write_bw": expected.write_share, "send_bw": expected.send_share}.get(name)
+        share = options.min_write_share if name == "write_bw" else options.min_send_share
         if share and rate:
             wanted = f"at least {share * rate:g} Gbit/s ({share:.2%} of {rate:g})"
             holds = measured >= share * rate
@@ -155,10 +124,10 @@ def sent(
     """Whether what left in one exchange carries the contract's traffic class."""
     where = f"{pair['rail']} -> {pair['peer']} {name}"
     if name == UCX:
-        said = (result.get("environment") or {}).get("UCX_IB_TRAFFIC_CLASS")
-        told = "no UCX_IB_TRAFFIC_CLASS" if said is None else f"UCX_IB_TRAFFIC_CLASS={said}"
+        value = (result.get("environment") or {}).get("UCX_IB_TRAFFIC_CLASS")
+        has = "no UCX_IB_TRAFFIC_CLASS" if value is None else f"UCX_IB_TRAFFIC_CLASS={value}"
         why = (
-            f"MPI sends this: {request.environment_file} has {told}, the contract (roce_qos) asks "
+            f"MPI sends this: {request.environment_file} has {has}, the contract (roce_qos) asks "
             f"for {request.settings.traffic_class}; run --tags mpi --limit {request.host}"
         )
     else:
@@ -168,7 +137,7 @@ def sent(
         )
     wire = result.get("wire")
     if wire is not None:
-        yield marks(request, "wire_sent", where, wire["out"], why, "leaving")
+        yield marks(request, "wire_sent", where, wire["out"], why)
         return
     yield unseen(request, "wire_sent", where, str(pair["device"]))
     growth = endpoints.bytes_by_priority(result.get("growth") or {}, "tx")
@@ -178,52 +147,48 @@ def sent(
 
 
 def _arrivals(request: Request, rail: str, seen: Mapping[str, Any]) -> Iterator[Check]:
+    counted = False
     for name, outcome in seen["exchanges"].items():
         where = f"{rail} <- {seen['peer']} {name}"
+        wire = outcome["wire"]
         if outcome["rc"] is None:
             reason = f"{seen['peer']} did not connect: see its own checks of {rail}"
             yield not_applicable("wire_arrived", tos(request), reason, subject=where)
-            continue
-        if outcome["rc"] != 0:
-            reason = f"the server ended with status {outcome['rc']}: {telling(outcome['log'])}"
+        elif outcome["rc"] != 0:
+            lines = error_lines(outcome["log"])
+            reason = f"the server ended with status {outcome['rc']}: {lines}"
             yield Check("served", "served", "not", FAILED, where, reason)
-            continue
-        wire = outcome["wire"]
-        if wire is None:
+        elif wire is None:
+            counted = True
             yield unseen(request, "wire_arrived", where, rail)
-            continue
-        why = (
-            f"if wire_sent of {seen['peer']} is ok, a switch on the way rewrote it: its ports must "
-            "trust DSCP and keep it"
-        )
-        yield marks(request, "wire_arrived", where, wire["in"], why, "arriving")
-        why = f"this is what {request.host} answered: --tags rails, mpi --limit {request.host}"
-        yield marks(request, "wire_answered", where, wire["out"], why, "leaving")
-    if any(
-        outcome["wire"] is None and outcome["rc"] == 0 for outcome in seen["exchanges"].values()
-    ):
+        else:
+            why = (
+                f"if wire_sent of {seen['peer']} is ok, a switch on the way rewrote it: its ports "
+                "must trust DSCP and keep it"
+            )
+            yield marks(request, "wire_arrived", where, wire["in"], why)
+            why = f"this is what {request.host} answered: --tags rails, mpi --limit {request.host}"
+            yield marks(request, "wire_answered", where, wire["out"], why)
+    if counted:
         growth = endpoints.bytes_by_priority(seen.get("growth") or {}, "rx")
         why = (
             "packets arrived under another priority: a switch rewrote their DSCP, or this NIC does "
             "not trust DSCP; --tags rails"
         )
-        least = sum(growth.values()) * CLASS_SHARE
-        where = f"{rail} <- {seen['peer']}"
-        yield priority(request, "class_arrived", where, growth, max(least, 1 << 20), why)
+        least = max(sum(growth.values()) * CLASS_SHARE, 1 << 20)
+        yield priority(request, "class_arrived", f"{rail} <- {seen['peer']}", growth, least, why)
 
 
 def tos(request: Request) -> str:
     return f"UDP 4791, {tos_text(request.settings.traffic_class)}"
 
 
-def marks(
-    request: Request, name: str, where: str, seen: Mapping[str, Any], why: str, way: str
-) -> Check:
+def marks(request: Request, name: str, where: str, seen: Mapping[str, Any], why: str) -> Check:
     """Packets of one direction against the contract."""
     wanted = tos(request)
     count, wrong = seen["packets"], seen["wrong"]
     if not count:
-        reason = f"no RoCE v2 packet was seen {way}: the traffic took another way, or none"
+        reason = "no RoCE v2 packet was seen: the traffic took another way, or none"
         return Check(name, wanted, "no packet", FAILED, where, reason)
     if not wrong:
         return Check(name, wanted, f"{count} of {count} packets", OK, where)
@@ -233,7 +198,7 @@ def marks(
 
 
 def unseen(request: Request, name: str, where: str, device: str) -> Check:
-    """What could not be looked at is said, and not passed."""
+    """Packets that could not be looked at are reported, and not passed."""
     reason = (
         f"packets of {device} bypass the kernel and tcpdump has no RDMA sniffer for it; their "
         "priority is proved instead (class_sent, class_arrived)"
@@ -242,12 +207,7 @@ def unseen(request: Request, name: str, where: str, device: str) -> Check:
 
 
 def priority(
-    request: Request,
-    name: str,
-    where: str,
-    growth: Mapping[int, int],
-    least: float,
-    why: str,
+    request: Request, name: str, where: str, growth: Mapping[int, int], least: float, why: str
 ) -> Check:
     """Bytes that the NIC counted under the contract's priority."""
     settings = request.settings
@@ -256,8 +216,6 @@ def priority(
     if not growth:
         reason = "the NIC counted nothing by priority (ethtool -S): nothing proves the class"
         return Check(name, wanted, "not counted", FAILED, where, reason)
-    found = ", ".join(f"priority {one}: {growth[one]:.3g} bytes" for one in growth if growth[one])
+    found = ", ".join(f"priority {one}: {count:.3g} bytes" for one, count in growth.items())
     holds = growth.get(number, 0) >= least
-    return Check(
-        name, wanted, found or "nothing", OK if holds else FAILED, where, "" if holds else why
-    )
+    return Check(name, wanted, found, OK if holds else FAILED, where, "" if holds else why)

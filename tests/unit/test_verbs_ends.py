@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The far end: the program of a serving node, run by itself as on a node, with fake servers."""
+"""Both ends: the program of a serving node, run by itself with fake servers; and the clients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional
@@ -21,15 +21,19 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.invent
     RdmaDevice,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs import (
+    ends,
     exchanges,
-    serving,
     wire,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.endpoints import (
     NoEndpointError,
     endpoint,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.request import Half, Request
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.verbs.exchanges import (
+    EXCHANGES,
+    Half,
+    Request,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
     host_settings,
     read_contract,
@@ -96,13 +100,13 @@ class Program:
         self.directory = directory
         self.process: Optional[subprocess.Popen[bytes]] = None
 
-    def start(self, told: dict[str, Any]) -> dict[str, Any]:
-        (self.directory / "plan.json").write_text(json.dumps(told))
-        (self.directory / "serve.py").write_bytes(serving.program())
+    def start(self, given: dict[str, Any]) -> dict[str, Any]:
+        (self.directory / "plan.json").write_text(json.dumps(given))
+        (self.directory / "serve.py").write_bytes(ends.program())
         self.process = subprocess.Popen(
             [sys.executable, "-I", str(self.directory / "serve.py"), str(self.directory)]
         )
-        state = serving.wait(self.directory / wire.STATE, deadline(120))
+        state = ends.wait(self.directory / wire.STATE, deadline(120))
         assert state is not None
         return state
 
@@ -149,7 +153,7 @@ def program(tmp_path: Path) -> Iterator[Program]:
         one.process.wait()
 
 
-def test_servers_listen_before_it_says_so_and_each_one_is_told_of(
+def test_servers_listen_before_it_reports_and_each_outcome_is_reported(
     program: Program, free_ports: Ports
 ) -> None:
     ports = free_ports(3)
@@ -163,7 +167,7 @@ def test_servers_listen_before_it_says_so_and_each_one_is_told_of(
     assert result["rails"]["rail0"]["peer"] == "node01"
 
 
-def test_a_server_that_fails_has_its_say(program: Program, free_ports: Ports) -> None:
+def test_the_log_of_a_server_that_fails_is_kept(program: Program, free_ports: Ports) -> None:
     (port,) = free_ports(1)
     source = SERVER + "sys.exit('completion with error')"
     program.start(plan([port], [*PYTHON, "-c", source, str(port)]))
@@ -173,7 +177,7 @@ def test_a_server_that_fails_has_its_say(program: Program, free_ports: Ports) ->
     assert "completion with error" in found["log"]
 
 
-def test_told_to_stop_it_ends_its_servers_and_says_what_it_saw(
+def test_when_stopped_it_ends_its_servers_and_reports_what_it_saw(
     program: Program, free_ports: Ports
 ) -> None:
     ports = free_ports(2)
@@ -187,7 +191,7 @@ def test_told_to_stop_it_ends_its_servers_and_says_what_it_saw(
         socket.create_connection(("127.0.0.1", ports[1]), timeout=deadline(60))
 
 
-def test_a_port_that_is_taken_is_told(program: Program, free_ports: Ports) -> None:
+def test_a_port_that_is_taken_is_a_problem(program: Program, free_ports: Ports) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         state = program.start(plan([*free_ports(1), port]))
@@ -201,7 +205,7 @@ def test_a_port_that_is_taken_is_told(program: Program, free_ports: Ports) -> No
         (["no-such-program"], "No such file or directory: no-such-program"),
     ],
 )
-def test_a_server_that_does_not_start_is_told(
+def test_a_server_that_does_not_start_is_a_problem(
     program: Program, free_ports: Ports, argv: list[str], problem: str
 ) -> None:
     assert problem in program.start(plan(free_ports(1), argv))["problem"]
@@ -239,9 +243,9 @@ def test_packets_are_counted_with_the_server_they_came_with(
     program: Program, free_ports: Ports, seen: wire.Witness
 ) -> None:
     ports = free_ports(2)
-    told = plan(ports)
-    told["rails"][0]["watch"]["by"] = "kernel"
-    assert program.start(told)["problem"] == ""
+    given = plan(ports)
+    given["rails"][0]["watch"]["by"] = "kernel"
+    assert program.start(given)["problem"] == ""
     for place, port in enumerate(ports):
         send((106, 98)[place], 0x0A, 10 + place, seen)
         assert program.unread() > 0
@@ -260,9 +264,9 @@ def test_what_came_before_a_node_is_served_is_forgotten(
 ) -> None:
     """Answers to its own clients come from the same peer as what is sent to its servers."""
     (port,) = free_ports(1)
-    told = plan([port])
-    told["rails"][0]["watch"]["by"] = "kernel"
-    program.start(told)
+    given = plan([port])
+    given["rails"][0]["watch"]["by"] = "kernel"
+    program.start(given)
     assert program.process is not None
     send(106, 0x11, 5, seen)
     assert program.unread() > 0
@@ -274,17 +278,17 @@ def test_what_came_before_a_node_is_served_is_forgotten(
     assert found["wire"]["in"]["packets"] == 3
 
 
-def test_only_servers_of_a_peer_both_ways_are_told_to_forget(tmp_path: Path) -> None:
+def test_only_servers_of_a_peer_both_ways_get_the_signal_to_forget(tmp_path: Path) -> None:
     asked = request(tmp_path)
     run = Recorded()
-    serving.forget(asked, run)
+    ends.forget(asked, run)
     assert run.seen == []
-    serving.forget(replace(asked, drives=asked.serves), run)
+    ends.forget(replace(asked, drives=asked.serves), run)
     (argv,) = run.seen
     assert argv[:3] == ("systemctl", "kill", "--signal=SIGUSR1")
 
 
-def test_who_listens_is_read_from_the_kernels_table() -> None:
+def test_listeners_are_read_from_the_kernels_table() -> None:
     text = (
         "  sl  local_address rem_address   st tx_queue\n"
         "   0: 0100007F:4853 00000000:0000 0A 00000000:00000000\n"
@@ -313,31 +317,31 @@ def test_the_gid_is_the_one_of_roce_v2_with_the_rails_address() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("found", "reason"),
     [
         (Machine(), "rail3 has no RDMA device"),
         (machine(OTHER, V1), "10.3.0.2 (it has 1: fe80::1 RoCE v2, 2: ::ffff"),
         (machine(V2, state="DOWN"), "DOWN"),
     ],
 )
-def test_a_rail_without_endpoint_says_why(found: Machine, told: str) -> None:
+def test_a_rail_without_endpoint_has_its_reason(found: Machine, reason: str) -> None:
     with pytest.raises(NoEndpointError) as error:
         endpoint(found, "rail3", "10.3.0.2")
-    assert told in str(error.value)
+    assert reason in str(error.value)
 
 
 class Recorded:
-    """Programs that are asked for what they know."""
+    """Programs with canned output."""
 
-    def __init__(self, **told: str) -> None:
-        self.told = told
+    def __init__(self, **printed: str) -> None:
+        self.printed = printed
         self.seen: list[tuple[str, ...]] = []
 
     def __call__(
         self, argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None
     ) -> Result:
         self.seen.append(tuple(argv))
-        return Result(tuple(argv), 0, self.told.get(argv[0], ""), "")
+        return Result(tuple(argv), 0, self.printed.get(argv[0], ""), "")
 
 
 def request(tmp_path: Path, names: tuple[str, ...] = ("write_bw", "ucx")) -> Request:
@@ -349,11 +353,11 @@ def request(tmp_path: Path, names: tuple[str, ...] = ("write_bw", "ucx")) -> Req
     )
 
 
-def test_what_the_program_is_told(tmp_path: Path) -> None:
+def test_the_plan_of_the_program(tmp_path: Path) -> None:
     run = Recorded(ib_write_bw="--out_json_file --bind_source_ip", tcpdump="1.rail3 [Up]\n")
     asked = request(tmp_path)
-    found, problems = serving.endpoints_of(asked, machine(V2))
-    (rail,) = serving.plan_of(asked, found, run, problems)["rails"]
+    found, problems = ends.endpoints_of(asked, machine(V2))
+    (rail,) = ends.plan_of(asked, found, run, problems)["rails"]
     assert problems == {}
     assert rail["watch"]["by"] == "nothing"
     assert rail["watch"]["traffic_class"] == SETTINGS.traffic_class
@@ -361,34 +365,35 @@ def test_what_the_program_is_told(tmp_path: Path) -> None:
     assert "--bind_source_ip=10.3.0.2" in rail["servers"][0]["argv"]
     assert rail["servers"][1]["env"]["UCX_IB_TRAFFIC_CLASS"] == "106"
     assert rail["servers"][1]["env"]["UCX_NET_DEVICES"] == "mlx5_3:1"
-    found, problems = serving.endpoints_of(asked, machine(OTHER))
+    found, problems = ends.endpoints_of(asked, machine(OTHER))
     assert (found, list(problems)) == ({}, ["rail3"])
 
 
 def test_servers_that_were_killed_or_are_of_another_run_are_not_taken_for_ours(
     tmp_path: Path,
 ) -> None:
-    with pytest.raises(serving.ServingError, match="time limit of 600 s"):
-        serving.collect(request(tmp_path), machine(V2), Recorded(), tmp_path)
+    with pytest.raises(ends.ServingError, match="time limit of 600 s"):
+        ends.collect(request(tmp_path), machine(V2), Recorded(), tmp_path)
     (tmp_path / wire.RESULT).write_text(json.dumps({"run_id": "other", "rails": {}}))
-    (tmp_path / serving.COUNTERS).write_text("{}")
-    with pytest.raises(serving.ServingError, match="another run"):
-        serving.collect(request(tmp_path), machine(V2), Recorded(), tmp_path)
+    (tmp_path / ends.COUNTERS).write_text("{}")
+    with pytest.raises(ends.ServingError, match="another run"):
+        ends.collect(request(tmp_path), machine(V2), Recorded(), tmp_path)
 
 
 def test_a_sniffer_is_used_where_tcpdump_has_one() -> None:
     listed = "1.rail3 [Up]\n2.mlx5_3 (RDMA sniffer)\n3.any (Pseudo-device)\n"
     assert exchanges.sniffed_devices(Recorded(tcpdump=listed)) == {"mlx5_3"}
-    assert exchanges.watched_by(False, "mlx5_3", {"mlx5_3"}) == "sniffer"
-    assert exchanges.watched_by(False, "mlx5_4", {"mlx5_3"}) == "nothing"
-    assert exchanges.watched_by(True, "rxe0", ()) == "kernel"
+    real = endpoint(machine(V2), "rail3", "10.3.0.2")
+    assert exchanges.watched_by(real, {"mlx5_3"}) == "sniffer"
+    assert exchanges.watched_by(real, {"mlx5_4"}) == "nothing"
+    assert exchanges.watched_by(replace(real, software=True), ()) == "kernel"
 
 
 def test_without_the_environment_of_mpi_only_ucx_is_not_served(tmp_path: Path) -> None:
     asked = request(tmp_path, ("write_bw", "ucx"))
     asked.environment_file.unlink()
-    found, problems = serving.endpoints_of(asked, machine(V2))
-    (rail,) = serving.plan_of(asked, found, Recorded(), problems)["rails"]
+    found, problems = ends.endpoints_of(asked, machine(V2))
+    (rail,) = ends.plan_of(asked, found, Recorded(), problems)["rails"]
     assert [(one["exchange"], one["port"]) for one in rail["servers"]] == [("write_bw", 18515)]
     assert list(problems) == ["rail3 ucx"]
     assert str(asked.environment_file) in problems["rail3 ucx"]
@@ -397,25 +402,181 @@ def test_without_the_environment_of_mpi_only_ucx_is_not_served(tmp_path: Path) -
 def test_servers_that_do_not_start_are_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody collects them."""
+    """Nothing collects them."""
     problem = {"run_id": "run1", "problem": "TCP port 18515 is taken by another program"}
     for state in (problem, None):
-        monkeypatch.setattr(serving, "wait", lambda _path, state=state: state)
+        monkeypatch.setattr(ends, "wait", lambda _path, state=state: state)
         run = Recorded()
-        with pytest.raises(serving.ServingError):
-            serving.start(request(tmp_path), machine(V2), run, tmp_path / "run")
+        with pytest.raises(ends.ServingError):
+            ends.start(request(tmp_path), machine(V2), run, tmp_path / "run")
         assert run.seen[-2][0] == "systemd-run"
         assert run.seen[-1][:2] == ("systemctl", "stop")
 
 
-def test_ethtool_is_needed_where_a_rail_is_a_real_nic(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = request(tmp_path)
-    assert serving.physical(asked, machine(V2))
-    assert not serving.physical(asked, machine(V2, kind="software"))
+def test_ethtool_is_needed_where_a_rail_is_a_real_nic(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchanges, "find_program", lambda name: name != "ethtool" or None)
-    assert exchanges.missing(asked.exchanges, physical=True) == ["ethtool"]
-    assert exchanges.missing(asked.exchanges, physical=False) == []
+    assert exchanges.missing(EXCHANGES, physical=True) == ["ethtool"]
+    assert exchanges.missing(EXCHANGES, physical=False) == []
     assert exchanges.packages(["ethtool", "ib_send_bw", "ucx_perftest"]) == ["perftest", "ethtool"]
     assert exchanges.packages(["ucx_perftest"]) == [], "the layer mpi installs it"
+
+
+# What a host drives
+
+DATA = Path(__file__).parent / "data/verbs"
+HELP = "--out_json_file=<file> --source_ip"
+
+
+def soft_rail(number: int) -> RdmaDevice:
+    gid = Gid(1, f"::ffff:10.{number}.0.1", "RoCE v2", f"rail{number}")
+    return RdmaDevice("software", f"rxe{number}", 1, f"rail{number}", gids=(gid,))
+
+
+SOFT = Machine(ports=(soft_rail(0), soft_rail(1)))
+
+
+def driven(tmp_path: Path, names: tuple[str, ...] = EXCHANGES) -> Request:
+    file = tmp_path / "mpi.env"
+    file.write_text("UCX_IB_TRAFFIC_CLASS=106\nUCX_TLS=rc,ud,sm,self\nNCCL_IB_TC=106\n")
+    drives = tuple(
+        Half(f"rail{number}", f"10.{number}.0.1", "node02", f"10.{number}.0.2", 18515 + 4 * number)
+        for number in (0, 1)
+    )
+    return Request(
+        "run1",
+        "node01",
+        SETTINGS,
+        drives=drives,
+        exchanges=names,
+        environment_file=file,
+        sys=tmp_path,
+    )
+
+
+def helps(argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None) -> Result:
+    return Result(tuple(argv), 0, HELP, "")
+
+
+class Watch:
+    def __init__(self, how: Mapping[str, Any]) -> None:
+        self.how = how
+        self.closed = False
+        self.taken = 0
+
+    def take(self) -> dict[str, Any]:
+        self.taken += 1
+        return {"out": {"packets": self.taken}, "in": {}}
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Fake:
+    """perftest and UCX as seen from here; `bad` has what becomes of the program of a port."""
+
+    def __init__(self, bad: Optional[dict[str, Result]] = None) -> None:
+        self.bad = bad or {}
+        self.ran: list[tuple[str, str]] = []
+        self.watches: list[Watch] = []
+
+    def watch(self, how: Mapping[str, Any], _directory: Path) -> Watch:
+        self.watches.append(Watch(how))
+        return self.watches[-1]
+
+    def __call__(self, argv: tuple[str, ...], *, env: Mapping[str, str], limit_s: float) -> Result:
+        port = argv[argv.index("-p") + 1]
+        program = next(word for word in argv if word in exchanges.PROGRAMS.values())
+        self.ran.append((program, port))
+        if port in self.bad:
+            return self.bad[port]
+        name = "ucx.csv"
+        if program != exchanges.UCX_PERFTEST:
+            name = "write_lat.txt" if program.endswith("lat") else "write_bw.txt"
+        return Result(argv, 0, (DATA / name).read_text(), "")
+
+
+def drive(asked: Request, fake: Fake, machine: Machine = SOFT) -> list[dict[str, Any]]:
+    return ends.drive(asked, machine, helps, client=fake, watching=fake.watch)
+
+
+def test_rails_take_turns_and_each_exchange_has_its_figures_and_packets(tmp_path: Path) -> None:
+    fake = Fake()
+    found = drive(driven(tmp_path), fake)
+    assert fake.ran == [
+        (exchanges.PROGRAMS[name], str(18515 + 4 * number + place))
+        for number in (0, 1)
+        for place, name in enumerate(EXCHANGES)
+    ]
+    for one in found:
+        assert list(one["exchanges"]) == list(EXCHANGES)
+        assert [each["wire"]["out"]["packets"] for each in one["exchanges"].values()] == [
+            1,
+            2,
+            3,
+            4,
+        ]
+    assert found[0]["exchanges"]["write_bw"]["gbits_s"] == 0.63
+    assert found[0]["exchanges"]["ucx"]["environment"] == {
+        "UCX_IB_TRAFFIC_CLASS": "106",
+        "UCX_TLS": "rc,ud,sm,self",
+    }
+    assert (found[1]["device"], found[1]["software"]) == ("rxe1", True)
+    assert [one.how["peer"] for one in fake.watches] == ["10.0.0.2", "10.1.0.2"]
+    assert all(one.closed for one in fake.watches)
+
+
+def test_after_a_hang_the_rail_is_left_and_the_next_is_tried(tmp_path: Path) -> None:
+    fake = Fake({"18516": Result((), 124, "", "")})
+    found = drive(driven(tmp_path), fake)
+    assert [port for _program, port in fake.ran] == [
+        "18515",
+        "18516",
+        "18519",
+        "18520",
+        "18521",
+        "18522",
+    ]
+    assert found[0]["exchanges"]["write_lat"]["problem"] == "no end within 32 s"
+    assert "send_bw" not in found[0]["exchanges"]
+    assert len(found[1]["exchanges"]) == len(EXCHANGES)
+
+
+def test_peers_that_are_gone_or_cannot_serve_are_not_waited_for(tmp_path: Path) -> None:
+    fake = Fake()
+    asked = driven(tmp_path)
+    found = drive(replace(asked, lost=("node02",)), fake)
+    assert [one.get("lost") for one in found] == [True, True]
+    found = drive(replace(asked, unserved={"node02": {"rail1": "no device"}}), fake)
+    assert found[1]["problem"] == "node02 cannot serve it: no device"
+    assert "write_bw" in found[0]["exchanges"]
+    assert {port for _program, port in fake.ran} == {"18515", "18516", "18517", "18518"}
+
+
+def test_a_rail_without_gid_is_named_and_the_others_go_on(tmp_path: Path) -> None:
+    bare = RdmaDevice("software", "rxe0", 1, "rail0")
+    found = drive(driven(tmp_path), Fake(), Machine(ports=(bare, soft_rail(1))))
+    assert "no RoCE v2 GID with 10.0.0.1" in found[0]["problem"]
+    assert len(found[1]["exchanges"]) == len(EXCHANGES)
+
+
+def test_without_the_environment_of_mpi_only_ucx_fails(tmp_path: Path) -> None:
+    for spoil in (lambda file: file.write_text("A='x\n"), lambda file: file.unlink()):
+        asked = driven(tmp_path)
+        spoil(asked.environment_file)
+        for one in drive(asked, Fake()):
+            assert list(one["exchanges"]) == list(EXCHANGES)
+            problems = {name: each.get("problem") for name, each in one["exchanges"].items()}
+            problem = problems.pop("ucx")
+            assert set(problems.values()) == {None}
+            assert str(asked.environment_file) in problem
+            assert problem.endswith("--tags mpi --limit node01")
+
+
+def test_an_exchange_that_the_peer_cannot_serve_is_not_tried(tmp_path: Path) -> None:
+    fake = Fake()
+    asked = replace(driven(tmp_path), unserved={"node02": {"rail0 ucx": "no MPI environment"}})
+    found = drive(asked, fake)
+    problem = found[0]["exchanges"]["ucx"]["problem"]
+    assert problem == "node02 cannot serve it: no MPI environment"
+    assert "problem" not in found[1]["exchanges"]["ucx"]
+    assert [port for program, port in fake.ran if program == "ucx_perftest"] == ["18522"]

@@ -1,0 +1,280 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Both ends of this host's pairs: servers under systemd, and clients one after another."""
+
+from __future__ import annotations
+
+import json
+import pkgutil
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Optional
+
+from ..core import commands
+from ..core.commands import Runner, search_path
+from ..core.dataclass import dataclass
+from ..hardware import Machine
+from . import endpoints, exchanges
+from .endpoints import Endpoint, NoEndpointError, cpus_near, endpoint
+from .exchanges import EnvironmentFileError, Half, Programs, Request
+from .wire import FORGET, LISTEN_S, RESULT, STATE, Watch, watch
+
+DIRECTORY = Path("/run/baremetal-mpi-roce/verbs")
+UNIT = "baremetal-mpi-verbs"
+COUNTERS = "counters.json"
+
+
+class ServingError(Exception):
+    """The servers cannot run; the text has the reason and the remedy."""
+
+
+def program() -> bytes:
+    """The serving node's program: one file that Python runs by itself, without the collection."""
+    source = pkgutil.get_data(__package__, "wire.py")
+    if source is None:
+        raise OSError("the source of verbs/wire.py cannot be read")
+    return source
+
+
+def start(
+    request: Request, machine: Machine, run: Runner, directory: Path = DIRECTORY
+) -> tuple[list[int], dict[str, str]]:
+    """Servers for all halves that this host serves. Replaces those of an earlier run.
+
+    Returns when all of them listen: their ports, and why rails cannot be served (`rail3 ucx` where
+    it is one exchange alone). Raises ServingError.
+    """
+    stop(run)
+    if directory.exists():
+        shutil.rmtree(directory)
+    found, problems = endpoints_of(request, machine)
+    if not found:
+        return [], problems
+    directory.mkdir(parents=True, mode=0o700)
+    plan = plan_of(request, found, run, problems)
+    (directory / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
+    (directory / "serve.py").write_bytes(program())
+    counted = {rail: endpoints.counters(one, run, request.sys) for rail, one in found.items()}
+    (directory / COUNTERS).write_text(json.dumps(counted), encoding="utf-8")
+    run(
+        [
+            *("systemd-run", "--quiet", "--collect", f"--unit={UNIT}"),
+            f"--description=Verification of rails {request.run_id} (baremetal.mpi_roce)",
+            f"--property=RuntimeMaxSec={request.limit_s:g}",
+            *("--property=TimeoutStopSec=10", "--property=KillMode=mixed"),
+            *("--property=LimitMEMLOCK=infinity", f"--setenv=PATH={search_path()}"),
+            *(sys.executable, str(directory / "serve.py"), str(directory)),
+        ]
+    )
+    state = wait(directory / STATE)
+    if state is None or state["problem"]:
+        stop(run)  # nothing collects what did not start
+        problem = state["problem"] if state else "the servers did not start"
+        raise ServingError(
+            f"{problem}: see journalctl -u {UNIT}. If a port is taken, free it (ss -ltnp) or "
+            "choose others with rdma_verify_port."
+        )
+    return [one["port"] for rail in plan["rails"] for one in rail["servers"]], problems
+
+
+def endpoints_of(request: Request, machine: Machine) -> tuple[dict[str, Endpoint], dict[str, str]]:
+    """Endpoints of the rails that this host serves, and why others have none."""
+    found: dict[str, Endpoint] = {}
+    problems: dict[str, str] = {}
+    for half in request.serves:
+        try:
+            found[half.rail] = endpoint(machine, half.rail, half.address)
+        except NoEndpointError as error:
+            problems[half.rail] = str(error)
+    return found, problems
+
+
+def plan_of(
+    request: Request, found: Mapping[str, Endpoint], run: Runner, problems: dict[str, str]
+) -> dict[str, Any]:
+    """The plan of the serving program. Adds to `problems` the exchanges that cannot be served."""
+    bind = exchanges.bind_option(request.exchanges, run)
+    sniffed = exchanges.sniffed_devices(run)
+    # An exchange without its environment keeps its port: the peer counts all of them.
+    served = list(enumerate(request.exchanges))
+    ucx: dict[str, str] = {}
+    try:
+        if exchanges.UCX in request.exchanges:
+            ucx = request.mpi_environment()
+    except EnvironmentFileError as error:
+        problems.update({f"{rail} {exchanges.UCX}": str(error) for rail in found})
+        served = [each for each in served if each[1] != exchanges.UCX]
+
+    def server(half: Half, here: Endpoint, name: str, port: int) -> dict[str, Any]:
+        command = Programs(request, half, here, bind).server(name, port, ucx)
+        return {"exchange": name, "port": port, "argv": command.argv, "env": dict(command.env)}
+
+    rails = []
+    for half in (half for half in request.serves if half.rail in found):
+        here = found[half.rail]
+        rails.append(
+            {
+                "rail": half.rail,
+                "peer": half.peer,
+                "watch": request.watch(half, exchanges.watched_by(here, sniffed), here.device),
+                "servers": [server(half, here, name, half.port + place) for place, name in served],
+            }
+        )
+    return {"run_id": request.run_id, "rails": rails}
+
+
+def wait(path: Path, limit_s: float = LISTEN_S + 15) -> Optional[dict[str, Any]]:
+    """What the program reports once its servers listen."""
+    until = time.monotonic() + limit_s
+    while time.monotonic() < until:
+        if path.exists():
+            state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            return state
+        time.sleep(0.05)
+    return None
+
+
+def stop(run: Runner) -> None:
+    """End the servers, if there are any; they write down what they saw."""
+    run(["systemctl", "stop", f"{UNIT}.service"], check=False)
+
+
+def forget(request: Request, run: Runner) -> None:
+    """Signal that this host's clients have ended, where a peer both drives and serves it."""
+    if {half.peer for half in request.drives} & {half.peer for half in request.serves}:
+        to = [f"--signal={FORGET.name}", "--kill-who=main", f"{UNIT}.service"]
+        run(["systemctl", "kill", *to], check=False)
+
+
+def collect(
+    request: Request, machine: Machine, run: Runner, directory: Path = DIRECTORY
+) -> dict[str, Any]:
+    """Stop the servers; what each rail saw, and by how much its counters grew.
+
+    Raises ServingError where the servers are not those of this run.
+    """
+    stop(run)
+    try:
+        result = json.loads((directory / RESULT).read_text(encoding="utf-8"))
+        before = json.loads((directory / COUNTERS).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ServingError(
+            f"the servers were killed or ran into their time limit of {request.limit_s:g} s: see "
+            f"journalctl -u {UNIT}"
+        ) from None
+    if result["run_id"] != request.run_id:
+        raise ServingError(
+            f"another run ({result['run_id']}) has taken the servers over; verify one at a time"
+        )
+    rails: dict[str, Any] = result["rails"]
+    found, _problems = endpoints_of(request, machine)
+    for rail, seen in rails.items():
+        after = endpoints.counters(found[rail], run, request.sys) if rail in found else {}
+        seen["growth"] = endpoints.grown(before.get(rail, {}), after)
+    shutil.rmtree(directory)
+    return rails
+
+
+# The near end.
+
+FAILURES = (exchanges.OutputError, commands.CommandError, EnvironmentFileError, OSError)
+Client = Callable[..., commands.Result]
+"""Runs one exchange's client. Tests bring their own."""
+Watching = Callable[[Mapping[str, Any], Path], Watch]
+
+
+def client(argv: tuple[str, ...], *, env: Mapping[str, str], limit_s: float) -> commands.Result:
+    return commands.run(list(argv), check=False, timeout_s=limit_s, env=env)
+
+
+def drive(
+    request: Request,
+    machine: Machine,
+    run: Runner,
+    client: Client = client,
+    watching: Watching = watch,
+) -> list[dict[str, Any]]:
+    """Every pair that this host drives, with what was measured and seen; problems are in it."""
+    bind = exchanges.bind_option(request.exchanges, run)
+    sniffed = exchanges.sniffed_devices(run)
+    found = []
+    with tempfile.TemporaryDirectory(prefix="baremetal-mpi-verbs-") as name:
+        for half in request.drives:
+            one: dict[str, Any] = {
+                "host": request.host,
+                "rail": half.rail,
+                "peer": half.peer,
+                "exchanges": {},
+            }
+            found.append(one)
+            if half.peer in request.lost:
+                one["lost"] = True
+                continue
+            try:
+                here = endpoint(machine, half.rail, half.address)
+                _refuse(request, half, half.rail)
+            except NoEndpointError as error:
+                one["problem"] = str(error)
+                continue
+            by = exchanges.watched_by(here, sniffed)
+            one.update(device=here.device, software=here.software, watched_by=by)
+            one["line_rate_gbits_s"] = request.speeds_gbps.get(half.rail)
+            seen = watching(request.watch(half, by, here.device), Path(name))
+            pair = _Pair(Programs(request, half, here, bind), run, client)
+            try:
+                for place, exchange in enumerate(request.exchanges):
+                    result = pair.exchange(exchange, half.port + place)
+                    one["exchanges"][exchange] = {**result, "wire": seen.take()}
+                    if "problem" in result:
+                        break  # the others are not tried
+            finally:
+                seen.close()
+    return found
+
+
+def _refuse(request: Request, half: Half, what: str) -> None:
+    """Raises NoEndpointError for a rail, or one exchange of it, that the peer cannot serve."""
+    reason = request.unserved.get(half.peer, {}).get(what)
+    if reason:
+        raise NoEndpointError(f"{half.peer} cannot serve it: {reason}")
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """One rail and its peer."""
+
+    programs: Programs
+    run: Runner
+    client: Client
+
+    def exchange(self, name: str, port: int) -> dict[str, Any]:
+        request, here = self.programs.request, self.programs.endpoint
+        before, begin = endpoints.counters(here, self.run, request.sys), time.monotonic()
+        ucx: dict[str, str] = {}
+        try:
+            _refuse(request, self.programs.half, f"{here.rail} {name}")
+            if name == exchanges.UCX:
+                ucx = request.mpi_environment()
+            found = self._figures(name, port, ucx)
+        except (*FAILURES, NoEndpointError) as error:
+            found = {"problem": str(error)}
+        growth = endpoints.grown(before, endpoints.counters(here, self.run, request.sys))
+        if ucx:
+            found["environment"] = {key: ucx[key] for key in sorted(ucx) if key.startswith("UCX_")}
+        return {**found, "seconds": round(time.monotonic() - begin, 2), "growth": growth}
+
+    def _figures(self, name: str, port: int, ucx: Mapping[str, str]) -> dict[str, Any]:
+        request = self.programs.request
+        cpus = cpus_near(self.programs.endpoint.numa, request.sys)
+        command = self.programs.client(name, port, ucx, cpus)
+        limit = request.options.ends_s
+        result = self.client(command.argv, env=command.env, limit_s=limit + 2 * exchanges.END_S)
+        if result.rc in (124, 137):
+            return {"problem": f"no end within {limit} s"}
+        if result.rc != 0:
+            lines = exchanges.error_lines(f"{result.stdout}\n{result.stderr}")
+            return {"problem": f"{exchanges.PROGRAMS[name]} ended with status {result.rc}: {lines}"}
+        return exchanges.figures(name, result.stdout)
