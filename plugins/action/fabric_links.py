@@ -16,8 +16,8 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.display import Display
 
 from ..module_utils.core.checks import FAILED, NOT_APPLICABLE, PENDING, Check, failures
-from ..plugin_utils.fabric.links.cabling import Node, Switch
-from ..plugin_utils.fabric.links.check import Group, Links, check_links
+from ..plugin_utils.fabric.cabling import Node, Switch
+from ..plugin_utils.fabric.links import Group, Links, check_links
 from ..plugin_utils.qos import contract_of
 from ..plugin_utils.report import reports
 from ..plugin_utils.steps import Step, SteppedAction

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import Asic
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.intent import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     PortIntent,
     SwitchIntent,
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.intent import SwitchIntent
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import WantedError
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.session import Clock
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Change,
@@ -15,8 +15,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system i
     Impact,
     PortReport,
     SwitchError,
+    SwitchIntent,
     SwitchReport,
-    WantedError,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import Finding
 

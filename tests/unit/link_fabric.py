@@ -15,11 +15,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.rdma_settin
     RdmaSettings,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import Rail
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links.cabling import (
-    Node,
-    Switch,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links.check import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.cabling import Node, Switch
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links import (
     Links,
     check_links,
 )

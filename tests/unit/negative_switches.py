@@ -15,7 +15,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos impo
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.reading import (
     Present as EosPresent,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.intent import SwitchIntent
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import SYSTEM as NVUE
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.reading import (
     Present as NvuePresent,
@@ -24,6 +23,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic im
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
     Present as SonicPresent,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import SwitchIntent
 
 from tests.unit.link_fabric import Fabric, mac
 from tests.unit.sonic_switch import after, new_switch

@@ -13,7 +13,6 @@ import httpx
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compiler import (
     compile_switch,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.intent import SwitchIntent
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.reading import Present
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.switch import (
     NvueSwitch,
@@ -22,7 +21,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.tre
     put,
     uniform,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import Login
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
+    Login,
+    SwitchIntent,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import read_contract
 
 Tree = dict[str, Any]

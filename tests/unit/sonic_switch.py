@@ -19,7 +19,6 @@ from typing import Any, Optional
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compiler import (
     compile_switch,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.intent import SwitchIntent
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import tables
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.commands import (
     Completed,
@@ -29,7 +28,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.di
     PollInterval,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import Present
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import SwitchError
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
+    SwitchError,
+    SwitchIntent,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     compile_model,
     inventory_of,

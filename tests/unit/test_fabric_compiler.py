@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import headroom
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compiler import (
     batches,
     compile_switch,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.headroom import headroom
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.intent import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     PortIntent,
     SwitchIntent,
 )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import Value
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import Headroom
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.reading import Present
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
@@ -390,7 +390,7 @@ def test_with_the_watchdog_off_its_lines_go() -> None:
 
 
 def test_headroom_under_our_name_is_applied_and_goes_with_the_values() -> None:
-    asic = replace(TOMAHAWK5, values=(Value(800, 50, 500000, 20000, 480000),))
+    asic = replace(TOMAHAWK5, values={(800, 50): Headroom(500000, 20000, 480000)})
     intent = leaf(asic=asic)
     wanted = SYSTEM.wanted(intent)
     first = SYSTEM.difference(intent, wanted, present(empty()))

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import Asic, Value
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import (
+    Asic,
+    Headroom,
+    WantedError,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM, render
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import WantedError
 
 from tests.unit.eos_intents import OTHER, TOMAHAWK5, leaf, spine
 from tests.unit.told import brief
@@ -34,7 +37,10 @@ def test_every_dscp_is_mapped() -> None:
 
 
 def test_headroom_is_set_only_where_the_inventory_says_it() -> None:
-    rows = (Value(800, 50, 500000, 20000, 480000), Value(800, 100, 600000, 20000, 560000))
+    rows = {
+        (800, 50): Headroom(500000, 20000, 480000),
+        (800, 100): Headroom(600000, 20000, 560000),
+    }
     one, two = leaf(asic=replace(TOMAHAWK5, values=rows)).ports
     intent = replace(
         leaf(asic=replace(TOMAHAWK5, values=rows)), ports=(one, replace(two, cable_metres=100))
@@ -47,7 +53,7 @@ def test_headroom_is_set_only_where_the_inventory_says_it() -> None:
 
 
 def test_a_missing_row_of_headroom_is_an_error_and_no_guess() -> None:
-    asic = replace(TOMAHAWK5, values=(Value(400, 50, 500000, 20000, 480000),))
+    asic = replace(TOMAHAWK5, values={(400, 50): Headroom(500000, 20000, 480000)})
     with pytest.raises(WantedError, match="800G"):
         SYSTEM.wanted(leaf(asic=asic))
 

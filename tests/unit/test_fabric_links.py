@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links.cabling import Switch
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.cabling import Switch
 
 from tests.unit.link_fabric import Fabric, mac
 

@@ -15,18 +15,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import WantedError
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.cabling import Finding
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM as EOS
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.links.cabling import Finding
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import SYSTEM as NVUE
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM as SONIC
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.commands import (
     Completed,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import parsed
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
-    SwitchError,
-    WantedError,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import SwitchError
 
 from tests.unit.link_fabric import Fabric, mac
 from tests.unit.negative_switches import intent_of, judged, planned

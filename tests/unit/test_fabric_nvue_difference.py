@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import ASICS, Asic
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.intent import SwitchIntent
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import SYSTEM
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.difference import (
     rounded,
@@ -25,6 +24,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system i
     Change,
     Difference,
     SwitchError,
+    SwitchIntent,
 )
 from hypothesis import given
 from hypothesis import strategies as st

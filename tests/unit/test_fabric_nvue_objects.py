@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import WantedError
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import SYSTEM
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.difference import (
     impact,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import WantedError
 from hypothesis import given
 
 from tests.unit.nvue_switch import intent, present

@@ -9,12 +9,14 @@ from typing import Any, Optional
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import session
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import Asic
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.intent import SwitchIntent
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.session import (
     Interrupted,
     Outcome,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import SwitchError
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
+    SwitchError,
+    SwitchIntent,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
     fabric_intent,
     read_contract,

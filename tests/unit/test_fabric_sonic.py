@@ -9,7 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import Asic
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics import (
+    Asic,
+    WantedError,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM, tables
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.difference import (
     PollInterval,
@@ -17,7 +20,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.di
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Difference,
     SwitchError,
-    WantedError,
 )
 
 from tests.unit.sonic_switch import Config, after, dangling, intents, new_switch, present, small

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any, Optional
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.intent import SwitchIntent
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.commands import (
     Completed,
@@ -28,7 +27,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.re
     lookup_of,
     parsed,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import Difference
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
+    Difference,
+    SwitchIntent,
+)
 
 from tests.unit.sonic_switch import small
 from tests.unit.virtual_switch_memory import UNUSED, Switch, leaf, show

@@ -3,6 +3,6 @@
 
 `compiler.py` makes one intent per switch. `sonic/`, `nvue/` and `eos/` are the systems, behind the
 interface in `system.py`. `session.py` applies a difference safely on any of them: the switch's own
-timer undoes it unless it is confirmed. `promises.py` makes the checks, `links/` compares both ends
-of every link.
+timer undoes it unless it is confirmed. `promises.py` makes the checks. `links.py` compares both
+ends of every link (`ends.py`) and its cable (`cabling.py`).
 """

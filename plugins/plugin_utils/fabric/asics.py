@@ -1,17 +1,30 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What is known of switch chips: how fast their ports are, and what headroom these need.
+"""Switch chips: their ports, their headroom, and how they round ECN thresholds.
 
 Only what can be checked against something published stands here. The rest a site takes from its
 vendor and writes into its inventory (`cluster_asics`): it is never derived from another chip.
+
+Headroom is the buffer of a lossless priority group, for what arrives after a pause was sent.
+
+    xoff = fixed + occupancy * (frame + MAC and PHY + 64 * pause quanta + 2 * cable)
+    cable = (metres + further metres) * bytes per second / speed of light in it
+
+rounded up to KiB. A pause waits for the frame that is just being sent, takes its time on the cable,
+and the peer its own until it stops: so much is still on its way, and then the cable's content. All
+of it may come as the smallest packets, each of which takes a whole cell of the buffer. Whole
+numbers and fractions alone: the figures are right to the byte.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
+from fractions import Fraction
+from math import ceil
 from typing import Any, Optional
 
 from ...module_utils.core.dataclass import dataclass
+from ..schema.findings import Finding
 
 ETHERNET_GBPS = (1, 10, 25, 40, 50, 100, 200, 400, 800, 1600)
 """Rates that Ethernet ports have."""
@@ -25,7 +38,7 @@ MOST_LANES = 8
 
 @dataclass(frozen=True)
 class Formula:
-    """Constants of the headroom formula, for one chip. `headroom.py` has the formula.
+    """Constants of the headroom formula, for one chip.
 
     For Spectrum-4 they give the room after XOFF that SONiC's tables have for SN5600 (frames of
     9216 bytes) at 800G over 5, 40 and 300 m and at 400G over 5 m, to the byte; of all 24 rows that
@@ -48,14 +61,12 @@ class Formula:
 
 
 @dataclass(frozen=True)
-class Value:
-    """Headroom for one speed and cable length, as an inventory says it."""
-
-    speed_gbps: int
-    cable_metres: int
+class Headroom:
     size_bytes: int
+    """Of the whole buffer: XON, room after XOFF, and what the chip needs besides."""
     xon_bytes: int
     xoff_bytes: int
+    """Room after XOFF, which is what a pause that comes late fills."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +77,10 @@ class Asic:
     """Of the whole chip; None where it is not known here."""
     lane_gbps: Optional[int] = None
     formula: Optional[Formula] = None
-    values: tuple[Value, ...] = ()
-    """What the inventory says. It comes before the formula."""
+    values: Mapping[tuple[int, int], Headroom] = field(default_factory=dict, hash=False)
+    """By speed and cable length, from the inventory. They come before the formula."""
     eos_queue: str = ""
-    """One of EOS_QUEUES; empty where it is not known. What the inventory says comes first."""
+    """One of EOS_QUEUES; empty where it is not known. The inventory comes first."""
 
     def has_port(self, speed_gbps: int) -> bool:
         """Whether a port can have this speed, as far as that is known."""
@@ -120,12 +131,107 @@ ASICS = {
 
 
 def asic_named(name: str, asics: Mapping[str, Mapping[str, Any]]) -> Optional[Asic]:
-    """The chip, with what `asics` (`cluster_asics`) says of it; None where neither knows it."""
+    """The chip with its entry in `asics` (`cluster_asics`); None where neither knows it."""
     if name not in ASICS and name not in asics:
         return None if name else Asic("")
-    chip, said = ASICS.get(name, Asic(name)), asics.get(name, {})
+    chip, entry = ASICS.get(name, Asic(name)), asics.get(name, {})
     return replace(
         chip,
-        values=tuple(Value(**row) for row in said.get("headroom", ())),
-        eos_queue=said.get("eos_queue") or chip.eos_queue,
+        values={
+            (row["speed_gbps"], row["cable_metres"]): Headroom(
+                row["size_bytes"], row["xon_bytes"], row["xoff_bytes"]
+            )
+            for row in entry.get("headroom", ())
+        },
+        eos_queue=entry.get("eos_queue") or chip.eos_queue,
     )
+
+
+class WantedError(Exception):
+    """The intent cannot be kept on this system or chip. `findings` has every reason."""
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        self.findings = tuple(findings)
+        super().__init__("\n".join(finding.text() for finding in self.findings))
+
+
+PAUSE_QUANTA = {10: 67, 25: 80, 40: 118, 50: 147, 100: 394, 200: 453, 400: 905, 800: 905}
+"""By speed: how long a peer may take to stop, of 512 bits each (IEEE 802.3, 31B.3.7)."""
+QUANTUM_BYTES = 64
+SMALLEST_PACKET_BYTES = 64
+METRES_PER_SECOND = 198_000_000
+"""Of light in a fibre."""
+MOST_METRES = 300
+"""The longest cable that the formula was checked for."""
+UNIT_BYTES = 1024
+
+
+def headroom(asic: Asic, speed_gbps: int, cable_metres: int, mtu_frame: int) -> Headroom:
+    """What a port needs to lose nothing. WantedError where it is not known.
+
+    `mtu_frame`: the largest Ethernet frame.
+    """
+    given = asic.values.get((speed_gbps, cable_metres))
+    if given is not None:
+        return given
+    formula = asic.formula
+    if formula is None or speed_gbps not in formula.xon_bytes or cable_metres > MOST_METRES:
+        raise WantedError([_missing(asic, speed_gbps, cable_metres)])
+    occupancy = Fraction(formula.cell_bytes, SMALLEST_PACKET_BYTES)
+    bytes_per_second = Fraction(speed_gbps * 10**9, 8)
+    cable = 2 * (cable_metres + formula.further_metres) * bytes_per_second / METRES_PER_SECOND
+    peer = QUANTUM_BYTES * PAUSE_QUANTA[speed_gbps]
+    room = formula.fixed_bytes + occupancy * (mtu_frame + formula.mac_phy_bytes + peer + cable)
+    xon = formula.xon_bytes[speed_gbps]
+    further = formula.further_size_bytes.get(speed_gbps, 0)
+    return Headroom(xon + _whole_units(room + further), xon, _whole_units(room))
+
+
+def _whole_units(size: Fraction) -> int:
+    return UNIT_BYTES * ceil(size / UNIT_BYTES)
+
+
+def _missing(asic: Asic, speed_gbps: int, cable_metres: int) -> Finding:
+    link = (speed_gbps, cable_metres)
+    if not asic.name:
+        return Finding(
+            "fabric.headroom_of_no_chip",
+            (),
+            f"the headroom of a port at {speed_gbps}G over {cable_metres} m is not known, because "
+            "the model does not name the switch's chip",
+            "Write leaves.asic and spines.asic",
+            value=link,
+        )
+    row = f"speed_gbps: {speed_gbps}, cable_metres: {cable_metres}"
+    return Finding(
+        "fabric.headroom_unknown",
+        (),
+        f"the headroom of {asic.name} at {speed_gbps}G over {cable_metres} m is not known here",
+        f"Take it from the switch vendor and write it into the model: asics: {{{asic.name}: "
+        f"{{headroom: [{{{row}, size_bytes: ..., xon_bytes: ..., xoff_bytes: ...}}]}}}}",
+        value=link,
+    )
+
+
+# A Spectrum counts ECN thresholds in steps of 64 buffer cells and rounds up. 150000 bytes become
+# 159744 on Spectrum-4 (13 steps of 64 cells of 192 bytes) and 156672 on Spectrum-2 and -3 (17 steps
+# of 64 cells of 144 bytes), as NVIDIA documents for both. Only the next step is tolerated.
+
+STEP_CELLS = 64
+_CELL_BYTES = {"spectrum": 96, "spectrum2": 144, "spectrum3": 144}
+"""Of chips without a headroom formula."""
+
+
+def _cells(asic: Asic) -> tuple[int, ...]:
+    if asic.formula is not None:
+        return (asic.formula.cell_bytes,)
+    if asic.name in _CELL_BYTES:
+        return (_CELL_BYTES[asic.name],)
+    known = {chip.formula.cell_bytes for chip in ASICS.values() if chip.formula is not None}
+    return tuple(sorted({*known, *_CELL_BYTES.values()}))
+
+
+def rounded(asic: Asic, asked: int, found: int) -> bool:
+    """Whether the chip makes `found` of `asked`."""
+    steps = (STEP_CELLS * cell for cell in _cells(asic))
+    return any(found == -(-asked // step) * step for step in steps)

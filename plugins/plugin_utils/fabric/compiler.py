@@ -14,7 +14,7 @@ from ..qos import Contract, fabric_intent
 from ..schema.findings import Findings, Path
 from ..schema.kinds import Integer, Key, ListOf, OneOf, Section, Table, Text
 from .asics import EOS_QUEUES, Asic, asic_named
-from .intent import TO_NODES, PortIntent, SwitchIntent
+from .system import TO_NODES, PortIntent, SwitchIntent
 
 SPINE = "spine"
 

@@ -8,10 +8,9 @@ from typing import Optional
 
 from ...module_utils.core.checks import FAILED, OK, PENDING, Check
 from ...module_utils.core.text import counted
-from .intent import SwitchIntent
-from .links import ends
-from .links.ends import SwitchEnds, Unread, show
-from .system import Difference, SwitchReport
+from . import ends
+from .ends import SwitchEnds, Unread, show
+from .system import Difference, SwitchIntent, SwitchReport
 
 NOT_OURS = (ends.UP,)
 """Whether a link is up depends on its other end too: the layer `links`."""

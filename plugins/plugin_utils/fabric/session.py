@@ -15,8 +15,8 @@ from typing import Any, Optional
 
 from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.text import some
-from .intent import SwitchIntent
-from .system import Applied, Difference, Switch, SwitchError, SwitchReport, System, WantedError
+from .asics import WantedError
+from .system import Applied, Difference, Switch, SwitchError, SwitchIntent, SwitchReport, System
 
 IMPACTS = ("none", "loss", "bounce")
 """Impacts of a difference, in rising order."""

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What every switch system has in common: its report, and the interface it is used through.
+"""What every switch system has in common: intent, report, and the interface it is used through.
 
 Rendering, comparing and reporting are pure: they take data and give data, so that plans of a whole
 fabric need no switch. Only `Switch` talks to one.
@@ -8,14 +8,48 @@ fabric need no switch. Only `Switch` talks to one.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, Optional, Protocol
 
 from ...module_utils.core.dataclass import dataclass
-from ..qos.compiled import PfcWatchdog
-from ..schema.findings import Finding
-from .intent import SwitchIntent
+from ..qos.compiled import FabricIntent, PfcWatchdog
+from .asics import Asic
+
+SYSTEMS = ("sonic", "nvue", "eos")
+
+HOST, STORAGE, UPLINK, DOWNLINK = "host", "storage", "uplink", "downlink"
+"""Kinds of ports: to a node, to a storage host, from a leaf to a spine, from a spine to a leaf."""
+TO_NODES = (HOST, STORAGE)
+"""Their cables are `roce_qos.cable_metres.to_nodes` long."""
+
+
+@dataclass(frozen=True)
+class PortIntent:
+    name: str
+    """In the switch's own terms: `Ethernet8`, `swp2`, `Ethernet2/1`."""
+    kind: str
+    speed_gbps: int
+    cable_metres: int
+    """The longest cable of this kind of link in the contract."""
+    peer: str
+    """Host name at the other end."""
+    peer_interface: str
+    """Its rail or port."""
+
+
+@dataclass(frozen=True)
+class SwitchIntent:
+    """The wanted state of one switch, in no system's configuration language."""
+
+    name: str
+    role: str
+    """`leaf` or `spine`."""
+    system: str
+    asic: Asic
+    fabric: FabricIntent
+    ports: tuple[PortIntent, ...]
+    """In the order of the switch's ports. Ports outside the model are not in it."""
 
 
 @dataclass(frozen=True)
@@ -106,17 +140,6 @@ class SwitchError(Exception):
 
     Never holds a password or token.
     """
-
-
-class WantedError(Exception):
-    """The intent cannot be kept on this system or chip. `findings` has every reason.
-
-    Raised by pure code, before a switch is spoken to.
-    """
-
-    def __init__(self, findings: Sequence[Finding]) -> None:
-        self.findings = tuple(findings)
-        super().__init__("\n".join(finding.text() for finding in self.findings))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ...module_utils.qos import IP_MTU_LIMITS
 from ..fabric.compiler import ASICS, CHIP_NAME
-from ..fabric.intent import SYSTEMS
+from ..fabric.system import SYSTEMS
 from ..qos.keys import CONTRACT
 from ..schema.kinds import (
     Boolean,

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.intent import SwitchIntent
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     Change,
     Difference,
@@ -21,6 +20,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system i
     Impact,
     PortReport,
     SwitchError,
+    SwitchIntent,
     SwitchReport,
 )
 

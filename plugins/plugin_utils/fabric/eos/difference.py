@@ -13,8 +13,7 @@ from typing import Optional
 
 from ....module_utils.core.dataclass import dataclass
 from ....module_utils.core.text import counted, some
-from ..intent import SwitchIntent
-from ..system import OWNED, Change, Difference, Impact, SwitchError
+from ..system import OWNED, Change, Difference, Impact, SwitchError, SwitchIntent
 from .reading import Present
 from .render import Wanted
 from .settings import (

@@ -10,8 +10,17 @@ from typing import Any, Optional
 from ....module_utils.core.dataclass import dataclass
 from ...qos.compiled import PfcWatchdog
 from ...qos.contract import DSCPS
-from ..intent import PortIntent, SwitchIntent
-from ..system import OWNED, EcnReport, Neighbour, PortReport, SwitchReport, is_mac, port_id
+from ..system import (
+    OWNED,
+    EcnReport,
+    Neighbour,
+    PortIntent,
+    PortReport,
+    SwitchIntent,
+    SwitchReport,
+    is_mac,
+    port_id,
+)
 from .render import ACTIONS
 from .settings import (
     DEFAULT_MTU,

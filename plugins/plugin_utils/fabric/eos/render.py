@@ -13,10 +13,8 @@ from typing import Any, Optional
 from ....module_utils.core.dataclass import dataclass
 from ...qos.compiled import FabricIntent, Queue
 from ...schema.findings import Finding, Findings, Path
-from ..asics import EOS_QUEUES
-from ..headroom import headroom
-from ..intent import SwitchIntent
-from ..system import OWNED, WantedError
+from ..asics import EOS_QUEUES, WantedError, headroom
+from ..system import OWNED, SwitchIntent
 from .settings import INTERFACE, Settings, read_settings
 
 try:

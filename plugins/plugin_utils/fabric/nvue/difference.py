@@ -13,10 +13,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ....module_utils.core.text import some
-from .. import headroom
+from .. import asics
 from ..asics import Asic
-from ..intent import SwitchIntent
-from ..system import Change, Difference, Impact, SwitchError
+from ..system import Change, Difference, Impact, SwitchError, SwitchIntent
 from .objects import LOSSLESS_POOL, LOSSY_POOL, MODE, PROFILE
 from .reading import Present
 from .tree import (
@@ -42,7 +41,7 @@ THRESHOLDS = ("min-threshold", "max-threshold")
 def rounded(asic: Asic, wanted: Any, found: Any) -> bool:
     """Whether the chip makes `found` of `wanted`."""
     asked, got = number(wanted), number(found)
-    return asked is not None and got is not None and headroom.rounded(asic, asked, got)
+    return asked is not None and got is not None and asics.rounded(asic, asked, got)
 
 
 # What applying a difference costs.

@@ -9,8 +9,8 @@ from __future__ import annotations
 from ...qos.compiled import FabricIntent
 from ...qos.contract import DSCPS, PRIORITIES
 from ...schema.findings import Findings
-from ..intent import SwitchIntent
-from ..system import WantedError
+from ..asics import WantedError
+from ..system import SwitchIntent
 from .tree import Tree
 
 PROFILE = "default-global"

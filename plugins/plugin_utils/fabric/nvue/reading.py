@@ -12,8 +12,16 @@ from ....module_utils.core.dataclass import dataclass
 from ...qos.compiled import PfcWatchdog
 from ...qos.contract import DSCPS, PRIORITIES
 from ..https import Https, Refused
-from ..intent import SwitchIntent
-from ..system import EcnReport, Neighbour, PortReport, SwitchError, SwitchReport, is_mac, port_id
+from ..system import (
+    EcnReport,
+    Neighbour,
+    PortReport,
+    SwitchError,
+    SwitchIntent,
+    SwitchReport,
+    is_mac,
+    port_id,
+)
 from .objects import ACTION, PROFILE
 from .tree import Tree, at, expanded, is_on, number, objects_at, uniform
 

@@ -9,8 +9,7 @@ from typing import Any, Optional, Union
 
 from ....module_utils.core.dataclass import dataclass
 from ....module_utils.core.text import counted
-from ..intent import SwitchIntent
-from ..system import Change, Difference, Impact, SwitchError
+from ..system import Change, Difference, Impact, SwitchError, SwitchIntent
 from . import tables
 from .commands import SAVED_FILE
 from .reading import Present

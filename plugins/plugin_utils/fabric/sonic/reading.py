@@ -17,8 +17,15 @@ from typing import Any, Optional
 from ....module_utils.core.dataclass import dataclass
 from ...qos.compiled import PfcWatchdog
 from ...qos.contract import DSCPS, PRIORITIES
-from ..intent import SwitchIntent
-from ..system import EcnReport, Neighbour, PortReport, SwitchError, SwitchReport, port_id
+from ..system import (
+    EcnReport,
+    Neighbour,
+    PortReport,
+    SwitchError,
+    SwitchIntent,
+    SwitchReport,
+    port_id,
+)
 from . import tables
 from .commands import OURS, SAVED_FILE, Completed, last_lines
 from .tables import Config, Row, Table

@@ -16,9 +16,8 @@ from ....module_utils.core.dataclass import dataclass
 from ...qos.compiled import LOSSY_PRIORITY_GROUP, FabricIntent, PfcWatchdog, Queue
 from ...qos.contract import PRIORITIES, Ecn
 from ...schema.findings import Finding
-from ..headroom import headroom
-from ..intent import PortIntent, SwitchIntent
-from ..system import OWNED, WantedError
+from ..asics import WantedError, headroom
+from ..system import OWNED, PortIntent, SwitchIntent
 
 Row = dict[str, str]
 Table = dict[str, Row]

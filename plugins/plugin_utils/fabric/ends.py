@@ -11,14 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Optional
 
-from ....module_utils.core.dataclass import dataclass
-from ....module_utils.qos import HostSettings
-from ...qos.compiled import FabricIntent
-from ...qos.contract import DSCPS
-from ..asics import Asic
-from ..headroom import headroom, rounded
-from ..intent import TO_NODES
-from ..system import WantedError
+from ...module_utils.core.dataclass import dataclass
+from ...module_utils.qos import HostSettings
+from ..qos.compiled import FabricIntent
+from ..qos.contract import DSCPS
+from .asics import Asic, WantedError, headroom, rounded
+from .system import TO_NODES
 
 PORT = "port"
 UP = "up"

@@ -7,15 +7,15 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field
 from typing import Any, NamedTuple, Optional
 
-from ....module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check
-from ....module_utils.core.dataclass import dataclass
-from ....module_utils.core.text import some
-from ...qos import Contract, fabric_intent, host_settings
-from ..asics import Asic, asic_named
-from ..intent import HOST, STORAGE, UPLINK
+from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check
+from ...module_utils.core.dataclass import dataclass
+from ...module_utils.core.text import some
+from ..qos import Contract, fabric_intent, host_settings
 from . import ends
+from .asics import Asic, asic_named
 from .cabling import End, Finding, Link, Neighbours, Node, Switch, cabling_of
 from .ends import NicEnds, Reading, SwitchEnds, Unread, contract_of, show
+from .system import HOST, STORAGE, UPLINK
 
 REPORT = "link_report"
 LIMIT = "link_other_end"

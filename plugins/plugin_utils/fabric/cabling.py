@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, NamedTuple, Optional, Union
 
-from ....module_utils.core.checks import FAILED, NOT_APPLICABLE, Check
-from ....module_utils.core.dataclass import dataclass
-from ..intent import DOWNLINK, UPLINK
+from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, Check
+from ...module_utils.core.dataclass import dataclass
+from .system import DOWNLINK, UPLINK
 
 NAME = "link_neighbour"
 HOW = "install lldpd on the nodes, or enable LLDP in NIC firmware (mlxconfig LLDP_NB_TX_MODE_P1=2)"
