@@ -82,7 +82,8 @@ def test_people_log_in_and_are_told_what_it_is(switches: Nodes) -> None:
 
 def test_sonic_is_for_root_alone(switches: Nodes) -> None:
     assert switches.on(SONIC, sudo=False).run("/usr/local/bin/config save -y").rc == 1
-    assert "SONiC.simulation" in switches.on(SONIC).check_output("/usr/local/bin/show version")
+    version = switches.on(SONIC).check_output("cat /etc/sonic/sonic_version.yml")
+    assert "build_version: 'simulation" in version
 
 
 @pytest.mark.parametrize("name", [NVUE, EOS])

@@ -1,12 +1,10 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A simulated SONiC switch in memory: its commands are called as they are on the container."""
+"""A simulated SONiC switch in a folder: its commands are called as they are on the container."""
 
 from __future__ import annotations
 
-import fnmatch
 import importlib
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Callable
 
@@ -16,9 +14,10 @@ from tests.unit.virtual_switch_parts import hardware
 
 faults: Any = importlib.import_module("common.state")
 log: Any = importlib.import_module("common.state")
+show: Any = importlib.import_module("sonic.commands")
 config: Any = importlib.import_module("sonic.config")
+database: Any = importlib.import_module("sonic.database")
 daemons: Any = importlib.import_module("sonic.daemons")
-show: Any = importlib.import_module("sonic.show")
 switch: Any = importlib.import_module("sonic.switch")
 
 PORTS = [
@@ -27,29 +26,6 @@ PORTS = [
 ]
 UNUSED = "Ethernet16"
 """A port of the switch that the model does not have."""
-
-
-class Memory:
-    """Redis without redis."""
-
-    def __init__(self) -> None:
-        self.databases: dict[int, dict[str, dict[str, str]]] = {}
-
-    def keys(self, database: int, pattern: str = "*") -> list[str]:
-        return sorted(fnmatch.filter(self.databases.get(database, {}), pattern))
-
-    def read(self, database: int, key: str) -> dict[str, str]:
-        return dict(self.databases.get(database, {}).get(key, {}))
-
-    def read_all(self, database: int, prefix: str = "") -> dict[str, dict[str, str]]:
-        return {key: self.read(database, key) for key in self.keys(database, f"{prefix}*")}
-
-    def write(self, database: int, rows: Mapping[str, Mapping[str, str]]) -> None:
-        held = self.databases.setdefault(database, {})
-        for key, row in rows.items():
-            held.pop(key, None)
-            if row:
-                held[key] = dict(row)
 
 
 class Management:
@@ -72,7 +48,7 @@ class Switch:
         self.folder = folder
         self.management = Management()
         self.sonic = switch.Sonic(
-            Memory(),
+            database.Store(folder / "databases.json"),
             hardware("sonic", PORTS, asic),
             faults.Faults(folder / "faults.json", folder),
             log.Log(folder / "log"),
@@ -94,7 +70,6 @@ class Switch:
         (self.folder / "faults.json").write_text(json.dumps(wanted))
 
     def reboot(self) -> None:
-        self.sonic.store = Memory()
         self.sonic.boot()
 
     @property

@@ -4,11 +4,19 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
 from .state import Faults
+
+
+def natural(text: str) -> list[Any]:
+    """Ethernet2/1 before Ethernet10/1."""
+    return [
+        (0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", text)
+    ]
 
 
 @dataclass(frozen=True)

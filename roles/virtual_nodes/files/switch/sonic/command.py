@@ -8,28 +8,21 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from sonic import commands, config, switch
+
 
 def main() -> int:
     name, words = sys.argv[1], sys.argv[2:]
-    if name == "config":
-        from sonic import config
-
-        return config.main(words)
     if name == "command" and words == ["boot"]:
-        from sonic import switch
-
         switch.here().boot()
         return 0
-    from sonic import show
-
-    commands = {
-        "show": show.show,
-        "sonic-cfggen": show.cfggen,
-        "sonic-db-cli": show.db_cli,
-        "sonic-db-dump": show.db_dump,
-        "pfcwd": show.pfcwd,
-    }
-    return commands[name](words)
+    return {
+        "config": config.main,
+        "sonic-cfggen": commands.cfggen,
+        "sonic-db-cli": commands.db_cli,
+        "sonic-db-dump": commands.db_dump,
+        "pfcwd": commands.pfcwd,
+    }[name](words)
 
 
 if __name__ == "__main__":

@@ -144,14 +144,9 @@ def list_checkpoints(switch: Sonic, words: list[str]) -> int:
 
 
 def save(switch: Sonic, words: list[str]) -> int:
-    yes, name = _parsed(words, ("-y", "--yes"), "")
-    if not yes:
-        sys.stdout.write("Existing files will be overwritten, continue? [y/N]: ")
-        sys.stdout.flush()
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            sys.stderr.write("Aborted!\n")
-            return 1
-    path = Path(name) if name else switch.saved
+    if not _parsed(words, ("-y", "--yes"), "")[0]:
+        raise UsageError("this simulation does not ask: -y")
+    path = switch.saved
     _say(SAVE.format(path))
     if switch.faults.take_if("confirm", "lost"):
         switch.log("fault", confirm="lost", seconds=switch.faults.cut_s)
@@ -162,7 +157,6 @@ def save(switch: Sonic, words: list[str]) -> int:
         path.write_text("")  # the shell has opened it, and then there is no room
         sys.stderr.write(f"{_full(path)}\n")
         return 1
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(as_text(switch.config()), encoding="utf-8")
     switch.pending = False
     switch.log("save", file=path)

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Optional
 
 from common.state import Log
 from common.switch import Hardware, Heard
 
 from . import database
-from .database import Config, Row
-from .redis import APPL, OWN, STATE, Store
+from .database import APPL, OWN, STATE, Config, Row, Store
 
 LINK_S = 1.0
 """From admin up until the link is there."""
@@ -90,8 +90,8 @@ class Daemons:
 
     def neighbours(self, heard: dict[str, Heard]) -> None:
         """What lldp_syncd keeps: nothing of a port that is down."""
-        ports = self._store.read_all(APPL, "PORT_TABLE:")
-        rows: dict[str, Row] = {key: {} for key in self._store.keys(APPL, "LLDP_ENTRY_TABLE:*")}
+        ports = self._store.rows(APPL, "PORT_TABLE:*")
+        rows: dict[str, Optional[Row]] = dict.fromkeys(self._store.rows(APPL, "LLDP_ENTRY_TABLE:*"))
         for port, neighbour in heard.items():
             if ports.get(f"PORT_TABLE:{port}", {}).get("oper_status") == "up":
                 rows[f"LLDP_ENTRY_TABLE:{port}"] = {

@@ -1,76 +1,71 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""CONFIG_DB as JSON: tables of rows of text, stored as one hash per row, TABLE|key."""
+"""SONiC's databases of rows of text, in a file that a reboot loses, and CONFIG_DB as JSON."""
 
 from __future__ import annotations
 
-from typing import Any
+import fcntl
+import fnmatch
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Optional
 
-from .redis import CONFIG, Store
+from common import state as files
+from common.switch import natural
 
 Row = dict[str, Any]
 Config = dict[str, dict[str, Row]]
-EMPTY = {"NULL": "NULL"}
-"""How a row without fields is stored: redis has no empty hashes."""
+CONFIG, APPL, STATE, OWN = "CONFIG_DB", "APPL_DB", "STATE_DB", "OWN"
+"""OWN is the simulation's."""
+FILE = Path("/run/virtual-switch.json")
+
+
+class Store:
+    """The databases. Programs share them: a write is read and replaced under a lock."""
+
+    def __init__(self, path: Path = FILE) -> None:
+        self._path = path
+
+    def rows(self, database: str, pattern: str = "*") -> dict[str, Row]:
+        held = files.read_json(self._path, {}).get(database, {})
+        return {key: held[key] for key in sorted(fnmatch.filter(held, pattern))}
+
+    def read(self, database: str, key: str) -> Row:
+        row: Row = files.read_json(self._path, {}).get(database, {}).get(key, {})
+        return row
+
+    def write(self, database: str, rows: Mapping[str, Optional[Row]]) -> None:
+        """Replace these rows; None removes one."""
+        with self._path.with_suffix(".lock").open("w", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            databases = files.read_json(self._path, {})
+            held = databases.setdefault(database, {})
+            for key, row in rows.items():
+                held.pop(key, None)
+                if row is not None:
+                    held[key] = row
+            files.write_json(self._path, databases)
+
+    def clear(self) -> None:
+        self._path.unlink(missing_ok=True)
 
 
 def load(store: Store) -> Config:
     config: Config = {}
-    for key, fields in store.read_all(CONFIG).items():
+    for key, row in store.rows(CONFIG).items():
         table, _bar, name = key.partition("|")
-        if name:
-            config.setdefault(table, {})[name] = _row(fields)
+        config.setdefault(table, {})[name] = row
     return {
-        table: dict(sorted(rows.items(), key=natural)) for table, rows in sorted(config.items())
+        table: dict(sorted(rows.items(), key=lambda row: natural(row[0])))
+        for table, rows in sorted(config.items())
     }
 
 
-def save(store: Store, old: Config, new: Config) -> list[str]:
-    """Only the rows that differ; their keys."""
-    changed = {}
-    for table in sorted({*old, *new}):
-        before, after = old.get(table, {}), new.get(table, {})
-        for name in {**before, **after}:
-            if before.get(name) != after.get(name):
-                row = after.get(name)
-                changed[f"{table}|{name}"] = {} if row is None else _fields(row)
+def save(store: Store, old: Config, new: Config) -> None:
+    """Write only the rows that differ."""
+    changed = {
+        f"{table}|{name}": new.get(table, {}).get(name)
+        for table in sorted({*old, *new})
+        for name in {**old.get(table, {}), **new.get(table, {})}
+        if old.get(table, {}).get(name) != new.get(table, {}).get(name)
+    }
     store.write(CONFIG, changed)
-    return list(changed)
-
-
-def natural(item: tuple[str, Any]) -> tuple[Any, ...]:
-    """Ethernet8 before Ethernet16."""
-    name, number = item[0], ""
-    parts: list[Any] = []
-    for letter in name:
-        if letter.isdigit():
-            number += letter
-            continue
-        if number:
-            parts.append((0, int(number), ""))
-            number = ""
-        parts.append((1, 0, letter))
-    if number:
-        parts.append((0, int(number), ""))
-    return tuple(parts)
-
-
-def _row(fields: dict[str, str]) -> Row:
-    row: Row = {}
-    for name, value in fields.items():
-        if name == "NULL":
-            continue
-        if name.endswith("@"):
-            row[name[:-1]] = value.split(",") if value else []
-        else:
-            row[name] = value
-    return row
-
-
-def _fields(row: Row) -> dict[str, str]:
-    fields = {}
-    for name, value in row.items():
-        if isinstance(value, list):
-            fields[f"{name}@"] = ",".join(str(entry) for entry in value)
-        else:
-            fields[name] = str(value)
-    return fields or dict(EMPTY)

@@ -42,28 +42,15 @@ def _apply(operation: Operation, document: Any) -> None:
         kind, path = operation["op"], tokens(operation["path"])
     except (KeyError, TypeError) as error:
         raise PatchError(f"Operation does not contain {error} member") from error
-    if kind in ("add", "replace", "test") and "value" not in operation:
-        raise PatchError("The operation does not contain a 'value' member")
-    if kind == "add":
-        _add(document, path, copy.deepcopy(operation["value"]))
-    elif kind == "remove":
-        _remove(document, path)
-    elif kind == "replace":
-        parent, last = _parent(document, path)
-        if last not in parent:
-            raise PatchError(f"can't replace a non-existent object '{last}'")
-        parent[last] = copy.deepcopy(operation["value"])
-    elif kind == "test":
-        if _found(document, path) != operation["value"]:
-            raise PatchError(f"{_found(document, path)!r} is not equal to tested value")
-    elif kind in ("move", "copy"):
-        source = tokens(operation["from"])
-        value = copy.deepcopy(_found(document, source))
-        if kind == "move":
-            _remove(document, source)
-        _add(document, path, value)
-    else:
+    if kind not in ("add", "remove", "replace"):
         raise PatchError(f"Unknown operation {kind!r}")
+    parent, last = _parent(document, path)
+    if kind != "add" and last not in parent:
+        raise PatchError(f"can't {kind} a non-existent object '{last}'")
+    if kind == "remove":
+        del parent[last]
+    else:
+        parent[last] = copy.deepcopy(operation["value"])
 
 
 def _parent(document: Any, path: Sequence[str]) -> tuple[dict[str, Any], str]:
@@ -81,18 +68,6 @@ def _found(document: Any, path: Sequence[str]) -> Any:
             raise PatchError(f"member '{part}' not found in {str(document)[:200]}")
         document = document[part]
     return document
-
-
-def _add(document: Any, path: Sequence[str], value: Any) -> None:
-    parent, last = _parent(document, path)
-    parent[last] = value
-
-
-def _remove(document: Any, path: Sequence[str]) -> None:
-    parent, last = _parent(document, path)
-    if last not in parent:
-        raise PatchError(f"can't remove a non-existent object '{last}'")
-    del parent[last]
 
 
 def difference(old: Config, new: Config) -> list[Operation]:

@@ -10,7 +10,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from common import state as files
 from common import switch as hardware
@@ -18,8 +18,7 @@ from common.state import Faults, Log
 
 from . import database, factory
 from .daemons import INI, Daemons
-from .database import Config
-from .redis import OWN, Redis, Store
+from .database import OWN, Config, Store
 
 PENDING = "CHANGE"
 """Row of the simulation's own database: a patch was applied, and neither saved nor undone."""
@@ -87,11 +86,10 @@ class Sonic:
                     break
         return config
 
-    def write(self, old: Config, new: Config) -> list[str]:
+    def write(self, old: Config, new: Config) -> None:
         """CONFIG_DB, and what the daemons make of it."""
-        keys = database.save(self.store, old, new)
+        database.save(self.store, old, new)
         self.daemons.react(old, new)
-        return keys
 
     def settle(self) -> None:
         """Bring the state that time changes up to date, before it is read."""
@@ -104,10 +102,11 @@ class Sonic:
 
     @pending.setter
     def pending(self, value: bool) -> None:
-        self.store.write(OWN, {PENDING: {"since": str(time.time())} if value else {}})
+        self.store.write(OWN, {PENDING: {"since": str(time.time())} if value else None})
 
     def boot(self) -> None:
         """From what was saved; from the factory's state where nothing was."""
+        self.store.clear()
         if not self.saved.exists():
             files.write(self.saved, as_text(factory.config(self.hardware)))
         version = factory.version(self.hardware)
@@ -123,7 +122,7 @@ class Sonic:
         self.log("boot", system="sonic", rows=sum(len(rows) for rows in saved.values()))
 
 
-def as_text(value: Any) -> str:
+def as_text(value: object) -> str:
     return json.dumps(value, indent=4) + "\n"
 
 
@@ -132,12 +131,12 @@ def here(refusal: str = "Root privileges are required for this operation") -> So
     if os.geteuid() != 0:
         sys.stderr.write(f"{refusal}\n")
         raise SystemExit(1)
-    told, state = Path("/etc/virtual-switch"), Path("/var/lib/virtual-switch")
-    faults = Faults(told / "faults.json", state)
+    given, state = Path("/etc/virtual-switch"), Path("/var/lib/virtual-switch")
+    faults = Faults(given / "faults.json", state)
     time.sleep(float(faults.take("delay_s") or 0))
     return Sonic(
-        Redis(),
-        hardware.read(told / "switch.json"),
+        Store(),
+        hardware.read(given / "switch.json"),
         faults,
         Log(Path("/var/log/virtual-switch.log")),
         Link(),

@@ -51,7 +51,7 @@ def apply_patch(
 ) -> None:
     """UpdateError or another exception as the real one lets them through.
 
-    `fails`: has the faults that the switch was told to have.
+    `fails`: with the faults that are set for the switch.
     """
     say("Patch Applier: localhost: Patch application starting.")
     say(f"Patch Applier: localhost: Patch: {json.dumps(patch)}")
@@ -65,7 +65,7 @@ def apply_patch(
             f"which is not allowed in ConfigDb. Table{'s'[: len(empty) - 1]}: {', '.join(empty)}"
         )
     named = {tokens(operation["path"])[0] for operation in patch}
-    if yang.tables_without_model({table: {} for table in named}):
+    if named - set(yang.KEYS):
         raise UpdateError(
             "Given patch is not valid because it has changes to tables without YANG models"
         )
@@ -97,8 +97,8 @@ def _apply(
         switch.log("fault", apply=fault)
     if fault == "rejected":
         raise UpdateError(
-            "Given patch will produce invalid config. Error: Data Loading Failed:rejected, as this "
-            "simulation was told to"
+            "Given patch will produce invalid config. Error: Data Loading Failed:rejected by "
+            "a fault of this simulation"
         )
     switch.log("patch", operations=len(difference(old, new)), changes=len(steps))
     switch.pending = True
@@ -106,7 +106,7 @@ def _apply(
     for number, step in enumerate(steps):
         if fault == "partial" and number >= max(1, len(steps) // 2):
             raise UpdateError(
-                f"change {number + 1} of {len(steps)} failed, as this simulation was told to"
+                f"change {number + 1} of {len(steps)} failed by a fault of this simulation"
             )
         say(f"Patch Applier:   * {json.dumps(step.operations)}")
         _log_stripped(switch, before, step)
