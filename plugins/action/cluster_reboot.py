@@ -8,6 +8,7 @@ that cannot be reached is named with what is known of it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import socket
 import time
@@ -23,6 +24,7 @@ from ansible.utils.display import Display
 from ..module_utils.core import machine
 from ..module_utils.core.checks import FAILED, OK, REBOOT, Check, as_dicts
 from ..module_utils.reboot import node
+from ..modules.cluster_reboot import ARGUMENTS
 from ..plugin_utils.reboot import guards, planning, table
 from ..plugin_utils.steps import Step, SteppedAction
 
@@ -65,7 +67,7 @@ class ActionModule(SteppedAction):
 
     def _read(self, task_vars: Any) -> dict[str, Any]:
         """A host that cannot be read is left, and named: it is no reason not to read the others."""
-        done = self._on_host(task_vars, step="read", commands=self._args("commands", []))
+        done = self._on_host(task_vars, step="read", commands=self._given["commands"])
         if done.get("failed"):
             done = {"found": {"lost": " ".join(str(done.get("msg")).split())[:MESSAGE_SHOWN]}}
         found = done["found"]
@@ -73,36 +75,26 @@ class ActionModule(SteppedAction):
         return {"changed": False, "found": found}
 
     def _plan(self, task_vars: Any) -> dict[str, Any]:
-        settings = planning.Settings(
-            batch=str(self._args("batch", "1")),
-            storage=str(self._args("storage", planning.NEVER)),
-            wait_s=float(self._args("wait_s", 0)),
-            min_hours=float(self._args("min_hours", 12)),
-            per_day=int(self._args("max_per_day", 3)),
-        )
-        try:
-            settings.check()  # refused before anything is done
-            if not self._task.check_mode:
-                guards.take(Path(self._args("state_directory", "")).expanduser(), os.getppid())
-        except (planning.SettingError, guards.LockedError) as error:
-            raise AnsibleActionFail(f"nothing was rebooted: {error}") from None
+        names = ("batch", "storage", "wait_s", "min_hours", "max_per_day")
+        settings = planning.Settings(**{name: self._given[name] for name in names})
+        if not self._task.check_mode:
+            try:
+                guards.take(Path(self._given["state_directory"]), os.getppid())
+            except guards.LockedError as error:
+                raise AnsibleActionFail(f"nothing was rebooted: {error}") from None
         controller = planning.Controller(machine.boot_id(), node.machine_id(), socket.gethostname())
         roles = verified_by()
         judged = []
-        for name in _in_order(task_vars):
+        for name in task_vars["ansible_play_hosts_all"]:  # as the inventory orders them
             found = (task_vars["hostvars"][name].get(FOUND) or {}).get("found")
             found = found or {"lost": "nothing is known of it"}
-            verdict = planning.judge(
-                name,
-                _group(name, task_vars["groups"]),
-                found,
-                settings,
-                controller,
-                roles,
-                bool(found.get("local")),
-            )
+            group = _group(name, task_vars["groups"])
+            verdict = planning.judge(name, group, found, settings, controller, roles)
             judged.append((name, verdict))
-        plan = planning.plan(judged, settings).as_dict()
+        try:
+            plan = planning.plan(judged, settings).as_dict()
+        except planning.SettingError as error:
+            raise AnsibleActionFail(f"nothing was rebooted: {error}") from None
         plan["check_mode"] = bool(self._task.check_mode)
         for line in table.plan_lines(plan):
             display.display(line)
@@ -131,7 +123,7 @@ class ActionModule(SteppedAction):
             turn["name"]
             for batch in before[-1:]  # those before it had to be right for it to have its turn
             for turn in batch["turns"]
-            if (_outcome(task_vars, turn["name"]) or {}).get("status")
+            if (_outcome_of(task_vars, turn["name"]) or {}).get("status")
             not in (table.VERIFIED, table.LEFT)
         ]
         turn = next(turn for turn in batches[number]["turns"] if turn["name"] == name)
@@ -147,7 +139,7 @@ class ActionModule(SteppedAction):
         turn = _known(task_vars, "cluster_reboot_turn")["turn"]
         if turn["what"] == planning.VERIFY:
             return self._arrived(task_vars, turn["boot_id"], time.monotonic(), changed=False)
-        limit, wait_s = (float(self._args("timeout_s", 1800)), float(self._args("wait_s", 0)))
+        limit, wait_s = self._given["timeout_s"], self._given["wait_s"]
         left = self._on_host(
             task_vars,
             wait_s + 2 * STEP_S,
@@ -155,11 +147,11 @@ class ActionModule(SteppedAction):
             boot_id=turn["boot_id"],
             reasons=turn["why"],
             wait_s=wait_s,
-            commands=self._args("commands", []),
+            commands=self._given["commands"],
         )
         began = time.monotonic()  # not before: it may have waited for a job until now
         if left.get("refused"):
-            outcome = _said(turn, table.LEFT, f"left: {left['msg']}")
+            outcome = _outcome(turn, table.LEFT, f"left: {left['msg']}")
             return {"changed": False, "left": True, "reboot_outcome": outcome}
         if left.get("failed") and not left.get("lost"):
             return {"failed": True, "msg": left.get("msg")}
@@ -189,16 +181,16 @@ class ActionModule(SteppedAction):
             again = "; ".join(f"{key}: {', '.join(why)}" for key, why in done["left"].items())
             return {"failed": True, "msg": f"it asks for a reboot again right after one: {again}"}
         what = "verified" if rebooted["changed"] else "had rebooted, verified"
-        told = f"{what}: {', '.join(turn['layers']) or 'given back to Slurm'}"
-        outcome = _said(turn, table.VERIFIED, told, rebooted.get("seconds"))
+        text = f"{what}: {', '.join(turn['layers']) or 'given back to Slurm'}"
+        outcome = _outcome(turn, table.VERIFIED, text, rebooted.get("seconds"))
         return {"changed": done["changed"], "reboot_outcome": outcome}
 
     def _failed(self, task_vars: Any) -> dict[str, Any]:
         turn = _known(task_vars, "cluster_reboot_turn")["turn"]
         rebooted = _known(task_vars, "cluster_reboot_rebooted")
-        said = " ".join(str(self._args("failure", "")).split())[:MESSAGE_SHOWN]
-        told = f"FAILED at {str(self._args('task', '')).rpartition(' : ')[2]!r}: {said}"
-        outcome = _said(turn, table.FAILED, told, rebooted.get("seconds"))
+        why = " ".join(self._given["failure"].split())[:MESSAGE_SHOWN]
+        text = f"FAILED at {self._given['task'].rpartition(' : ')[2]!r}: {why}"
+        outcome = _outcome(turn, table.FAILED, text, rebooted.get("seconds"))
         return {"changed": bool(rebooted.get("changed")), "reboot_outcome": outcome}
 
     def _verdict(self, task_vars: Any) -> dict[str, Any]:
@@ -207,7 +199,7 @@ class ActionModule(SteppedAction):
         names = [turn for batch in plan["batches"] for turn in _names(batch["turns"])]
         found = table.outcomes(
             plan,
-            {each: said for each in names for said in [_outcome(task_vars, each)] if said},
+            {each: one for each in names for one in [_outcome_of(task_vars, each)] if one},
             plan["check_mode"],
         )
         first = name == task_vars["ansible_play_hosts"][0]
@@ -226,16 +218,16 @@ class ActionModule(SteppedAction):
             "no",
             "no" if good else "yes",
             OK if good else FAILED if bad else REBOOT,
-            reason=f"{row['said']} ({'; '.join(row['reasons'])})" if not good else "",
+            reason=f"{row['text']} ({'; '.join(row['reasons'])})" if not good else "",
         )
-        said = {"changed": False, "layer": LAYER, "checks": as_dicts([check])}
+        result = {"changed": False, "layer": LAYER, "checks": as_dicts([check])}
         if bad:
-            help_ = f". {REPAIR.format(name)}" if row["status"] == table.FAILED else ""
-            return {**said, "failed": True, "msg": f"{name}: {row['said']}{help_}"}
-        return said
+            remedy = f". {REPAIR.format(name)}" if row["status"] == table.FAILED else ""
+            return {**result, "failed": True, "msg": f"{name}: {row['text']}{remedy}"}
+        return result
 
     def _arrived(self, task_vars: Any, boot_id: str, began: float, changed: bool) -> dict[str, Any]:
-        limit = float(self._args("timeout_s", 1800))
+        limit = self._given["timeout_s"]
         while True:
             left = max(0.0, began + limit - time.monotonic())
             here = self._on_host(task_vars, left + STEP_S, step="arrive", timeout_s=left)
@@ -301,20 +293,17 @@ class ActionModule(SteppedAction):
             return {"failed": True, "lost": True, "msg": str(done.get("msg"))}
         return done
 
-    def _args(self, name: str, default: Any) -> Any:
-        value = self._task.args.get(name)
-        return default if value is None else value
+    @functools.cached_property
+    def _given(self) -> dict[str, Any]:
+        """Arguments of the task, with their types and defaults."""
+        given: dict[str, Any] = self.validate_argument_spec(argument_spec=ARGUMENTS)[1]
+        return given
 
 
 def verified_by() -> dict[str, str]:
     """Layer -> role, as playbooks/verify.yml has it."""
     plays = yaml.safe_load(VERIFY.read_text(encoding="utf-8"))
     return planning.verifiers(play for play in plays if isinstance(play, Mapping))
-
-
-def _in_order(task_vars: Any) -> list[str]:
-    """Every host of this play, as the inventory orders them."""
-    return list(task_vars["ansible_play_hosts_all"])
 
 
 def _group(name: str, groups: Mapping[str, Any]) -> str:
@@ -333,12 +322,12 @@ def _known(task_vars: Any, name: str) -> dict[str, Any]:
     return task_vars.get(name) or {}
 
 
-def _outcome(task_vars: Any, name: str) -> Optional[dict[str, Any]]:
+def _outcome_of(task_vars: Any, name: str) -> Optional[dict[str, Any]]:
     found = task_vars["hostvars"][name].get(OUTCOME) or {}
     return found.get("reboot_outcome")
 
 
-def _said(
-    turn: Mapping[str, Any], status: str, said: str, seconds: Optional[float] = None
+def _outcome(
+    turn: Mapping[str, Any], status: str, text: str, seconds: Optional[float] = None
 ) -> dict[str, Any]:
-    return {"host": turn["name"], "status": status, "said": said, "seconds": seconds}
+    return {"host": turn["name"], "status": status, "text": text, "seconds": seconds}

@@ -109,35 +109,35 @@ from ..module_utils.reboot import node
 REMOTE = ("read", "leave", "arrive", "finish")
 
 
+TEXT = {"type": "str", "default": ""}
+TEXTS = {"type": "list", "elements": "str", "default": []}
+ARGUMENTS = {
+    "step": {
+        "type": "str",
+        "required": True,
+        "choices": [
+            *("read", "plan", "turn", "reboot", "finish", "failed", "verdict"),
+            *("leave", "arrive"),
+        ],
+    },
+    "batch": {"type": "str", "default": "1"},
+    "storage": {"type": "str", "choices": ["last", "never"], "default": "never"},
+    "wait_s": {"type": "float", "default": 0},
+    "min_hours": {"type": "float", "default": 12},
+    "max_per_day": {"type": "int", "default": 3},
+    "timeout_s": {"type": "float", "default": 1800},
+    "commands": TEXTS,
+    "state_directory": {"type": "path"},
+    "boot_id": TEXT,
+    "reasons": TEXTS,
+    "records": TEXTS,
+    "task": TEXT,
+    "failure": TEXT,
+}
+
+
 def main() -> None:
-    text = {"type": "str", "default": ""}
-    texts = {"type": "list", "elements": "str", "default": []}
-    module = AnsibleModule(
-        argument_spec={
-            "step": {
-                "type": "str",
-                "required": True,
-                "choices": [
-                    *("read", "plan", "turn", "reboot", "finish", "failed", "verdict"),
-                    *("leave", "arrive"),
-                ],
-            },
-            "batch": {"type": "str", "default": "1"},
-            "storage": {"type": "str", "choices": ["last", "never"], "default": "never"},
-            "wait_s": {"type": "float", "default": 0},
-            "min_hours": {"type": "float", "default": 12},
-            "max_per_day": {"type": "int", "default": 3},
-            "timeout_s": {"type": "float", "default": 1800},
-            "commands": texts,
-            "state_directory": {"type": "path"},
-            "boot_id": text,
-            "reasons": texts,
-            "records": texts,
-            "task": text,
-            "failure": text,
-        },
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     params = module.params
     step = params["step"]
     if step not in REMOTE:

@@ -46,7 +46,7 @@ class Action(action.ActionModule):  # type: ignore[misc]
         check_mode: bool = False,
         **arguments: Any,
     ) -> None:
-        self._task = Task(arguments, check_mode)
+        self._task = Task({"step": "read", **arguments}, check_mode)
         self._connection = Connection()
         self._steps = steps or {}
         self._boots = itertools.chain(boots, itertools.repeat(boots[-1] if boots else ""))
@@ -98,7 +98,7 @@ def play(*batches: list[str], here: str = "", outcomes: Any = (), left: Any = ()
     names = ["idle", *(each.name for each in left), *itertools.chain(*batches)]
     hostvars: Any = {name: {} for name in names}
     for name, status in dict(outcomes).items():
-        said = {"host": name, "status": status, "said": status}
+        said = {"host": name, "status": status, "text": status}
         hostvars[name] = {action.OUTCOME: {"reboot_outcome": said}}
     batch = next((names for names in batches if here in names), [])
     return {

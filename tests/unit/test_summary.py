@@ -178,7 +178,7 @@ def test_after_reboots_the_table_says_what_came_of_each_host():
     ]
     run.add_result(
         "node01",
-        {"reboot_outcome": {"status": "verified", "said": "verified: os", "seconds": 241.4}},
+        {"reboot_outcome": {"status": "verified", "text": "verified: os", "seconds": 241.4}},
     )
     assert "node01   os: iommu=pt  1      241      verified: os" in run.lines(1, 60)
     report = run.report("now", 1, 60, False)

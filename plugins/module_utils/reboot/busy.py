@@ -2,14 +2,14 @@
 """MPI processes of any user, found in /proc: as long as there is one, the host is not rebooted.
 
 A launcher or a launcher's daemon is known by its name. A rank has any name; what it inherits from
-the daemon that started it tells: its rank, or the job of Slurm that it belongs to. What profiles
-set for every login (UCX_*, OMPI_MCA_*) says nothing.
+the daemon that started it identifies it: its rank, or the job of Slurm that it belongs to. What
+profiles set for every login (UCX_*, OMPI_MCA_*) does not count.
 """
 
 from __future__ import annotations
 
 import pwd
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
@@ -33,10 +33,6 @@ RANK = (
 )
 """Variables that only a process of a job has."""
 INTERPRETERS = ("python", "bash", "dash", "sh", "perl")
-VALUED = frozenset(["-W", "-X", "-o", "-O"])
-"""Options of an interpreter that the next word belongs to."""
-INSTEAD = ("-c", "-m", "-e", "-E")
-"""And those that are in the place of a script."""
 COMMAND_SHOWN = 80
 SHOWN = 5
 
@@ -46,7 +42,7 @@ class Process:
     pid: int
     user: str
     command: str
-    why: str
+    why: str = "MPI"
 
     def text(self) -> str:
         return f"{self.command} (pid {self.pid}, user {self.user})"
@@ -66,66 +62,40 @@ def listed(found: Sequence[Process]) -> str:
 def _look(folder: Path, names: frozenset[str]) -> Optional[Process]:
     """None for one that is no MPI process, or that has ended meanwhile."""
     try:
-        if _ended(folder):
-            return None
+        stat = (folder / "stat").read_text(encoding="utf-8", errors="replace")
+        if stat.rpartition(")")[2].split()[:1] == ["Z"]:
+            return None  # a zombie keeps its name until it is waited for, and runs nothing
         comm = (folder / "comm").read_text(encoding="utf-8", errors="replace").strip()
         argv = _words(folder / "cmdline")
-        why = next(_reasons(folder, comm, argv, names), None)
-        if why is None:
+        if not _is_known(comm, argv, names) and not _has_rank(folder):
             return None
-        user = _user(folder.stat().st_uid)
+        uid = folder.stat().st_uid
     except (FileNotFoundError, ProcessLookupError, NotADirectoryError):
         return None
     command = " ".join(argv) or comm
     if len(command) > COMMAND_SHOWN:
         command = f"{command[: COMMAND_SHOWN - 3]}..."
-    return Process(int(folder.name), user, command, why)
+    try:
+        user = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        user = str(uid)
+    return Process(int(folder.name), user, command)
 
 
-def _ended(folder: Path) -> bool:
-    """A zombie keeps its name until it is waited for, and runs nothing."""
-    text = (folder / "stat").read_text(encoding="utf-8", errors="replace")
-    return text.rpartition(")")[2].split()[:1] == ["Z"]
-
-
-def _reasons(folder: Path, comm: str, argv: Sequence[str], names: frozenset[str]) -> Iterator[str]:
-    cut = {name[:COMM_LENGTH]: name for name in names}
-    for name in (comm, comm.partition(".")[0]):
-        if name in cut:
-            yield f"called {cut[name]}"
+def _is_known(comm: str, argv: Sequence[str], names: frozenset[str]) -> bool:
+    """By its name, with or without an implementation's suffix."""
     called = Path(argv[0]).name if argv else ""
     # A launcher may be a script: then the first word is its interpreter.
-    if comm.startswith(INTERPRETERS) or called.startswith(INTERPRETERS):
-        called = Path(_script(argv)).name
-    for name in (called, called.partition(".")[0]):
-        if name in names:
-            yield f"called {name}"
-    variables = {word.partition("=")[0] for word in _words(folder / "environ")}
-    for name in RANK:
-        if name in variables:
-            yield f"has {name} in its environment"
+    if called.startswith(INTERPRETERS):
+        called = next((Path(word).name for word in argv[1:] if not word.startswith("-")), "")
+    cut = {name[:COMM_LENGTH] for name in names}
+    return bool({comm, comm.partition(".")[0]} & cut or {called, called.partition(".")[0]} & names)
 
 
-def _script(argv: Sequence[str]) -> str:
-    """What an interpreter runs: its first word that is no option, nor the value of one."""
-    words = iter(argv[1:])
-    for word in words:
-        if word in VALUED:
-            next(words, None)
-        elif word in INSTEAD:
-            return ""
-        elif not word.startswith("-"):
-            return word
-    return ""
+def _has_rank(folder: Path) -> bool:
+    return not {word.partition("=")[0] for word in _words(folder / "environ")}.isdisjoint(RANK)
 
 
 def _words(path: Path) -> list[str]:
     text = path.read_bytes().decode("utf-8", errors="replace")
     return [word for word in text.split("\0") if word]
-
-
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)

@@ -6,11 +6,14 @@
     arrive   waits until the system is up
     finish   resumes the node in Slurm and clears the reboot reasons that a verification disproved
 
-Each may be killed at any point and done again.
+Each may be killed at any point and done again. Boots that ended by such a reboot are recorded, so
+that no host is rebooted in a loop.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -21,18 +24,26 @@ from typing import Any, Optional
 from ..core import machine, reboots
 from ..core.commands import CommandError, Runner, find_program
 from ..core.dataclass import dataclass
+from ..core.files import FilePlan, plan_file
 from ..core.locks import HeldError, alone
-from . import busy, history, slurm
+from . import busy, slurm
 
 POLL_S = 2.0
 LOCK = Path("run/baremetal-mpi-roce/reboot.lock")
 """Under the root: `leave` of a run that was killed may still wait for jobs to end."""
+RECORD = Path("var/lib/baremetal-mpi-roce/reboots.json")
+"""Under the root, too: boot ids and when each boot began."""
+KEPT_S = 7 * 86400
 DELAY_S = 1
 """Between the answer of `leave` and the reboot: the answer has to get through."""
 
 
 class LeaveError(Exception):
     """The node stays as it is; the text has the reason."""
+
+
+class HistoryError(Exception):
+    """The record is damaged; the text has the file and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +70,7 @@ class Here:
 
 
 def read(here: Here, more: Sequence[str] = ()) -> dict[str, Any]:
-    """Everything that the plan needs. What cannot be read is said in `problems`."""
+    """Everything that the plan needs. What cannot be read is in `problems`."""
     problems: list[str] = []
     boot_id = machine.boot_id(here.root)
     container = machine.container(here.root)
@@ -74,8 +85,11 @@ def read(here: Here, more: Sequence[str] = ()) -> dict[str, Any]:
     except (reboots.RecordError, OSError) as error:
         problems.append(str(error))
     try:
-        boots = history.read(here.run, boot_id, container, here.root)
-    except history.HistoryError as error:
+        # A date after this boot is that of a clock that was wrong.
+        latest = began(here.root)
+        known = {**recorded_boots(here.root), boot_id: latest}
+        boots = sorted(min(when, latest) for when in known.values())
+    except HistoryError as error:
         problems.append(str(error))
     try:
         node = _slurm(here)
@@ -126,13 +140,16 @@ def _leave(
         still = _wait(here, wait_s, more)
         if still:
             raise LeaveError(still)
-        history.record(boot_id, here.clock(), here.root, here.uid, here.gid).apply()
+        record(here, boot_id).apply()
         _reboot(here, why)
     except (slurm.SlurmError, CommandError, OSError, LeaveError) as error:
-        said = str(error)
+        message = str(error)
         if drained and node is not None:
-            said += _undrained(here, node.name)
-        raise LeaveError(said) from error
+            try:
+                slurm.resume(here.run, node.name, here.find("scontrol") or "scontrol")
+            except slurm.SlurmError as problem:
+                message += f"; and it is still drained in Slurm: {problem}"
+        raise LeaveError(message) from error
     return boot_id
 
 
@@ -149,7 +166,7 @@ def arrive(here: Here, wait_s: float) -> dict[str, Any]:
 
 
 def finish(here: Here, records: Iterable[str], boot_id: str) -> dict[str, Any]:
-    """Resume in Slurm what we drained, then strike off the reasons of `records` that are older.
+    """Resume in Slurm what we drained, then clear the reasons of `records` that are older.
 
     In this order: a run that is killed in between finds the reasons, and does it again.
     """
@@ -180,6 +197,37 @@ def finish(here: Here, records: Iterable[str], boot_id: str) -> dict[str, Any]:
             for record, found in rest.items()
         },
     }
+
+
+def recorded_boots(root: Path = Path("/")) -> dict[str, float]:
+    """By boot id, when it began."""
+    path = root / RECORD
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return {str(each["boot_id"]): float(each["began"]) for each in found["boots"]}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError) as error:
+        raise HistoryError(f"{path}: not a record of reboots ({error}); remove it") from error
+
+
+def record(here: Here, boot_id: str) -> FilePlan:
+    """The record with the boot that runs, and without those of last week."""
+    since = here.clock() - KEPT_S
+    boots = {key: when for key, when in recorded_boots(here.root).items() if when > since}
+    boots[boot_id] = began(here.root)
+    ordered = sorted(boots.items(), key=lambda item: item[1])
+    entries = [{"boot_id": key, "began": when} for key, when in ordered]
+    text = json.dumps({"boots": entries}, indent=1) + "\n"
+    return plan_file(here.root / RECORD, text, uid=here.uid, gid=here.gid)
+
+
+def began(root: Path = Path("/")) -> float:
+    """When this boot began, in seconds since the epoch: the start of PID 1, also in containers."""
+    stat = (root / "proc/stat").read_text(encoding="ascii")
+    kernel = next(int(line.split()[1]) for line in stat.splitlines() if line.startswith("btime "))
+    first = (root / "proc/1/stat").read_text(encoding="utf-8", errors="replace")
+    return kernel + int(first.rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
 
 
 def machine_id(root: Path = Path("/")) -> str:
@@ -221,11 +269,3 @@ def _reboot(here: Here, why: str) -> None:
             *("systemctl", "reboot"),
         ]
     )
-
-
-def _undrained(here: Here, name: str) -> str:
-    try:
-        slurm.resume(here.run, name, here.find("scontrol") or "scontrol")
-    except slurm.SlurmError as error:
-        return f"; and it is still drained in Slurm: {error}"
-    return ""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Optional
 
-from ..core.commands import CommandError, Runner, find_program
+from ..core.commands import CommandError, Runner
 from ..core.dataclass import dataclass
 
 REASON = "baremetal.mpi_roce reboot"
@@ -63,32 +63,29 @@ def parse(name: str, text: str) -> Node:
     line = text.strip().splitlines()[0] if text.strip() else ""
     state = _STATE.search(line)
     if state is None:
-        raise SlurmError(f"scontrol show node {name}: no State= in what it said: {line[:200]!r}")
+        raise SlurmError(f"scontrol show node {name}: no State= in its output: {line[:200]!r}")
     reason = _REASON.search(line)
     words = [word.rstrip(MARKS) for word in state[1].split("+")]
     return Node(name, "+".join(words), reason[1].strip() if reason else "")
 
 
-def read(run: Runner, name: str, program: Optional[str] = None) -> Optional[Node]:
-    """This host in Slurm; None where there is no Slurm, or the host is no node of it."""
-    program = program or find_program("scontrol")
-    if program is None:
-        return None
+def read(run: Runner, name: str, program: str) -> Optional[Node]:
+    """This host in Slurm; None where the host is no node of it."""
     done = _scontrol(run, program, "--oneliner", "show", "node", name)
-    said = f"{done[1]}\n{done[2]}".strip()
+    text = f"{done[1]}\n{done[2]}".strip()
     if done[0] != 0 or "State=" not in done[1]:
-        if _UNKNOWN.search(said):
+        if _UNKNOWN.search(text):
             return _by_host_name(run, program, name)
-        raise SlurmError(f"scontrol show node {name}: exit status {done[0]}: {said[-500:]}")
+        raise SlurmError(f"scontrol show node {name}: exit status {done[0]}: {text[-500:]}")
     return parse(name, done[1])
 
 
 def _by_host_name(run: Runner, program: str, host: str) -> Optional[Node]:
     """A node may have another name in Slurm than its host has."""
     rc, stdout, stderr = _scontrol(run, program, "--oneliner", "show", "node")
-    said = f"{stdout}\n{stderr}".strip()
-    if rc != 0 or ("NodeName=" not in stdout and NO_NODES not in said.lower()):
-        raise SlurmError(f"scontrol show node: exit status {rc}: {said[-500:]}")
+    text = f"{stdout}\n{stderr}".strip()
+    if rc != 0 or ("NodeName=" not in stdout and NO_NODES not in text.lower()):
+        raise SlurmError(f"scontrol show node: exit status {rc}: {text[-500:]}")
     for line in stdout.splitlines():
         words = dict(word.split("=", 1) for word in line.split() if "=" in word)
         if words.get("NodeHostName", "").partition(".")[0] == host:
@@ -108,8 +105,8 @@ def resume(run: Runner, name: str, program: str = "scontrol") -> None:
 def _update(run: Runner, program: str, name: str, *what: str) -> None:
     rc, stdout, stderr = _scontrol(run, program, "update", f"nodename={name}", *what)
     if rc != 0:
-        said = (stderr or stdout).strip()[-500:]
-        raise SlurmError(f"scontrol update nodename={name} {what[0]}: exit status {rc}: {said}")
+        text = (stderr or stdout).strip()[-500:]
+        raise SlurmError(f"scontrol update nodename={name} {what[0]}: exit status {rc}: {text}")
 
 
 def _scontrol(run: Runner, *argv: str) -> tuple[int, str, str]:

@@ -15,7 +15,7 @@ from dataclasses import asdict, field
 from typing import Any, Optional, Union
 
 from ...module_utils.core.dataclass import dataclass
-from ...module_utils.reboot import busy, history, slurm
+from ...module_utils.reboot import busy, slurm
 
 COMPUTE, LAUNCHER, STORAGE = "compute", "launcher", "storage"
 GROUPS = (COMPUTE, LAUNCHER, STORAGE)
@@ -27,6 +27,7 @@ VERIFY = "verify"
 """What is done with a host that has rebooted already."""
 REBOOT = "reboot"
 
+HOUR_S, DAY_S = 3600, 86400
 _PER_CENT = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*%\s*$")
 
 
@@ -40,15 +41,7 @@ class Settings:
     storage: str = NEVER
     wait_s: float = 0
     min_hours: float = 12
-    per_day: int = 3
-
-    def check(self) -> None:
-        """Raises SettingError. A negative limit would be none."""
-        batch_size(self.batch, 1)
-        limits = {"wait_s": self.wait_s, "min_hours": self.min_hours, "max_per_day": self.per_day}
-        for name, value in limits.items():
-            if not value >= 0:
-                raise SettingError(f"cluster_reboot_{name} is {value}: 0 or more")
+    max_per_day: int = 3
 
 
 @dataclass(frozen=True)
@@ -114,9 +107,8 @@ def judge(
     settings: Settings,
     controller: Controller,
     roles: Mapping[str, str],
-    local: bool = False,
 ) -> Judged:
-    """What becomes of one host. `found` is what node.read said, or {"lost": why}."""
+    """What becomes of one host. `found` is the result of node.read, or {"lost": why}."""
     if found.get("lost"):
         return Left(name, f"it was not reached: {found['lost']}")
     reasons = {record: list(every) for record, every in found["reasons"].items() if every}
@@ -139,7 +131,7 @@ def judge(
     wanted = tuple(sorted({layer for layer in asked.values() if layer is not None}))
     if not due(reasons, found["boot_id"]):
         return Turn(name, group, VERIFY, records, wanted, why, found["boot_id"])
-    refused = _refused(group, found, settings, controller, local)
+    refused = _refused(group, found, settings, controller)
     if refused is not None:
         return Left(name, refused[0], why, policy=refused[1])
     return Turn(name, group, REBOOT, records, wanted, why, found["boot_id"])
@@ -173,13 +165,13 @@ def due(reasons: Mapping[str, Sequence[Mapping[str, str]]], boot_id: str) -> boo
     return any(each["boot_id"] in ("", boot_id) for every in reasons.values() for each in every)
 
 
-def is_controller(found: Mapping[str, Any], controller: Controller, local: bool) -> bool:
+def is_controller(found: Mapping[str, Any], controller: Controller) -> bool:
     """Whether a host is the machine that runs Ansible, under whichever name and connection.
 
     The boot id is decisive: a controller in a container has that of its machine. The id of the
     machine alone is not, because machines that were copied from one image share it.
     """
-    if local or found["boot_id"] == controller.boot_id:
+    if found.get("local") or found["boot_id"] == controller.boot_id:
         return True
     same_id = bool(controller.machine_id) and found["machine_id"] == controller.machine_id
     return same_id and _short(found["host_name"]) == _short(controller.host_name)
@@ -222,18 +214,14 @@ def batch_size(wanted: Union[int, str], members: int) -> int:
 
 
 def _refused(
-    group: str,
-    found: Mapping[str, Any],
-    settings: Settings,
-    controller: Controller,
-    local: bool,
+    group: str, found: Mapping[str, Any], settings: Settings, controller: Controller
 ) -> Optional[tuple[str, bool]]:
     """Why this host is not rebooted, and whether it never would be."""
-    if is_controller(found, controller, local):
+    if is_controller(found, controller):
         return "it is the machine that runs Ansible: reboot it by hand, from elsewhere", True
     if group == STORAGE and settings.storage != LAST:
         return f"it is storage (cluster_reboot_storage: {settings.storage})", True
-    guarded = history.too_often(found["boots"], found["now"], settings.min_hours, settings.per_day)
+    guarded = too_often(found["boots"], found["now"], settings.min_hours, settings.max_per_day)
     if guarded:
         return guarded, False
     if settings.wait_s > 0:
@@ -245,6 +233,27 @@ def _refused(
     if node and node["busy"]:
         return slurm.shown(node), False
     return None
+
+
+def too_often(began: Sequence[float], now: float, hours: float, per_day: int) -> str:
+    """Why the guard refuses this host, or nothing. 0 hours, or 0 a day, is no limit.
+
+    The first known boot is no reboot: a node that was installed today may have one.
+    """
+    reboots = sorted(began)[1:]
+    if not reboots:
+        return ""
+    last = max(0.0, now - reboots[-1]) / HOUR_S
+    if hours and last < hours:
+        ago = f"{last * 60:.0f} min" if last < 2 else f"{last:.1f} h"
+        return (
+            f"it rebooted {ago} ago, and no host is rebooted twice within {hours:g} h"
+            " (cluster_reboot_min_hours)"
+        )
+    today = [when for when in reboots if when > now - DAY_S]
+    if per_day and len(today) >= per_day:
+        return f"it rebooted {len(today)} times in 24 h (cluster_reboot_max_per_day: {per_day})"
+    return ""
 
 
 def _records_unread(found: Mapping[str, Any]) -> bool:

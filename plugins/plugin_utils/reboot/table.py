@@ -14,12 +14,12 @@ CHECKED_VERIFY = "would be verified"
 
 
 def outcomes(
-    plan: Mapping[str, Any], said: Mapping[str, Mapping[str, Any]], check_mode: bool
+    plan: Mapping[str, Any], ended: Mapping[str, Mapping[str, Any]], check_mode: bool
 ) -> dict[str, dict[str, Any]]:
-    """By host: reason, batch, seconds, status and what there is to say.
+    """By host: reason, batch, seconds, status and text.
 
-    `plan` is Plan.as_dict(); `said` is what came of the hosts that had a turn. One of them that
-    said nothing was lost on its way, and those after it have not had their turns.
+    `plan` is Plan.as_dict(); `ended` has the outcomes of the hosts that had a turn. A host without
+    one was lost in its turn, and those after it have not had theirs.
     """
     found: dict[str, dict[str, Any]] = {}
     stopped: Optional[str] = None
@@ -27,14 +27,14 @@ def outcomes(
         wrong = []
         for turn in batch["turns"]:
             row = {"batch": number, "reasons": list(turn["why"]), "layers": list(turn["layers"])}
-            here = said.get(turn["name"])
+            here = ended.get(turn["name"])
             if check_mode:
-                told = CHECKED if batch["what"] == "reboot" else CHECKED_VERIFY
-                row.update(status=WAITING, said=told)
+                text = CHECKED if batch["what"] == "reboot" else CHECKED_VERIFY
+                row.update(status=WAITING, text=text)
             elif stopped is not None:
-                row.update(status=WAITING, said=f"not rebooted: {stopped}")
+                row.update(status=WAITING, text=f"not rebooted: {stopped}")
             elif here is None:
-                row.update(status=FAILED, said="lost while its batch ran")
+                row.update(status=FAILED, text="lost while its batch ran")
             else:
                 row.update(here)
             if row["status"] == FAILED:
@@ -48,7 +48,7 @@ def outcomes(
             "reasons": list(left["reasons"]),
             "layers": [],
             "status": LEFT,
-            "said": f"left: {left['why']}",
+            "text": f"left: {left['why']}",
             "policy": left["policy"],
         }
     return found
@@ -64,7 +64,7 @@ def lines(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
                 _short("; ".join(row["reasons"]) or "-"),
                 str(row["batch"] or "-"),
                 f"{row['seconds']:.0f}" if row.get("seconds") is not None else "-",
-                " ".join(str(row["said"]).split()),
+                " ".join(str(row["text"]).split()),
             )
         )
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS) - 1)]
@@ -79,8 +79,8 @@ def plan_lines(plan: Mapping[str, Any]) -> list[str]:
     found = []
     for number, batch in enumerate(plan["batches"], 1):
         names = ", ".join(turn["name"] for turn in batch["turns"])
-        told = "reboot" if batch["what"] == "reboot" else "verify, rebooted already:"
-        found.append(f"batch {number}: {told} {names}")
+        verb = "reboot" if batch["what"] == "reboot" else "verify, rebooted already:"
+        found.append(f"batch {number}: {verb} {names}")
     found += [f"left: {each['name']}: {each['why']}" for each in plan["left"]]
     return found or ["no host has recorded a reason to reboot"]
 
