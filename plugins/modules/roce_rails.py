@@ -247,6 +247,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ..module_utils.core import locks
 from ..module_utils.core.commands import run
 from ..module_utils.core.engine import Layer, Outcome, Settled, carry_out
 from ..module_utils.core.part import Node
@@ -256,7 +257,7 @@ from ..module_utils.nic.request import MAX_READ_REQUEST_BYTES, QUICK_S
 from ..module_utils.nic.request import Host as NicHost
 from ..module_utils.nic.request import Request as NicRequest
 from ..module_utils.nic.session import Session
-from ..module_utils.rails import lock, survey
+from ..module_utils.rails import LOCK, survey
 from ..module_utils.rails.backend import BACKENDS
 from ..module_utils.rails.converge import converge
 from ..module_utils.rails.management import Management, login_address
@@ -266,9 +267,11 @@ from ..module_utils.rails.state import ARP_DEFAULTS
 LAYER = Layer(
     survey.LAYER,
     command_s=60.0,
-    refusals=(lock.BusyError, SurveyError),
+    refusals=(locks.HeldError, SurveyError),
     simulates=False,
 )
+PATIENCE_S = 120.0
+"""Longer than a run takes that waits for a rail, puts it back and waits for the gateways."""
 RAIL = {
     "rail": {"type": "int", "required": True},
     "plane": {"type": "int", "default": 0},
@@ -308,7 +311,8 @@ def converged(given: dict[str, Any], node: Node) -> Settled:
     management = Management.of(given["management"], login_address())
     request = survey.Request(plan, given["arp"], given["check_path"], given["wait"], management)
     name = given["backend"]
-    with lock.alone():  # in check mode too, as netplan generates into a scratch root
+    # In check mode too, as netplan generates into a scratch root.
+    with locks.alone(node.path(LOCK), PATIENCE_S):
         backend = survey.backend_named(survey.detect(run) if name == survey.AUTO else name, run)
         rails = converge(request, backend, node, session)
 

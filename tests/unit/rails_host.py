@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -16,7 +17,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.machine import container
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import (
-    backend,
     converge,
     networkd,
     plan,
@@ -202,7 +202,7 @@ class FakeHost:
         files = {}
         for path in paths:
             text = path.read_text()
-            name = backend.parse_unit(text)["Match"]["Name"]
+            name = re.search("^Name=(.*)$", text, re.M)[1]
             files[name] = (path, text)
         return files
 

@@ -17,6 +17,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import (
     state,
     survey,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.claims import find_claims
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.plan import plan_rails
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.state import Link
 
@@ -131,107 +132,51 @@ def test_arp_settings_of_every_rail_in_one_file(tmp_path):
 
 MAC = "a0:88:c2:00:00:03"
 LINK = {"rail3": Link("rail3", 5, 1500, False, False, MAC, ())}
-
-
-def claims(name, root, path, text):
-    target = root / path
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(text)
-    return [str(claim) for claim in backend(name, root).conflicts(SOURCE, LINK)]
+YAML, PROFILE = (
+    "etc/netplan/50-cloud-init.yaml",
+    "etc/NetworkManager/system-connections/a.nmconnection",
+)
+IFCFG = "etc/sysconfig/network-scripts/ifcfg-old"
+NETWORKD = "etc/systemd/network"
+ETHERNETS = "network:\n  ethernets:\n"
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("path", "text", "line"),
     [
-        "network:\n  ethernets:\n    rail3:\n      dhcp4: true\n",
-        "network:\n  ethernets:\n    nic:\n      match: {name: 'rail*'}\n",
-        f"network:\n  ethernets:\n    nic:\n      match:\n        macaddress: {MAC.upper()}\n",
-        "network:\n  bonds:\n    bond0:\n      interfaces: [ens1, rail3]\n",
-        "network:\n  ethernets:\n    nic:\n      set-name: rail3\n",
+        (YAML, f"{ETHERNETS}    rail3:\n      dhcp4: true\n", 3),
+        (YAML, f"{ETHERNETS}    nic:\n      match: {{name: 'rail*'}}\n", 4),
+        (YAML, f"{ETHERNETS}    nic:\n      match:\n        macaddress: {MAC.upper()}\n", 5),
+        (YAML, "network:\n  bonds:\n    bond0:\n      interfaces: [ens1, rail3]\n", 4),
+        (YAML, f"{ETHERNETS}    nic:\n      set-name: rail3\n", 4),
+        (YAML, f"{ETHERNETS}    mgmt0:\n      addresses: [10.0.0.1/24]\n", None),
+        (YAML, f"{ETHERNETS}    # rail3: was here\n    ens1: {{dhcp4: true}}\n", None),
+        (YAML, f"{ETHERNETS}    rail33:\n      dhcp4: true\n", None),
+        (YAML, f"{ETHERNETS}    nic:\n      match: {{name: 'en*'}}\n", None),
+        (f"{NETWORKD}/20-x.network", "[Match]\nName=ens1 rail3\n", 2),
+        (f"{NETWORKD}/05-all.network", "[Match]\nName=*\n", 2),
+        (f"{NETWORKD}/05-mac.network", f"[Match]\nMACAddress={MAC}\n", 2),
+        (f"{NETWORKD}/05-pci.network", "[Match]\nPath=pci-0000:5d:*\n", 2),
+        (f"{NETWORKD}/05-not.network", "[Match]\nName=!rail3 ens*\n", None),
+        (f"{NETWORKD}/99-all.network", "[Match]\nName=*\n", None),
+        ("usr/lib/systemd/network/80-x.network", "[Match]\nName=ve-*\n", None),
+        (f"{NETWORKD}/70-name.link", "[Match]\nMACAddress=a\n[Link]\nName=rail3\n", 4),
+        (f"{NETWORKD}/05-pci.link", "[Match]\nPath=pci-0000:5d:00.0\n[Link]\nName=ib0\n", 2),
+        (f"{NETWORKD}/70-pci.link", "[Match]\nPath=pci-0000:5d:00.0\n[Link]\nName=ib0\n", None),
+        (PROFILE, "[connection]\nid=a\ninterface-name=rail3\n", 3),
+        (PROFILE, f"[connection]\nid=b\n[ethernet]\nmac-address={MAC.upper()}\n", 4),
+        (PROFILE, "[connection]\nid=c\ninterface-name=mgmt0\n", None),
+        ("etc/network/interfaces", "auto lo\niface rail3 inet dhcp\n", 2),
+        ("etc/network/interfaces.d/rails", "iface rail3 inet dhcp\n", 1),
+        (IFCFG, '# DEVICE=rail3\nDEVICE="rail3"\n', 2),
+        (IFCFG, f"HWADDR={MAC.upper()}\n", 1),
     ],
 )
-def test_a_netplan_file_that_claims_a_rail_is_named_with_its_line(tmp_path, text):
-    found = claims("netplan", tmp_path, "etc/netplan/50-cloud-init.yaml", text)
-    assert any("/etc/netplan/50-cloud-init.yaml line " in each for each in found)
-    assert any("claims rail3" in each for each in found)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "network:\n  ethernets:\n    mgmt0:\n      addresses: [10.0.0.1/24]\n",
-        "network:\n  ethernets:\n    # rail3: was here\n    ens1: {dhcp4: true}\n",
-        "network:\n  ethernets:\n    rail33:\n      dhcp4: true\n",
-        "network:\n  ethernets:\n    nic:\n      match: {name: 'en*'}\n",
-    ],
-)
-def test_other_netplan_files_are_none_of_our_business(tmp_path, text):
-    assert claims("netplan", tmp_path, "etc/netplan/50-cloud-init.yaml", text) == []
-
-
-@pytest.mark.parametrize(
-    ("path", "text", "claimed"),
-    [
-        ("etc/systemd/network/20-x.network", "[Match]\nName=ens1 rail3\n", True),
-        ("etc/systemd/network/05-all.network", "[Match]\nName=*\n", True),
-        ("etc/systemd/network/05-ether.network", "[Match]\nType=ether\n", True),
-        ("etc/systemd/network/05-mac.network", f"[Match]\nMACAddress={MAC}\n", True),
-        ("etc/systemd/network/05-pci.network", "[Match]\nPath=pci-0000:5d:*\n", True),
-        ("etc/systemd/network/05-veth.network", "[Match]\nKind=veth\nName=*\n", False),
-        ("etc/systemd/network/05-not.network", "[Match]\nName=!rail3 ens*\n", False),
-        ("etc/systemd/network/99-all.network", "[Match]\nName=*\n", False),
-        ("usr/lib/systemd/network/80-x.network", "[Match]\nName=ve-*\n", False),
-    ],
-)
-def test_networkd_files_that_win_over_ours_claim_a_rail(tmp_path, path, text, claimed):
-    found = claims("networkd", tmp_path, path, text)
-    assert any(path in each and "rail3" in each for each in found) == claimed
-
-
-@pytest.mark.parametrize(
-    ("path", "text", "claimed"),
-    [
-        ("a.nmconnection", "[connection]\nid=a\ninterface-name=rail3\n", True),
-        ("b.nmconnection", f"[connection]\nid=b\n[ethernet]\nmac-address={MAC.upper()}\n", True),
-        ("c.nmconnection", "[connection]\nid=c\ninterface-name=mgmt0\n", False),
-        ("d.nmconnection", "[connection]\nid=anything\n", False),
-    ],
-)
-def test_networkmanager_profiles_for_a_rail_claim_it(tmp_path, path, text, claimed):
-    where = f"etc/NetworkManager/system-connections/{path}"
-    found = claims("networkmanager", tmp_path, where, text)
-    assert any(f"/{where}" in each and "rail3" in each for each in found) == claimed
-
-
-def test_ifupdown_claims_a_rail_by_its_stanza(tmp_path):
-    for where in ("etc/network/interfaces", "etc/network/interfaces.d/rails"):
-        text = "auto lo rail0\niface lo inet loopback\niface rail3 inet dhcp\n"
-        found = claims("networkd", tmp_path / where.replace("/", "_"), where, text)
-        assert found == [f"/{where}: 'iface rail3 inet dhcp' claims rail3"]
-
-
-@pytest.mark.parametrize("line", ['DEVICE="rail3"', f"HWADDR={MAC.upper()}"])
-def test_an_ifcfg_file_claims_a_rail(tmp_path, line):
-    where = "etc/sysconfig/network-scripts/ifcfg-old"
-    (found,) = claims("networkmanager", tmp_path, where, f"# DEVICE=mgmt0\n{line}\n")
-    assert f"/{where}" in found and "rail3" in found
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "claimed"),
-    [
-        ("70-name.link", "[Match]\nMACAddress=a\n[Link]\nName=rail3\n", True),
-        ("05-pci.link", "[Match]\nPath=pci-0000:5d:00.0\n[Link]\nName=ib0\n", True),
-        ("70-pci.link", "[Match]\nPath=pci-0000:5d:00.0\n[Link]\nName=ib0\n", False),
-        ("05-pci.link", "[Match]\nPath=pci-0000:5d:00.0\n[Link]\nWakeOnLan=off\n", False),
-    ],
-)
-def test_link_files_of_others_that_name_a_rail_claim_it(tmp_path, name, text, claimed):
-    directory = tmp_path / "etc/systemd/network"
-    directory.mkdir(parents=True)
-    (directory / name).write_text(text)
-    found = device.link_file_conflicts(SOURCE, tmp_path)
-    assert [each.interface for each in found] == (["rail3"] if claimed else [])
+def test_a_file_of_the_operators_claims_a_rail_by_a_line(tmp_path, path, text, line):
+    (tmp_path / path).parent.mkdir(parents=True)
+    (tmp_path / path).write_text(text)
+    found = find_claims(SOURCE, LINK, tmp_path).get("rail3", ())
+    assert [each.partition(": ")[0] for each in found] == ([f"/{path} line {line}"] if line else [])
 
 
 # Which service a system uses

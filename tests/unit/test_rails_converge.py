@@ -5,13 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files import FilePlan
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import lock, state
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import state
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.converge import (
     begin,
     unfinished,
@@ -429,35 +426,3 @@ def test_each_rail_is_told_as_the_kernel_has_it(settled):
     assert [each["speed_gbps"] for each in rails.values()] == [None, 400.0, None]
     assert {each["mtu"] for each in rails.values()} == {9000}
     assert [each["interface"] for each in rails.values()] == ["rail0", "rail1", "rail2"]
-
-
-# One run at a time
-
-
-HOLDER = """
-import fcntl, signal, sys
-stream = open(sys.argv[1], "w")
-fcntl.flock(stream, fcntl.LOCK_EX)
-stream.write("4711\\n")
-stream.flush()
-print("held", flush=True)
-signal.pause()
-"""
-
-
-def test_another_run_is_waited_for_and_a_killed_one_leaves_no_lock(tmp_path):
-    path = tmp_path / lock.PATH
-    path.parent.mkdir(parents=True)
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE, text=True
-    )
-    with holder:
-        assert holder.stdout.readline() == "held\n"
-        with pytest.raises(lock.BusyError, match="process 4711"), lock.alone(tmp_path, 0.3):
-            pass
-        holder.kill()
-        holder.wait()
-    with lock.alone(tmp_path, 0.0):
-        assert path.read_text() == f"{os.getpid()}\n"
-        with pytest.raises(lock.BusyError), lock.alone(tmp_path, 0.0):
-            pass

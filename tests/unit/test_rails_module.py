@@ -61,9 +61,6 @@ def host(tmp_path, monkeypatch):
     monkeypatch.setattr(roce_rails, "Session", Session)
     monkeypatch.setattr(roce_rails, "login_address", lambda: "10.0.0.9")
     monkeypatch.setattr(
-        roce_rails.lock, "alone", lambda alone=roce_rails.lock.alone: alone(tmp_path)
-    )
-    monkeypatch.setattr(
         roce_rails.survey,
         "backend_named",
         lambda name, run, root=tmp_path: backend_named(name, host.run, tmp_path),
@@ -80,7 +77,7 @@ def test_a_boot_unit_that_cannot_be_read_is_one_failed_check(host, monkeypatch):
     checks = {check.name: check for check in settled.outcome.checks}
     assert checks["rail_mtu"].found == 9000 and settled.returned["reconfigured"] == ["rail0"]
     assert checks["rails_boot"].status in ("failed", "not_applicable")
-    assert (host.root / roce_rails.lock.PATH).exists()
+    assert (host.root / roce_rails.LOCK).exists()
 
 
 def test_the_interface_of_the_own_connection_is_no_rail(host):

@@ -19,13 +19,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
-from ..core import commands
+from ..core import commands, locks
 from ..core.checks import FAILED, PENDING, Check
 from ..core.dataclass import dataclass
 from ..core.files import HEADER, write_atomically
 from ..core.part import PlanError
 from ..hardware.survey import SurveyError
-from ..rails import lock
+from ..rails import LOCK
 from . import engine
 from .request import QUICK_S, Host, Request
 from .setting import find_rails, machine_of
@@ -88,7 +88,7 @@ def main(
         commands.run, Path(given.root), uid=os.getuid(), gid=os.getgid(), quick=quick
     )
     try:
-        with lock.alone(host.root, LOCK_S if given.apply else 2.0):
+        with locks.alone(host.root / LOCK, LOCK_S if given.apply else 2.0):
             ran = installed(host.root)
             saved = Saved.read((host.root / STATE).read_text(encoding="utf-8"))
             end = clock() + given.wait
@@ -101,7 +101,7 @@ def main(
                 outcome, wrong = _once(saved, host, given.apply)
             if given.apply:
                 _record(host, wrong, ran)
-    except (OSError, SurveyError, PlanError, lock.BusyError, *MALFORMED) as error:
+    except (OSError, SurveyError, PlanError, locks.HeldError, *MALFORMED) as error:
         remedy = f"Run this as root; where /{STATE} is at fault, run the role roce_rails"
         sys.stderr.write(f"rails: {type(error).__name__}: {error}. {remedy}\n")
         return UNKNOWN

@@ -3,7 +3,11 @@
 
 plan         what is wanted; state: what the kernel has; device: which interface a PCI address is
 management   by which interfaces the host is reached: none of them becomes a rail
+claims       files of the operator's that claim a rail
 backend      what netplan, networkd and networkmanager have in common
 survey       everything that was read, and what differs; readback: the checks
 converge     one run: write, activate, wait, roll back
 """
+
+LOCK = "run/baremetal-mpi-roce/rails.lock"
+"""Held by the module and by the boot program, each while it runs."""

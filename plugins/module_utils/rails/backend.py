@@ -7,21 +7,15 @@ what is compared, written and, when a rail does not come up with its new block, 
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Optional, Protocol
+from typing import Protocol
 
 from ..core import systemd
 from ..core.commands import Runner
-from ..core.dataclass import dataclass
 from ..core.files import FilePlan, plan_file
-from ..core.part import NAME, Node
+from ..core.part import Node
 from .plan import RailPlan
-from .state import Link
-
-NETWORK_PREFIX = f"10-{NAME}-"
-"""Of files in /etc/systemd/network: before the distribution's and netplan's own."""
 
 NETPLAN = "netplan"
 NETWORKD = "networkd"
@@ -32,19 +26,6 @@ Blocks = Mapping[str, str]
 """Interface to its block."""
 
 READY = "active, starts at boot"
-_DIRECTORIES = ("etc", "run", "usr/lib", "lib")
-
-
-@dataclass(frozen=True)
-class Conflict:
-    """A file of the operator's that claims a rail as well."""
-
-    interface: str
-    where: str
-    why: str
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.why}"
 
 
 class Backend(Protocol):
@@ -62,9 +43,6 @@ class Backend(Protocol):
 
     def files(self, blocks: Blocks) -> list[FilePlan]:
         """Every file of ours, as it is and as these blocks want it; superfluous ones go."""
-
-    def conflicts(self, rails: Sequence[RailPlan], links: Mapping[str, Link]) -> list[Conflict]:
-        """What else on this system claims the rails."""
 
     def validate(self, blocks: Blocks) -> None:
         """Refuse before anything is written what the service would. Raises CommandError."""
@@ -119,85 +97,3 @@ def service_state(unit: str, node: Node) -> str:
     if active in ("active", "reloading") and file in systemd.AT_BOOT:
         return READY
     return f"{active}, {file or 'not installed'}"
-
-
-def names_match(patterns: Iterable[str], name: str) -> bool:
-    """Whether a name matches one of the shell patterns that systemd and netplan use."""
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def mac_equal(left: str, right: str) -> bool:
-    return bool(left) and left.lower().replace("-", ":") == right.lower().replace("-", ":")
-
-
-def network_file_conflicts(
-    root: Path,
-    rails: Sequence[RailPlan],
-    links: Mapping[str, Link],
-    ours: Callable[[str], Path],
-) -> list[Conflict]:
-    """Files that networkd would prefer to ours, or that name a rail outright."""
-    conflicts = []
-    for path, sections in systemd_files(root, ".network"):
-        match = sections.get("Match", {})
-        for rail in rails:
-            claim = _claims(match, rail, links.get(rail.interface))
-            literal = rail.interface in match.get("Name", "").split()
-            if claim and (literal or path.name < ours(rail.interface).name):
-                where = "/" + str(path.relative_to(root))
-                why = f"[Match] {claim} claims {rail.interface}"
-                conflicts.append(Conflict(rail.interface, where, why))
-    return conflicts
-
-
-def systemd_files(root: Path, suffix: str) -> list[tuple[Path, dict[str, dict[str, str]]]]:
-    """Files of systemd-networkd and udev, except ours and netplan's; /etc hides the later ones."""
-    seen: dict[str, Path] = {}
-    for directory in _DIRECTORIES:
-        for path in sorted((root / directory / "systemd/network").glob(f"*{suffix}")):
-            if not path.name.startswith((NETWORK_PREFIX, "10-netplan-")):
-                seen.setdefault(path.name, path)
-    return [
-        (path, parse_unit(path.read_text(encoding="utf-8", errors="replace")))
-        for _name, path in sorted(seen.items())
-    ]
-
-
-def parse_unit(text: str) -> dict[str, dict[str, str]]:
-    """Sections of a systemd file; a key that is repeated is joined, as lists are."""
-    sections: dict[str, dict[str, str]] = {}
-    section: dict[str, str] = {}
-    for raw in text.splitlines():
-        line = raw.strip()
-        if line.startswith("[") and line.endswith("]"):
-            section = sections.setdefault(line[1:-1], {})
-        elif "=" in line and not line.startswith(("#", ";")):
-            key, value = (part.strip() for part in line.split("=", 1))
-            section[key] = f"{section[key]} {value}".strip() if key in section else value
-    return sections
-
-
-def _claims(match: Mapping[str, str], rail: RailPlan, link: Optional[Link]) -> str:
-    """The key of a [Match] section that takes the rail in, or nothing.
-
-    All keys have to match; those that cannot be judged here (Driver= ...) are taken to match.
-    """
-    claim = ""
-    for key, value in match.items():
-        words = value.split()
-        if key == "Name":
-            hit = names_match([word for word in words if not word.startswith("!")], rail.interface)
-        elif key in ("MACAddress", "PermanentMACAddress"):
-            hit = any(mac_equal(link.mac if link else "", word) for word in words)
-        elif key == "Path":
-            hit = rail.pci is not None and names_match(words, f"pci-{rail.pci}")
-        elif key == "Type":
-            hit = "ether" in words
-        elif key in ("Kind", "WLANInterfaceType", "SSID", "BSSID"):
-            hit = False
-        else:
-            continue
-        if not hit:
-            return ""
-        claim = claim or f"{key}={value}"
-    return claim

@@ -16,7 +16,7 @@ from ..core.dataclass import dataclass
 from ..core.files import FilePlan, plan_file, with_header
 from ..hardware.inventory import way
 from ..hardware.ports import interfaces
-from .backend import NETWORK_PREFIX, Conflict, systemd_files
+from .claims import NETWORK_PREFIX
 from .plan import RailPlan
 from .state import Link
 
@@ -147,21 +147,3 @@ def plan_link_files(
     keep = {link_file_path(interface, root) for interface in kept}
     there = set((root / "etc/systemd/network").glob(f"{NETWORK_PREFIX}*.link"))
     return [plan_file(path, wanted.get(path)) for path in sorted((there | set(wanted)) - keep)]
-
-
-def link_file_conflicts(rails: Sequence[RailPlan], root: Path = Path("/")) -> list[Conflict]:
-    """The operator's files that give a rail's name to another device, or its device another name.
-
-    One that gives no name, or that comes after ours, leaves the name to us.
-    """
-    conflicts = []
-    for path, sections in systemd_files(root, ".link"):
-        name = sections.get("Link", {}).get("Name", "")
-        at = sections.get("Match", {}).get("Path", "").split()
-        for rail in rails:
-            first = name and path.name < link_file_path(rail.interface, root).name
-            if name == rail.interface or (first and f"pci-{rail.pci}" in at):
-                where = "/" + str(path.relative_to(root))
-                why = f"it names {' '.join(at) or 'a device'} {name}"
-                conflicts.append(Conflict(rail.interface, where, why))
-    return conflicts

@@ -8,28 +8,19 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Optional
 
 from ..core.commands import CommandError, Runner
 from ..core.files import FilePlan, plan_file, with_header, write_atomically
 from ..core.part import NAME
-from .backend import (
-    NETPLAN,
-    Blocks,
-    Conflict,
-    mac_equal,
-    names_match,
-    network_file_conflicts,
-)
+from .backend import NETPLAN, Blocks
+from .claims import NETPLAN_FILES, others
 from .networkd import NETWORKD_UNIT, network_files, take_over
 from .plan import MAIN_TABLE, RailPlan
-from .state import Link
 
 FILE = f"60-{NAME}-rails.yaml"
 _HEAD = "network:\n  version: 2\n  ethernets:\n"
-_DIRECTORIES = ("etc/netplan", "run/netplan", "lib/netplan", "usr/lib/netplan")
 _GENERATED = "run/systemd/network"
 _SCRATCH = "netplan-"
 
@@ -61,27 +52,6 @@ class Netplan:
     def files(self, blocks: Blocks) -> list[FilePlan]:
         text = join(blocks) if blocks else None
         return [plan_file(self._path, text, mode=0o600)]
-
-    def conflicts(self, rails: Sequence[RailPlan], links: Mapping[str, Link]) -> list[Conflict]:
-        conflicts = []
-        for path in self._sources():
-            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-            for rail in rails:
-                number = mention(lines, rail, links.get(rail.interface))
-                if number:
-                    where = f"/{path.relative_to(self._root)} line {number}"
-                    why = f"{lines[number - 1].strip()!r} claims {rail.interface}"
-                    conflicts.append(Conflict(rail.interface, where, why))
-        return conflicts + network_file_conflicts(self._root, rails, links, self._generated_path)
-
-    def _sources(self) -> list[Path]:
-        """The operator's netplan files; a name in /etc hides the same name elsewhere."""
-        seen: dict[str, Path] = {}
-        for directory in _DIRECTORIES:
-            for path in sorted((self._root / directory).glob("*.yaml")):
-                if path.name != FILE:
-                    seen.setdefault(path.name, path)
-        return [path for _name, path in sorted(seen.items())]
 
     def validate(self, blocks: Blocks) -> None:
         """All netplan files together have to be understood, or the next boot has no network."""
@@ -118,7 +88,7 @@ class Netplan:
             scratch = Path(name)
             directory = scratch / "etc/netplan"
             directory.mkdir(parents=True)
-            for path in self._sources():
+            for path in others(self._root, NETPLAN_FILES):
                 shutil.copyfile(path, directory / path.name)
                 (directory / path.name).chmod(0o600)
             write_atomically(directory / FILE, text, 0o600, os.getuid(), os.getgid())
@@ -191,24 +161,3 @@ def split(text: str) -> dict[str, str]:
         if name:
             blocks[name] = blocks.get(name, "") + line
     return blocks
-
-
-def mention(lines: Sequence[str], rail: RailPlan, link: Optional[Link]) -> int:
-    """The first line (from 1) of an operator's file that takes the rail in, or 0.
-
-    Names, shell patterns of names and MAC addresses are looked for wherever they stand: an
-    `ethernets` key, `match`, `set-name`, a port of a bond or bridge.
-    """
-    mac = link.mac if link else ""
-    for number, line in enumerate(lines, 1):
-        code = re.sub(r"(^|\s)#.*", "", line)
-        for word in re.findall(r"[^\s,\[\]{}\"']+", code):
-            token = word.rstrip(":")
-            pattern = any(sign in token for sign in "*?") and re.search(r"\bname\b", code)
-            if (
-                token == rail.interface
-                or mac_equal(mac, token)
-                or (pattern and names_match([token], rail.interface))
-            ):
-                return number
-    return 0

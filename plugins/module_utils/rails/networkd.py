@@ -4,21 +4,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..core.commands import Runner
 from ..core.files import with_header
-from .backend import (
-    NETWORK_PREFIX,
-    NETWORKD,
-    Blocks,
-    Conflict,
-    FilePerRail,
-    network_file_conflicts,
-)
+from .backend import NETWORKD, Blocks, FilePerRail
+from .claims import NETWORK_PREFIX
 from .plan import MAIN_TABLE, RailPlan
-from .state import Link
 
 NETWORKD_UNIT = "systemd-networkd.service"
 
@@ -35,10 +28,6 @@ class Networkd(FilePerRail):
     def render(self, rail: RailPlan) -> str:
         return with_header(network_file(rail))
 
-    def conflicts(self, rails: Sequence[RailPlan], links: Mapping[str, Link]) -> list[Conflict]:
-        found = network_file_conflicts(self._root, rails, links, self._path)
-        return [*found, *ifupdown_conflicts(self._root, rails)]
-
     def validate(self, blocks: Blocks) -> None:
         """networkd has no such test; what it makes of the files is read back."""
 
@@ -51,21 +40,6 @@ class Networkd(FilePerRail):
     def apply(self, written: Sequence[str], again: Sequence[str]) -> dict[str, str]:
         take_over(self._run, again)
         return {}
-
-
-def ifupdown_conflicts(root: Path, rails: Sequence[RailPlan]) -> list[Conflict]:
-    """Stanzas of Debian's /etc/network/interfaces."""
-    names = {rail.interface for rail in rails}
-    conflicts = []
-    directory = root / "etc/network"
-    for path in (directory / "interfaces", *sorted(directory.glob("interfaces.d/*"))):
-        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-        for line in text.splitlines():
-            words = line.split()
-            if words[:1] == ["iface"] and names.intersection(words[1:2]):
-                why = f"{line.strip()!r} claims {words[1]}"
-                conflicts.append(Conflict(words[1], f"/{path.relative_to(root)}", why))
-    return conflicts
 
 
 def network_file(rail: RailPlan) -> str:

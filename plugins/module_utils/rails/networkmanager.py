@@ -3,25 +3,19 @@
 
 from __future__ import annotations
 
-import configparser
-import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ..core.commands import CommandError, Runner
 from ..core.files import FilePlan, plan_file, with_header
 from ..core.part import NAME
-from .backend import NETWORKMANAGER, Blocks, Conflict, FilePerRail, mac_equal
+from .backend import NETWORKMANAGER, Blocks, FilePerRail
 from .plan import MAIN_TABLE, RailPlan
-from .state import Link
 
 _PREFIX = f"{NAME}-"
 _SUFFIX = ".nmconnection"
-_DIRECTORIES = ("etc/NetworkManager", "usr/lib/NetworkManager")
-"""Of profiles. Those under /run are made up by NetworkManager itself; ours take over from them."""
-_PROFILES = "system-connections"
 _CARRIER = f"conf.d/60-{NAME}-rails.conf"
 _ACTIVATION_S = 15
 
@@ -34,7 +28,7 @@ class NetworkManager(FilePerRail):
 
     def __init__(self, run: Runner, root: Path = Path("/")) -> None:
         name = f"{_PREFIX}RAIL{_SUFFIX}"
-        super().__init__(run, root, f"etc/NetworkManager/{_PROFILES}", name, 0o600)
+        super().__init__(run, root, "etc/NetworkManager/system-connections", name, 0o600)
 
     def render(self, rail: RailPlan) -> str:
         return with_header(keyfile(rail))
@@ -43,27 +37,6 @@ class NetworkManager(FilePerRail):
         text = with_header(carrier(blocks)) if blocks else None
         path = self._root / "etc/NetworkManager" / _CARRIER
         return [*super().files(blocks), plan_file(path, text)]
-
-    def conflicts(self, rails: Sequence[RailPlan], links: Mapping[str, Link]) -> list[Conflict]:
-        found: dict[str, Path] = {}
-        for directory in _DIRECTORIES:
-            for path in sorted((self._root / directory / _PROFILES).glob(f"*{_SUFFIX}")):
-                if not path.name.startswith(_PREFIX):
-                    found.setdefault(path.name, path)
-        for path in sorted((self._root / "etc/sysconfig/network-scripts").glob("ifcfg-*")):
-            found[path.name] = path
-        conflicts = []
-        for path in found.values():
-            parse = parse_profile if path.suffix == _SUFFIX else parse_ifcfg
-            interface, mac = parse(path.read_text(encoding="utf-8", errors="replace"))
-            for rail in rails:
-                link = links.get(rail.interface)
-                same_mac = link is not None and mac_equal(link.mac, mac)
-                if interface == rail.interface or same_mac:
-                    where = f"/{path.relative_to(self._root)}"
-                    why = f"this profile is for {interface or mac}, which is {rail.interface}"
-                    conflicts.append(Conflict(rail.interface, where, why))
-        return conflicts
 
     def validate(self, blocks: Blocks) -> None:
         """NetworkManager tests a profile when it loads it, which changes nothing by itself."""
@@ -152,25 +125,3 @@ def carrier(blocks: Blocks) -> str:
     """The rails keep their addresses, and with them the RoCE GIDs, while a link is down."""
     devices = ",".join(f"interface-name:{name}" for name in blocks)
     return f"[device-{NAME}-rails]\nmatch-device={devices}\nignore-carrier=yes\n"
-
-
-def parse_profile(text: str) -> tuple[str, str]:
-    """Interface name and MAC address that a keyfile is bound to; either may be empty."""
-    parser = configparser.ConfigParser(interpolation=None, strict=False)
-    try:
-        parser.read_string(text)
-    except configparser.Error:
-        return "", ""
-    interface = parser.get("connection", "interface-name", fallback="")
-    for section in ("ethernet", "802-3-ethernet"):
-        interface = interface or parser.get(section, "interface-name", fallback="")
-        mac = parser.get(section, "mac-address", fallback="")
-        if mac:
-            return interface, mac
-    return interface, ""
-
-
-def parse_ifcfg(text: str) -> tuple[str, str]:
-    """The same of a file in the older format of Red Hat's systems."""
-    found = dict(re.findall(r"""^\s*(DEVICE|HWADDR)=["']?([^"'\s]*)""", text, re.MULTILINE))
-    return found.get("DEVICE", ""), found.get("HWADDR", "")

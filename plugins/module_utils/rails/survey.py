@@ -16,7 +16,8 @@ from ..core.files import FilePlan
 from ..core.machine import IN_CONTAINER
 from ..core.part import Node
 from . import device, readback, state
-from .backend import BACKENDS, NETPLAN, NETWORKD, NETWORKMANAGER, Backend, Conflict, service_state
+from .backend import BACKENDS, NETPLAN, NETWORKD, NETWORKMANAGER, Backend, service_state
+from .claims import find_claims
 from .management import Management
 from .netplan import Netplan
 from .networkd import Networkd
@@ -92,7 +93,12 @@ class Survey:
                 self.namings[name] = replace(
                     self.namings[name], verdict=device.REFUSED, reason=reason
                 )
-        self.claims = self._find_claims()
+        allowed = [
+            rail
+            for name, rail in self.by_name.items()
+            if self.namings[name].verdict != device.REFUSED
+        ]
+        self.claims = find_claims(allowed, links, node.root)
         self.blocks = self._wanted_blocks()
         self.changed_blocks = [
             name
@@ -109,19 +115,6 @@ class Survey:
         self.seen = self._observe(self.state)
 
     # What may be done with each rail
-
-    def _find_claims(self) -> dict[str, tuple[str, ...]]:
-        rails = [
-            rail
-            for name, rail in self.by_name.items()
-            if self.namings[name].verdict != device.REFUSED
-        ]
-        conflicts: list[Conflict] = self.backend.conflicts(rails, self.state.links)
-        conflicts += device.link_file_conflicts(rails, self.node.root)
-        claims: dict[str, tuple[str, ...]] = {}
-        for conflict in conflicts:
-            claims[conflict.interface] = (*claims.get(conflict.interface, ()), str(conflict))
-        return claims
 
     def blocked(self, name: str) -> bool:
         return self.namings[name].verdict == device.REFUSED or name in self.claims
