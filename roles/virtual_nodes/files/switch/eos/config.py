@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+from common.switch import natural
 
 INDENT = "   "
 MAPS = {
@@ -16,7 +17,6 @@ MAPS = {
     "qos map traffic-class": "tx-queue",
 }
 """Maps whose values are kept one by one and written in groups: `qos map dscp 8 9 to ...`."""
-MAP_SIZES = {"qos map cos": 8, "qos map dscp": 64, "qos map traffic-class": 8}
 
 
 @dataclass
@@ -84,16 +84,9 @@ def read(kept: dict[str, Any]) -> Config:
     )
 
 
-def natural(text: str) -> list[Any]:
-    """Ethernet2/1 before Ethernet10/1."""
-    return [
-        (0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", text)
-    ]
-
-
-def written(config: Config, everything: bool = False) -> list[str]:
-    """The lines between the header and `end`. `everything`: with the maps' defaults."""
-    lines = [*config.top.values(), *_maps_as_lines(config, everything)]
+def written(config: Config) -> list[str]:
+    """The lines between the header and `end`."""
+    lines = [*config.top.values(), *_maps_as_lines(config)]
     result: list[str] = []
     before = None
     for line in sorted(lines, key=_place):
@@ -122,11 +115,9 @@ def _written(line: Line, depth: int) -> Iterator[str]:
         yield from _written(below, depth + 1)
 
 
-def _maps_as_lines(config: Config, everything: bool) -> Iterator[Line]:
+def _maps_as_lines(config: Config) -> Iterator[Line]:
     for order, (kind, target) in enumerate(MAPS.items(), ORDER_OF_MAPS):
-        shown = range(MAP_SIZES[kind]) if everything else ()
-        values = {one: default_of(kind, one) for one in shown}
-        values.update(config.maps[kind])
+        values = config.maps[kind]
         for to in sorted(set(values.values())):
             group = " ".join(str(one) for one in sorted(values) if values[one] == to)
             yield Line(f"{kind} {group} to {target} {to}", order)

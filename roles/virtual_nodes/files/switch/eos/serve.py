@@ -27,23 +27,12 @@ DENIED = Answer(
 )
 SAVE = "copy running-config startup-config"
 COPIED = "Copy completed successfully."
-IN_JSON = (
-    "show version",
-    "show interfaces",
-    "show interfaces status",
-    "show lldp neighbors",
-    "show configuration sessions",
-    "show configuration sessions detail",
-)
 IN_TEXT = (
     "show running-config",
-    "show running-config all",
     "show startup-config",
-    "show session-config",
     "show session-config diffs",
 )
-SHOWS = (*IN_JSON, *IN_TEXT)
-EXEC = (*SHOWS, "enable", "configure", "configure session", SAVE)
+PRIVILEGED = ("configure", "copy")
 
 
 class RpcError(Exception):
@@ -80,43 +69,29 @@ class Arista:
             return Answer(404, "Not Found\n")
         if request.method != "POST":
             return Answer(405, "Method Not Allowed\n")
-        number: Any = None
+        call: Any = None
         try:
-            try:
-                call = json.loads(request.body)
-            except ValueError:
-                raise RpcError(-32700, "Parse error") from None
-            if not isinstance(call, dict):
-                raise RpcError(-32600, "Invalid request")
-            number = call.get("id")
+            call = json.loads(request.body)
             result = self._call(call)
+        except ValueError:
+            return Answer(200, {"jsonrpc": "2.0", "id": None, "error": {"code": -32700}})
         except RpcError as problem:
-            return Answer(200, {"jsonrpc": "2.0", "id": number, "error": problem.error})
-        return Answer(200, {"jsonrpc": "2.0", "id": number, "result": result})
+            return Answer(200, {"jsonrpc": "2.0", "id": call.get("id"), "error": problem.error})
+        return Answer(200, {"jsonrpc": "2.0", "id": call.get("id"), "result": result})
 
-    def _call(self, call: dict[str, Any]) -> list[Any]:
-        if call.get("jsonrpc") != "2.0" or "method" not in call:
+    def _call(self, call: Any) -> list[Any]:
+        params = call.get("params") if isinstance(call, dict) else None
+        if not isinstance(params, dict) or call.get("method") != "runCmds":
             raise RpcError(-32600, "Invalid request")
-        if call["method"] != "runCmds":
-            raise RpcError(-32601, f"Method not found: {call['method']!r}")
-        params = call.get("params")
-        if not isinstance(params, dict) or not isinstance(params.get("cmds"), list):
-            raise RpcError(-32602, "Invalid params: cmds has to be a list")
-        form = params.get("format", "json")
-        if form not in ("json", "text"):
-            raise RpcError(-32602, f"Invalid params: format {form!r}")
-        if params.get("version", 1) not in (1, "latest"):
-            raise RpcError(-32602, "Invalid params: version")
+        if not isinstance(params.get("cmds"), list) or params.get("version") not in (1, "latest"):
+            raise RpcError(-32602, "Invalid params")
         with self._sessions.lock:
-            return self._run(params["cmds"], form == "json")
+            return self._run(params["cmds"], params.get("format", "json") == "json")
 
     def _run(self, commands: list[Any], as_json: bool) -> list[Any]:
         shell = Shell()
         results: list[Any] = []
-        for place, command in enumerate(commands, 1):
-            said = command.get("cmd", "") if isinstance(command, dict) else command
-            if not isinstance(said, str):
-                raise RpcError(-32602, "Invalid params: a command has to be text")
+        for place, said in enumerate(commands, 1):
             problem = None
             try:
                 result = self._command(shell, said, as_json)
@@ -144,7 +119,7 @@ class Arista:
         if words == ["enable"]:
             shell.privileged = True
             return nothing
-        if not shell.privileged and words[:1] in (["configure"], ["copy"]):
+        if words and words[0] in PRIVILEGED and not shell.privileged:
             raise Refused(f"Invalid input (privileged mode required) (at token 0: {words[0]!r})")
         if said == SAVE:
             return self._save(as_json)
@@ -154,7 +129,7 @@ class Arista:
         if words[:2] == ["configure", "session"] and len(words) in (3, 4, 6):
             self._session(shell, words[2], words[3:])
             return nothing
-        raise Refused(grammar.complaint(list(EXEC), words) if words else "Incomplete command")
+        raise Refused(f"Invalid input (at token 0: {words[:1]})")
 
     def _save(self, as_json: bool) -> Any:
         self._sessions.save()
@@ -205,39 +180,35 @@ class Arista:
 
     def _show(self, shell: Shell, words: list[str], as_json: bool) -> Any:
         said = " ".join(words)
-        named = re.fullmatch(r"show session-config named (\S+)( diffs)?", said)
-        session = self._sessions.existing(named[1]) if named else shell.session
-        if named:
-            said = f"show session-config{named[2] or ''}"
-        if said not in SHOWS:
-            raise Refused(grammar.complaint(list(SHOWS), words))
         if said in IN_TEXT:
             if not shell.privileged:
                 where = f"(at token 1: {words[1]!r})"
                 raise Refused(f"Invalid input (privileged mode required) {where}")
             if as_json:
                 raise Failed("The simulation has only the text form of this command")
-            return self._as_text(said, session)
-        if not as_json:
-            raise Failed("The simulation has only the JSON form of this command")
-        return {
+            return self._as_text(said, shell.session)
+        shown = {
             "show version": self._shows.version_facts,
-            "show interfaces": self._shows.interfaces,
             "show interfaces status": self._shows.interfaces_status,
             "show lldp neighbors": self._shows.neighbours,
-        }.get(said, self._shows.sessions)()
+            "show configuration sessions": self._shows.sessions,
+            "show configuration sessions detail": self._shows.sessions,
+        }.get(said)
+        if shown is None:
+            raise Refused(f"Invalid input (at token 1: {words[1:2]})")
+        if not as_json:
+            raise Failed("The simulation has only the JSON form of this command")
+        return shown()
 
     def _as_text(self, said: str, session: Optional[Session]) -> str:
         name = said[len("show ") :]
-        if said.startswith("show running-config"):
-            return self._shows.text_of(self._sessions.running, name, name.endswith("all"))
+        if said == "show running-config":
+            return self._shows.text_of(self._sessions.running, name)
         if said == "show startup-config":
             return self._shows.text_of(self._sessions.startup, name)
         if session is None:
             raise Failed("Not in a configuration session")
-        if said.endswith("diffs"):
-            return self._sessions.difference(session)
-        return self._shows.text_of(session.config, name)
+        return self._sessions.difference(session)
 
 
 def _seconds(word: str) -> float:

@@ -17,12 +17,6 @@ from . import config as configs
 from .config import Config, Line
 from .grammar import Failed, factory
 
-MOST_OPEN, MOST_SAVED = 5, 1
-TOO_MANY = (
-    "Maximum number of pending sessions has been reached. Please commit or abort previous "
-    "sessions before creating a new one."
-)
-
 
 @dataclass
 class Session:
@@ -62,8 +56,6 @@ class Sessions:
         """An open session of that name, made from what runs now unless there is one."""
         session = self._sessions.get(name)
         if session is None:
-            if sum(one.state == "pending" for one in self._sessions.values()) >= MOST_OPEN:
-                raise Failed(TOO_MANY)
             session = self._sessions[name] = Session(name, self.running.copy())
             self._log("session", name=name)
         elif session.state == "completed":
@@ -129,10 +121,10 @@ class Sessions:
 
     def _complete(self, session: Session) -> None:
         session.state = "completed"
-        done = [one.name for one in self._sessions.values() if one.state == "completed"]
-        for name in done:
-            if name != session.name and len(done) > MOST_SAVED:
-                del self._sessions[name]
+        done = [one for one in self._sessions.values() if one.state == "completed"]
+        for one in done:
+            if one is not session:  # only the last one is remembered
+                del self._sessions[one.name]
         self._log("committed", session=session.name)
 
     def abort(self, session: Session) -> None:

@@ -11,7 +11,7 @@ from common.switch import Hardware
 
 from . import config as configs
 from .config import Config
-from .sessions import MOST_OPEN, MOST_SAVED, Sessions
+from .sessions import Sessions
 
 NEWEST = "4.33.1F"
 MODEL = "DCS-7060X6-64PE"
@@ -28,9 +28,9 @@ class Shows:
     def version(self) -> str:
         return self._hardware.release or NEWEST
 
-    def text_of(self, config: Config, name: str, everything: bool = False) -> str:
+    def text_of(self, config: Config, name: str) -> str:
         host = config.top["hostname"].text.split()[1] if "hostname" in config.top else "localhost"
-        lines = configs.written(config, everything)
+        lines = configs.written(config)
         if name.startswith("running") and self._faults.take("read") == "wrong":
             lines = _wrong(lines)
         return "".join(
@@ -47,16 +47,11 @@ class Shows:
         return {
             "mfgName": "Arista (simulation)",
             "modelName": f"{MODEL} (simulation)",
-            "hardwareRevision": "00.00",
             "serialNumber": f"SIMULATION-{self._hardware.name}",
             "systemMacAddress": "02:00:00:00:00:01",
             "version": f"{self.version} (simulation)",
-            "architecture": "simulation",
-            "internalVersion": f"{self.version}-simulation",
-            "imageFormatVersion": "3.0",
             "bootupTimestamp": self._boot,
             "uptime": time.time() - self._boot,
-            "isIntlVersion": False,
         }
 
     def _link(self, name: str) -> tuple[str, str]:
@@ -93,24 +88,6 @@ class Shows:
             }
         return {"interfaceStatuses": rows}
 
-    def interfaces(self) -> Any:
-        rows = {}
-        for port in self._hardware.ports:
-            status, protocol = self._link(port.name)
-            mtu = (self._setting(port.name, "mtu") or "mtu 1500").split()[1]
-            routed = self._setting(port.name, "switchport") is not None
-            rows[port.name] = {
-                "name": port.name,
-                "forwardingModel": "routed" if routed else "bridged",
-                "lineProtocolStatus": protocol,
-                "interfaceStatus": status,
-                "hardware": "ethernet",
-                "mtu": int(mtu),
-                "bandwidth": port.speed_gbps * 10**9 if status == "connected" else 0,
-                "description": (self._setting(port.name, "description") or "").partition(" ")[2],
-            }
-        return {"interfaces": rows}
-
     def neighbours(self) -> Any:
         heard = self._hardware.neighbours(self._faults)
         rows = [
@@ -122,24 +99,13 @@ class Shows:
             }
             for port, one in heard.items()
         ]
-        return {
-            "tablesLastChangeTime": self._boot,
-            "tablesAgeOuts": 0,
-            "tablesInserts": len(rows),
-            "lldpNeighbors": rows,
-            "tablesDeletes": 0,
-            "tablesDrops": 0,
-        }
+        return {"lldpNeighbors": rows}
 
     def sessions(self) -> Any:
         new = _number(self.version) >= (4, 32)
         states = self._sessions.all()
         timed = self._sessions.timed
         facts: dict[str, Any] = {
-            "maxSavedSessions": MOST_SAVED,
-            "maxOpenSessions": MOST_OPEN,
-            "mergeOnCommit": False,
-            "saveToStartupConfigOnCommit": False,
             "sessions": {
                 name: {
                     "state": "pending" if new and name == timed else state,
