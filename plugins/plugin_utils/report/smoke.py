@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...module_utils.core.checks import OK
-from ...module_utils.mpi.allreduce.parse import bytes_text
+from ...module_utils.mpi.allreduce.traffic import bytes_text
 
 
 def size_text(count: int) -> str:

@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Optional
 
 from ...core.commands import CommandError, NoAnswerError, Result, Runner
@@ -30,33 +30,32 @@ MARK = "mpi-ready "
 READY = r"""
 program=$1 management=$2
 shift 2
-tell() { echo "mpi-ready $*"; }
+report() { echo "mpi-ready $*"; }
 sum() { if [ -r "$1" ]; then sha256sum < "$1" | cut -d' ' -f1; else echo missing; fi; }
-tell program "$(sum "$program")"
+report program "$(sum "$program")"
 profile=/etc/profile.d/baremetal-mpi-roce.sh
 if [ -r "$profile" ]; then . "$profile"; fi
-if command -v orted >/dev/null; then tell orted yes; else tell orted no; fi
+if command -v orted >/dev/null; then report orted yes; else report orted no; fi
 for rail in "$@"; do
   state=$(cat "/sys/class/net/$rail/operstate" 2>/dev/null || echo missing)
-  case $state in up | unknown) ;; *) tell rail "$rail" "$state" ;; esac
+  case $state in up | unknown) ;; *) report rail "$rail" "$state" ;; esac
 done
 PATH=$PATH:/usr/sbin:/sbin
 if [ -n "$management" ]; then
   ip -o addr show to "$management" 2>/dev/null | while read -r _number name _rest; do
-    tell management "${name%%@*}"
+    report management "${name%%@*}"
   done
 fi
-tell memlock "$(ulimit -l)" "$(sed -n 's/^MemTotal: *\([0-9]*\) kB$/\1/p' /proc/meminfo)"
 if cd /sys/class/infiniband 2>/dev/null; then
   grep -sH . */ports/*/gid_attrs/ndevs/* |
     sed -n 's|^\([^/]*\)/ports/\([^/]*\)/[^:]*:\(.*\)$|mpi-ready device \1:\2 \3|p' | sort -u
   grep -sH . */ports/*/state |
     sed -n 's|^\([^/]*\)/ports/\([^/]*\)/state:[0-9]*: *\(.*\)$|mpi-ready port \1:\2 \3|p'
   for device in *; do
-    if [ -d "$device/ports" ] && [ ! -e "$device/device" ]; then tell software "$device"; fi
+    if [ -d "$device/ports" ] && [ ! -e "$device/device" ]; then report software "$device"; fi
   done
 fi
-tell end
+report end
 """
 
 # The run id arrives on standard input, so that this script does not find itself. Processes of the
@@ -89,9 +88,10 @@ echo "killed $killed left $(found | wc -l)"
 
 @dataclass(frozen=True)
 class Answer:
-    """What a node said of itself before a run."""
+    """What a node reported before a run."""
 
     program: str = ""
+    """Its checksum, or `missing`."""
     orted: bool = False
     down: tuple[str, ...] = ()
     """Rails that cannot carry anything, with their state: `rail1 is down`."""
@@ -103,10 +103,6 @@ class Answer:
     """State of each RDMA device and port: `ACTIVE`."""
     software: bool = False
     """Whether RDMA devices are made of software."""
-    memlock: str = ""
-    """KiB of memory that a session of the MPI user may lock, or `unlimited`."""
-    memory: str = ""
-    """KiB of memory there are."""
     whole: bool = False
 
 
@@ -144,9 +140,8 @@ def ask_all(
             return None, str(error)
         if result.rc != 0:
             # Not the farewell of an ssh that had a terminal.
-            told = re.sub(r"(?m)^(Shared c|C)onnection to \S+ closed.*$", "", result.stderr)
-            lines = told.split("\n") if told.strip() else [f"exit status {result.rc}"]
-            return None, [line for line in lines if line.strip()][-1].strip()
+            printed = re.sub(r"(?m)^(Shared c|C)onnection to \S+ closed.*$", "", result.stderr)
+            return None, (printed.strip() or f"exit status {result.rc}").splitlines()[-1].strip()
         return result, ""
 
     if not commands:
@@ -156,115 +151,83 @@ def ask_all(
 
 
 def preflight(
-    run: Runner,
-    user: str,
-    nodes: Sequence[Node],
-    program: str,
-    sha256: str,
-    transport: str,
-) -> tuple[dict[str, str], dict[str, Answer]]:
-    """What keeps hosts from taking part in a run over `transport`, and what those that answered
-    said of themselves."""
+    run: Runner, user: str, nodes: Sequence[Node], program: str, sha256: str, transport: str
+) -> tuple[dict[str, str], tuple[Node, ...]]:
+    """What keeps hosts from taking part in a run over `transport`; and the nodes with what those
+    that can take part reported."""
     problems: dict[str, str] = {}
-    answers: dict[str, Answer] = {}
     commands = {}
     for node in nodes:
         arguments = shlex.join([program, node.management, *node.rails])
         commands[node.host] = [f"sh -c {shlex.quote(READY)} sh {arguments}"]
-    asked = {node.host: node for node in nodes}
-    for host, (result, reason) in ask_all(run, user, commands, options=[TERMINAL]).items():
+    found = []
+    answers = ask_all(run, user, commands, options=[TERMINAL])
+    for node in nodes:
+        result, reason = answers[node.host]
         if result is None:
-            problems[host] = unreached(user, host, reason)
+            problems[node.host] = (
+                f"no answer over ssh as {user}: {reason}; check its power, sshd and the login "
+                f"files of {user}, then run --tags names,ssh"
+            )
             continue
-        answers[host] = answer(result.stdout)
-        problem = keeps_back(answers[host], asked[host], program, sha256, transport)
+        here = answer(result.stdout)
+        problem = keeps_back(here, node, program, sha256, transport)
         if problem:
-            problems[host] = problem
-    return problems, answers
+            problems[node.host] = problem
+        found.append(
+            replace(node, interface=here.interface, devices=here.devices, software=here.software)
+        )
+    return problems, tuple(found)
 
 
 def answer(text: str) -> Answer:
-    """The script's own lines; whatever else was printed is a login file's."""
-    said: dict[str, list[list[str]]] = {}
+    """The script's own lines; others are a login file's."""
+    lines: dict[str, list[list[str]]] = {}
     for line in text.splitlines():
         if line.startswith(MARK):
             word, *rest = line[len(MARK) :].split()
-            said.setdefault(word, []).append(rest)
+            lines.setdefault(word, []).append(rest)
 
     def one(word: str) -> str:
-        return next((rest[0] for rest in said.get(word, []) if rest), "")
+        return next((rest[0] for rest in lines.get(word, []) if rest), "")
 
     return Answer(
         program=one("program"),
         orted=one("orted") == "yes",
-        down=tuple(" is ".join(rest) for rest in said.get("rail", [])),
+        down=tuple(" is ".join(rest) for rest in lines.get("rail", [])),
         interface=one("management"),
-        devices=tuple((rest[0], rest[1]) for rest in said.get("device", []) if len(rest) == 2),
-        ports={rest[0]: rest[1] for rest in said.get("port", []) if len(rest) == 2},
-        software="software" in said,
-        memlock=one("memlock"),
-        memory=next((rest[1] for rest in said.get("memlock", []) if len(rest) == 2), ""),
-        whole="end" in said,
+        devices=tuple((rest[0], rest[1]) for rest in lines.get("device", []) if len(rest) == 2),
+        ports={rest[0]: rest[1] for rest in lines.get("port", []) if len(rest) == 2},
+        software="software" in lines,
+        whole="end" in lines,
     )
 
 
-def keeps_back(said: Answer, node: Node, program: str, sha256: str, transport: str) -> str:
-    """Why a node that answered cannot take part, with the way out; empty when it can."""
-    if not said.whole:
+def keeps_back(here: Answer, node: Node, program: str, sha256: str, transport: str) -> str:
+    """Why a node that answered cannot take part, with the remedy; empty when it can."""
+    if not here.whole:
         return "the answer was cut short; look at the login files of the MPI user on it"
-    if said.down:
-        return f"{', '.join(said.down)}; run --tags rails --limit {node.host}"
-    wrong = ""
-    if said.program == "missing":
-        wrong = f"{program} is not there"
-    elif sha256 and said.program != sha256:
-        wrong = f"{program} is of another version"
-    elif not said.orted:
-        wrong = "Open MPI's orted is not there"
-    if wrong:
-        return f"{wrong}; run --tags mpi --limit {node.host}"
-    return _keeps_back_rdma(said, node) if transport == "rc" else ""
-
-
-def _keeps_back_rdma(said: Answer, node: Node) -> str:
-    behind = {interface: device for device, interface in said.devices}
+    if here.down:
+        return f"{', '.join(here.down)}; run --tags rails --limit {node.name}"
     wrong = []
-    for rail in node.given:
+    if here.program == "missing":
+        wrong.append(f"{program} not found")
+    elif sha256 and here.program != sha256:
+        wrong.append(f"{program} is of another version")
+    if not here.orted:
+        wrong.append("Open MPI's orted not found")
+    behind = {interface: device for device, interface in here.devices}
+    for rail in node.given if transport == "rc" else ():
         device = behind.get(rail)
         if device is None:
             wrong.append(f"{rail} has no RDMA device")
-        elif said.ports.get(device) != "ACTIVE":
-            wrong.append(f"{device} of {rail} is {said.ports.get(device) or 'in no state'}")
-    if wrong:
-        return f"{', '.join(wrong)}; run --tags rails,mpi --limit {node.name}"
-    locked, memory = said.memlock, said.memory
-    if locked == "unlimited":
-        return ""
-    if locked.isdigit() and memory.isdigit() and int(locked) >= int(memory):
-        return ""
-    return (
-        f"a session may lock {locked or 'no known amount of'} KiB of memory, and rc needs all "
-        f"there is; run --tags os --limit {node.name}, and log in anew"
-    )
-
-
-DEAD = ("refused", "timed out", "no route", "unreachable", "is down", "not respond")
-
-
-def unreached(user: str, host: str, reason: str) -> str:
-    """Why a node did not answer, with the remedy."""
-    low = reason.lower()
-    if low.startswith("no answer within"):
-        return f"{reason}; check login files of {user} and the disk"
-    if "resolve" in low or "not known" in low:
-        return f"{reason}; run --tags names"
-    if any(word in low for word in DEAD):
-        return f"unreachable: {reason}; check {host} and its sshd"
-    return f"no ssh as {user}: {reason}; run --tags ssh"
+        elif here.ports.get(device) != "ACTIVE":
+            wrong.append(f"{device} of {rail} is {here.ports.get(device) or 'in no state'}")
+    return f"{', '.join(wrong)}; run --tags rails,mpi --limit {node.name}" if wrong else ""
 
 
 def sweep(run: Runner, user: str, hosts: Sequence[str], run_id: str) -> Swept:
-    """Kill what a run left behind on the nodes and here, and say how much that was."""
+    """Kill what a run left behind on the nodes and here, and count it."""
     killed: dict[str, int] = {}
     left: dict[str, int] = {}
     unknown: dict[str, str] = {}

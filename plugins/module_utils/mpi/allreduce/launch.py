@@ -1,35 +1,42 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Launching a run that is sure to end, whatever becomes of the one who launched it.
+"""Launching a run that always ends, and its output: the program's records, the error messages.
 
-Three clocks, each inside the next: the ranks end themselves, this process stops the launcher, and
+Three clocks, each inside the next: this process stops the launcher, the ranks end themselves, and
 systemd ends the unit (with every process in it) should this process have been killed.
 """
 
 from __future__ import annotations
 
+import json
 import queue
+import re
 import shlex
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import IO, Any, Optional
 
 from ...core.dataclass import dataclass
 from .hosts import as_user
-from .parse import record
+from .plan import Node, Plan
 
 KEPT_BYTES = 1 << 20
-"""Of the launcher's complaints: a thousand ranks all saying the same need not be kept."""
+"""Of the launcher's error messages: a thousand ranks may print the same."""
 GRACE_S = 5.0
 """Time for the launcher to end its ranks after the request to stop."""
+MARK = "allreduce-record "
+"""As the program has it."""
+
+Records = Sequence[Mapping[str, Any]]
+Progress = Callable[[dict[str, Any]], None]
 
 
 @dataclass
 class Outcome:
-    """How a run ended and what it said."""
+    """How a run ended and what it reported."""
 
     rc: int
     timed_out: bool
@@ -43,9 +50,6 @@ class Outcome:
         return any(one["kind"] == "end" for one in self.records)
 
 
-Progress = Callable[[dict[str, Any]], None]
-
-
 def login_shell(user: str, argv: Sequence[str]) -> list[str]:
     """`argv` as `user` gets it after a login: with the profile, hence with MPI on the path."""
     home = Path(f"~{user}").expanduser()
@@ -55,25 +59,23 @@ def login_shell(user: str, argv: Sequence[str]) -> list[str]:
     return as_user(user, ["env", "-i", path, *variables, *shell])
 
 
-def bounded(argv: Sequence[str], unit: str, limit_s: float, root: Path = Path("/")) -> list[str]:
-    """`argv` under a guardian that ends it after `limit_s`, even when nothing waits for it."""
-    if (root / "run/systemd/system").is_dir():
-        return [
-            *("systemd-run", "--quiet", "--collect", "--pipe", "--wait", f"--unit={unit}"),
-            "--property=Description=MPI allreduce smoke test",
-            f"--property=RuntimeMaxSec={limit_s:.0f}",
-            f"--property=TimeoutStopSec={GRACE_S:.0f}",
-            *argv,
-        ]
-    return ["timeout", f"--kill-after={GRACE_S:.0f}", f"{limit_s:.0f}", *argv]
+def bounded(argv: Sequence[str], unit: str, limit_s: float) -> list[str]:
+    """`argv` in a unit that systemd ends after `limit_s`, even when nothing waits for it."""
+    return [
+        *("systemd-run", "--quiet", "--collect", "--pipe", "--wait", f"--unit={unit}"),
+        "--property=Description=MPI allreduce smoke test",
+        f"--property=RuntimeMaxSec={limit_s:.0f}",
+        f"--property=TimeoutStopSec={GRACE_S:.0f}",
+        *argv,
+    ]
 
 
 def launch(
     argv: Sequence[str],
     limit_s: float,
     *,
-    stop: Optional[Callable[[], object]] = None,
-    progress: Optional[Progress] = None,
+    stop: Callable[[], object] = lambda: None,
+    progress: Progress = lambda _record: None,
 ) -> Outcome:
     """Run `argv` for at most `limit_s`; hand each record on as it comes.
 
@@ -89,55 +91,43 @@ def launch(
         errors="replace",
         start_new_session=True,
     )
-    lines: queue.Queue[Optional[str]] = queue.Queue()
-    complaints: list[str] = []
     if process.stdout is None or process.stderr is None:
         raise RuntimeError("a pipe of the launcher is missing")
-    readers = [
-        threading.Thread(target=_forward, args=(process.stdout, lines), daemon=True),
-        threading.Thread(target=_keep, args=(process.stderr, complaints), daemon=True),
-    ]
-    for reader in readers:
-        reader.start()
+    lines: queue.Queue[Optional[str]] = queue.Queue()
+    complaints: list[str] = []
+    threading.Thread(target=_forward, args=(process.stdout, lines), daemon=True).start()
+    errors = threading.Thread(target=_keep, args=(process.stderr, complaints), daemon=True)
+    errors.start()
 
     outcome = Outcome(rc=-1, timed_out=False, seconds=0.0)
     until = begin + limit_s
-    while True:
-        left = until - time.monotonic()
-        try:
-            line = lines.get(timeout=max(0.01, left))
-        except queue.Empty:
-            outcome.timed_out = True
-            break
-        if line is None:
-            break
-        found = record(line)
-        if found is None:
-            complaints.append(line)
-            continue
-        outcome.records.append(found)
-        if progress is not None:
+    try:
+        while True:
+            line = lines.get(timeout=max(0.01, until - time.monotonic()))
+            if line is None:
+                break
+            found = record(line)
+            if found is None:
+                complaints.append(line)
+                continue
+            outcome.records.append(found)
             progress(found)
-    if not outcome.timed_out:
-        try:
-            process.wait(timeout=max(0.01, until - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            outcome.timed_out = True
-    if outcome.timed_out:
-        _end(process, stop)
+        process.wait(timeout=max(0.01, until - time.monotonic()))
+    except (queue.Empty, subprocess.TimeoutExpired):
+        outcome.timed_out = True
+        stop()
+        _end(process)
     outcome.rc = process.wait()
-    readers[1].join(timeout=GRACE_S)
+    errors.join(timeout=GRACE_S)
     outcome.seconds = round(time.monotonic() - begin, 2)
     outcome.complaints = "".join(complaints)[:KEPT_BYTES]
     return outcome
 
 
-def _end(process: subprocess.Popen[str], stop: Optional[Callable[[], object]]) -> None:
-    """Ask the launcher to stop: it ends its ranks on every node. Then insist."""
-    if stop is not None:
-        stop()
+def _end(process: subprocess.Popen[str]) -> None:
+    """The launcher ends its ranks on every node: wait, ask, kill."""
     try:
-        process.wait(timeout=0.5 if stop is not None else 0.01)
+        process.wait(timeout=0.5)
     except subprocess.TimeoutExpired:
         process.terminate()
     try:
@@ -158,3 +148,60 @@ def _keep(stream: IO[str], kept: list[str]) -> None:
         size += len(line)
         if size <= KEPT_BYTES:
             kept.append(line)
+
+
+# The output.
+
+
+def record(line: str) -> Optional[dict[str, Any]]:
+    """The record on a line of the program's output, or None for any other line."""
+    if not line.startswith(MARK):
+        return None
+    try:
+        value = json.loads(line[len(MARK) :])
+    except ValueError:
+        return None  # cut short: the run ended in the middle of it
+    return value if isinstance(value, dict) and "kind" in value else None
+
+
+def of_kind(records: Records, kind: str) -> list[Mapping[str, Any]]:
+    return [one for one in records if one["kind"] == kind]
+
+
+def of_the_end(records: Records, key: str, default: Any) -> Any:
+    """A value of the last record; `default` when the run did not come to its end."""
+    return next((one[key] for one in of_kind(records, "end") if key in one), default)
+
+
+def node_of(host: str, nodes: Mapping[str, Node]) -> Optional[Node]:
+    """The model's node for a host name, which may carry a domain."""
+    return nodes.get(host) or nodes.get(host.split(".", 1)[0])
+
+
+def of_nodes(
+    plan: Plan, records: Records, kind: str = "host"
+) -> list[tuple[Node, Mapping[str, Any]]]:
+    """What each node reported, of those that are in the plan."""
+    nodes = {node.name: node for node in plan.nodes}
+    found = [(node_of(host["name"], nodes), host) for host in of_kind(records, kind)]
+    return [(node, host) for node, host in found if node is not None]
+
+
+ERROR = re.compile(
+    r"error|fail|unable|unreachable|not reach|signal|killed|abort|lost|refused|denied|timed? ?out|"
+    r"cannot|could not|no route|not found|not installed|exited|not enough slots|"
+    r"mismatch|invalid|allreduce: rank|no components|no such|"
+    r"^((local |remote )?host|component|process name|value)\s*:",
+    re.IGNORECASE,
+)
+
+
+def error_lines(text: str, limit: int = 12) -> list[str]:
+    """The launcher's lines that name an error, each kind once; its other ones explain at length."""
+    found: dict[str, str] = {}
+    for line in map(str.strip, text.splitlines()):
+        if ERROR.search(line) and not line.startswith("*  "):
+            # Prefixed by host and process, the same line comes from each of many.
+            kind = re.sub(r"\d+", "#", line) if line.startswith("[") else line
+            found.setdefault(kind, line[:300])
+    return list(found.values())[:limit]

@@ -38,7 +38,7 @@ class Node:
     interface: str = ""
     """The management interface, from the node; empty when it is not known."""
     devices: tuple[tuple[str, str], ...] = ()
-    """RDMA device and port with an interface behind it, as the node says."""
+    """RDMA device and port with an interface behind it, from the node."""
     software: bool = False
     """Whether its RDMA devices are made of software, and so their speed is nominal."""
 
@@ -82,14 +82,6 @@ class Plan:
     def __post_init__(self) -> None:
         if not self.nodes:
             raise PlanError("no node takes part: every compute node is drained, or there is none")
-        if self.max_bytes < 4:
-            raise PlanError(f"largest size {self.max_bytes} bytes: at least 4 are needed")
-        if self.size_step < 2:
-            raise PlanError(
-                f"size step {self.size_step}: each size has to be at least twice the last"
-            )
-        if min(self.iterations, self.iterations_large) < 1:
-            raise PlanError("iterations: at least one of each size has to be measured")
 
     @property
     def ranks(self) -> int:
@@ -150,8 +142,8 @@ class Plan:
 def sizes(largest: int, step: int) -> list[int]:
     """4 bytes, then `step` times as much each, and the largest whether or not it is reached."""
     found = [4]
-    while found[-1] * step <= largest:
-        found.append(found[-1] * step)
+    while found[-1] * max(2, step) <= largest:
+        found.append(found[-1] * max(2, step))
     whole = largest - largest % 4
     return found if found[-1] == whole else [*found, whole]
 
@@ -190,15 +182,8 @@ def command(plan: Plan, hosts: str, run_id: str, time_limit_s: float) -> list[st
     argv += ["--rankfile", plan.rankfile] if plan.rankfile else ["--map-by", "slot"]
     argv += [RAIL_BIND] if plan.bind_rails else []
     argv += ["--only", str(plan.only)] if plan.only is not None else []
-    return [
-        *argv,
-        plan.python,
-        PROGRAM,
-        "--run-id",
-        run_id,
-        "--spec",
-        specification(plan, time_limit_s),
-    ]
+    spec = specification(plan, time_limit_s)
+    return [*argv, plan.python, PROGRAM, "--run-id", run_id, "--spec", spec]
 
 
 def as_listed(nodes: Sequence[Node], text: str) -> tuple[tuple[Node, ...], list[str]]:

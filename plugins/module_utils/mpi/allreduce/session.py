@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The smoke test from end to end: ready? run, clean up, judge, and on failure find the culprit."""
+"""The smoke test from end to end: ready? run, clean up, judge, and on failure bisect the nodes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,23 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Optional, Protocol
+from typing import Any, Optional
 
 from ...core.checks import FAILED, OK, Check, failures
-from ...core.commands import CommandError, Runner
+from ...core.commands import Runner
 from ...core.dataclass import dataclass
-from . import bisect, hosts, parse, traffic, verdict
-from .launch import GRACE_S, Outcome, Progress, bounded, launch, login_shell
+from ...core.text import some
+from . import bisect, hosts, traffic, verdict
+from .launch import (
+    GRACE_S,
+    Outcome,
+    Progress,
+    bounded,
+    error_lines,
+    launch,
+    login_shell,
+    of_kind,
+)
 from .plan import PROGRAM, Plan, as_listed, command
 
 
@@ -37,15 +47,8 @@ class Request:
     virtual: bool = False
 
 
-class Launcher(Protocol):
-    """Runs a plan over a hostfile for at most so many seconds."""
-
-    def __call__(
-        self, plan: Plan, hostfile: Path, run_id: str, limit_s: float, progress: Progress
-    ) -> Outcome: ...
-
-
-Say = Callable[[str], None]
+Launcher = Callable[[Plan, Path, str, float, Progress], Outcome]
+"""Runs a plan over a hostfile under a run id for at most so many seconds."""
 
 
 def mpirun(user: str, run: Runner) -> Launcher:
@@ -55,8 +58,8 @@ def mpirun(user: str, run: Runner) -> Launcher:
         plan: Plan, hostfile: Path, run_id: str, limit_s: float, progress: Progress
     ) -> Outcome:
         unit = f"baremetal-mpi-smoke-{run_id}"
-        # The one who waits is first to lose patience, then the ranks, then systemd: so a hang is
-        # reported as one, and not as the rank whose clock happened to ring first.
+        # This process ends first, then the ranks, then systemd: so a hang is reported as one, and
+        # not as the rank whose clock ran out first.
         argv = login_shell(user, command(plan, str(hostfile), run_id, limit_s + GRACE_S))
         end = partial(run, ["systemctl", "stop", "--no-block", unit], check=False)
         guarded = bounded(argv, unit, limit_s + 2 * GRACE_S)
@@ -66,20 +69,20 @@ def mpirun(user: str, run: Runner) -> Launcher:
 
 
 class Session:
-    """One smoke test. `say` gets a line for each progress."""
+    """One smoke test. `show` gets a line for each progress."""
 
     def __init__(
         self,
         request: Request,
         run: Runner,
         start: Launcher,
-        say: Say,
+        show: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.request = request
         self.run_program = run
         self.start = start
-        self.say = say
+        self.show = show
         self.clock = clock
         self.deadline = clock() + request.time_limit_s
         self.begin = clock()
@@ -93,7 +96,7 @@ class Session:
         nodes, differences = as_listed(request.plan.nodes, _read(request.hostfile))
         plan = replace(request.plan, nodes=nodes)
         if differences:
-            why = f"{parse.listed(differences)}; run --tags hostfile"
+            why = f"{some(differences, traffic.SHOWN)}; run --tags hostfile"
             return self.result(plan, [Check("hostfile", "as the model", "not", FAILED, "", why)])
         plan, checks = self.ready(plan)
         if failures(checks):
@@ -102,15 +105,15 @@ class Session:
         total = len(plan.sizes)
         done = 0
 
-        def progress(record: dict[str, Any]) -> None:
+        def on_record(record: dict[str, Any]) -> None:
             nonlocal done
             if record["kind"] == "size":
                 done += 1
-                self.tell(f"allreduce: {done} of {total} sizes")
+                self.progress(f"allreduce: {done} of {total} sizes")
 
-        self.tell(f"allreduce: starting {plan.ranks} ranks on {len(plan.nodes)} nodes")
+        self.progress(f"allreduce: starting {plan.ranks} ranks on {len(plan.nodes)} nodes")
         limit = max(5.0, self.left())
-        outcome = self.start(plan, request.hostfile, request.run_id, limit, progress)
+        outcome = self.start(plan, request.hostfile, request.run_id, limit, on_record)
         self.outcome = outcome
         checks.append(self.finished(outcome, done, total))
         unproved = self.prove_rails(plan, outcome) if outcome.complete else []
@@ -118,7 +121,7 @@ class Session:
         swept = self.sweep(plan)
         if outcome.complete:
             judged = verdict.judge(plan, outcome.records, request.tolerances)
-            # One reason for all rails, and not every rail that nothing was told of.
+            # One reason for all rails, and not every rail without a report.
             checks += [one for one in judged if not unproved or one.name != unproved[0].name]
             checks += unproved
         checks.append(verdict.no_orphans(swept))
@@ -133,63 +136,44 @@ class Session:
     def end(self) -> Check:
         """End a run that was given up: its launcher, then what is left."""
         units = f"baremetal-mpi-smoke-{self.request.run_id}*"
-        with contextlib.suppress(CommandError):  # without systemd it is found by its id
-            self.run_program(["systemctl", "stop", units], check=False)
+        self.run_program(["systemctl", "stop", units], check=False)
         nodes, _differences = as_listed(self.request.plan.nodes, _read(self.request.hostfile))
         return verdict.no_orphans(self.sweep(replace(self.request.plan, nodes=nodes)))
 
     def ready(self, plan: Plan) -> tuple[Plan, list[Check]]:
-        """Whether every node can take part; and the plan with what they said of themselves."""
+        """Whether every node can take part; and the plan with what they reported."""
         count = len(plan.nodes)
-        self.tell(f"allreduce: asking {count} nodes whether they are ready")
-        request = self.request
-        problems, said = hosts.preflight(
-            self.run_program,
-            request.user,
-            plan.nodes,
-            PROGRAM,
-            request.program_sha256,
-            plan.transport,
+        self.progress(f"allreduce: asking {count} nodes whether they are ready")
+        user, sha256 = self.request.user, self.request.program_sha256
+        problems, nodes = hosts.preflight(
+            self.run_program, user, plan.nodes, PROGRAM, sha256, plan.transport
         )
         if problems:
             return plan, [
                 Check("ready", "ready", "not", FAILED, name, reason)
                 for name, reason in problems.items()
             ]
-        nodes = [
-            replace(
-                node,
-                interface=said[node.host].interface,
-                devices=said[node.host].devices,
-                software=said[node.host].software,
-            )
-            for node in plan.nodes
-        ]
-        return replace(plan, nodes=tuple(nodes)), [Check("ready", count, count, OK)]
+        return replace(plan, nodes=nodes), [Check("ready", count, count, OK)]
 
     def finished(self, outcome: Outcome, done: int, total: int) -> Check:
-        """Whether the run came to its end by itself, and measured what it was told to."""
+        """Whether the run came to its end by itself, and measured every size."""
         if outcome.complete and outcome.rc == 0 and done == total:
             return Check("finished", "all sizes", "all sizes", OK)
-        self.lines = parse.relevant_lines(outcome.complaints)
+        self.lines = error_lines(outcome.complaints)
         if outcome.timed_out:
             why = f"stopped after {self.request.time_limit_s:g} s (mpi_smoke_time_limit_s)"
         elif outcome.rc == 0:
             why = "mpirun ended as if all were done; sizes are missing from what it reported"
         else:
             why = f"mpirun ended with status {outcome.rc}"
-        named = parse.hosts_named(self.lines, [node.name for node in self.request.plan.nodes])
-        ranks = parse.first_ranks_named(self.lines)
-        why += f"; it names {', '.join(named)}" if named else ""
-        why += f"; rank(s) {', '.join(map(str, ranks[:8]))}" if ranks else ""
         return Check("finished", "all sizes", f"{done} of {total} sizes", FAILED, "", why)
 
     def prove_rails(self, plan: Plan, outcome: Outcome) -> list[Check]:
-        """The short runs in which each rank has one of its rails. What they tell of rails joins
-        what the run told; a check comes of one that fails."""
+        """The short runs in which each rank has one of its rails. Their reports of rails join those
+        of the run; a check comes of one that fails."""
         for part in plan.rail_runs:
             subject = f"rail {part.only} of each rank"
-            self.tell(f"allreduce: {subject} by itself")
+            self.progress(f"allreduce: {subject} by itself")
             run_id = f"{self.request.run_id}-rail{part.only}"
             limit = max(5.0, self.left())
             found = self.start(part, self.request.hostfile, run_id, limit, _ignore)
@@ -216,17 +200,19 @@ class Session:
             if self.left() < 1:
                 raise bisect.NoMoreRuns
             number += 1
-            self.tell(f"allreduce: looking for the fault, run {number}, {len(names)} nodes")
+            self.progress(f"allreduce: looking for the fault, run {number}, {len(names)} nodes")
             part = plan.subset(names)
             limit = min(request.bisect_limit_s, self.left())
             with _hostfile(part) as path:
-                outcome = self.start(part, path, f"{request.run_id}-{number}", limit, _ignore)
+                outcome = self.start(
+                    part, path, f"{request.run_id}-{number}", limit, lambda _record: None
+                )
             ends = [one for one in outcome.records if one["kind"] == "end"]
             failed = outcome.rc != 0 or not ends or bool(ends[0]["wrong_results"])
             if failed:
                 self.sweep(part)
-                # A hang says nothing; a smaller one of the same kind may.
-                self.lines = self.lines or parse.relevant_lines(outcome.complaints)
+                # A hang prints nothing; a smaller one of the same kind may.
+                self.lines = self.lines or error_lines(outcome.complaints)
             return failed
 
         # The search has time of its own: the run may have used up its limit by hanging.
@@ -236,23 +222,23 @@ class Session:
     def left(self) -> float:
         return self.deadline - self.clock()
 
-    def tell(self, text: str) -> None:
-        self.say(f"{text}, {self.clock() - self.begin:.0f} s")
+    def progress(self, text: str) -> None:
+        self.show(f"{text}, {self.clock() - self.begin:.0f} s")
 
     def result(self, plan: Plan, checks: list[Check]) -> dict[str, Any]:
         request = self.request
-        said = self.outcome.records if self.outcome is not None else []
-        start = next(iter(parse.of_kind(said, "start")), {})
+        records = self.outcome.records if self.outcome is not None else []
+        start = next(iter(of_kind(records, "start")), {})
         failed = failures(checks)
         return {
             "checks": [asdict(check) for check in checks],
-            "figures": self.figures(plan, said),
+            "figures": self.figures(plan, records),
             "nodes": [node.name for node in plan.nodes],
             "lanes": [
                 {"text": one["text"], "ranks": len(one["ranks"])}
-                for one in parse.of_kind(said, "lane")
+                for one in of_kind(records, "lane")
             ],
-            "traffic": traffic.traffic(plan, said),
+            "traffic": traffic.traffic(plan, records),
             "versions": {key: start[key] for key in ("library", "mpi4py", "numpy") if key in start},
             "run_id": request.run_id,
             "seconds": round(self.clock() - self.begin, 1),
@@ -264,9 +250,9 @@ class Session:
             "message": self.message(plan, failed) if failed else "",
         }
 
-    def figures(self, plan: Plan, said: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    def figures(self, plan: Plan, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """What was measured, beside its references."""
-        by_size = verdict.figures(said, plan.ranks)
+        by_size = verdict.figures(records, plan.ranks)
         soft = plan.transport == "rc" and any(node.software for node in plan.nodes)
         best = verdict.best_busbw(by_size)
         return {
@@ -278,9 +264,9 @@ class Session:
             "line_rate_gbytes_s": min(node.line_rate_gbytes_s for node in plan.nodes),
             "threshold_gbytes_s": self.request.tolerances.min_busbw_gbytes_s,
             "virtual": self.request.virtual or soft,
-            "rails": traffic.by_rail(plan, said),
-            "sent_bytes_per_node": traffic.least_sent(plan, said),
-            "least_bytes_per_node": parse.least_bytes_per_node(plan, said),
+            "rails": traffic.by_rail(plan, records),
+            "sent_bytes_per_node": traffic.least_sent(plan, records),
+            "least_bytes_per_node": traffic.least_bytes_per_node(plan, records),
         }
 
     def message(self, plan: Plan, failed: Sequence[Check]) -> str:
@@ -293,7 +279,7 @@ class Session:
         if self.culprit is not None:
             shown.append(f"  search: {self.culprit.sentence()}")
         if self.lines:
-            shown.append("  the launcher said:")
+            shown.append("  from mpirun:")
             shown += [f"    {line}" for line in self.lines]
         return "\n".join(shown)
 
@@ -305,8 +291,8 @@ def _read(path: Path) -> str:
         return ""
 
 
-def _ignore(record: dict[str, Any]) -> None:
-    del record
+def _ignore(_record: dict[str, Any]) -> None:
+    """Of a short run only the outcome counts."""
 
 
 @contextlib.contextmanager

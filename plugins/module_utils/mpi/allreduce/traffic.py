@@ -4,18 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Optional
 
 from ...core.checks import FAILED, OK, Check, not_applicable
 from ...core.dataclass import dataclass
-from .parse import Records, bytes_text, least_bytes_per_node, listed, of_nodes, of_the_end
-from .plan import Plan
+from ...core.text import some
+from .launch import Records, of_nodes, of_the_end
+from .plan import Node, Plan
 
 OTHER_PACKETS = 500
 OTHER_SHARE = 0.02
 """Packets on a rail beside those of a Soft-RoCE device that are no finding: neighbour discovery and
 the like, and so many for each one of its own."""
+SHOWN = 5
+"""Items in one reason; the rest are counted."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,22 @@ class Tolerances:
         return self.management_bytes + round(self.management_share * least)
 
 
+def bytes_text(count: int) -> str:
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= scale:
+            return f"{count / scale:.2f} {unit}"
+    return f"{count} B"
+
+
+def least_bytes_per_node(plan: Plan, records: Records) -> int:
+    """What every node has to send, whatever the algorithm: its part of the buffers, once over.
+
+    A ring or a recursive halving sends about twice this, recursive doubling several times as much.
+    """
+    volume = int(of_the_end(records, "volume_bytes", 0))
+    return volume * (len(plan.nodes) - 1) // max(1, len(plan.nodes))
+
+
 def of_rail(rail: str, host: Mapping[str, Any], transport: str) -> dict[str, Any]:
     """One rail of one node. With `rc` what was sent is what its RDMA device sent.
 
@@ -39,18 +57,19 @@ def of_rail(rail: str, host: Mapping[str, Any], transport: str) -> dict[str, Any
     by TCP, or all that passed the interface's own counters where RDMA passes these by; None when
     they were not counted. `other_packets` of the interface are not the device's.
     """
-    sent, received = host["counters"].get(rail, (0, 0))
+    total = host["counters"].get(rail, (0, 0))
     found: dict[str, Any] = {"sent_bytes": 0, "received_bytes": 0, "device": ""}
     found.update(packets=None, tcp_bytes=None, other_packets=None)
     if transport == "tcp":
-        return {**found, "sent_bytes": sent, "received_bytes": received}
+        return {**found, "sent_bytes": total[0], "received_bytes": total[1]}
     for device, counted in host.get("rdma", {}).items():
-        if counted["interface"] == rail:
-            found["device"] = device
-            if "bytes" in counted:
-                found["sent_bytes"], found["received_bytes"] = counted["bytes"]
-                return {**found, "tcp_bytes": max(sent, received)}
-            return {**found, **_soft((sent, received), rail, host.get("tcp"), counted)}
+        if counted["interface"] != rail:
+            continue
+        found["device"] = device
+        if "bytes" not in counted:
+            return {**found, **_soft(total, rail, host.get("tcp"), counted)}
+        sent, received = counted["bytes"]
+        found.update(sent_bytes=sent, received_bytes=received, tcp_bytes=max(total))
     return found
 
 
@@ -79,22 +98,19 @@ def _soft(
     }
 
 
-def own_bytes(plan: Plan, records: Records) -> dict[str, dict[str, int]]:
-    """By node, for each rail that can be proved, what was sent over it in the allreduces that rails
-    have to themselves: of several runs, the one that sent most."""
-    found = {node.name: dict.fromkeys(plan.provable(node), 0) for node in plan.nodes}
-    for node, counted in of_nodes(plan, records, "rails"):
-        own = found[node.name]
-        for rail in own:
-            own[rail] = max(own[rail], of_rail(rail, counted, plan.transport)["sent_bytes"])
-    return found
-
-
 def traffic(plan: Plan, records: Records) -> list[dict[str, Any]]:
-    """By node: each rail, and bytes sent or received by everything that is no rail. `own_bytes` is
-    what went over a rail in its own allreduce; None where it has none."""
+    """By node: each rail, and bytes sent or received by everything that is no rail.
+
+    `own_bytes` is what was sent over a rail in the allreduces that rails have to themselves: of
+    several runs, the one that sent most; None where no rank of the node can prove the rail.
+    """
+    own: dict[str, dict[str, int]] = {}
+    for node, counted in of_nodes(plan, records, "rails"):
+        mine = own.setdefault(node.name, {})
+        for rail in plan.provable(node):
+            sent = of_rail(rail, counted, plan.transport)["sent_bytes"]
+            mine[rail] = max(mine.get(rail, 0), sent)
     found = []
-    own = own_bytes(plan, records)
     for node, host in of_nodes(plan, records):
         elsewhere = {
             name: max(moved) for name, moved in host["counters"].items() if name not in node.rails
@@ -103,8 +119,10 @@ def traffic(plan: Plan, records: Records) -> list[dict[str, Any]]:
             name = counted["interface"]
             if "bytes" in counted and name not in node.rails:
                 elsewhere[f"{device} ({name})" if name else device] = max(counted["bytes"])
+        proved = dict.fromkeys(plan.provable(node), 0)
+        proved.update(own.get(node.name, {}))
         rails = {
-            rail: {**of_rail(rail, host, plan.transport), "own_bytes": own[node.name].get(rail)}
+            rail: {**of_rail(rail, host, plan.transport), "own_bytes": proved.get(rail)}
             for rail in node.rails
         }
         found.append({"node": node.name, "rails": rails, "elsewhere": elsewhere})
@@ -131,7 +149,7 @@ def by_rail(plan: Plan, records: Records) -> list[dict[str, Any]]:
                 "sent_bytes": sent,
                 "own_bytes": min(own, default=None),
                 "own_nodes": len(own),
-                "tcp_bytes": max(beside) if beside else None,
+                "tcp_bytes": max(beside, default=None),
                 "gbps": round(sent * 8 / window_s / 1e9, 6) if window_s else None,
                 "speed_gbps": speeds.get(rail),
             }
@@ -139,13 +157,23 @@ def by_rail(plan: Plan, records: Records) -> list[dict[str, Any]]:
     return found
 
 
+def sent_over_rails(moved: Mapping[str, Any]) -> int:
+    """What one node sent over all of its rails."""
+    return sum(rail["sent_bytes"] for rail in moved["rails"].values())
+
+
 def least_sent(plan: Plan, records: Records) -> int:
-    """What the node that sent least sent over all of its rails."""
-    totals = [
-        sum(moved["sent_bytes"] for moved in one["rails"].values())
-        for one in traffic(plan, records)
-    ]
-    return min(totals, default=0)
+    return min(map(sent_over_rails, traffic(plan, records)), default=0)
+
+
+# The checks.
+
+
+def verdict(name: str, wanted: Any, found: Any, wrong: Sequence[str], subject: str = "") -> Check:
+    """A check that holds unless something is wrong."""
+    if wrong:
+        return Check(name, wanted, f"{len(wrong)} not", FAILED, subject, some(wrong, SHOWN))
+    return Check(name, wanted, found, OK, subject)
 
 
 def rails_traffic(plan: Plan, records: Records) -> list[Check]:
@@ -163,7 +191,7 @@ def rails_traffic(plan: Plan, records: Records) -> list[Check]:
     wrong: list[str] = []
     for one in traffic(plan, records):
         node, moved = nodes[one["node"]], one["rails"]
-        totals.append(sum(rail["sent_bytes"] for rail in moved.values()))
+        totals.append(sent_over_rails(one))
         if plan.transport == "rc":
             silent = [rail for rail in node.given if not moved[rail]["device"]]
             wrong += [f"{node.name}: no RDMA device counted for {rail}" for rail in silent]
@@ -171,14 +199,12 @@ def rails_traffic(plan: Plan, records: Records) -> list[Check]:
             wrong.append(f"{node.name} sent {bytes_text(totals[-1])} over its rails")
         for rail, own in ((rail, moved[rail]["own_bytes"]) for rail in plan.provable(node)):
             if own < own_least:
-                told = f"{bytes_text(own)} of {bytes_text(plan.rail_bytes)}" if own else "nothing"
-                wrong.append(f"{node.name}: {told} went over {rail} in its own allreduce")
+                part = f"{bytes_text(own)} of {bytes_text(plan.rail_bytes)}" if own else "nothing"
+                wrong.append(f"{node.name}: {part} went over {rail} in its own allreduce")
     if not totals:
         wrong.append("no node reported its counters")
-    check = Check(name, wanted, f"{bytes_text(min(totals, default=0))} or more", OK)
-    if wrong:
-        check = replace(check, found=f"{len(wrong)} not", status=FAILED, reason=listed(wrong))
-    return [check, *_not_proved(plan, name)]
+    found = f"{bytes_text(min(totals, default=0))} or more"
+    return [verdict(name, wanted, found, wrong), *_not_proved(plan, name)]
 
 
 def _not_proved(plan: Plan, name: str) -> list[Check]:
@@ -189,16 +215,13 @@ def _not_proved(plan: Plan, name: str) -> list[Check]:
     reasons: dict[str, list[str]] = {}
     for node in plan.nodes:
         given, provable = node.given, plan.provable(node)
-        for rail in node.rails:
-            if rail not in given:
-                why = "given to no rank"
-            elif rail not in provable:
-                why = "no other node has a rank of the same number"
-            else:
-                continue
+        for rail in (rail for rail in node.rails if rail not in provable):
+            alone = "no other node has a rank of the same number"
+            why = alone if rail in given else "given to no rank"
             reasons.setdefault(why, []).append(f"{node.name} {rail}")
     return [
-        not_applicable(name, None, why, subject=listed(rails)) for why, rails in reasons.items()
+        not_applicable(name, None, why, subject=some(rails, SHOWN))
+        for why, rails in reasons.items()
     ]
 
 
@@ -223,38 +246,29 @@ def rails_tcp(plan: Plan, records: Records, tolerances: Tolerances) -> list[Chec
             others = moved["other_packets"] or 0
             if others > OTHER_PACKETS + OTHER_SHARE * (moved["packets"] or 0):
                 wrong.append(f"{where}: {others} packets that are not {moved['device']}'s")
-    return [_at_most("rails_tcp", f"{bytes_text(allowed)} beside RDMA on any rail", most, wrong)]
-
-
-def _at_most(name: str, wanted: str, most: int, wrong: Sequence[str]) -> Check:
-    if wrong:
-        return Check(name, f"at most {wanted}", f"{len(wrong)} not", FAILED, "", listed(wrong))
-    return Check(name, f"at most {wanted}", bytes_text(most), OK)
+    wanted = f"at most {bytes_text(allowed)} beside RDMA on any rail"
+    return [verdict("rails_tcp", wanted, bytes_text(most), wrong)]
 
 
 def management_traffic(plan: Plan, records: Records, tolerances: Tolerances) -> Check:
-    """Nothing to speak of on any interface that is not a rail."""
+    """Nothing to speak of on any interface that is not a rail, management among them."""
     allowed = tolerances.allowed(least_bytes_per_node(plan, records))
+    counters = {node.name: host["counters"] for node, host in of_nodes(plan, records)}
+    wrong = [
+        f"{node.name}: management interface {node.interface or '(unknown)'} was not counted"
+        for node in plan.nodes
+        if not _management_counted(node, counters.get(node.name, {}))
+    ]
     most = 0
-    wrong = _uncounted(plan, records)
     for one in traffic(plan, records):
         for interface, moved in one["elsewhere"].items():
             most = max(most, moved)
             if moved > allowed:
                 wrong.append(f"{one['node']} {interface}: {bytes_text(moved)}")
-    wanted = f"{bytes_text(allowed)} on any interface that is no rail"
-    return _at_most("management_traffic", wanted, most, wrong)
+    wanted = f"at most {bytes_text(allowed)} on any interface that is no rail"
+    return verdict("management_traffic", wanted, bytes_text(most), wrong)
 
 
-def _uncounted(plan: Plan, records: Records) -> list[str]:
-    """Nodes whose management interface was not counted."""
-    counters = {node.name: host["counters"] for node, host in of_nodes(plan, records)}
-    wrong = []
-    for node in plan.nodes:
-        counted = counters.get(node.name, {})
-        others = [name for name in counted if name not in node.rails]
-        if node.interface and node.interface not in counted:
-            wrong.append(f"{node.name}: its management interface {node.interface} was not counted")
-        elif not node.interface and not others:
-            wrong.append(f"{node.name}: no management interface was counted")
-    return wrong
+def _management_counted(node: Node, counted: Mapping[str, Any]) -> bool:
+    """Whether the management interface was counted; where it is not known, any that is no rail."""
+    return node.interface in counted if node.interface else not set(counted) <= set(node.rails)

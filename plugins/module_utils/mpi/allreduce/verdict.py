@@ -4,24 +4,25 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Optional
 
 from ...core.checks import FAILED, NOT_APPLICABLE, OK, Check, compare
+from ...core.dataclass import dataclass
+from ...core.text import some
 from .hosts import Swept
-from .parse import (
-    Records,
-    between_nodes,
-    is_transport,
-    listed,
-    node_of,
-    node_of_rank,
-    of_kind,
-    of_the_end,
-)
+from .launch import Records, node_of, of_kind, of_nodes, of_the_end
 from .plan import Node, Plan
-from .traffic import Tolerances, management_traffic, rails_tcp, rails_traffic
+from .traffic import (
+    SHOWN,
+    Tolerances,
+    management_traffic,
+    rails_tcp,
+    rails_traffic,
+    verdict,
+)
 
 
 def judge(plan: Plan, records: Records, tolerances: Tolerances) -> list[Check]:
@@ -64,13 +65,8 @@ def placement(plan: Plan, records: Records) -> Check:
         if len(host["ranks"]) != node.slots or not (exact or plan.rankfile):
             wrong.append(f"{node.name} has ranks {host['ranks'][:8]}, not {begin} to {end - 1}")
     wrong += [f"{name} has none" for name in wanted if name not in seen]
-    return _all_or("placement", f"{len(plan.nodes)} nodes as in the hostfile", wrong)
-
-
-def _all_or(name: str, wanted: Any, wrong: Sequence[str], subject: str = "") -> Check:
-    if not wrong:
-        return Check(name, wanted, wanted, OK, subject)
-    return Check(name, wanted, f"{len(wrong)} not", FAILED, subject, listed(wrong))
+    text = f"{len(plan.nodes)} nodes as in the hostfile"
+    return verdict("placement", text, text, wrong)
 
 
 def exactness(records: Records) -> list[Check]:
@@ -89,26 +85,60 @@ def exactness(records: Records) -> list[Check]:
             f"{one['bytes']} bytes {one['placement']}, first at {one['first']}: "
             f"wanted {one['wanted']}, found {one['found']}"
         )
-    checks = [
-        _all_or(
-            "exactness",
-            f"{tested.get(key, 0)} allreduces to the bit",
-            wrong.get(key, []),
-            f"{key[0]} {key[1]}",
-        )
-        for key in sorted({*tested, *wrong})
-    ]
+    checks = []
+    for key in sorted({*tested, *wrong}):
+        text = f"{tested.get(key, 0)} allreduces to the bit"
+        checks.append(verdict("exactness", text, text, wrong.get(key, []), f"{key[0]} {key[1]}"))
     total = of_the_end(records, "wrong_results", None)
-    shown = len(of_kind(records, "wrong"))
-    if total is None or (total and not shown):
-        checks.append(
-            Check("exactness", 0, total, FAILED, "", "ranks did not report what was wrong")
-        )
+    if total is None or (total and not wrong):
+        why = "ranks did not report what was wrong"
+        checks.append(Check("exactness", 0, total, FAILED, "", why))
     return checks
 
 
+INSIDE_A_NODE = (
+    *("self", "sysv", "posix", "cma", "knem", "xpmem"),
+    *("cuda_ipc", "cuda_copy", "gdr_copy"),
+)
+KEEPALIVE = "ka"
+"""UCX's name for the lane by which it asks whether the other end lives: it carries no data."""
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One way an endpoint sends: `tcp/rail0`."""
+
+    transport: str
+    device: str
+
+
+def lanes_between_nodes(text: str) -> tuple[Lane, ...]:
+    """The lanes in a line of UCX's report that leave the node and carry data.
+
+    `ep_cfg[2]: tag(tcp/rail0 tcp/rail1)` in UCX 1.13 and before, in later versions
+    `ucp_context_0 inter-node cfg#3 tag(rc_mlx5/mlx5_0:1)`.
+    """
+    if "intra-node" in text or "self cfg#" in text:
+        return ()
+    found = []
+    for use, group in re.findall(r"\b(\w+)\(([^()]*)\)", text):
+        for word in group.split() if use != KEEPALIVE else ():
+            name, separator, device = word.partition("/")
+            if separator:
+                found.append(Lane(name, device))
+    inside = [lane for lane in found if lane.transport in INSIDE_A_NODE]
+    if inside and "inter-node" not in text:
+        return ()
+    return tuple(lane for lane in found if lane not in inside)
+
+
+def is_transport(lane: Lane, asked: str) -> bool:
+    """Whether a lane is of the transport asked for: `rc` has drivers (`rc_verbs`, `rc_mlx5`)."""
+    return lane.transport == asked or lane.transport.startswith(f"{asked}_")
+
+
 def transport(plan: Plan, records: Records) -> Check:
-    """What UCX says its endpoints between nodes run over; that and nothing else."""
+    """What UCX reports its endpoints between nodes run over; that and nothing else."""
     name, asked = "transport", plan.transport
     if len(plan.nodes) < 2:
         return Check(name, asked, None, NOT_APPLICABLE, "", "one node alone: nothing leaves it")
@@ -116,12 +146,12 @@ def transport(plan: Plan, records: Records) -> Check:
     if silent:
         why = f"UCX reported nothing on ranks {silent[:8]}: they did not use UCX (pml is not ucx?)"
         return Check(name, asked, "no report", FAILED, "", why)
-    by_rank = node_of_rank(plan, records)
+    by_rank = {rank: node for node, host in of_nodes(plan, records) for rank in host["ranks"]}
     used: set[str] = set()
     wrong = []
     connected: set[int] = set()
     for one in of_kind(records, "lane"):
-        found = between_nodes(one["text"])
+        found = lanes_between_nodes(one["text"])
         if not found:
             continue
         connected.update(one["ranks"])
@@ -140,7 +170,7 @@ def transport(plan: Plan, records: Records) -> Check:
     ]
     if wrong:
         found_text = ", ".join(sorted(used)) or "nothing"
-        return Check(name, asked, found_text, FAILED, "", listed(wrong))
+        return Check(name, asked, found_text, FAILED, "", some(wrong, SHOWN))
     return Check(name, asked, asked, OK, "", ", ".join(sorted(used)))
 
 
@@ -185,8 +215,9 @@ def no_orphans(swept: Swept) -> Check:
     wrong = [f"{host}: {count} left" for host, count in swept.left.items()]
     wrong += [f"{host}: could not be asked ({why})" for host, why in swept.unknown.items()]
     if wrong:
-        return Check("no_orphans", 0, sum(swept.left.values()), FAILED, "", listed(wrong))
-    hosts = ", ".join(f"{host} {count}" for host, count in swept.killed.items())
+        left = sum(swept.left.values())
+        return Check("no_orphans", 0, left, FAILED, "", some(wrong, SHOWN))
+    hosts = some([f"{host} {count}" for host, count in swept.killed.items()])
     return Check("no_orphans", 0, 0, OK, "", f"{killed} killed: {hosts}" if killed else "")
 
 
