@@ -17,7 +17,6 @@ from typing import Any
 
 from .core import mounts, resolve
 from .core.checks import compare
-from .core.dataclass import dataclass
 from .core.files import FilePlan, replace_block
 from .core.part import Node, Plan, PlanError, Step, StepError, Verdict
 
@@ -34,84 +33,62 @@ END = f"# END baremetal.mpi_roce {BLOCK}"
 LOCALHOST = "localhost"
 
 
-@dataclass(frozen=True)
-class Line:
-    """One mapping of a hosts file: an address and its names, the canonical one first."""
-
-    number: int
-    address: str
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class TablePlan:
-    """The wanted file, and the operator's lines that were changed for it."""
-
-    after: str
-    removed: tuple[str, ...]
-
-
-def parse(text: str) -> list[Line]:
-    """The mappings of a hosts file, read as glibc does: it skips what it does not understand."""
-    lines = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        words = line.partition("#")[0].split()
-        address = _address(words[0]) if len(words) > 1 else ""
-        if address:
-            lines.append(Line(number, address, tuple(words[1:])))
-    return lines
+def parse(line: str) -> tuple[str, list[str]]:
+    """Address, in its canonical spelling, and names of a line; as glibc, nothing of any other."""
+    words = line.partition("#")[0].split()
+    try:
+        return str(ipaddress.ip_address(words[0])), words[1:]
+    except (IndexError, ValueError):
+        return "", []
 
 
 def addresses(text: str) -> dict[str, set[str]]:
     """Every address each name has in a hosts file. Names in lower case: they know no case."""
     found: dict[str, set[str]] = {}
-    for line in parse(text):
-        for name in line.names:
-            found.setdefault(name.lower(), set()).add(line.address)
+    for address, names in map(parse, text.splitlines()):
+        for name in names:
+            found.setdefault(name.lower(), set()).add(address)
     return found
 
 
-def plan(text: str, table: Sequence[tuple[str, ...]], own: str, *, ipv6: bool = True) -> TablePlan:
-    """The hosts file with the block of `table`, without names that have a second address.
+def plan(
+    text: str, table: Sequence[tuple[str, ...]], own: str, *, ipv6: bool = True
+) -> tuple[str, list[str]]:
+    """The hosts file with the block of `table`, and the operator's lines that were changed for it.
 
     `own` is this host's name. Raises PlanError with every conflict at once, by line.
     """
     wanted = {name.lower(): address for address, *names in table for name in names}
-    inside = _managed_lines(text)
     findings: list[str] = []
     removed: list[str] = []
     kept: list[str] = []
     has_localhost: set[str] = set()
-    parsed = {line.number: line for line in parse(text)}
+    inside = False
     for number, raw in enumerate(text.splitlines(), start=1):
-        line = parsed.get(number)
-        if number in inside or line is None:
-            kept.append(raw)
-            continue
-        bad = [
-            name for name in line.names if wanted.get(name.lower(), line.address) != line.address
-        ]
-        if LOCALHOST in line.names:
-            if not _is_loopback(line.address):
-                findings.append(
-                    f"line {number}: {raw.strip()!r}: localhost has to be a loopback address: "
-                    "correct that line"
-                )
-            has_localhost.add(line.address)
+        inside = raw == BEGIN or (inside and raw != END)
+        address, names = ("", []) if inside else parse(raw)
+        where = f"line {number}: {raw.strip()!r}"
+        if LOCALHOST in names:
+            has_localhost.add(address)
+            if not _is_loopback(address):
+                findings.append(f"{where}: localhost has to be a loopback address: correct it")
+        bad = [name for name in names if wanted.get(name.lower(), address) != address]
         if not bad:
             kept.append(raw)
-        elif _is_loopback(line.address) and all(_is_own(name, own) for name in bad):
+        elif _is_loopback(address) and all(_is_own(name, own) for name in bad):
             removed.append(f"line {number}: {raw.strip()}")
-            rest = [name for name in line.names if not _is_own(name, own)]
+            rest = [name for name in names if not _is_own(name, own)]
             if rest:
                 comment = raw.partition("#")[2]
-                kept.append(" ".join([line.address, *rest]) + (f" #{comment}" if comment else ""))
+                kept.append(" ".join([address, *rest]) + (f" #{comment}" if comment else ""))
         else:
             findings.extend(
-                f"line {number}: {raw.strip()!r}: maps {name} to {line.address}, the inventory to "
-                f"{wanted[name.lower()]}: remove the name from that line, or correct the inventory"
+                f"{where}: maps {name} to {address}, the inventory to {wanted[name.lower()]}:"
+                " remove the name from that line, or correct the inventory"
                 for name in bad
             )
+    if inside or kept.count(BEGIN) > 1:
+        findings.append(f"{BEGIN!r} ... {END!r} must be there once: delete all that is between")
     if findings:
         raise PlanError("\n".join([f"{HOSTS}:", *findings]))
     block = [f"{address} {' '.join(names)}" for address, *names in table]
@@ -119,31 +96,7 @@ def plan(text: str, table: Sequence[tuple[str, ...]], own: str, *, ipv6: bool = 
         if address not in has_localhost:
             block.insert(0, f"{address} {LOCALHOST}")
     body = "\n".join(kept) + "\n" if kept else ""
-    return TablePlan(replace_block(body, block, BLOCK), tuple(removed))
-
-
-def _managed_lines(text: str) -> set[int]:
-    """The numbers of the lines between our markers. Raises PlanError on a broken block."""
-    lines = text.splitlines()
-    begins = [number for number, line in enumerate(lines, start=1) if line == BEGIN]
-    ends = [number for number, line in enumerate(lines, start=1) if line == END]
-    if not begins and not ends:
-        return set()
-    if len(begins) != 1 or len(ends) != 1 or ends[0] < begins[0]:
-        where = ", ".join(str(number) for number in sorted(begins + ends))
-        raise PlanError(
-            f"{HOSTS}: line {where}: the markers of the managed block ({BEGIN!r} ... {END!r}) must"
-            " be there once and in this order: delete them and what is between them"
-        )
-    return set(range(begins[0], ends[0] + 1))
-
-
-def _address(word: str) -> str:
-    """The address in its one canonical spelling, empty when it is none."""
-    try:
-        return str(ipaddress.ip_address(word))
-    except ValueError:
-        return ""
+    return replace_block(body, block, BLOCK), removed
 
 
 def _is_loopback(address: str) -> bool:
@@ -164,13 +117,12 @@ class Names:
         self.table = table
         self.own = own
         """This host's names, with the addresses they must resolve to."""
-        self.removed: tuple[str, ...] = ()
+        self.removed: list[str] = []
 
     def plan(self, node: Node) -> Plan:
         ipv6 = node.path(IPV6).exists()
-        planned = plan(node.read(HOSTS) or "", self.table, self.name, ipv6=ipv6)
-        self.removed = planned.removed
-        files = [node.record(HOSTS, planned.after)]
+        text, self.removed = plan(node.read(HOSTS) or "", self.table, self.name, ipv6=ipv6)
+        files = [node.record(HOSTS, text)]
         if node.path(CLOUD_DIRECTORY).is_dir():
             files.append(node.file(f"{CLOUD_DIRECTORY}/99-baremetal-mpi-roce.cfg", CLOUD_INIT))
         files.append(node.record(HOSTNAME, f"{self.name}\n"))

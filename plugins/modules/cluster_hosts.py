@@ -84,7 +84,7 @@ def main() -> None:
         outcome = settle([names], node)
         returned = {
             "names": sum(len(each) - 1 for each in table),
-            "removed": list(names.removed),
+            "removed": names.removed,
             # Ansible would send the whole table back as part of the arguments.
             "invocation": {"module_args": {**module.params, "table": f"{len(table)} lines"}},
         }

@@ -139,9 +139,13 @@ from ..module_utils.core.engine import Layer, Settled, carry_out, settle
 from ..module_utils.core.part import Part
 from ..module_utils.os_baseline import limits
 from ..module_utils.os_baseline.kernel_cmdline import KernelArguments
+from ..module_utils.os_baseline.kernel_values import (
+    KEEP,
+    Sysctls,
+    SysfsValues,
+    boot_arguments,
+)
 from ..module_utils.os_baseline.services import Clock, Irqbalance, SwapOff
-from ..module_utils.os_baseline.sysctl import Sysctls
-from ..module_utils.os_baseline.sysfs import KEEP, SysfsValues, boot_arguments
 
 # swapoff reads everything back into memory; update-grub probes every disk.
 LAYER = Layer("os", command_s=600.0, simulates=False)

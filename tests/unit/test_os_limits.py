@@ -91,18 +91,6 @@ def test_the_mpi_user_proves_it_once_there_is_one(tree):
     assert tree.ran("runuser", "-u", "mpi")
 
 
-def test_a_commented_or_foreign_pam_limits_does_not_count(tree):
-    tree.write("etc/pam.d/sshd", "# session required pam_limits.so\nauth required pam_limits.so\n")
-    outcome = tree.settle(limits={"memlock": 64})
-    assert found(outcome, "ssh_pam_limits")[""].status == "failed"
-
-
-def test_pam_files_that_include_each_other_end(tree):
-    tree.write("etc/pam.d/sshd", "session include a\n")
-    tree.write("etc/pam.d/a", "session include sshd\n")
-    assert limits.session_modules(tree.node(), "sshd") == set()
-
-
 def test_more_files_than_the_kernel_allows_would_lock_everybody_out(tree):
     with pytest.raises(PlanError, match="refuse every login"):
         tree.settle(limits={"nofile": 1048577})

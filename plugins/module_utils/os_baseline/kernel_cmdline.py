@@ -34,25 +34,6 @@ GRUB_CONFIG = "boot/grub/grub.cfg"
 OWN_KERNELS = "/etc/grub.d/10_linux"
 """The script whose entries start this system; it marks its section of GRUB_CONFIG."""
 
-Mine = tuple[Sequence[str], Sequence[str]]
-"""A layer's arguments: on the next command line, and what it gave up that still runs."""
-
-
-@dataclass(frozen=True)
-class Record:
-    """What OWNED says, by layer."""
-
-    owned: dict[str, list[str]] = field(default_factory=dict)
-    given_up: dict[str, list[str]] = field(default_factory=dict)
-    """Taken off the next command line, and still on this kernel's.
-
-    Apart from the others: where another layer puts the same argument back, the boot loader alone
-    cannot tell whose it is.
-    """
-
-    def of(self, layer: str) -> tuple[list[str], list[str]]:
-        return self.owned.get(layer, []), self.given_up.get(layer, [])
-
 
 def key_of(argument: str) -> str:
     return argument.split("=", 1)[0]
@@ -150,51 +131,46 @@ def boot_loader(node: Node) -> Optional[BootLoader]:
     return None
 
 
-@dataclass(frozen=True)
+@dataclass
 class KernelArguments:
+    """The arguments of one layer."""
+
     arguments: Sequence[str] = ()
+    dropped: list[str] = field(default_factory=list)
+    """Of this layer, no longer wanted, and taken off the next command line by this run."""
 
     def plan(self, node: Node) -> Plan:
         bad = [argument for argument in self.arguments if not _ARGUMENT.fullmatch(argument)]
         if bad:
             raise PlanError(f"kernel_arguments: {bad}: one argument per entry, without blanks")
-        if node.container is not None:
+        loader = None if node.container is not None else boot_loader(node)
+        owners = owned_by_layer(node)
+        owned = owners.get(node.layer, [])
+        if loader is None or not (self.arguments or owned):
             return Plan()
-        record = read_record(node)
-        owned, given_up = record.of(node.layer)
-        loader = boot_loader(node)
-        if loader is None or not (self.arguments or owned or given_up):
-            return Plan()
-        others = _others(record.owned, node.layer, loader)
+        others = _others(owners, node.layer, loader)
         self._agree(node.layer, others)
         kept = {each for arguments in others.values() for each in arguments}
         entries = loader.entries()
-        added = [
-            each
-            for each in self.arguments
-            if each in owned
-            or each in kept
-            or not all(each in entry for entry in entries)
-            or loader.exclusive
-        ]
-        dropped = [each for each in owned if each not in self.arguments and each not in kept]
+        missing = [each for each in self.arguments if not all(each in entry for entry in entries)]
+        ours = {*owned, *kept, *missing}
+        added = [each for each in self.arguments if each in ours or loader.exclusive]
+        self.dropped = [each for each in owned if each not in self.arguments and each not in kept]
+        left = [each for each in self.dropped if any(each in entry for entry in entries)]
         files = loader.files(_line({**others, node.layer: self.arguments}))
         steps = []
-        missing = [each for each in self.arguments if not all(each in entry for entry in entries)]
-        left = [each for each in dropped if any(each in entry for entry in entries)]
         if missing or left or loader.stale() or any(planned.changed for planned in files):
-            # An interrupted run must know its own: they are recorded before the change.
-            act = partial(_configure, node, loader, missing, left, ([*owned, *added], given_up))
+
+            def configure() -> None:
+                # An interrupted run must know its own: they are recorded before the change.
+                _write_owned(node, [*owned, *added])
+                loader.configure(missing, left)
+
             before, after = " ".join(left) or "(without them)", " ".join(self.arguments)
-            steps.append(Step("kernel arguments of the next boot", before, after, act))
-        gone = (set(self.arguments) | kept).__contains__
-        still_running = [
-            each for each in (*given_up, *dropped) if each in running(node) and not gone(each)
-        ]
-        if (added, still_running) != (owned, given_up):
-            before, after = _shown((owned, given_up)), _shown((added, still_running))
-            act = partial(_write_record, node, (added, still_running))
-            steps.append(Step("kernel arguments added by this layer", before, after, act))
+            steps.append(Step("kernel arguments of the next boot", before, after, configure))
+        if added != owned:
+            what, act = "kernel arguments added by this layer", partial(_write_owned, node, added)
+            steps.append(Step(what, " ".join(owned) or "none", " ".join(added) or "none", act))
         return Plan(files, steps)
 
     def _agree(self, layer: str, others: Mapping[str, Sequence[str]]) -> None:
@@ -224,13 +200,14 @@ class KernelArguments:
         loader = boot_loader(node)
         for argument in self.arguments:
             self._judge(node, loader, argument, verdict)
-        record = read_record(node)
-        others = {} if loader is None else _others(record.owned, node.layer, loader)
+        others = {} if loader is None else _others(owned_by_layer(node), node.layer, loader)
         kept = {each for arguments in others.values() for each in arguments}
-        owned, given_up = record.of(node.layer)
-        for argument in dict.fromkeys([*owned, *given_up]):
+        awaited = [each.running for each in node.rebooted_for if each.wanted == ABSENT]
+        for argument in dict.fromkeys([*self.dropped, *awaited]):
             if argument not in {*self.arguments, *kept} and argument in running(node):
-                self._judge_dropped(node, argument, verdict)
+                status, why = _await_reboot(node, argument, ABSENT, argument, verdict)
+                check = Check("kernel_argument", ABSENT, argument, status, argument, why)
+                verdict.checks.append(check)
         return verdict
 
     def _judge(
@@ -257,10 +234,6 @@ class KernelArguments:
             status, why = _await_reboot(node, argument, argument, shown, verdict)
         verdict.checks.append(Check("kernel_argument", argument, shown, status, argument, why))
 
-    def _judge_dropped(self, node: Node, argument: str, verdict: Verdict) -> None:
-        status, why = _await_reboot(node, argument, ABSENT, argument, verdict)
-        verdict.checks.append(Check("kernel_argument", ABSENT, argument, status, argument, why))
-
 
 def _await_reboot(
     node: Node, argument: str, wanted: str, found: str, verdict: Verdict
@@ -271,14 +244,11 @@ def _await_reboot(
     return node.reboot_due(reason)
 
 
-def read_record(node: Node) -> Record:
-    """Raises PlanError for a file that cannot be read."""
+def owned_by_layer(node: Node) -> dict[str, list[str]]:
+    """The arguments that each layer added. Raises PlanError for a file that cannot be read."""
     text = node.read(OWNED)
-    if text is None:
-        return Record()
     try:
-        found = json.loads(text)
-        return Record(dict(found["owned"]), dict(found.get("given_up", {})))
+        return {} if text is None else dict(json.loads(text)["owned"])
     except (ValueError, KeyError, TypeError) as error:
         raise PlanError(f"/{OWNED}: cannot be read ({error}); remove it") from error
 
@@ -299,29 +269,8 @@ def _line(layers: Mapping[str, Sequence[str]]) -> list[str]:
     return [*dict.fromkeys(each for layer in sorted(layers) for each in layers[layer])]
 
 
-def _configure(
-    node: Node, loader: BootLoader, missing: Sequence[str], left: Sequence[str], mine: Mine
-) -> None:
-    _write_record(node, mine)
-    loader.configure(missing, left)
-
-
-def _write_record(node: Node, mine: Mine) -> None:
-    record = read_record(node)
-    value = {}
-    for key, layers, arguments in (
-        ("owned", record.owned, mine[0]),
-        ("given_up", record.given_up, mine[1]),
-    ):
-        layers = {**layers, node.layer: [*dict.fromkeys(arguments)]}
-        value[key] = {layer: layers[layer] for layer in sorted(layers) if layers[layer]}
-    if not value["given_up"]:
-        del value["given_up"]
-    text = json.dumps(value) + "\n" if any(value.values()) else None
+def _write_owned(node: Node, arguments: Sequence[str]) -> None:
+    owners = {**owned_by_layer(node), node.layer: [*dict.fromkeys(arguments)]}
+    owned = {layer: owners[layer] for layer in sorted(owners) if owners[layer]}
+    text = json.dumps({"owned": owned}) + "\n" if owned else None
     node.record(OWNED, text).apply()
-
-
-def _shown(mine: Mine) -> str:
-    owned, given_up = mine
-    text = " ".join(owned) or "none"
-    return f"{text} (until the next boot also {' '.join(given_up)})" if given_up else text

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Optional
 
 from ..core import systemd
-from ..core.checks import FAILED, OK, Check, compare, not_applicable
+from ..core.checks import Check, compare, not_applicable
 from ..core.dataclass import dataclass
 from ..core.part import NAME, Node, Plan, PlanError, Step, Verdict
 
@@ -151,31 +151,7 @@ class SessionLimits:
             )
             found = shown(applied.get(limit.name))
             checks.append(_compare("session_limit", limit.kernel, found, limit, node, why))
-        # Sessions by ssh get the limits only where sshd's own PAM stack has pam_limits.
-        module = "pam_limits.so"
-        if module in session_modules(node, "sshd"):
-            checks.append(Check("ssh_pam_limits", module, module, OK))
-        else:
-            advice = f"add 'session required {module}' to /etc/pam.d/sshd"
-            checks.append(Check("ssh_pam_limits", module, None, FAILED, reason=advice))
         return Verdict(checks)
-
-
-def session_modules(node: Node, service: str, above: Sequence[str] = ()) -> set[str]:
-    """The PAM modules that `service` runs for a session, with those of the files it includes."""
-    modules: set[str] = set()
-    for raw in (node.read(f"etc/pam.d/{service}") or "").splitlines():
-        words = raw.split("#", 1)[0].split()
-        if len(words) < 2:
-            continue
-        kind, control = words[0].lstrip("-"), words[1]
-        if kind == "@include" or (kind == "session" and control in ("include", "substack")):
-            included = words[-1]
-            if included not in (service, *above):
-                modules |= session_modules(node, included, (service, *above))
-        elif kind == "session":
-            modules |= {word.rsplit("/", 1)[-1] for word in words[2:] if word.endswith(".so")}
-    return modules
 
 
 MANAGER_FILES = tuple(f"etc/systemd/{kind}.conf.d/90-{NAME}.conf" for kind in ("system", "user"))
