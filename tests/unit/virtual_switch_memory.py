@@ -13,7 +13,6 @@ import pytest
 from tests.unit.virtual_switch_parts import hardware
 
 faults: Any = importlib.import_module("common.state")
-log: Any = importlib.import_module("common.state")
 show: Any = importlib.import_module("sonic.commands")
 config: Any = importlib.import_module("sonic.config")
 database: Any = importlib.import_module("sonic.database")
@@ -51,7 +50,7 @@ class Switch:
             database.Store(folder / "databases.json"),
             hardware("sonic", PORTS, asic),
             faults.Faults(folder / "faults.json", folder),
-            log.Log(folder / "log"),
+            faults.Log(folder / "log"),
             self.management,
             folder,
         )

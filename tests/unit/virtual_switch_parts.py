@@ -15,12 +15,11 @@ from tests.unit.virtual_switch import PROGRAMS
 
 sys.path.append(str(PROGRAMS))
 
-store: Any = importlib.import_module("common.state")
 switch: Any = importlib.import_module("common.switch")
 program: Any = importlib.import_module("common.server")
 faults: Any = importlib.import_module("common.state")
-log: Any = importlib.import_module("common.state")
 nvue_revisions: Any = importlib.import_module("nvue.revisions")
+nvue_schema: Any = importlib.import_module("nvue.schema")
 nvue_vendor: Any = importlib.import_module("nvue.vendor")
 nvue_effective: Any = importlib.import_module("nvue.effective")
 eos_config: Any = importlib.import_module("eos.config")
@@ -43,5 +42,5 @@ def surroundings(hardware: Any, directory: Path) -> Any:
         hardware,
         faults.Faults(directory / "faults.json", directory),
         directory,
-        log.Log(directory / "log"),
+        faults.Log(directory / "log"),
     )

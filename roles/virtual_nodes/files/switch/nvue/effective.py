@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import copy
-import re
-from collections.abc import Iterator
 from typing import Any
 
 from common.state import Faults
@@ -16,29 +14,6 @@ from .tree import Tree, merged
 
 FEATURES = ("congestion-control", "egress-scheduler", "mapping", "pfc")
 """What a port can have a profile of its own for."""
-
-
-def expanded(config: Tree) -> Tree:
-    """With ranges of interfaces written out. What is said of one alone goes before its range."""
-    said = config.get("interface", {})
-    if not any("-" in name or "," in name for name in said):
-        return config
-    interfaces: Tree = {}
-    for name in sorted(said, key=lambda one: "-" not in one and "," not in one):
-        for one in _names(name):
-            interfaces[one] = merged(interfaces.get(one, {}), said[name])
-    return {**config, "interface": interfaces}
-
-
-def _names(word: str) -> Iterator[str]:
-    """`swp1-3,swp7`: swp1, swp2, swp3, swp7."""
-    for part in word.split(","):
-        found = re.fullmatch(r"([a-z]+)(\d+)-(\d+)", part)
-        if found is None:
-            yield part
-        else:
-            for number in range(int(found[2]), int(found[3]) + 1):
-                yield f"{found[1]}{number}"
 
 
 class Invalid(Exception):
@@ -75,7 +50,6 @@ def roce(config: Tree) -> Tree:
 
 def qos(config: Tree, hardware: Hardware) -> Tree:
     """Branch `qos` with defaults: the factory's, those of RoCE, then what is configured."""
-    overlays = hardware.overlays
     tree = vendor.factory_qos()
     settings = roce(config)
     if settings:
@@ -85,16 +59,8 @@ def qos(config: Tree, hardware: Hardware) -> Tree:
             else:
                 tree[feature] = merged(tree.get(feature, {}), value)
     for feature, value in config.get("qos", {}).items():
-        if feature == "congestion-control":
-            tree[feature] = _over_marking(tree.get(feature, {}), value, overlays)
-        elif feature == "egress-scheduler":
-            tree[feature] = _over_queues(tree.get(feature, {}), value, overlays)
-        elif feature == "pfc":
-            tree[feature] = _over_sets(tree.get(feature, {}), value, FLOW)
-        elif feature == "traffic-pool":
-            tree[feature] = _over_sets(tree.get(feature, {}), value, {})
-        elif feature == "mapping":
-            tree[feature] = _over_mapping(tree.get(feature, {}), value)
+        if feature in LISTS:
+            tree[feature] = _over(feature, tree.get(feature, {}), value, hardware.overlays)
         elif isinstance(value, dict):
             tree[feature] = merged(tree.get(feature, {}), value)
     tree["pfc-watchdog"] = merged(
@@ -103,51 +69,34 @@ def qos(config: Tree, hardware: Hardware) -> Tree:
     return _spelt(tree, vendor.version(hardware))
 
 
-def _over_marking(base: Tree, said: Tree, overlays: bool) -> Tree:
-    """Queues that are listed are those that mark: the list of the factory or of RoCE is gone."""
-    result = copy.deepcopy(base)
-    for name, profile in said.items():
-        queues = result.get(name, {}).get("traffic-class", {}) if overlays else {}
-        for queue, value in profile.get("traffic-class", {}).items():
-            queues[queue] = merged(queues.get(queue, vendor.marking()), value)
-        result[name] = {"traffic-class": queues}
-    return result
-
-
-def _over_queues(base: Tree, said: Tree, overlays: bool) -> Tree:
-    """Queues that are listed have a share; "if you do not specify a value", it is none."""
-    result = copy.deepcopy(base)
-    for name, profile in said.items():
-        queues = result.get(name, {}).get("traffic-class", {}) if overlays else {}
-        queues = merged(queues, profile.get("traffic-class", {}))
-        for queue in queues.values():
-            queue.setdefault("mode", "dwrr")
-            if queue["mode"] == "strict":
-                queue.pop("bw-percent", None)
-        result[name] = {"traffic-class": queues}
-    return result
-
-
-def _over_sets(base: Tree, said: Tree, defaults: Tree) -> Tree:
-    """Priorities that are listed replace those that were, as the vendor's examples show."""
-    result = copy.deepcopy(base)
-    for name, profile in said.items():
-        before = result.get(name, defaults)
-        if profile.get("switch-priority"):
-            before = {key: value for key, value in before.items() if key != "switch-priority"}
-        result[name] = merged(before, profile)
-    return result
-
-
+LISTS = {
+    "congestion-control": "traffic-class",
+    "egress-scheduler": "traffic-class",
+    "pfc": "switch-priority",
+    "traffic-pool": "switch-priority",
+    "mapping": "",
+}
+"""Features with profiles, and what is listed in each: what is listed replaces the list that the
+factory or RoCE brought, as the vendor's examples show. With overlays queues add to theirs."""
 FLOW = {"tx": "enable", "rx": "enable", "cable-length": vendor.REACH["profile"]}
 
 
-def _over_mapping(base: Tree, said: Tree) -> Tree:
+def _over(feature: str, base: Tree, said: Tree, overlays: bool) -> Tree:
     result = copy.deepcopy(base)
+    listed = LISTS[feature]
+    queues = listed == "traffic-class"
+    new = {"pfc": FLOW, "mapping": vendor.factory_qos()["mapping"][vendor.PROFILE]}
     for name, profile in said.items():
-        result[name] = merged(
-            result.get(name, vendor.factory_qos()["mapping"][vendor.PROFILE]), profile
-        )
+        before = result.get(name, new.get(feature, {}))
+        if profile.get(listed) and not (queues and overlays):
+            before = {key: value for key, value in before.items() if key != listed}
+        after = merged(before, profile)
+        for queue, value in after.get(listed, {}).items() if queues else ():
+            if feature == "congestion-control":
+                after[listed][queue] = merged(vendor.marking(), value)
+            elif value.setdefault("mode", "dwrr") == "strict":
+                value.pop("bw-percent", None)
+        result[name] = after
     return result
 
 
@@ -166,7 +115,6 @@ def _spelt(tree: Tree, release: tuple[int, ...]) -> Tree:
 
 def check(config: Tree, hardware: Hardware) -> None:
     """Invalid where NVUE refuses to apply what its schema took."""
-    config = expanded(config)
     whole = qos(config, hardware)
     for name, profile in whole.get("congestion-control", {}).items():
         for queue, value in profile.get("traffic-class", {}).items():
@@ -232,7 +180,7 @@ def paused(name: str, config: Tree, whole: Tree) -> bool:
 def filled(config: Tree, hardware: Hardware) -> Tree:
     """The configuration with its defaults: what a GET of it shows unless `filled=false`."""
     release = vendor.version(hardware)
-    tree = copy.deepcopy(expanded(config))
+    tree = copy.deepcopy(config)
     whole = qos(config, hardware)
     said = config.get("qos", {}).get("roce")
     whole["roce"] = _roce_words(release, roce(config), said)
@@ -269,7 +217,6 @@ def _port_defaults() -> Tree:
 
 def operational(config: Tree, hardware: Hardware, faults: Faults, uptime: int) -> Tree:
     """What the switch does: its configuration carried out, with links, neighbours and rounding."""
-    config = expanded(config)
     tree = filled(config, hardware)
     heard = hardware.neighbours(faults)
     whole = qos(config, hardware)

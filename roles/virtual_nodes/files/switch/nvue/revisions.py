@@ -10,7 +10,6 @@ with each of them the revision before stays applied, or is applied again.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import threading
 import time
@@ -26,7 +25,7 @@ from . import effective, schema, vendor
 from .tree import Tree, difference, ends, merged, under
 
 PROMPT_SECONDS = 10.0
-"""How long the question whether somebody is sure waits for an answer."""
+"""How long the question before a new layout of buffers waits for an answer."""
 STEPS = ("checking", "checked", "verifying", "verified")
 LATER_STEPS = ("readying", "ready", "reloading", "reloaded")
 SETTLED = ("applied", "applied_and_saved", "saved", "save", "saving", "auto_save")
@@ -84,7 +83,7 @@ class Revisions:
         self._file = surroundings.state / "nvue.json"
         self.lock = threading.RLock()
         self._turn = threading.Lock()
-        self._told = threading.Condition(self.lock)
+        self._changed = threading.Condition(self.lock)
         self.cut: Callable[[], None] = lambda: None
         self._boot()
 
@@ -205,8 +204,6 @@ class Revisions:
                 self._state(revision, wanted)
             elif wanted == "save":
                 self._save(revision)
-            elif wanted == "pending" and revision.state in EDITABLE:
-                self._state(revision, "pending")
             else:
                 raise NotNow(f"Revision {name} cannot go from {revision.state!r} to {wanted!r}")
             return revision.shown()
@@ -223,18 +220,9 @@ class Revisions:
         self._log("saved", revision=revision.number)
 
     def _state(self, revision: Revision, state: str, progress: str = "") -> None:
-        with self._told:
+        with self._changed:
             revision.state, revision.progress = state, progress
-            self._told.notify_all()
-
-    def _fail(
-        self, revision: Revision, state: str, progress: str, code: str, text: str, **data: str
-    ) -> None:
-        with self.lock:
-            revision.issues = [{"code": code, "data": data, "message": text, "severity": "error"}]
-            self._state(revision, state, progress)
-            self._keep()
-            self._log(state, revision=revision.number)
+            self._changed.notify_all()
 
     def _walk(self, revision: Revision, states: tuple[str, ...]) -> None:
         for state in states:
@@ -243,11 +231,16 @@ class Revisions:
 
     def _apply(self, revision: Revision) -> None:
         """One revision at a time: another one waits in state `apply` until this one is settled."""
-        with self._turn, contextlib.suppress(_Ended):
+        with self._turn:
             try:
                 self._carry_out(revision)
-            except OSError as error:
-                self._fail(revision, "apply_fail", "Failed to apply", "generic", str(error))
+            except _Ended as ended:
+                issue = {"code": ended.code, "data": {}, "message": str(ended), "severity": "error"}
+                with self.lock:
+                    revision.issues = [issue]
+                    self._state(revision, ended.state, ended.progress)
+                    self._keep()
+                    self._log(ended.state, revision=revision.number)
 
     def _carry_out(self, revision: Revision) -> None:
         time.sleep(self._hardware.step_s)
@@ -261,27 +254,14 @@ class Revisions:
             if fault == "rejected":
                 raise effective.Invalid("qos", "The hardware refused the configuration (simulated)")
         except effective.Invalid as problem:
-            self._fail(
-                revision,
-                "invalid",
-                "Invalid config",
-                "config_invalid",
-                f"Config invalid at {problem.location}: {problem.reason}\n",
-                location=problem.location,
-                reason=problem.reason,
-            )
-            raise _Ended from problem
+            text = f"Config invalid at {problem.location}: {problem.reason}\n"
+            raise _Ended("invalid", "Invalid config", text, "config_invalid") from problem
         self._ask(revision, before, wanted)
         self._walk(revision, LATER_STEPS[:1])
         if fault == "disk_full":
-            self._fail(
-                revision,
-                "ready_error",
-                "Failed to ready",
-                "generic",
-                "[Errno 28] No space left on device: '/etc/cumulus/datapath/qos/qos_features.conf'",
-            )
-            raise _Ended
+            file = "/etc/cumulus/datapath/qos/qos_features.conf"
+            text = f"[Errno 28] No space left on device: {file!r}"
+            raise _Ended("ready_error", "Failed to ready", text)
         self._walk(revision, LATER_STEPS[1:])
         with self.lock:
             self.running = _half(before, wanted) if fault == "partial" else wanted
@@ -305,44 +285,36 @@ class Revisions:
         return schema.pruned(self._schema, merged(self.config("applied"), changed))
 
     def _ask(self, revision: Revision, before: Tree, wanted: Tree) -> None:
-        """Buffers are laid out anew: somebody has to be sure, in advance or now."""
+        """Buffers are laid out again: this has to be confirmed, in advance or now."""
         changed = difference(wanted, before).get("qos") or {}
         if not any(branch in changed for branch in PROMPTED):
             return
         answer = revision.answers.get("ays")
         if answer is None:
-            with self._told:
+            with self._changed:
                 self._state(revision, "ays", "Are you sure?")
-                self._told.wait_for(lambda: revision.state != "ays", PROMPT_SECONDS)
+                self._changed.wait_for(lambda: revision.state != "ays", PROMPT_SECONDS)
                 answer = revision.state
         if answer != "ays_yes":
-            self._fail(
-                revision,
-                "ays_fail",
-                "Aborted apply after warnings",
-                "client_timeout",
-                "Timeout while waiting for client response",
-            )
-            raise _Ended
+            text = "Timeout while waiting for client response"
+            raise _Ended("ays_fail", "Aborted apply after warnings", text, "client_timeout")
 
     def _wait_for_confirmation(self, revision: Revision, before: Tree, number_before: str) -> None:
-        with self._told:
+        with self._changed:
             self._state(revision, "confirm", "Waiting for confirmation")
-            self._told.wait_for(lambda: revision.state != "confirm", revision.confirm_s)
+            self._changed.wait_for(lambda: revision.state != "confirm", revision.confirm_s)
             if revision.state == "confirm_yes":
                 return
             timed_out = revision.state == "confirm"
             self.running = before
             self._applied = number_before
             self._log("rolled_back", revision=revision.number, by="timer" if timed_out else "user")
-        self._fail(
-            revision,
+        raise _Ended(
             "confirm_fail",
             "Rolled back: not confirmed",
-            "client_timeout" if timed_out else "generic",
             "Timeout while waiting for confirmation" if timed_out else "Not confirmed",
+            "client_timeout" if timed_out else "generic",
         )
-        raise _Ended
 
     def _settle(self, revision: Revision) -> None:
         with self.lock:
@@ -357,7 +329,13 @@ class Revisions:
 
 
 class _Ended(Exception):
-    """The revision's way is over; its state says how."""
+    """The revision ends in this state."""
+
+    def __init__(self, state: str, progress: str, text: str, code: str = "generic") -> None:
+        super().__init__(text)
+        self.state = state
+        self.progress = progress
+        self.code = code
 
 
 def _seconds(said: Any) -> float:

@@ -15,7 +15,7 @@ from common.server import Answer, Request, Surroundings, SwitchServer, main, wor
 
 from nvue import effective, schema, vendor
 from nvue.revisions import NotNow, Revisions, Unknown
-from nvue.tree import Tree, at, chosen, difference, merged, under
+from nvue.tree import Tree, at, chosen, merged, under
 
 PREFIX = "nvue_v1"
 TITLES = {
@@ -25,15 +25,10 @@ TITLES = {
     409: "Conflict",
     500: "Internal Server Error",
 }
-NO_SUCH_ADDRESS = (
-    "The requested URL was not found on the server. If you entered the URL manually please check "
-    "your spelling and try again."
-)
+NO_SUCH_ADDRESS = "The requested URL was not found on the server."
 DENIED = Answer(
     401,
-    "<html>\r\n<head><title>401 Authorization Required</title></head>\r\n<body>\r\n"
-    "<center><h1>401 Authorization Required</h1></center>\r\n<hr><center>nginx</center>\r\n"
-    "</body>\r\n</html>\r\n",
+    "<html><head><title>401 Authorization Required</title></head></html>\r\n",
     {"WWW-Authenticate": 'Basic realm="NVUE API"'},
 )
 
@@ -129,14 +124,9 @@ class Cumulus:
         name = query.get("rev", "operational")
         fill = query.get("filled", "true").lower() != "false"
         tree = self._view(name, fill)
-        if "diff" in query:
-            other = self._view(query["diff"], fill)
-            return difference(_or_empty(tree, place), _or_empty(other, place))
         try:
             value = at(tree, place)
         except KeyError:
-            if not known and name != "operational":
-                raise Problem(404, NO_SUCH_ADDRESS) from None
             if known and name != "operational":
                 return {}
             raise Problem(404, NO_SUCH_ADDRESS) from None
@@ -172,14 +162,6 @@ def _wrong(tree: Tree) -> Tree:
         if "switch-priority" in profile:
             profile["switch-priority"] = {"0": {}}
     return tree
-
-
-def _or_empty(tree: Tree, place: tuple[str, ...]) -> Tree:
-    try:
-        value = at(tree, place)
-    except KeyError:
-        return {}
-    return value if isinstance(value, dict) else {"": value}
 
 
 def _json(request: Request) -> Tree:
