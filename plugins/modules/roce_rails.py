@@ -242,30 +242,32 @@ container: {type: str, returned: success, description: "The container engine, or
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 """
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ..module_utils.core import locks
+from ..module_utils.core import locks, reboots
 from ..module_utils.core.commands import run
-from ..module_utils.core.engine import Layer, Outcome, Settled, carry_out
-from ..module_utils.core.part import Node
+from ..module_utils.core.engine import Layer, Outcome, Settled, carry_out, settle
+from ..module_utils.core.part import Node, PlanError
 from ..module_utils.hardware import SurveyError
-from ..module_utils.nic import boot_unit
+from ..module_utils.nic.boot_unit import BootOptions, BootUnit
+from ..module_utils.nic.engine import Nics
 from ..module_utils.nic.request import MAX_READ_REQUEST_BYTES, QUICK_S
 from ..module_utils.nic.request import Host as NicHost
 from ..module_utils.nic.request import Request as NicRequest
-from ..module_utils.nic.session import Session
 from ..module_utils.rails import LOCK, survey
 from ..module_utils.rails.backend import BACKENDS
-from ..module_utils.rails.converge import converge
+from ..module_utils.rails.converge import Rails
 from ..module_utils.rails.management import Management, login_address
 from ..module_utils.rails.plan import ROUTINGS, SOURCE, plan_rails
 from ..module_utils.rails.state import ARP_DEFAULTS
 
+FIRMWARE_RECORD = "rails-firmware"
 LAYER = Layer(
-    survey.LAYER,
+    "rails",
     command_s=60.0,
     refusals=(locks.HeldError, SurveyError),
     simulates=False,
@@ -307,42 +309,49 @@ def converged(given: dict[str, Any], node: Node) -> Settled:
         networks=given["networks"],
     )
     nic_host = NicHost(run, quick=partial(run, timeout_s=QUICK_S))
-    session = Session(NicRequest.read(given), nic_host, given["rails"], given["gpus"])
+    nics = Nics(NicRequest.read(given), nic_host, given["rails"], given["gpus"])
     management = Management.of(given["management"], login_address())
     request = survey.Request(plan, given["arp"], given["check_path"], given["wait"], management)
     name = given["backend"]
     # In check mode too, as netplan generates into a scratch root.
     with locks.alone(node.path(LOCK), PATIENCE_S):
         backend = survey.backend_named(survey.detect(run) if name == survey.AUTO else name, run)
-        rails = converge(request, backend, node, session)
+        rails = Rails(request, backend, nics)
+        outcome = settle([rails], node)
 
-    nics = session.outcome(check_mode=node.check_mode)
-    options = boot_unit.BootOptions(given["boot_wait"], tuple(given["boot_before"]))
+    options = BootOptions(given["boot_wait"], tuple(given["boot_before"]))
     interfaces = tuple(rail.interface for rail in plan)
-    boot = boot_unit.converge(
-        boot_unit.Rails(interfaces, session.with_rdma, nics.settings, rails.checks),
-        session.request,
-        options,
-        partial(run, timeout_s=options.longest_s),
-        asked=given["boot"],
-        check_mode=node.check_mode,
-    )
-    outcome = Outcome(
-        rails.changed or boot.changed,
-        [*rails.diff, *boot.diff],
-        [*rails.checks, boot.check],
-        [*rails.reasons, *nics.resets],
-    )
+    unit = BootUnit(interfaces, nics, outcome.checks, options, given["boot"])
+    try:
+        boot = settle([unit], firmware_node(node, options.longest_s))
+    except PlanError as error:  # it hides nothing of the rails
+        boot = Outcome(errors=[f"boot unit: {error}"])
     return Settled(
-        outcome,
+        Outcome(
+            outcome.changed or boot.changed,
+            [*outcome.diff, *boot.diff],
+            [*outcome.checks, *boot.checks],
+            [*outcome.reasons, *boot.reasons],
+            [*outcome.errors, *boot.errors],
+        ),
         returned={
-            "backend": rails.backend,
+            "backend": backend.name,
             "reconfigured": rails.reconfigured,
             "rolled_back": sorted({*rails.rolled_back, *nics.rolled_back}),
-            "removed": rails.removed,
-            "rails": rails.rails,
-            "settings": nics.settings,
+            "removed": rails.survey.removed,
+            "rails": rails.running(),
+            "settings": nics.settings(check_mode=node.check_mode),
         },
+    )
+
+
+def firmware_node(node: Node, longest_s: float) -> Node:
+    """The same for the boot unit, with the record of what waits for a reset of the NICs."""
+    return replace(
+        node,
+        layer=FIRMWARE_RECORD,
+        run=partial(run, timeout_s=longest_s),
+        rebooted_for=tuple(reboots.recorded(FIRMWARE_RECORD, node.root)),
     )
 
 

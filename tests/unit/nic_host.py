@@ -11,6 +11,7 @@ import errno
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     CommandError,
@@ -38,6 +39,24 @@ def port(interface):
         "bw": [0] * 8,
         "prio_tc": list(range(8)),
     }
+
+
+def converge(rails, providers, *, check_mode=False):
+    """The settings of these rails in one go."""
+    nics = engine.Nics(None, None)
+    nics.read(rails, providers)
+    diff = nics.diff
+    if not check_mode:
+        nics.act()
+    return SimpleNamespace(
+        changed=bool(diff),
+        diff=diff,
+        checks=nics.checks(check_mode=check_mode),
+        settings=nics.settings(check_mode=check_mode),
+        rolled_back=nics.rolled_back,
+        written=nics.written,
+        resets=nics.resets(check_mode=check_mode),
+    )
 
 
 class FakeEthtool:
@@ -157,7 +176,7 @@ class FakeNode:
         return wanted.providers(self.host())
 
     def converge(self, *, check_mode=False, **given):
-        return engine.converge(self.rails, self.providers(**given), check_mode=check_mode)
+        return converge(self.rails, self.providers(**given), check_mode=check_mode)
 
     def snapshot(self, name=None):
         """All state there is, of one rail if named."""

@@ -13,7 +13,9 @@ import re
 import shutil
 from pathlib import Path
 
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import reboots
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.machine import container
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import (
@@ -40,6 +42,27 @@ def rail(number, **more):
         "mtu": 9000,
         **more,
     }
+
+
+class NoNics:
+    """No NIC on which anything could be set."""
+
+    request, with_rdma, diff, rolled_back = None, (), (), ()
+
+    def look(self, *_given):
+        pass
+
+    def act(self):
+        return []
+
+    def rail_checks(self, *_given, **_more):
+        return []
+
+    def settings(self, **_given):
+        return {}
+
+    def resets(self, **_given):
+        return []
 
 
 class FakeHost:
@@ -93,6 +116,7 @@ class FakeHost:
             run=self.run,
             container=container(self.root),
             boot_id="boot-1",
+            rebooted_for=tuple(reboots.recorded("rails", self.root)),
             check_mode=check_mode,
             uid=os.getuid(),
             gid=os.getgid(),
@@ -102,15 +126,17 @@ class FakeHost:
         self.now += seconds
 
     def converge(self, rails, *, check_mode=False, nics=None, **more):
-        request = survey.Request(plan.plan_rails(rails), **more)
-        return converge.converge(
-            request,
+        part = converge.Rails(
+            survey.Request(plan.plan_rails(rails), **more),
             networkd.Networkd(self.run, self.root),
-            self.node(check_mode),
-            nics,
+            nics or NoNics(),
             sleep=self.sleep,
             clock=lambda: self.now,
         )
+        outcome = settle([part], self.node(check_mode))
+        outcome.reconfigured, outcome.rolled_back = part.reconfigured, part.rolled_back
+        outcome.removed, outcome.rails = part.survey.removed, part.running()
+        return outcome
 
     def run(self, argv, *, check=True, stdin=None):
         self.commands.append(tuple(argv))

@@ -10,7 +10,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import RdmaDevice, survey
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.inventory import RAIL
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import engine, firmware
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import firmware
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.firmware import Firmwares
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import Rail
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.sriov import (
@@ -22,6 +22,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
 )
 
 from tests.hardware.trees import build_sys
+from tests.unit.nic_host import converge
 
 WORDS = {
     "LINK_TYPE_P1": {1: "IB", 2: "ETH"},
@@ -360,12 +361,12 @@ def test_a_node_as_delivered_is_asked_per_card_and_told_per_rail(
     cards = Cards(found, factory)
     assert len(found) == rails
 
-    checked = engine.converge(found, cards.providers(tmp_path), check_mode=True)
+    checked = converge(found, cards.providers(tmp_path), check_mode=True)
     assert checked.changed and cards.counts() == (asked, 0)
     assert len(checked.diff) == rails and len(checked.resets) > 0
 
     cards.calls.clear()
-    outcome = engine.converge(found, cards.providers(tmp_path))
+    outcome = converge(found, cards.providers(tmp_path))
     assert cards.counts() == (asked + told, told)
     statuses = {check.status for check in outcome.checks}
     assert statuses == {"ok", "reboot"}
@@ -376,12 +377,12 @@ def test_a_node_as_delivered_is_asked_per_card_and_told_per_rail(
     )
 
     cards.calls.clear()
-    again = engine.converge(found, cards.providers(tmp_path))
+    again = converge(found, cards.providers(tmp_path))
     assert not again.changed and again.resets and cards.counts() == (asked, 0)
 
     cards.reset()
     cards.calls.clear()
-    after = engine.converge(found, cards.providers(tmp_path))
+    after = converge(found, cards.providers(tmp_path))
     assert {check.status for check in after.checks} == {"ok"}
     assert (after.resets, after.changed, cards.counts()) == ([], False, (asked, 0))
 
@@ -390,7 +391,7 @@ def test_a_node_with_virtual_functions_shows_each_and_does_the_other_rails(tmp_p
     build_sys("b300-vfs", tmp_path / "sys")
     rails = rails_of(tmp_path)
     cards = Cards(rails)
-    outcome = engine.converge(rails, cards.providers(tmp_path))
+    outcome = converge(rails, cards.providers(tmp_path))
 
     state = outcome.settings["rail1"]["virtual_functions"]
     assert state["status"] == "failed" and len(state["found"]) == 4
@@ -411,7 +412,7 @@ def test_allowed_they_are_taken_away_and_a_kernel_that_does_not_is_named(tmp_pat
     """A recording has no kernel behind sriov_numvfs: what was written is read back differently."""
     build_sys("b300-vfs", tmp_path / "sys")
     rails = [rail for rail in rails_of(tmp_path) if rail.name == "rail1"]
-    outcome = engine.converge(rails, Cards(rails).providers(tmp_path, remove_in_use=True))
+    outcome = converge(rails, Cards(rails).providers(tmp_path, remove_in_use=True))
 
     state = outcome.settings["rail1"]["virtual_functions"]
     assert outcome.rolled_back == ["rail1"] and state["status"] == "failed"

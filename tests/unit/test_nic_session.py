@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import Machine, RdmaDevice
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import request, session
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import engine, request
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import (
     FIRMWARE,
     Reading,
@@ -16,21 +14,21 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting imp
 
 from tests.unit.nic_host import FakeEthtool, FakeNode, kernel_writes
 from tests.unit.qos_contracts import compiled
-from tests.unit.rails_host import FakeHost, rail
+from tests.unit.rails_host import FakeHost, NoNics, rail
 
 PCI = "0000:{:02x}:00.0"
 
 
-class Recorder:
-    """Stands in for the NIC settings; notes what it is told, and when."""
+class Recorder(NoNics):
+    """Stands in for the NIC settings; notes what is asked of it, and when."""
 
     def __init__(self, host, *, differs=(), after=None):
         self.host, self.differs, self.after = host, list(differs), after
-        self.told = []
+        self.asked = []
         self.seen_reconfigured = None
 
     def look(self, interfaces, reached_by):
-        self.told.append(("look", dict(interfaces), sorted(reached_by)))
+        self.asked.append(("look", dict(interfaces), sorted(reached_by)))
 
     @property
     def diff(self):
@@ -39,15 +37,15 @@ class Recorder:
             for name in self.differs
         ]
 
-    def act(self, interfaces):
-        self.told.append(("act", dict(interfaces)))
+    def act(self):
+        self.asked.append(("act",))
         self.seen_reconfigured = list(self.host.touched)
         if self.after:
             self.after()
         return self.differs
 
-    def checks(self, later, *, check_mode):
-        self.told.append(("checks", dict(later), check_mode))
+    def rail_checks(self, later, *, check_mode):
+        self.asked.append(("checks", dict(later), check_mode))
         return [Check("nic", 1, 1, "ok", "rail0")]
 
 
@@ -62,11 +60,11 @@ RAILS = [rail(0), rail(1)]
 def test_settings_are_read_first_and_set_before_the_network_service_acts(host):
     nic = Recorder(host, differs=["rail1"])
     outcome = host.converge(RAILS, nics=nic)
-    assert [step[0] for step in nic.told] == ["look", "act", "checks"]
+    assert [step[0] for step in nic.asked] == ["look", "act", "checks"]
     assert nic.seen_reconfigured == []
     assert outcome.changed
     assert Check("nic", 1, 1, "ok", "rail0") in outcome.checks
-    assert nic.told[0] == ("look", {"rail0": "rail0", "rail1": "rail1"}, [])
+    assert nic.asked[0] == ("look", {"rail0": "rail0", "rail1": "rail1"}, [])
 
 
 def test_a_rail_that_is_named_at_the_next_boot_waits_for_it(tmp_path):
@@ -75,8 +73,8 @@ def test_a_rail_that_is_named_at_the_next_boot_waits_for_it(tmp_path):
     host.links["ens5f0"].update(up=True, addresses=["192.0.2.7/24"])
     nic = Recorder(host)
     host.converge([rail(0, pci=PCI.format(16))], nics=nic)
-    assert nic.told[0][1] == {}
-    assert "next boot" in nic.told[-1][1]["rail0"]
+    assert nic.asked[0][1] == {}
+    assert "next boot" in nic.asked[-1][1]["rail0"]
 
 
 def test_a_link_that_goes_down_for_a_moment_is_waited_for(host):
@@ -133,14 +131,14 @@ def nics(tmp_path, monkeypatch):
         for n in range(2)
     ]
     node.machines = Machines(ports)
-    monkeypatch.setattr(session, "machine_of", node.machines)
-    monkeypatch.setattr(session, "compare_with_model", lambda *_given, **_more: [])
+    monkeypatch.setattr(engine, "machine_of", node.machines)
+    monkeypatch.setattr(engine, "compare_with_model", lambda *_given, **_more: [])
     return node
 
 
 def run(node, check_mode=False, **given):
     wanted = request.Request.read({"qos": compiled(), "firmware": False, **given})
-    nic = session.Session(wanted, node.host(), RAILS)
+    nic = engine.Nics(wanted, node.host(), RAILS)
     return node.host_ip.converge(RAILS, nics=nic, check_mode=check_mode), nic
 
 
@@ -148,7 +146,7 @@ def test_a_run_sets_rails_and_nics_and_the_next_changes_nothing(nics):
     outcome, nic = run(nics)
     assert outcome.changed
     assert {check.status for check in outcome.checks} == {"ok", "not_applicable"}
-    assert nic.outcome(check_mode=False).settings["rail1"]["pfc"]["status"] == "set"
+    assert nic.settings(check_mode=False)["rail1"]["pfc"]["status"] == "set"
     assert not run(nics)[0].changed
 
 
@@ -167,17 +165,17 @@ def test_settings_go_to_the_rail_under_its_new_name(tmp_path, monkeypatch):
         name = "rail0" if (root / "sys/class/net/rail0").exists() else "ens5f0"
         return Machine((RdmaDevice("rail", "mlx5_0", netdev=name, pci=pci),))
 
-    monkeypatch.setattr(session, "machine_of", machine_of)
-    monkeypatch.setattr(session, "compare_with_model", lambda *_given, **_more: [])
+    monkeypatch.setattr(engine, "machine_of", machine_of)
+    monkeypatch.setattr(engine, "compare_with_model", lambda *_given, **_more: [])
     wanted = request.Request.read({"qos": compiled(), "firmware": False})
     rails = [rail(0, pci=pci)]
     boot_id(tmp_path)
-    nic = session.Session(wanted, node.host(), rails)
+    nic = engine.Nics(wanted, node.host(), rails)
     outcome = host.converge(rails, nics=nic)
     assert [diff["before_header"] for diff in outcome.diff][-1] == "rail0 (settings)"
     assert node.writes()
     assert not [argv for argv in node.writes() if "ens5f0" in argv]
-    assert nic.outcome(check_mode=False).settings["rail0"]["pfc"]["status"] == "set"
+    assert nic.settings(check_mode=False)["rail0"]["pfc"]["status"] == "set"
 
 
 def test_check_mode_shows_the_settings_of_each_rail(nics):
@@ -200,7 +198,7 @@ def test_a_nic_that_fails_keeps_no_rail_from_its_address(nics):
     failed = {(check.subject, check.name) for check in outcome.checks if check.status == "failed"}
     assert ("rail0", "rail_pfc") in failed
     assert {subject for subject, _name in failed} == {"rail0"}
-    assert nic.outcome(check_mode=False).rolled_back == ["rail0"]
+    assert nic.rolled_back == ["rail0"]
     assert nics.host_ip.links["rail0"]["addresses"] == ["10.100.0.11/24"]
 
 
@@ -223,7 +221,7 @@ class Waiting:
         self.pending = reading.pending
 
 
-def test_what_waits_for_a_reset_is_recorded_until_it_holds(nics, monkeypatch):
+def test_what_waits_for_a_reset_is_a_reason_until_it_holds(nics, monkeypatch):
     firmware = Waiting()
     original = request.Request.providers
     monkeypatch.setattr(
@@ -234,23 +232,21 @@ def test_what_waits_for_a_reset_is_recorded_until_it_holds(nics, monkeypatch):
             lambda rail: [firmware] if rail.name == "rail0" else [],
         ],
     )
-    record = nics.root / "var/lib/baremetal-mpi-roce/reboot-required.d/rails-firmware.json"
-    shown, _nic = run(nics, check_mode=True)
-    assert not record.exists()
-    assert any(each["after_header"] == str(record) for each in shown.diff)
-    outcome, _nic = run(nics)
-    (reason,) = json.loads(record.read_text())["reasons"]
-    assert (reason["subject"], reason["wanted"], reason["boot_id"]) == (
-        "rail0 firmware_x",
-        "0",
-        "boot-1",
-    )
+
+    def reasons(check_mode=False):
+        outcome, nic = run(nics, check_mode)
+        found = [(each.subject, each.wanted) for each in nic.resets(check_mode=check_mode)]
+        return outcome, found
+
+    waits = [("rail0 firmware_x", "0")]
+    assert reasons(check_mode=True)[1] == waits and firmware.pending is None
+    outcome, found = reasons()
+    assert found == waits
     assert [c.status for c in outcome.checks if c.name == "rail_firmware_x"] == ["reboot"]
-    assert not run(nics)[0].changed
+    assert not reasons()[0].changed
     firmware.found, firmware.pending = 0, None
-    assert run(nics)[0].changed
-    assert not record.exists()
-    assert not run(nics)[0].changed
+    outcome, found = reasons()
+    assert not found and not outcome.changed
 
 
 def test_veth_rails_cost_no_program(tmp_path, monkeypatch):
@@ -263,7 +259,7 @@ def test_veth_rails_cost_no_program(tmp_path, monkeypatch):
 
     boot_id(tmp_path)
     reading = request.Host(no_program, tmp_path, ethtool, lambda _name: None, *ids(host))
-    nic = session.Session(request.Request.read({"qos": compiled()}), reading, RAILS)
+    nic = engine.Nics(request.Request.read({"qos": compiled()}), reading, RAILS)
     outcome = host.converge(RAILS, nics=nic)
     checks = [check for check in outcome.checks if check.name == "rail_settings"]
     assert [(check.subject, check.status) for check in checks] == [

@@ -352,21 +352,22 @@ def test_a_change_that_was_written_and_not_taken_over_is_taken_over(settled):
     assert not settled.converge(wanted).changed
 
 
-def test_files_are_all_written_or_none(settled, monkeypatch):
-    before = {path: path.read_text() for path in settled.root.glob("etc/**/*") if path.is_file()}
+def test_a_file_that_cannot_be_written_stops_the_run_and_the_next_goes_on(settled, monkeypatch):
+    wanted = [rail(0, mtu=8000), rail(1, mtu=8000), rail(2)]
     real = FilePlan.apply
 
     def apply(plan):
-        if "rail1" in plan.path.name and "mtu" not in str(plan.before):
+        if "rail1" in plan.path.name:
             raise OSError(28, "No space left on device", str(plan.path))
         real(plan)
 
     with monkeypatch.context() as patch:
         patch.setattr(FilePlan, "apply", apply)
-        with pytest.raises(OSError, match="No space left"):
-            settled.converge([rail(0, mtu=8000), rail(1, mtu=8000), rail(2)])
-    now = {path: path.read_text() for path in settled.root.glob("etc/**/*") if path.is_file()}
-    assert now == before
+        outcome = settled.converge(wanted)
+    assert "No space left on device" in outcome.errors[0]
+    assert settled.links["rail0"]["mtu"] == settled.links["rail1"]["mtu"] == 9000
+    assert statuses(settled.converge(wanted)) == {"ok", "not_applicable"}
+    assert settled.links["rail0"]["mtu"] == settled.links["rail1"]["mtu"] == 8000
 
 
 def test_a_container_that_may_not_set_arp_says_so(host, monkeypatch):

@@ -6,11 +6,11 @@ from __future__ import annotations
 import errno
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import boot_unit, engine
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import boot_unit
 from ansible_collections.baremetal.mpi_roce.plugins.modules import roce_rails
 
 from tests.unit.qos_contracts import compiled
-from tests.unit.rails_host import FakeHost, rail
+from tests.unit.rails_host import FakeHost, NoNics, rail
 
 GIVEN = {
     "qos": compiled(),
@@ -31,34 +31,13 @@ GIVEN = {
 }
 
 
-class Session:
-    """No NIC on which anything could be set."""
-
-    request, with_rdma, diff = None, (), ()
-
-    def __init__(self, *_given) -> None:
-        pass
-
-    def look(self, *_given):
-        pass
-
-    def act(self, _interfaces):
-        return []
-
-    def checks(self, *_given, **_more):
-        return []
-
-    def outcome(self, **_given):
-        return engine.Outcome(False, [], [], {}, [], [], [])
-
-
 @pytest.fixture
 def host(tmp_path, monkeypatch):
     """The module on a simulated host, reached over SSH by rail1's address."""
     host = FakeHost(tmp_path)
     host.links["rail1"]["addresses"] = ["10.0.0.9/24"]
     backend_named = roce_rails.survey.backend_named
-    monkeypatch.setattr(roce_rails, "Session", Session)
+    monkeypatch.setattr(roce_rails, "Nics", lambda *_given: NoNics())
     monkeypatch.setattr(roce_rails, "login_address", lambda: "10.0.0.9")
     monkeypatch.setattr(
         roce_rails.survey,
@@ -72,11 +51,12 @@ def test_a_boot_unit_that_cannot_be_read_is_one_failed_check(host, monkeypatch):
     def fails(*_given, **_more):
         raise OSError(errno.ENOSPC, "No space left on device", "/usr/x.py")
 
-    monkeypatch.setattr(boot_unit, "Installation", fails)
+    (host.root / boot_unit.SYSTEMD).mkdir(parents=True)
+    monkeypatch.setattr(boot_unit.BootUnit, "plan", fails)
     settled = roce_rails.converged(GIVEN, host.node())
     checks = {check.name: check for check in settled.outcome.checks}
     assert checks["rail_mtu"].found == 9000 and settled.returned["reconfigured"] == ["rail0"]
-    assert checks["rails_boot"].status in ("failed", "not_applicable")
+    assert settled.outcome.errors == ["boot unit: [Errno 28] No space left on device: '/usr/x.py'"]
     assert (host.root / roce_rails.LOCK).exists()
 
 

@@ -5,7 +5,6 @@ setting       what a rail, a setting and a reading are
 engine        all settings of a host: all of a rail or none, with restore
 *_settings    the settings, and firmware and sriov; dcb and ethtool read and write some of them
 request       the wanted settings, from the module's options or from the file of the boot unit
-session       the NICs within a run of the rails
 boot_program  sets at boot what a reboot forgets; boot_unit installs it
 """
 

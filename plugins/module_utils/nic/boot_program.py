@@ -13,7 +13,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,9 +26,8 @@ from ..core.files import HEADER, write_atomically
 from ..core.part import PlanError
 from ..hardware.survey import SurveyError
 from ..rails import LOCK
-from . import engine
+from .engine import Nics, shown
 from .request import QUICK_S, Host, Request
-from .setting import find_rails, machine_of
 
 STATE = "etc/baremetal-mpi-roce/rails.json"
 """What is wanted of the rails, as the last run of the role left it."""
@@ -93,22 +92,23 @@ def main(
             saved = Saved.read((host.root / STATE).read_text(encoding="utf-8"))
             end = clock() + given.wait
             pause = _FIRST_PAUSE_S
-            outcome, wrong = _once(saved, host, given.apply)
+            nics, wrong = _once(saved, host, given.apply)
             while wrong and clock() < end:
                 _print(f"not yet: {wrong[0].line()}")
                 sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
-                outcome, wrong = _once(saved, host, given.apply)
+                nics, wrong = _once(saved, host, given.apply)
             if given.apply:
                 _record(host, wrong, ran)
     except (OSError, SurveyError, PlanError, locks.HeldError, *MALFORMED) as error:
         remedy = f"Run this as root; where /{STATE} is at fault, run the role roce_rails"
         sys.stderr.write(f"rails: {type(error).__name__}: {error}. {remedy}\n")
         return UNKNOWN
+    settings = nics.settings(check_mode=not given.apply)
     if given.json:
-        _print(json.dumps({"settings": outcome.settings, "wrong": [each.line() for each in wrong]}))
+        _print(json.dumps({"settings": settings, "wrong": [each.line() for each in wrong]}))
     else:
-        _show(outcome, wrong, settings=not given.apply)
+        _show(settings, wrong, every=not given.apply)
     return DRIFT if wrong else HOLDS
 
 
@@ -125,16 +125,17 @@ def _arguments(words: Sequence[str]) -> Any:
     return parser.parse_args(words)
 
 
-def _once(saved: Saved, host: Host, apply: bool) -> tuple[engine.Outcome, list[Check]]:
+def _once(saved: Saved, host: Host, apply: bool) -> tuple[Nics, list[Check]]:
     """Set what differs, or only look; and what does not hold then."""
     net = host.root / "sys/class/net"
     there = {name: name for name in saved.interfaces if (net / name).exists()}
-    rails = find_rails(there, machine_of(host.root), host.ethtool)
-    bare = {rail.name for rail in rails if rail.device is None}
     # A reboot forgets nothing of the firmware, and its tools are slow and may hang.
     request = replace(saved.request, firmware=saved.request.firmware and not apply)
-    outcome = engine.converge(rails, request.providers(host), check_mode=not apply)
-    kept = [name for name in outcome.written if name not in outcome.rolled_back]
+    nics = Nics(request, host)
+    nics.look(there)
+    if apply:
+        nics.act()
+    kept = [name for name in nics.written if name not in nics.rolled_back]
     if kept:
         _print(f"set on {', '.join(kept)}")
     wrong = [
@@ -145,10 +146,10 @@ def _once(saved: Saved, host: Host, apply: bool) -> tuple[engine.Outcome, list[C
     wrong += [
         Check("rail_rdma", name, None, FAILED, name, "it had an RDMA device, and has none now")
         for name in saved.with_rdma
-        if name in bare
+        if name in there and name not in nics.with_rdma
     ]
-    wrong += [check for check in outcome.checks if check.status in (FAILED, PENDING)]
-    return outcome, wrong
+    checks = nics.checks(check_mode=not apply)
+    return nics, [*wrong, *(check for check in checks if check.status in (FAILED, PENDING))]
 
 
 def installed(root: Path) -> dict[str, str]:
@@ -167,18 +168,18 @@ def _record(host: Host, wrong: Sequence[Check], ran: dict[str, str]) -> None:
     write_atomically(host.root / RESULT, text, 0o644, host.uid, host.gid)
 
 
-def _show(outcome: engine.Outcome, wrong: Sequence[Check], *, settings: bool) -> None:
+def _show(settings: Mapping[str, Any], wrong: Sequence[Check], *, every: bool) -> None:
     """What does not hold, or one line that all does; for an operator also every setting."""
     count = 0
-    for rail, states in outcome.settings.items():
+    for rail, states in settings.items():
         count += len(states)
-        for name, state in states.items() if settings else ():
-            line = f"{rail:<10} {name:<26} {state['status']:<13} {engine.shown(state['found'])}"
+        for name, state in states.items() if every else ():
+            line = f"{rail:<10} {name:<26} {state['status']:<13} {shown(state['found'])}"
             _print(line[:160].rstrip())
-    mark = "" if settings or sys.stdout.isatty() else _ERROR
+    mark = "" if every or sys.stdout.isatty() else _ERROR
     for check in wrong:
         _print(f"{mark}{check.line()}")
-    _print(f"{len(outcome.settings)} rails, {count} settings: {len(wrong) or 'nothing'} wrong")
+    _print(f"{len(settings)} rails, {count} settings: {len(wrong) or 'nothing'} wrong")
 
 
 def _print(line: str) -> None:

@@ -7,25 +7,23 @@ An unchanged node is recognised by its files alone, without running a program.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import sys
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from typing import Any, Optional
 
+from ..core import systemd
 from ..core.checks import FAILED, OK, PENDING, REBOOT, Check, not_applicable
-from ..core.commands import CommandError, Runner
 from ..core.dataclass import dataclass
-from ..core.files import HEADER, diffs, plan_file, with_header
+from ..core.files import HEADER, FilePlan, diff, diffs, plan_file, with_header
+from ..core.part import Node, Plan, Step, Verdict
 from ..rails.readback import NAME
 from . import BOOT_UNIT, boot_program
 from .boot_program import LOCK_S, MALFORMED, PROGRAM, RESULT, STATE, Saved, installed
-from .engine import WHOLE
-from .request import Request
+from .engine import WHOLE, Nics
 from .setting import NOT_SUPPORTED, RUNTIME
 
 UNIT_FILE = f"etc/systemd/system/{BOOT_UNIT}"
@@ -66,184 +64,166 @@ class BootOptions:
 
 
 @dataclass(frozen=True)
-class Rails:
-    """The rails as the run of the module leaves them."""
+class BootUnit:
+    """The unit as a part of the engine. It takes the lock of the rails, so that must be free.
+
+    Its files are written by its step, so that a run which is killed between them is due again.
+    """
 
     interfaces: tuple[str, ...]
-    with_rdma: tuple[str, ...]
-    settings: Mapping[str, Mapping[str, Mapping[str, Any]]]
-    """Rail, setting, and its state, as the engine returns them."""
-    checks: Sequence[Check] = ()
+    nics: Nics
+    rails: Sequence[Check]
+    """The checks of the rails, as this run leaves them."""
+    options: BootOptions
+    asked: bool = True
 
-    @property
-    def forgetful(self) -> bool:
-        """Whether any of them can be set to something that a reboot forgets."""
-        return any(
-            state["persistence"] == RUNTIME and state["status"] != NOT_SUPPORTED
-            for settings in self.settings.values()
-            for state in settings.values()
-        )
+    def plan(self, node: Node) -> Plan:
+        if self._unseen or self._masked(node):
+            return Plan()
+        files, shown = self._differing(node)
+        trouble = "" if self._needless(node) else _trouble(node)
+        starts = not self._needless(node) and self._holds and self._named
+        starts = starts and bool(shown or trouble)
+        if not shown and not starts:
+            return Plan()
+        act = partial(self._install, node, files, starts)
+        return Plan([], [Step(BOOT_UNIT, trouble, "runs again", act, shown=shown)])
 
-    @property
-    def hold(self) -> bool:
-        """Names and settings; cables are not the unit's business."""
-        names = {f"rail_{name}" for settings in self.settings.values() for name in settings}
-        names |= {WHOLE, NAME}
-        return not any(each.name in names and each.status == FAILED for each in self.checks)
+    def verify(self, node: Node) -> Verdict:
+        return Verdict([self._check(node)], self.nics.resets(check_mode=node.check_mode))
 
-    @property
-    def named(self) -> bool:
-        """Whether all have their names; the others get theirs at the next boot."""
-        return not any(each.name in (WHOLE, NAME) and each.status == REBOOT for each in self.checks)
+    def _install(self, node: Node, files: Sequence[FilePlan], starts: bool) -> None:
+        node.path(RESULT).unlink(missing_ok=True)
+        for each in files:
+            each.apply()
+        link = node.path(ENABLED)
+        if self._needless(node):
+            link.unlink(missing_ok=True)
+        elif not link.is_symlink():
+            systemd.enable(node, BOOT_UNIT)
+        systemd.reload(node)
+        if starts:
+            # What it finds is in its result, and in the journal.
+            node.run(("systemctl", "start", BOOT_UNIT), check=False)
 
-
-@dataclass(frozen=True)
-class Done:
-    """What was found and done of the unit."""
-
-    changed: bool
-    diff: list[dict[str, str]]
-    check: Check
-
-
-class Installation:
-    """The unit as it is on this node and as it is wanted; without `saved` it is removed."""
-
-    def __init__(
-        self,
-        saved: Optional[Saved],
-        options: BootOptions,
-        root: Path = Path("/"),
-        uid: int = 0,
-        gid: int = 0,
-    ) -> None:
-        self.wanted = saved is not None
-        self.root = root
-        # In the order in which they are written.
+    def _differing(self, node: Node) -> tuple[list[FilePlan], list[dict[str, str]]]:
+        """The files in the order in which they are written, and the diff of what differs."""
         texts: dict[str, Optional[str]] = dict.fromkeys((PROGRAM, STATE, UNIT_FILE, UDEV_RULE))
-        if saved is not None:
+        wanted = not self._needless(node)
+        if wanted:
+            saved = Saved(self.interfaces, self.nics.with_rdma, self.nics.request)
             texts = {
                 PROGRAM: program_text(),
                 STATE: saved.text(),
-                UNIT_FILE: unit_text(saved.interfaces, options),
-                UDEV_RULE: udev_rule_text(saved.interfaces),
+                UNIT_FILE: unit_text(self.interfaces, self.options),
+                UDEV_RULE: udev_rule_text(self.interfaces),
             }
-        self.files = {
-            path: plan_file(
-                root / path, text, mode=0o755 if path == PROGRAM else 0o644, uid=uid, gid=gid
+        files = [
+            plan_file(
+                node.path(path),
+                text,
+                mode=0o755 if path == PROGRAM else 0o644,
+                uid=node.uid,
+                gid=node.gid,
+                secret=path == PROGRAM,  # its text is an archive
             )
             for path, text in texts.items()
-        }
-        self.enabled = (root / ENABLED).is_symlink()
-
-    @property
-    def masked(self) -> bool:
-        return self.wanted and (self.root / UNIT_FILE).is_symlink()
-
-    @property
-    def differing(self) -> list[str]:
-        found = [path for path, plan in self.files.items() if plan.changed]
-        return found + [ENABLED] * (self.enabled != self.wanted)
-
-    def diff(self) -> list[dict[str, str]]:
-        """Each file that changes; of the program the digest."""
-        program, *others = self.files.values()
-        program = replace(program, before=_digest(program.before), after=_digest(program.after))
-        found = diffs([program, *others])
-        if self.enabled != self.wanted:
+        ]
+        shown = diffs(files)
+        enabled = node.path(ENABLED).is_symlink()
+        if enabled != wanted:
             words = {True: "enabled\n", False: "not enabled\n"}
-            found.append(_diff(BOOT_UNIT, words[self.enabled], words[self.wanted]))
-        return found
+            shown.append(diff(BOOT_UNIT, words[enabled], words[wanted]))
+        return files, shown
 
-    def apply(self, run: Runner) -> None:
-        """Raises OSError and CommandError; killed at any point, it is due for the next run."""
-        (self.root / RESULT).unlink(missing_ok=True)
-        for plan in self.files.values():
-            plan.apply()
-        if self.wanted and not self.enabled:
-            run(("systemctl", "enable", BOOT_UNIT))
-        elif not self.wanted:
-            (self.root / ENABLED).unlink(missing_ok=True)
-        run(("systemctl", "daemon-reload"))
+    def _needless(self, node: Node) -> str:
+        """Why there is none on this node; empty where there is one."""
+        if not self.asked:
+            return (
+                "roce_rails_boot: false; what a reboot forgets is set by the next run of the role"
+            )
+        if not node.path(SYSTEMD).is_dir():
+            return "not applicable here: systemd does not run this system"
+        if self._named and not self._forgetful:
+            return "not applicable here: no rail has a setting that a reboot forgets"
+        return ""
 
-    def trouble(self) -> str:
-        """Why its last run does not prove that it works; empty when it does."""
-        try:
-            result = json.loads((self.root / RESULT).read_text(encoding="utf-8"))
-            if result.get("installed") != installed(self.root):
-                return "what ran last is another version, or had another request"
-            return "; ".join(result["failed"])
-        except (FileNotFoundError, *MALFORMED):
-            return "it has not run in this boot"
+    @property
+    def _states(self) -> list[Mapping[str, Any]]:
+        settings = self.nics.settings(check_mode=True)
+        return [state for of_rail in settings.values() for state in of_rail.values()]
 
-    def check(self, rails: Rails, check_mode: bool) -> Check:
-        """Read back: the files again, and what its last run found."""
-        differs = PENDING if check_mode else FAILED
-        if self.masked:
+    @property
+    def _forgetful(self) -> bool:
+        """Whether any rail can be set to something that a reboot forgets."""
+        return any(
+            state["persistence"] == RUNTIME and state["status"] != NOT_SUPPORTED
+            for state in self._states
+        )
+
+    @property
+    def _unseen(self) -> list[str]:
+        """Rails whose NICs are gone or refused, where that may be why nothing is to be set."""
+        if not self.asked or not self._named or self._forgetful:
+            return []
+        seen = self.nics.settings(check_mode=True)
+        return [name for name in self.interfaces if name not in seen]
+
+    @property
+    def _holds(self) -> bool:
+        """Whether names and settings do; cables are not the unit's business."""
+        settings = self.nics.settings(check_mode=True).values()
+        names = {f"rail_{name}" for of_rail in settings for name in of_rail} | {WHOLE, NAME}
+        return not any(each.name in names and each.status == FAILED for each in self.rails)
+
+    @property
+    def _named(self) -> bool:
+        """Whether all rails have their names; the others get theirs at the next boot."""
+        return not any(each.name in (WHOLE, NAME) and each.status == REBOOT for each in self.rails)
+
+    @staticmethod
+    def _masked(node: Node) -> bool:
+        return node.path(UNIT_FILE).is_symlink()
+
+    def _check(self, node: Node) -> Check:
+        """The files again, and what the unit's last run found."""
+        differs = PENDING if node.check_mode else FAILED
+        needless = self._needless(node)
+        if self._unseen:
+            why = f"left as it was: {', '.join(self._unseen)} could not be read"
+            return not_applicable(CHECK, WANTED, why)
+        if self._masked(node):
+            if needless:
+                return not_applicable(CHECK, WANTED, needless)
             reason = f"it is a link, so nothing was changed. Run: systemctl unmask {BOOT_UNIT}"
             return Check(CHECK, WANTED, f"/{UNIT_FILE} masked", FAILED, reason=reason)
-        if self.differing:
-            reason = ", ".join(f"/{path}" for path in self.differing)
+        shown = self._differing(node)[1]
+        if shown:
+            reason = ", ".join(each["before_header"] for each in shown)
             return Check(CHECK, WANTED, "missing or different", differs, reason=reason)
-        trouble = self.trouble()
+        trouble = _trouble(node)
+        if needless:
+            return not_applicable(CHECK, WANTED, needless)
         if not trouble:
             return Check(CHECK, WANTED, WANTED, OK)
-        if not rails.named:
+        if not self._named:
             differs, more = REBOOT, "it runs at the next boot, with the rails' names"
-        elif not rails.hold:
+        elif not self._holds:
             more = "it was not started, because the rails do not hold: see their checks"
         else:
             more = f"see: systemctl status {BOOT_UNIT}; /{PROGRAM} --check"
         return Check(CHECK, WANTED, "installed, enabled", differs, reason=f"{trouble}; {more}")
 
 
-def converge(
-    rails: Rails,
-    request: Request,
-    options: BootOptions,
-    run: Runner,
-    *,
-    asked: bool,
-    check_mode: bool,
-    root: Path = Path("/"),
-    uid: int = 0,
-    gid: int = 0,
-) -> Done:
-    """Install what differs, run it where it is due, read back; raises nothing.
-
-    To be called without the lock of the rails, which the unit takes.
-    """
-    why = ""
-    if not asked:
-        why = "roce_rails_boot: false; what a reboot forgets is set by the next run of the role"
-    elif not (root / SYSTEMD).is_dir():
-        why = "not applicable here: systemd does not run this system"
-    elif rails.named and not rails.forgetful:
-        unseen = [name for name in rails.interfaces if name not in rails.settings]
-        if unseen:  # their NICs are gone or refused
-            why = f"left as it was: {', '.join(unseen)} could not be read"
-            return Done(False, [], not_applicable(CHECK, WANTED, why))
-        why = "not applicable here: no rail has a setting that a reboot forgets"
-    saved = None if why else Saved(rails.interfaces, rails.with_rdma, request)
-    changed, diff = False, []
+def _trouble(node: Node) -> str:
+    """Why the unit's last run does not prove that it works; empty when it does."""
     try:
-        now = Installation(saved, options, root, uid, gid)
-        if not now.masked:
-            starts = not why and rails.hold and rails.named
-            starts = starts and bool(now.differing or now.trouble())
-            diff, changed = now.diff(), starts or bool(now.differing)
-            if starts and not diff:
-                diff.append(_diff(BOOT_UNIT, f"{now.trouble()}\n", "runs again\n"))
-            if changed and not check_mode:
-                now.apply(run)
-                if starts:
-                    # What it finds is in its result, and in the journal.
-                    run(("systemctl", "start", BOOT_UNIT), check=False)
-                now = Installation(saved, options, root, uid, gid)
-        check = not_applicable(CHECK, WANTED, why) if why else now.check(rails, check_mode)
-    except (CommandError, OSError) as error:
-        check = Check(CHECK, WANTED, "not done", FAILED, reason=str(error))
-    return Done(changed, diff, check)
+        result = json.loads(node.path(RESULT).read_text(encoding="utf-8"))
+        if result.get("installed") != installed(node.root):
+            return "what ran last is another version, or had another request"
+        return "; ".join(result["failed"])
+    except (FileNotFoundError, *MALFORMED):
+        return "it has not run in this boot"
 
 
 def program_text() -> str:
@@ -321,13 +301,3 @@ def udev_rule_text(interfaces: Sequence[str]) -> str:
         f'ACTION=="add", SUBSYSTEM=="infiniband", {start}',
     ]
     return with_header("".join(f"{line}\n" for line in lines))
-
-
-def _digest(text: Optional[str]) -> Any:
-    if text is None:
-        return None
-    return f"sha256 {hashlib.sha256(text.encode('utf-8', 'surrogateescape')).hexdigest()}\n"
-
-
-def _diff(header: str, before: str, after: str) -> dict[str, str]:
-    return {"before_header": header, "after_header": header, "before": before, "after": after}

@@ -1,22 +1,27 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""From the settings as they are to the settings as wanted, rail by rail.
+"""From the settings of the rails' NICs as they are to those wanted, rail by rail.
 
-Read everything; refuse a rail on which something cannot be; write what differs; read it back. A
+Read everything; refuse a rail on which something cannot be set; write what differs; read it back. A
 rail on which anything fails gets back what was read before, and the others go on.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import Any, Optional
+from types import MappingProxyType
+from typing import Any
 
 from ..core import checks
-from ..core.checks import Check
+from ..core.checks import REBOOT, Check
 from ..core.commands import CommandError
 from ..core.dataclass import dataclass
+from ..core.files import diff
 from ..core.reboots import Reason
+from ..hardware import Machine
+from ..hardware.compare import VFS, compare_with_model
+from .request import Host, Request
 from .setting import (
     FAILED,
     FIRMWARE,
@@ -29,14 +34,14 @@ from .setting import (
     Rail,
     Reading,
     Setting,
-    State,
+    find_rails,
+    machine_of,
 )
 
 WHOLE = "rail_settings"
 """The one check of a rail without settings of its own: it is no RoCE NIC."""
 PROMISE = "the NIC settings of the QoS contract"
-ROCE_MODULES = {"mlx5_core": "mlx5_ib", "bnxt_en": "bnxt_re"}
-"""Drivers of RoCE NICs, and the module that makes RDMA devices of them."""
+ROCE_DRIVERS = ("mlx5_core", "bnxt_en")
 RESET = "the device keeps it and takes it up at its next reset: reboot the host"
 
 _FAULTS = (CommandError, OSError, ValueError, LookupError, TypeError)
@@ -102,10 +107,17 @@ class _Item:
     def differs(self) -> bool:
         return self.settable and not self.holds and not self.waits
 
-    def state(self, check_mode: bool, rail_fault: str) -> State:
+    def state(self, check_mode: bool, rail_fault: str) -> dict[str, Any]:
+        """What the module returns of it."""
         status, reason = self._status(check_mode, rail_fault)
-        wanted, found = self.setting.wanted, self.reading.found
-        return State(wanted, found, status, self.setting.tool, self.setting.persistence, reason)
+        return {
+            "wanted": self.setting.wanted,
+            "found": self.reading.found,
+            "status": status,
+            "tool": self.setting.tool,
+            "persistence": self.setting.persistence,
+            "reason": reason,
+        }
 
     def _status(self, check_mode: bool, rail_fault: str) -> tuple[str, str]:
         if self.fault:
@@ -141,24 +153,20 @@ class _RailRun:
 
     def write(self) -> None:
         """All that differs, or nothing."""
-        before = [(item, item.reading) for item in self.to_write]
         begun: list[tuple[_Item, Reading]] = []
         failures: dict[str, str] = {}
-        for item, reading in before:
-            begun.append((item, reading))
+        for item in self.to_write:
+            begun.append((item, item.reading))
             try:
                 item.setting.write()
             except _FAULTS as error:
                 failures[item.setting.name] = f"could not be set: {_text(error)}"
                 break
         self.look()
-        if not failures:
-            failures = {
-                item.setting.name: "was set and read back as "
-                + (item.error or shown(item.reading.found))
-                for item, _reading in begun
-                if not item.holds and not item.waits
-            }
+        for item, _reading in begun if not failures else ():
+            if item.error or not (item.holds or item.waits):
+                found = item.error or shown(item.reading.found)
+                failures[item.setting.name] = f"was set and read back as {found}"
         if failures:
             self._roll_back(begun, failures)
         else:
@@ -190,96 +198,129 @@ class _RailRun:
         for item in self.items:
             item.read()
 
-    def states(self, check_mode: bool) -> dict[str, State]:
+    def states(self, check_mode: bool) -> dict[str, dict[str, Any]]:
         return {item.setting.name: item.state(check_mode, self.fault) for item in self.items}
 
     def checks(self, check_mode: bool) -> list[Check]:
         """One for each setting; what failed for one and the same reason is reported once."""
         found = [self._no_roce()] if self.rail.device is None else []
-        alike: dict[str, dict[str, State]] = {}
+        alike: dict[str, dict[str, dict[str, Any]]] = {}
         for name, state in self.states(check_mode).items():
-            if state.status == FAILED:
-                alike.setdefault(state.reason, {})[name] = state
+            if state["status"] == FAILED:
+                alike.setdefault(state["reason"], {})[name] = state
             else:
-                found.append(self._check(name, state.wanted, state.found, state))
+                found.append(self._check(name, state, state["wanted"], state["found"]))
         # the causes first, then what was left as it was because of them
         for reason in sorted(alike, key=lambda reason: reason == self.fault):
             states = alike[reason]
             name, state = next(iter(states.items()))
-            wanted, seen = state.wanted, state.found
+            wanted, seen = state["wanted"], state["found"]
             if len(states) > 1:
-                wanted = {each: other.wanted for each, other in states.items()}
-                seen = {each: other.found for each, other in states.items()}
-            found.append(self._check(name, wanted, seen, state))
+                wanted = {each: other["wanted"] for each, other in states.items()}
+                seen = {each: other["found"] for each, other in states.items()}
+            found.append(self._check(name, state, wanted, seen))
         return found
 
-    def _check(self, name: str, wanted: Any, found: Any, state: State) -> Check:
-        status = _STATUS[state.status]
-        return Check(f"rail_{name}", wanted, found, status, self.rail.name, state.reason)
+    def _check(self, name: str, state: Mapping[str, Any], wanted: Any, found: Any) -> Check:
+        status = _STATUS[state["status"]]
+        return Check(f"rail_{name}", wanted, found, status, self.rail.name, state["reason"])
 
     def _no_roce(self) -> Check:
         name, driver = self.rail.name, self.rail.driver or "none"
-        module = ROCE_MODULES.get(driver)
-        if module is None:
-            why = f"not applicable on what is no RoCE NIC (driver {driver})"
-            return checks.not_applicable(WHOLE, PROMISE, why, subject=name)
-        why = (
-            f"{self.rail.interface} has no RDMA device: is {module} loaded? "
-            f"(modprobe {module}; see dmesg)"
-        )
-        return Check(WHOLE, PROMISE, "no RDMA device", checks.FAILED, name, why)
+        if driver in ROCE_DRIVERS:
+            why = f"driver {driver} without an RDMA device: see rail_rdma"
+            return Check(WHOLE, PROMISE, "no RDMA device", checks.FAILED, name, why)
+        why = f"not applicable on what is no RoCE NIC (driver {driver})"
+        return checks.not_applicable(WHOLE, PROMISE, why, subject=name)
+
+    def diff(self) -> list[dict[str, str]]:
+        """Exactly the settings that would be written, as one diff."""
+        if not self.to_write:
+            return []
+        before, after = "", ""
+        for item in self.to_write:
+            reading, name = item.reading, item.setting.name
+            next_value = reading.found if reading.pending is None else reading.pending
+            before += f"{name}: {shown(next_value)}\n"
+            after += f"{name}: {shown(item.setting.wanted)}\n"
+        return [diff(f"{self.rail.name} (settings)", before, after)]
 
 
-@dataclass
-class Outcome:
-    """What was found and done, as the module returns it."""
+class Nics:
+    """The NICs of one host's rails: read by `look`, written by `act`."""
 
-    changed: bool
-    diff: list[dict[str, Any]]
-    checks: list[Check]
-    settings: dict[str, dict[str, dict[str, Any]]]
-    """Rail, setting, and its State."""
-    rolled_back: list[str]
-    written: list[str]
-    """Rails on which something was written; a NIC may take its link down for a moment."""
-    resets: list[Reason]
-    """What waits for a reset of the device."""
+    def __init__(
+        self,
+        request: Request,
+        host: Host,
+        model: Sequence[Mapping[str, Any]] = (),
+        gpus: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        """`model` and `gpus` are what the hardware is compared with."""
+        self.request = request
+        self.host = host
+        self._model = model
+        self._gpus = gpus
+        self._machine = Machine()
+        self._runs: list[_RailRun] = []
+        self._acted = False
+        self.diff: list[dict[str, str]] = []
+        """Per rail what would be written."""
+        self.written: list[str] = []
+        """Rails on which something was written; a NIC may take its link down for a moment."""
 
+    def look(
+        self,
+        interfaces: Mapping[str, str],
+        reached_by: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`interfaces`: rail to its present name; `reached_by`: those that management needs."""
+        self._machine = machine_of(self.host.root)
+        providers = self.request.providers(self.host, reached_by)
+        self.read(find_rails(interfaces, self._machine, self.host.ethtool), providers)
 
-class Settings:
-    """The settings of one host's rails: read when this is made, written by `act`."""
-
-    def __init__(self, rails: Iterable[Rail], providers: Sequence[Provider]) -> None:
+    def read(self, rails: Sequence[Rail], providers: Sequence[Provider]) -> None:
         self._runs = [_RailRun(rail, _items(rail, providers)) for rail in rails]
         for run in self._runs:
             for item in run.items:
                 item.read()
-        self.diff = [shown for shown in map(_diff, self._runs) if shown is not None]
-        """Per rail, exactly the settings that would be written."""
-        self._written: list[str] = []
+        self.diff = [shown for run in self._runs for shown in run.diff()]
 
     def act(self) -> list[str]:
         """Write what differs, rail after rail. Returns the rails on which anything was written."""
+        self._acted = True
         for run in self._runs:
             if run.to_write:
-                self._written.append(run.rail.name)
+                self.written.append(run.rail.name)
                 run.write()
-        return self._written
+        return self.written
 
-    def outcome(self, *, check_mode: bool) -> Outcome:
-        settings = {
-            run.rail.name: {name: state.as_dict() for name, state in run.states(check_mode).items()}
-            for run in self._runs
-        }
-        return Outcome(
-            changed=bool(self.diff),
-            diff=self.diff,
-            checks=[check for run in self._runs for check in run.checks(check_mode)],
-            settings=settings,
-            rolled_back=[run.rail.name for run in self._runs if run.rolled_back],
-            written=self._written,
-            resets=self.resets(check_mode=check_mode),
-        )
+    def checks(self, *, check_mode: bool) -> list[Check]:
+        return [check for run in self._runs for check in run.checks(check_mode)]
+
+    def rail_checks(self, later: Mapping[str, str], *, check_mode: bool) -> list[Check]:
+        """Hardware against the model, settings, and rails that get their names `later`, and why."""
+        machine = machine_of(self.host.root) if self._acted else self._machine
+        hardware = compare_with_model(machine, self._model, self._gpus, check_mode=check_mode)
+        return [
+            # Virtual functions are a setting, which also knows what uses them.
+            *(check for check in hardware if check.name != VFS),
+            *self.checks(check_mode=check_mode),
+            *(Check(WHOLE, PROMISE, None, REBOOT, name, why) for name, why in later.items()),
+        ]
+
+    @property
+    def with_rdma(self) -> tuple[str, ...]:
+        """Rails that have an RDMA device."""
+        return tuple(run.rail.name for run in self._runs if run.rail.device is not None)
+
+    @property
+    def rolled_back(self) -> list[str]:
+        return [run.rail.name for run in self._runs if run.rolled_back]
+
+    def settings(self, *, check_mode: bool) -> dict[str, dict[str, dict[str, Any]]]:
+        """Rail, setting, and its state."""
+        return {run.rail.name: run.states(check_mode) for run in self._runs}
 
     def resets(self, *, check_mode: bool) -> list[Reason]:
         """What waits for a reset; in check mode also what would after a run."""
@@ -298,16 +339,6 @@ class Settings:
         ]
 
 
-def converge(
-    rails: Iterable[Rail], providers: Sequence[Provider], *, check_mode: bool = False
-) -> Outcome:
-    """All of it in one go."""
-    settings = Settings(rails, providers)
-    if not check_mode:
-        settings.act()
-    return settings.outcome(check_mode=check_mode)
-
-
 def _items(rail: Rail, providers: Sequence[Provider]) -> list[_Item]:
     asked = [
         provider
@@ -315,25 +346,6 @@ def _items(rail: Rail, providers: Sequence[Provider]) -> list[_Item]:
         if rail.device is not None or getattr(provider, "any_nic", False)
     ]
     return [_Item(setting, rail.physical) for provider in asked for setting in provider(rail)]
-
-
-def _diff(run: _RailRun) -> Optional[dict[str, str]]:
-    differing = run.to_write
-    if not differing:
-        return None
-    header = f"{run.rail.name} (settings)"
-    before = [f"{item.setting.name}: {shown(_next(item.reading))}\n" for item in differing]
-    after = [f"{item.setting.name}: {shown(item.setting.wanted)}\n" for item in differing]
-    return {
-        "before_header": header,
-        "after_header": header,
-        "before": "".join(before),
-        "after": "".join(after),
-    }
-
-
-def _next(reading: Reading) -> Any:
-    return reading.found if reading.pending is None else reading.pending
 
 
 def shown(value: Any) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Optional, Protocol
 
@@ -143,18 +142,3 @@ Provider = Callable[[Rail], Sequence[Setting]]
 
 Called once per rail that has an RDMA device; with an attribute `any_nic = True`, for every rail.
 """
-
-
-@dataclass(frozen=True)
-class State:
-    """What the module returns of one setting of one rail."""
-
-    wanted: Any
-    found: Any
-    status: str
-    tool: str
-    persistence: str = RUNTIME
-    reason: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)

@@ -11,17 +11,18 @@ import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
+from ..core import systemd
 from ..core.checks import FAILED, PENDING, REBOOT, Check, compare
 from ..core.commands import CommandError
-from ..core.dataclass import dataclass
 from ..core.files import FilePlan, diffs, write_atomically
-from ..core.part import Node
-from ..core.reboots import Reason
+from ..core.part import Node, Plan, Step, Verdict
+from ..core.text import some
 from ..hardware.ports import interface_speed
-from ..nic.session import Session
+from ..nic.engine import Nics
 from . import device, readback
 from .backend import READY, Backend, service_state
 from .plan import RailPlan
@@ -49,83 +50,24 @@ def begin(interfaces: Iterable[str], node: Node) -> None:
     write_atomically(node.path(UNFINISHED), text, 0o644, node.uid, node.gid)
 
 
-def write_all(plans: Iterable[FilePlan]) -> None:
-    """All files or none: when one cannot be written, those before it are put back."""
-    done: list[FilePlan] = []
-    try:
-        for plan in plans:
-            if plan.changed:
-                done.append(plan)
-                plan.apply()
-    except OSError:
-        for plan in done:
-            _restore(plan)
-        raise
+class Rails:
+    """All rails of one host, as one part of the engine: its files are written with its steps.
 
-
-def _restore(plan: FilePlan) -> None:
-    """The file as it was when it was planned."""
-    uid, gid = plan.owner_before or (plan.uid, plan.gid)
-    mode = plan.mode_before if plan.mode_before is not None else plan.mode
-    # Whatever it holds now, it counts as different.
-    now = f"{plan.before}\n"
-    replace(
-        plan, before=now, after=plan.before, mode=mode, uid=uid, gid=gid, mode_before=None
-    ).apply()
-
-
-@dataclass
-class Outcome:
-    """What was found and done, as the module returns it."""
-
-    changed: bool
-    diff: list[dict[str, Any]]
-    checks: list[Check]
-    backend: str
-    reconfigured: list[str]
-    """Interfaces that the network service set up; no other was touched."""
-    rolled_back: list[str]
-    removed: list[str]
-    """Interfaces that are rails no longer."""
-    rails: dict[str, dict[str, Any]]
-    """Each rail that is there, as the kernel has it at the end."""
-    reasons: list[Reason]
-    """Names that wait for a reboot."""
-
-
-def converge(
-    request: Request,
-    backend: Backend,
-    node: Node,
-    nics: Optional[Session] = None,
-    *,
-    sleep: Callable[[float], None] = time.sleep,
-    clock: Callable[[], float] = time.monotonic,
-) -> Outcome:
-    """Bring the rails about and prove them. Raises CommandError when the host cannot be read.
-
-    `nics` are set once each rail has its name, before the network service sets it up: a NIC may
-    take its link down for a moment, and the run waits for links anyway.
+    NICs are set once each rail has its name, before the network service sets it up: a NIC may take
+    its link down for a moment, and the run waits for links anyway.
     """
-    return _Run(request, backend, node, nics, sleep, clock).outcome()
-
-
-class _Run:
-    """One run on one host; the steps are in `outcome`."""
 
     def __init__(
         self,
         request: Request,
         backend: Backend,
-        node: Node,
-        nics: Optional[Session],
-        sleep: Callable[[float], None],
-        clock: Callable[[], float],
+        nics: Nics,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.survey = Survey(request, backend, node)
         self.request = request
         self.backend = backend
-        self.node = node
         self.nics = nics
         self.sleep = sleep
         self.clock = clock
@@ -133,34 +75,54 @@ class _Run:
         """Errors about single rails while they were set up."""
         self.rolled_back: list[str] = []
         self.reconfigured: list[str] = []
+        """Interfaces that the network service set up; no other was touched."""
         self.disturbed: list[str] = []
         """Rails whose NIC was set: its link may go down for a moment."""
+        self.changed = False
 
-    def outcome(self) -> Outcome:
-        survey = self.survey
+    def plan(self, node: Node) -> Plan:
+        self.node = node
+        survey = self.survey = Survey(self.request, self.backend, node)
         plans = survey.file_plans()
-        diff = diffs(plans) + survey.running_diff()
-        if self.nics is not None:
-            self.nics.look(survey.present, survey.reached_by)
-            diff += self.nics.diff
+        self.nics.look(survey.present, survey.reached_by)
+        shown = [*diffs(plans), *survey.running_diff(), *self.nics.diff]
         drifted = [rail.interface for rail in survey.live if survey.incomplete(rail)]
-        left = unfinished(self.node.root)
-        changed = bool(diff or drifted or left or survey.service != READY)
+        left = unfinished(node.root)
         if survey.changed_blocks:
             self.backend.validate(survey.blocks)
-        if changed and not self.node.check_mode:
-            self._act(plans, drifted, left)
-        return Outcome(
-            changed=changed,
-            diff=diff,
-            checks=self._final_checks(changed),
-            backend=self.backend.name,
-            reconfigured=self.reconfigured,
-            rolled_back=self.rolled_back,
-            removed=survey.removed,
-            rails=_running(survey),
-            reasons=survey.reasons,
-        )
+        steps = []
+        if survey.service != READY:
+            what, act = self.backend.unit, self._enable
+            steps.append(Step(what, survey.service, READY, act, essential=True))
+        if shown or drifted or left:
+            act = partial(self._act, plans, drifted, left)
+            before = f"not as planned: {some([*drifted, *left])}"
+            steps.append(Step("rails", before, "as planned", act, shown=shown))
+        self.changed = bool(steps)
+        return Plan([], steps)
+
+    def verify(self, node: Node) -> Verdict:
+        return Verdict(self._checks(), self.survey.reasons)
+
+    def running(self) -> dict[str, dict[str, Any]]:
+        """By rail its present name, MAC address, MTU, carrier and speed, for the links layer."""
+        found = {}
+        for name, interface in self.survey.present.items():
+            link = self.survey.state.links[interface]
+            entry = self.node.root / "sys/class/net" / interface
+            found[name] = {
+                "interface": interface,
+                "mac": link.mac,
+                "mtu": link.mtu,
+                "up": link.up,
+                "carrier": link.carrier,
+                "speed_gbps": interface_speed(entry) if link.carrier else None,
+            }
+        return found
+
+    def _enable(self) -> None:
+        systemd.control(self.node, "enable", "--now", self.backend.unit)
+        self.survey.service = service_state(self.backend.unit, self.node)
 
     def _act(self, plans: Sequence[FilePlan], drifted: Sequence[str], left: Sequence[str]) -> None:
         survey, node = self.survey, self.node
@@ -172,15 +134,13 @@ class _Run:
         # A changed file is taken over gently; one that networkd knows already needs the firmer way.
         again = [name for name in drifted if name not in survey.changed_blocks]
         again += [name for name in repeated if name not in again]
-        if survey.service != READY:
-            node.run(("systemctl", "enable", "--now", self.backend.unit))
-            survey.service = service_state(self.backend.unit, node)
         begin([*written, *again], node)
-        write_all(plans)
+        for plan in plans:
+            plan.apply()
         if self._rename():
             survey.look()
-        if self.nics is not None:
-            self.disturbed = list(self.nics.act(survey.present))
+            self.nics.look(survey.present, survey.reached_by)
+        self.disturbed = self.nics.act()
         self._apply(written, again)
         for rail in survey.live:
             name = rail.interface
@@ -296,10 +256,8 @@ class _Run:
             name: old.get(name) if name in failed else text for name, text in survey.blocks.items()
         }
         former = {name: text for name, text in back.items() if text is not None}
-        write_all(
-            replace(plan, uid=self.node.uid, gid=self.node.gid)
-            for plan in self.backend.files(former)
-        )
+        for plan in self.backend.files(former):
+            replace(plan, uid=self.node.uid, gid=self.node.gid).apply()
         self._apply(failed, [name for name in failed if name in old])
         self.rolled_back = failed
 
@@ -312,7 +270,7 @@ class _Run:
             parts.append("it had no configuration before, and has none now")
         return "; ".join(part for part in parts if part)
 
-    def _final_checks(self, changed: bool) -> list[Check]:
+    def _checks(self) -> list[Check]:
         survey, request, check_mode = self.survey, self.request, self.node.check_mode
         of: dict[str, list[Check]] = {}
         sound: list[RailPlan] = []
@@ -324,7 +282,7 @@ class _Run:
                 sound.append(rail)
         unreached: dict[str, str] = {}
         if request.check_path:
-            wait_s = request.wait_s if changed and not check_mode else _PATH_WAIT_S
+            wait_s = request.wait_s if self.changed and not check_mode else _PATH_WAIT_S
             unreached = readback.unreached(sound, self.node.run, wait_s, self.clock, self.sleep)
         unit, found_service = self.backend.unit, survey.service
         checks = [
@@ -338,14 +296,12 @@ class _Run:
                     rail, unreached.get(name), tried=rail in sound, check_mode=check_mode
                 )
                 checks += [path] if path else []
-        if self.nics is not None:
-            later = {
-                name: naming.reason
-                for name, naming in survey.namings.items()
-                if naming.verdict == device.REBOOT and not survey.blocked(name)
-            }
-            checks += self.nics.checks(later, check_mode=check_mode)
-        return checks
+        later = {
+            name: naming.reason
+            for name, naming in survey.namings.items()
+            if naming.verdict == device.REBOOT and not survey.blocked(name)
+        }
+        return [*checks, *self.nics.rail_checks(later, check_mode=check_mode)]
 
 
 def _explained(checks: list[Check], reason: str) -> list[Check]:
@@ -360,20 +316,3 @@ def _explained(checks: list[Check], reason: str) -> list[Check]:
 def _rule_del(priority: int, source: str, table: int) -> tuple[str, ...]:
     numbers = ("priority", str(priority), "from", source, "table", str(table))
     return ("ip", "rule", "del", *numbers)
-
-
-def _running(survey: Survey) -> dict[str, dict[str, Any]]:
-    """By rail: its present name, MAC address, MTU, carrier and speed, for the check of links."""
-    found = {}
-    for name, interface in survey.present.items():
-        link = survey.state.links[interface]
-        entry = survey.node.root / "sys/class/net" / interface
-        found[name] = {
-            "interface": interface,
-            "mac": link.mac,
-            "mtu": link.mtu,
-            "up": link.up,
-            "carrier": link.carrier,
-            "speed_gbps": interface_speed(entry) if link.carrier else None,
-        }
-    return found

@@ -8,13 +8,13 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
-from ..core import reboots
 from ..core.checks import NOT_APPLICABLE, OK, Check
 from ..core.commands import CommandError, Runner
 from ..core.dataclass import dataclass
-from ..core.files import FilePlan
+from ..core.files import FilePlan, diff
 from ..core.machine import IN_CONTAINER
 from ..core.part import Node
+from ..core.reboots import Reason
 from . import device, readback, state
 from .backend import BACKENDS, NETPLAN, NETWORKD, NETWORKMANAGER, Backend, service_state
 from .claims import find_claims
@@ -26,7 +26,6 @@ from .plan import RailPlan
 from .readback import Observation
 from .state import State, read_state
 
-LAYER = "rails"
 AUTO = "auto"
 
 
@@ -217,14 +216,13 @@ class Survey:
                 plans += backend_named(other, node.run, node.root).files({})
         plans += device.plan_link_files(self.writable, kept, node.root)
         plans.append(state.plan_arp_file(self.blocks, self.request.arp, node))
-        plans.append(reboots.plan(LAYER, self.reasons, node.boot_id, root=node.root))
         return [replace(plan, uid=node.uid, gid=node.gid) for plan in plans]
 
     @property
-    def reasons(self) -> list[reboots.Reason]:
+    def reasons(self) -> list[Reason]:
         """Rails that get their names at the next boot."""
         return [
-            reboots.Reason(
+            Reason(
                 subject=name,
                 wanted=f"{name} at {self.by_name[name].pci}",
                 running=str(naming.interface),
@@ -240,13 +238,7 @@ class Survey:
         for rail in self.live:
             checks = self.differing(rail, readback.RUNNING)
             if checks:
-                header = f"{rail.interface} (running)"
-                shown.append(
-                    {
-                        "before_header": header,
-                        "after_header": header,
-                        "before": "".join(f"{check.name}: {check.found}\n" for check in checks),
-                        "after": "".join(f"{check.name}: {check.wanted}\n" for check in checks),
-                    }
-                )
+                before = "".join(f"{check.name}: {check.found}\n" for check in checks)
+                after = "".join(f"{check.name}: {check.wanted}\n" for check in checks)
+                shown.append(diff(f"{rail.interface} (running)", before, after))
         return shown
