@@ -10,6 +10,7 @@ from typing import Any
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 
+from ..module_utils.core.text import counted
 from ..module_utils.software import SoftwareSet
 from ..module_utils.software.compatibility import REFUSED
 from ..plugin_utils import model as cluster_model
@@ -161,28 +162,25 @@ def _has_template(value: Any) -> bool:
 
 def _message(findings: Findings, hosts: bool, sources: list[Path]) -> str:
     if not hosts:
-        return "\n".join(["The inventory has no hosts of a cluster.", *_why_empty(sources)])
-    lines = [finding.text() for finding in findings.found[:SHOWN]]
-    if len(findings.found) > SHOWN:
-        lines.append(f"... and {len(findings.found) - SHOWN} more.")
+        shown = ", ".join(map(str, sources)) or "none"
+        why = list(_why_empty(sources)) or [
+            f"Inventory sources: {shown}. Name one with compute hosts: -i inventories/NAME."
+        ]
+        return "\n".join(["The inventory has no hosts of a cluster.", *why])
     count = len(findings.found)
-    head = f"The inventory is not a valid cluster, {count} error{'s' if count != 1 else ''}:"
-    return "\n  ".join([head, *lines])
+    lines = [finding.text() for finding in findings.found[:SHOWN]]
+    if count > SHOWN:
+        lines.append(f"... and {count - SHOWN} more.")
+    return "\n  ".join(
+        [f"The inventory is not a valid cluster, {counted(count, 'error')}:", *lines]
+    )
 
 
 def _why_empty(sources: list[Path]) -> Iterator[str]:
     """What is wrong with the models among the sources: Ansible has only warned of it, far above."""
-    told = False
     for source in sources:
         try:
             for path in _models([source]):
                 cluster_model.load(str(path))
-        except cluster_model.ModelError as error:
-            told = True
+        except (cluster_model.ModelError, OSError) as error:
             yield str(error)
-        except OSError as error:
-            told = True
-            yield f"{source}: cannot be read: {error.strerror}. Check the path given by -i."
-    if not told:
-        shown = ", ".join(map(str, sources)) or "none"
-        yield f"Inventory sources: {shown}. Name one with compute hosts: -i inventories/NAME."

@@ -165,7 +165,7 @@ class CallbackModule(CallbackBase):
         summary.changed = Counter({h: n for h, n in stats.changed.items() if n})
         if self._count:
             summary.executions = self._count.read()
-        if not summary.tells:
+        if not summary.any:
             return
         seconds = time.monotonic() - self._began
         limit = self.get_option("remote_execution_limit")

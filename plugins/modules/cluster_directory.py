@@ -27,8 +27,6 @@ options:
     type: str
 notes:
   - Runs on the controller and opens no connection. Use C(run_once).
-  - Also fails when the inventory is empty because a cluster model was refused and
-    C(any_unparsed_is_failed) is off, and tells why it was refused.
 seealso:
   - plugin: baremetal.mpi_roce.cluster
     plugin_type: inventory

@@ -347,7 +347,7 @@ def test_who_has_no_hosts_is_no_success_and_told_of_each_source(tmp_path: Path) 
     status, output, _result = play(tmp_path, tmp_path / "nowhere", *others)
     assert status != 0
     assert "The inventory has no hosts of a cluster." in output
-    assert f"{tmp_path}/nowhere: cannot be read: No such file or directory." in output
+    assert f"No such file or directory: '{tmp_path}/nowhere'" in output
     for model in models:
         assert f"{model}: this cluster model has 1 error:" in output
     assert "not YAML" in output

@@ -72,17 +72,6 @@ def test_hosts_that_need_the_operator_are_named():
     assert "reboot needed: node01 (os: iommu=pt)" in lines
 
 
-def test_a_full_disk_on_which_no_module_starts_is_told_in_words():
-    python = "Traceback\nFileNotFoundError: [Errno 2] No usable temporary directory found in ..."
-    for stderr in (python, "sh: 1: cannot create x: No space left on device"):
-        run = summary(failed={"node02": "Install MPI"})
-        run.add_result("node02", {"failed": True, "module_stderr": stderr})
-        run.add_result("node02", {"failed": True, "module_stderr": stderr})
-        lines = run.lines(1, 60)
-        after = lines[lines.index("failed: node02 (Install MPI)") + 1]
-        assert after.startswith("no room: no module starts on node02: a disk there is full")
-
-
 def test_remote_executions_are_those_of_the_busiest_compute_node():
     run = summary()
     run.executions.update({"login01": 80, "node01": 12, "node02": 14})
@@ -97,7 +86,7 @@ def test_what_speaks_for_no_layer_is_left_alone():
     run = summary()
     for other in ({}, {"layer": "os"}, {"layer": 3, "checks": []}, {"layer": "os", "checks": "no"}):
         run.add_result("node01", other)
-    assert not run.tells
+    assert not run.any
     run.add_result("node01", {"layer": "os", "checks": [{"name": "x", "status": "odd"}, "text"]})
     assert run.counts("os") == {}
 

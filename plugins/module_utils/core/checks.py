@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The read-back: what a layer promised, what the device says, and the verdict.
+"""The read-back: what a layer promised, what the device has, and the verdict.
 
 Every module that configures a layer ends by reading the device again and returns one `Check` per
 promise. The summary callback, the verify playbook and the tests read nothing else.
@@ -114,17 +114,16 @@ def as_dicts(checks: Iterable[Check]) -> list[dict[str, Any]]:
     return [asdict(check) for check in checks]
 
 
-# How a module of a layer ends: with its read-back, and failed when a check failed.
-
-
 class Module(Protocol):
-    """What of AnsibleModule is needed here."""
+    """What of AnsibleModule is needed on nodes."""
 
     check_mode: bool
 
     def exit_json(self, **kwargs: Any) -> NoReturn: ...
 
     def fail_json(self, msg: str, **kwargs: Any) -> NoReturn: ...
+
+    def warn(self, warning: str) -> None: ...
 
 
 def end(
@@ -136,7 +135,10 @@ def end(
     errors: Sequence[str] = (),
     **result: Any,
 ) -> NoReturn:
-    """Return `result` with the read-back in it. `errors` are steps that failed."""
+    """How a module of a layer ends: with its read-back, and failed when a check failed.
+
+    `errors` are steps that failed.
+    """
     applied = bool(result.get("changed")) and not module.check_mode
     message = failure_message(layer, checks, remedy, applied=applied)
     if errors:

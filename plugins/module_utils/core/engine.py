@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, Optional, Protocol
+from typing import Any, NoReturn, Optional
 
 from . import checks, machine, reboots
 from .checks import FAILED, OK, PENDING, Check, not_applicable
@@ -32,7 +32,7 @@ class Outcome:
 
 
 def settle(parts: Sequence[Part], node: Node) -> Outcome:
-    """Bring `node` to what `parts` want and read it back; in check mode only say what would be.
+    """Bring `node` to what `parts` want and read it back; in check mode only return what would be.
 
     Raises PlanError, before anything is written, with every finding of every part. From then on
     nothing is raised: whatever fails, services that were stopped start again, everything is read
@@ -54,42 +54,34 @@ def settle(parts: Sequence[Part], node: Node) -> Outcome:
     for plan in plans:
         outcome.diff += diffs(plan.files)
         outcome.diff += [diff for step in plan.steps for diff in step.diffs()]
-    done = _Done()
-    if not node.check_mode:
-        done = _act(plans, outcome.errors)
+    unwritten = {} if node.check_mode else _act(plans, outcome.errors)
 
     verdicts, read = _read_back(parts, node, outcome.errors)
     files = [planned for plan in plans for planned in plan.files]
-    outcome.checks = [_file_check(each, node, done) for each in files if each not in done.left]
-    outcome.checks += [_not_come_to(each, node) for each in files if each in done.left]
+    outcome.checks = [_file_check(each, node, unwritten) for each in files]
     outcome.checks += [check for verdict in verdicts for check in verdict.checks]
     outcome.reasons = _record(verdicts, node, outcome, keep=not read)
     outcome.changed = bool(outcome.diff)
     return outcome
 
 
-@dataclass
-class _Done:
-    """What came of the files: those not come to, and why others could not be written."""
+def _act(plans: Sequence[Plan], errors: list[str]) -> dict[Path, Optional[str]]:
+    """Do it all, in order; a line in `errors` for what could not be done.
 
-    left: list[FilePlan] = field(default_factory=list)
-    failed: dict[Path, str] = field(default_factory=dict)
-
-
-def _act(plans: Sequence[Plan], errors: list[str]) -> _Done:
-    """Do it all, in order; a line for what could not be done."""
+    Returns the files that were not written, and why; None after an earlier failure.
+    """
     stopped = False
-    done = _Done()
+    unwritten: dict[Path, Optional[str]] = {}
     for plan in plans:
         for planned in plan.files:
             if stopped:
-                done.left.append(planned)
+                unwritten[planned.path] = None
                 continue
             try:
                 planned.apply()
             except OSError as error:
                 errors.append(f"{planned.path}: {error}")
-                done.failed[planned.path] = str(error)
+                unwritten[planned.path] = str(error)
                 stopped = True
         for step in plan.steps:
             if stopped and not step.restores:
@@ -99,7 +91,7 @@ def _act(plans: Sequence[Plan], errors: list[str]) -> _Done:
             except (OSError, CommandError, StepError) as error:
                 errors.append(f"{step.what}: {error}")
                 stopped = stopped or step.essential
-    return done
+    return unwritten
 
 
 def _read_back(parts: Sequence[Part], node: Node, errors: list[str]) -> tuple[list[Verdict], bool]:
@@ -113,16 +105,7 @@ def _read_back(parts: Sequence[Part], node: Node, errors: list[str]) -> tuple[li
     return verdicts, len(verdicts) == len(parts)
 
 
-def _not_come_to(planned: FilePlan, node: Node) -> Check:
-    subject = f"/{planned.path.relative_to(node.root)}"
-    wanted = "absent" if planned.after is None else "as planned"
-    if not planned.changed:
-        return Check("file", wanted, wanted, OK, subject)
-    why = "not written, as an earlier step failed"
-    return not_applicable("file", wanted, why, subject=subject)
-
-
-def _file_check(planned: FilePlan, node: Node, done: _Done) -> Check:
+def _file_check(planned: FilePlan, node: Node, unwritten: Mapping[Path, Optional[str]]) -> Check:
     """A file is judged by its plan in check mode, and by reading it again after a change."""
     subject = f"/{planned.path.relative_to(node.root)}"
     wanted = "absent" if planned.after is None else "as planned"
@@ -130,12 +113,15 @@ def _file_check(planned: FilePlan, node: Node, done: _Done) -> Check:
         return Check("file", wanted, wanted, OK, subject)
     if node.check_mode:
         return Check("file", wanted, "missing or different", PENDING, subject)
-    text: Optional[str] = None
-    why = done.failed.get(planned.path, "")
+    why = unwritten.get(planned.path, "")
+    if why is None:
+        return not_applicable(
+            "file", wanted, "not written, as an earlier step failed", subject=subject
+        )
     try:
         text = planned.path.read_text(encoding="utf-8", errors="surrogateescape")
     except FileNotFoundError:
-        pass
+        text = None
     except OSError as error:
         why = why or str(error)
     if not why and text == planned.after:
@@ -168,12 +154,6 @@ def _record(
 REMEDY = "Correct what the lines name, then run again with --tags {} (checks: docs/checks.md)."
 
 
-class Module(checks.Module, Protocol):
-    """What of AnsibleModule is needed here."""
-
-    def warn(self, warning: str) -> None: ...
-
-
 @dataclass(frozen=True)
 class Layer:
     """`refusals` are raised before anything is changed, `failures` at any time.
@@ -189,7 +169,7 @@ class Layer:
     refusals: tuple[type[Exception], ...] = ()
     failures: tuple[type[Exception], ...] = ()
     simulates: bool = True
-    """Whether its results tell what of them is not this machine's own."""
+    """Whether its results list what of them is not this machine's own."""
 
     def node(self, check_mode: bool) -> Node:
         """Raises RecordError and OSError."""
@@ -215,7 +195,7 @@ class Settled:
     returned: Mapping[str, Any] = field(default_factory=dict)
 
 
-def carry_out(module: Module, layer: Layer, converge: Callable[[Node], Settled]) -> NoReturn:
+def carry_out(module: checks.Module, layer: Layer, converge: Callable[[Node], Settled]) -> NoReturn:
     """Return what `converge` made of this node; a refusal says that nothing was changed."""
     nothing: dict[str, Any] = {"layer": layer.tag, "checks": []}
     if layer.simulates:
@@ -234,7 +214,7 @@ def carry_out(module: Module, layer: Layer, converge: Callable[[Node], Settled])
     for line in settled.warnings:
         module.warn(line)
     outcome = settled.outcome
-    told = {"simulated": list(settled.simulated)} if layer.simulates else {}
+    simulated = {"simulated": list(settled.simulated)} if layer.simulates else {}
     checks.end(
         module,
         layer.tag,
@@ -246,6 +226,6 @@ def carry_out(module: Module, layer: Layer, converge: Callable[[Node], Settled])
         container=node.container,
         reboot_required=bool(outcome.reasons),
         reboot_reasons=[asdict(reason) for reason in outcome.reasons],
-        **told,
+        **simulated,
         **settled.returned,
     )

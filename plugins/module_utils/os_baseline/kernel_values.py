@@ -91,9 +91,8 @@ def overridden(root: Path, wanted: Mapping[str, str]) -> list[Setting]:
             by_name.setdefault(path.name, path)
     last: dict[str, Setting] = {}
     for name, path in sorted(by_name.items()):
-        if (
-            name > Path(SYSCTL_FILE).name and path.exists()
-        ):  # a dangling link is skipped at boot as well
+        # A dangling link is skipped at boot as well.
+        if name > Path(SYSCTL_FILE).name and path.exists():
             text = path.read_text(encoding="utf-8", errors="replace")
             last.update((each.key, each) for each in parse(text, f"/{path.relative_to(root)}"))
     own = [last[key] for key in sorted(last) if key in wanted]

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -32,8 +31,6 @@ BOOKKEEPING = frozenset(
     ]
 )
 """Keys of a result that are no measurement."""
-NO_ROOM = re.compile("No usable temporary directory|No space left on device|Read-only file system")
-"""In what Ansible printed instead of a module's result: on a full disk none can be unpacked."""
 NAMES_SHOWN = 12
 """Host names in one line; the rest are counted."""
 
@@ -45,15 +42,10 @@ class LayerOnHost:
     checks: dict[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)
     measured: dict[str, Any] = field(default_factory=dict)
 
-    def add(self, checks: Iterable[Mapping[str, Any]], measured: Mapping[str, Any]) -> None:
-        for check in checks:
-            self.checks[(str(check["name"]), str(check.get("subject", "")))] = check
-        self.measured.update(measured)
-
 
 @dataclass
 class RunSummary:
-    """Collects results while a run goes on; `lines` and `report` tell them at its end."""
+    """Collects results while a run goes on, for `lines` and `report` at its end."""
 
     playbook: str = "site.yml"
     cluster: str = ""
@@ -62,8 +54,6 @@ class RunSummary:
     layers: dict[str, dict[str, LayerOnHost]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     """Host, and the task that failed on it."""
-    no_room: set[str] = field(default_factory=set)
-    """Hosts on which Ansible could not even start a module."""
     unreachable: dict[str, str] = field(default_factory=dict)
     changed: Counter[str] = field(default_factory=Counter)
     executions: Counter[str] = field(default_factory=Counter)
@@ -78,19 +68,19 @@ class RunSummary:
 
     def add_result(self, host: str, result: Mapping[str, Any]) -> None:
         """Take in a module's result if it has a layer."""
-        self._add_reboot(host, result)
-        if NO_ROOM.search(str(result.get("module_stderr", ""))):
-            self.no_room.add(host)
+        if isinstance(result.get("reboot_plan"), Mapping):
+            self.reboot_plan = result["reboot_plan"]
+        if isinstance(result.get("reboot_outcome"), Mapping):
+            self.reboot_outcomes[host] = result["reboot_outcome"]
         layer, checks = result.get("layer"), result.get("checks")
         if not isinstance(layer, str) or not isinstance(checks, list):
             return
-        whole = [
-            check
-            for check in checks
-            if isinstance(check, Mapping) and "name" in check and check.get("status") in STATUSES
-        ]
         entry = self.layers.setdefault(layer, {}).setdefault(host, LayerOnHost())
-        entry.add(whole, measurement(result) if result.get("figures") else {})
+        for check in checks:
+            if isinstance(check, Mapping) and "name" in check and check.get("status") in STATUSES:
+                entry.checks[str(check["name"]), str(check.get("subject", ""))] = check
+        if result.get("figures"):
+            entry.measured.update(measurement(result))
         for line in result.get("simulated") or []:
             hosts = self.simulated.setdefault(str(line), [])
             if host not in hosts:
@@ -127,15 +117,12 @@ class RunSummary:
 
     def busiest(self, role: str = "compute") -> Optional[tuple[str, int]]:
         """The host of a role on which most modules were executed, and how many."""
-        counts = [(self.executions[host], host) for host in self.roles if self.roles[host] == role]
-        counts = [(count, host) for count, host in counts if count]
-        if not counts:
-            return None
-        most = max(count for count, _host in counts)
-        return next(host for count, host in counts if count == most), most
+        counts = {host: self.executions[host] for host, its in self.roles.items() if its == role}
+        most = max(counts.values(), default=0)
+        return next(((host, many) for host, many in counts.items() if many == most > 0), None)
 
     @property
-    def tells(self) -> bool:
+    def any(self) -> bool:
         """Whether there is anything to show: a layer has checks, or a host failed."""
         return bool(self.layers or self.failed or self.unreachable or self.reboot_plan)
 
@@ -147,15 +134,11 @@ class RunSummary:
             lines += self._table()
         for count, reason, names in self.reasons():
             what = ", ".join(f"{name} {many}" for name, many in sorted(names.items()))
-            lines.append(f"{count} {_without(reason)}: {what}")
+            if not reason.startswith("not applicable"):
+                reason = f"not applicable, {reason}"
+            lines.append(f"{count} {reason}: {what}")
         if self.failed:
             lines.append(f"failed: {_listed(f'{h} ({t})' for h, t in self.failed.items())}")
-        no_room = [host for host in self.failed if host in self.no_room]
-        if no_room:
-            lines.append(
-                f"no room: no module starts on {_listed(no_room)}: a disk there is full or "
-                "read-only (df -h, df -i, dmesg)"
-            )
         if self.unreachable:
             lines.append(f"unreachable: {_listed(self.unreachable)}")
         for line, hosts in self.simulated.items():
@@ -206,13 +189,6 @@ class RunSummary:
                 for layer, hosts in self.layers.items()
             },
         }
-
-    def _add_reboot(self, host: str, result: Mapping[str, Any]) -> None:
-        plan, outcome = result.get("reboot_plan"), result.get("reboot_outcome")
-        if isinstance(plan, Mapping):
-            self.reboot_plan = plan
-        if isinstance(outcome, Mapping):
-            self.reboot_outcomes[host] = outcome
 
     def _reboot_lines(self) -> list[str]:
         """After playbooks/reboot.yml its table; after other runs the hosts that need a reboot."""
@@ -279,10 +255,6 @@ def measurement(result: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in result.items()
         if key not in BOOKKEEPING and not key.startswith(("_ansible", "ansible_"))
     }
-
-
-def _without(reason: str) -> str:
-    return reason if reason.startswith("not applicable") else f"not applicable, {reason}"
 
 
 def _listed(names: Iterable[str]) -> str:
