@@ -9,8 +9,8 @@ short_description: What virtual nodes start from
 extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
   - Builds the image of a family of containers, or the disk of machines, unless one with the same
-    inputs is there. Inputs are the files, the package lists, and the base or the release.
-  - An image stands on a Debian bootstrapped here from packages, or on an ordinary OCI image.
+    inputs is there. Inputs are the files, the package lists and the release.
+  - An image stands on a Debian bootstrapped here from packages.
   - A disk is Debian with its own kernel, GRUB, and a kernel module that simulates DCB settings.
   - Runs as root on the machine that carries the virtual nodes.
 options:
@@ -22,15 +22,9 @@ options:
     choices: [ubuntu, el, switch, machine]
     required: true
   source:
-    description:
-      - Folder with the Containerfile and the files it copies.
-      - Of V(switch) and V(machine) the folder above C(image), C(switch) and C(machine).
+    description: Folder with the folders C(image), C(switch) and C(machine).
     type: path
     required: true
-  base:
-    description: An ordinary OCI image to stand on; Debian is bootstrapped here when empty.
-    type: str
-    default: ""
   suite:
     description: Debian release to bootstrap.
     type: str
@@ -76,7 +70,7 @@ EXAMPLES = r"""
 - name: Build the image of Ubuntu-like nodes
   baremetal.mpi_roce.virtual_image:
     family: ubuntu
-    source: "{{ role_path }}/files/image"
+    source: "{{ role_path }}/files"
     bootstrap_packages: [systemd-sysv, openssh-server, sudo, python3, iproute2]
     role_packages: [openmpi-bin]
 """
@@ -86,10 +80,6 @@ image:
   description: The image, or the path of the disk; its name has the digest of its inputs.
   type: str
   returned: always
-kernel:
-  description: The kernel of a disk, for trying out accelerators.
-  type: str
-  returned: for the family V(machine)
 build: {type: bool, returned: always, description: "Whether it was built, or has to be."}
 steps:
   description: What was built, with the seconds each step took.
@@ -122,7 +112,7 @@ def image(module: AnsibleModule, bootstrap: Bootstrap) -> NoReturn:
     wanted = module.params
     recipe = Recipe(
         family=wanted["family"],
-        base=wanted["base"] or bootstrap.image,
+        base=bootstrap,
         source=Path(wanted["source"]),
         packages={
             "BASE_PACKAGES": wanted["base_packages"],
@@ -134,9 +124,8 @@ def image(module: AnsibleModule, bootstrap: Bootstrap) -> NoReturn:
     build(
         module,
         recipe.image,
-        {"image": recipe.image},
         exists=lambda: builder.exists(recipe.image),
-        make=lambda: builder.build(recipe, None if wanted["base"] else bootstrap),
+        make=lambda: builder.build(recipe),
     )
 
 
@@ -148,7 +137,6 @@ def disk(module: AnsibleModule, bootstrap: Bootstrap) -> NoReturn:
     build(
         module,
         str(disk.path),
-        {"image": str(disk.path), "kernel": str(disk.kernel)},
         exists=lambda: disk.exists,
         make=lambda: [] if disk.exists else builder.build(recipe, STATE),
     )
@@ -163,7 +151,6 @@ def main() -> None:
                 "required": True,
             },
             "source": {"type": "path", "required": True},
-            "base": {"type": "str", "default": ""},
             "suite": {"type": "str", "default": "bookworm"},
             "mirror": {"type": "str", "default": ""},
             "bootstrap_packages": WORDS,

@@ -38,10 +38,6 @@ options:
     description: The disk image, as M(baremetal.mpi_roce.virtual_image) returns it.
     type: path
     default: ""
-  kernel:
-    description: Its kernel, which is started on KVM to see whether that works here.
-    type: path
-    default: ""
   accelerator:
     description:
       - V(kvm) runs instructions on the processor, V(tcg) translates them.
@@ -68,7 +64,6 @@ EXAMPLES = r"""
           network: 10.10.0.0/24
           pci: "0000:00:10.0"
     disk: /var/lib/baremetal-mpi-roce/virtual/images/machine-1f0c2ab4d3e5.raw
-    kernel: /var/lib/baremetal-mpi-roce/virtual/images/machine-1f0c2ab4d3e5.kernel
     login_key: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIExample operator
 """
 
@@ -130,7 +125,9 @@ def present(module: AnsibleModule, qemu: Qemu) -> dict[str, Any]:
         return {"actions": work.lines}
     if work.create or work.start:
         emulator = newest_emulator(run, sriov=any(wanted["sriov_rails"].values()))
-        accelerator = choose(wanted["accelerator"], emulator, Path(wanted["kernel"]))
+        accelerator = choose(
+            wanted["accelerator"], emulator, Path(wanted["disk"]).with_suffix(".kernel")
+        )
         qemu.apply(work, machines, emulator=emulator, accelerator=accelerator)
     else:
         qemu.remove(work.remove)
@@ -148,7 +145,6 @@ def main() -> None:
             "processors": {"type": "dict", "default": {}},
             "sriov_rails": {"type": "dict", "default": {}},
             "disk": {"type": "path", "default": ""},
-            "kernel": {"type": "path", "default": ""},
             "accelerator": {"type": "str", "choices": ["auto", "kvm", "tcg"], "default": "auto"},
             "timeout_s": {"type": "int", "default": 240},
         },

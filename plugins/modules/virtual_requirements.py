@@ -28,10 +28,6 @@ options:
     description: Name of the cluster. When it is up already its nodes need nothing more.
     type: str
     default: ""
-  bootstraps:
-    description: Whether an image is to be built from Debian packages here.
-    type: bool
-    default: true
 """
 
 EXAMPLES = r"""
@@ -64,6 +60,7 @@ MIB_OF_QEMU = 150
 PROGRAMS = {
     "ip": "iproute2",
     "podman": "podman",
+    "mmdebstrap": "mmdebstrap",
     "ssh-keygen": "openssh-client",
     "sysctl": "procps",
     "unshare": "util-linux",
@@ -136,10 +133,8 @@ def _programs(
         programs["openssl"] = "openssl"
     if not (root / "sys/fs/cgroup/cgroup.controllers").exists():
         programs["runc"] = "runc"
-    if wanted["bootstraps"] or wanted["machines"]:
-        programs["mmdebstrap"] = "mmdebstrap"
-        if not (root / KEYRING).exists():
-            yield f"/{KEYRING} is missing: apt-get install debian-archive-keyring"
+    if not (root / KEYRING).exists():
+        yield f"/{KEYRING} is missing: apt-get install debian-archive-keyring"
     for program, package in programs.items():
         if not which(program):
             yield f"program {program} is missing: apt-get install {package}"
@@ -177,7 +172,6 @@ def main() -> None:
             "switches": {"type": "int", "default": 0},
             "machines": {"type": "dict", "default": {}},
             "cluster": {"type": "str", "default": ""},
-            "bootstraps": {"type": "bool", "default": True},
         },
         supports_check_mode=True,
     )

@@ -231,13 +231,3 @@ def test_two_clusters_side_by_side_and_nothing_left_of_either(tmp_path: Path) ->
         second.state(present=False)
         first.state(present=False)
     assert traces(*both) ^ before == set()
-
-
-def test_an_image_nobody_can_give_is_said_so(cluster: Nodes) -> None:
-    run = cluster.play(
-        "playbooks/virtual_nodes.yml",
-        "-e",
-        "virtual_nodes_image_ubuntu=localhost/no-such-image:1",
-        expect=2,
-    )
-    assert "pull localhost/no-such-image:1, which needs a registry" in run.output

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual import image
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.image import Step
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.inventory import (
     VirtualError,
 )
@@ -23,7 +22,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.nodes i
 from tests.unit.ended import Ended, Module
 
 FOUND = {"image": "localhost/node:1f0c"}
-STEP = Step("build the image", 19.2)
+STEP = {"name": "build the image", "seconds": 19.2}
 
 
 class Two(Hosts):
@@ -101,7 +100,7 @@ class Images:
         yield
         self.locked = False
 
-    def make(self) -> list[Step]:
+    def make(self) -> list[dict[str, Any]]:
         assert self.locked
         self.made += 1
         return [STEP]
@@ -115,7 +114,6 @@ def built(
         image.build(
             Module(check_mode),  # type: ignore[arg-type]
             FOUND["image"],
-            FOUND,
             exists=lambda: images.there,
             make=make or images.make,
         )
@@ -141,7 +139,7 @@ def test_one_that_is_not_there_is_built_alone_and_told_in_check_mode(
     assert built(images, monkeypatch, check_mode=True).result == told
     assert images.made == 0
     done = built(images, monkeypatch)
-    assert done.result == {**told, "steps": [{"name": STEP.name, "seconds": STEP.seconds}]}
+    assert done.result == {**told, "steps": [STEP]}
     assert images.made == 1
 
 
@@ -155,7 +153,7 @@ def test_what_another_build_made_meanwhile_is_no_change(monkeypatch: pytest.Monk
 
 
 def test_a_build_that_fails_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def make() -> list[Step]:
+    def make() -> list[dict[str, Any]]:
         raise VirtualError("could not import it")
 
     done = built(Images(there=False), monkeypatch, make=make)

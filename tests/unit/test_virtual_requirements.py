@@ -54,14 +54,12 @@ class Machine:
         machines: Optional[dict[str, int]] = None,
         *,
         switches: int = 0,
-        bootstraps: bool = True,
         is_up: bool = False,
     ) -> str:
         wanted = {
             "nodes": nodes,
             "machines": machines or {},
             "switches": switches,
-            "bootstraps": bootstraps,
         }
         problems = lacking(
             wanted,
@@ -97,12 +95,11 @@ def test_every_missing_program_is_named_with_its_package(machine: Machine) -> No
     ]
 
 
-def test_mmdebstrap_is_needed_to_bootstrap_only(machine: Machine) -> None:
+def test_bootstrapping_needs_the_keys_of_debian(machine: Machine) -> None:
     machine.lacks = {"mmdebstrap"}
     (machine.root / KEYRING).unlink()
     assert "apt-get install mmdebstrap" in machine.lacking()
     assert "debian-archive-keyring" in machine.lacking()
-    assert machine.lacking(bootstraps=False) == ""
 
 
 def test_runc_is_needed_with_cgroup_v1(machine: Machine) -> None:
@@ -163,10 +160,10 @@ def test_switches_need_openssl(machine: Machine) -> None:
 
 
 def test_machines_need_qemu_and_what_makes_their_disk(machine: Machine) -> None:
-    machine.lacks = {"qemu-system-x86_64", "qemu-img", "mkfs.ext4", "mmdebstrap"}
-    assert machine.lacking(bootstraps=False) == ""
-    said = machine.lacking(machines={"node01": 512}, bootstraps=False)
-    for package in ("qemu-system-x86", "qemu-utils", "e2fsprogs", "mmdebstrap"):
+    machine.lacks = {"qemu-system-x86_64", "qemu-img", "mkfs.ext4"}
+    assert machine.lacking() == ""
+    said = machine.lacking(machines={"node01": 512})
+    for package in ("qemu-system-x86", "qemu-utils", "e2fsprogs"):
         assert f"apt-get install {package}" in said
 
 

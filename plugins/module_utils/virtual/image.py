@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Optional
 
@@ -27,18 +27,12 @@ from .inventory import VirtualError
 from .nodes import Module
 
 
-@dataclass(frozen=True)
-class Step:
-    name: str
-    seconds: float
-
-
 class Steps:
     """Each step is timed, and all output goes to a log as it happens."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
-        self.done: list[Step] = []
+        self.done: list[dict[str, Any]] = []
 
     def run(self, name: str, command: Sequence[str]) -> None:
         started = time.monotonic()
@@ -61,16 +55,16 @@ class Steps:
                 f"could not {name}: {command[0]} ended with {code}:\n{last}\n"
                 f"The whole log: {self._log}"
             )
-        self.done.append(Step(name, round(time.monotonic() - started, 1)))
+        seconds = round(time.monotonic() - started, 1)
+        self.done.append({"name": name, "seconds": seconds})
 
 
 REPOSITORY = "localhost/virtual-node"
 IMAGES_KEPT = 4
 DISKS_KEPT = 2
 """Built images of a family, and disks beside those in use, that stay: one for each checkout."""
-SWITCH = "switch"
-"""The family of simulated switches, which has the files of every node and a few programs."""
 SWITCH_PARTS = ("image/build", "image/common", "switch")
+"""A simulated switch has the files of every node."""
 BYTECODE = "__pycache__"
 LOCK = Path("/run/lock/baremetal-mpi-roce-virtual-image.lock")
 
@@ -114,10 +108,10 @@ class Bootstrap:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A family's image: the Containerfile in `source` on top of `base`."""
+    """A family's image: the Containerfile of its last part, on top of `base`."""
 
     family: str
-    base: str
+    base: Bootstrap
     source: Path
     packages: Mapping[str, Sequence[str]]
     """Build argument -> packages."""
@@ -125,11 +119,11 @@ class Recipe:
     @property
     def parts(self) -> tuple[str, ...]:
         """Folders of `source` that go into it."""
-        return SWITCH_PARTS if self.family == SWITCH else (".",)
+        return SWITCH_PARTS if self.family == "switch" else ("image",)
 
     @property
     def image(self) -> str:
-        return f"{REPOSITORY}-{self.family}:{digest_of([self.base, *self._inputs()])}"
+        return f"{REPOSITORY}-{self.family}:{digest_of([self.base.image, *self._inputs()])}"
 
     def _inputs(self) -> Iterator[str]:
         for name, packages in sorted(self.packages.items()):
@@ -138,7 +132,7 @@ class Recipe:
             yield from tree_inputs(self.source / part, without={"ubuntu", "el"} - {self.family})
 
     def command(self) -> list[str]:
-        arguments = [f"BASE={self.base}", f"FAMILY={self.family}"]
+        arguments = [f"BASE={self.base.image}", f"FAMILY={self.family}"]
         arguments += [f"{name}={' '.join(words)}" for name, words in sorted(self.packages.items())]
         return [
             "podman", "build", "--isolation=chroot", "--network=host", "--layers=false",
@@ -173,17 +167,9 @@ class Builder:
     def exists(self, image: str) -> bool:
         return self._run(["podman", "image", "exists", image], check=False).rc == 0
 
-    def build(self, recipe: Recipe, bootstrap: Optional[Bootstrap]) -> list[Step]:
-        """Have the image and its base, which is pulled where nothing is to be bootstrapped."""
-        if not self.exists(recipe.base):
-            if bootstrap is None:
-                self._steps.run(
-                    f"pull {recipe.base}, which needs a registry (without one, leave its variable "
-                    "empty: it is built from Debian packages then)",
-                    ["podman", "pull", "--quiet", recipe.base],
-                )
-            else:
-                self._bootstrap(bootstrap)
+    def build(self, recipe: Recipe) -> list[dict[str, Any]]:
+        if not self.exists(recipe.base.image):
+            self._bootstrap(recipe.base)
         if not self.exists(recipe.image):
             self._steps.run(f"build the {recipe.family} image", recipe.command())
             self.forget_old(recipe.image)
@@ -215,23 +201,22 @@ def one_builder(path: Optional[Path] = None) -> Iterator[None]:
 def build(
     module: Module,
     made: str,
-    found: Mapping[str, str],
     *,
     exists: Callable[[], bool],
-    make: Callable[[], Sequence[Step]],
+    make: Callable[[], Sequence[dict[str, Any]]],
 ) -> NoReturn:
-    """Return `found`, after `make` has built `made`, unless that `exists`.
+    """Return `made` as the image, after `make` has built it, unless it `exists`.
 
     `make` returns the steps that it took: none where another build came first.
     """
-    result: dict[str, Any] = {"diff": {"before": "", "after": f"{made}\n"}, **found}
+    result: dict[str, Any] = {"diff": {"before": "", "after": f"{made}\n"}, "image": made}
     try:
         if exists():
-            module.exit_json(changed=False, build=False, steps=[], **found)
+            module.exit_json(changed=False, build=False, steps=[], image=made)
         if module.check_mode:
             module.exit_json(changed=True, build=True, **result)
         with one_builder():
-            steps = [asdict(step) for step in make()]
+            steps = list(make())
     except (CommandError, OSError, VirtualError) as error:
         module.fail_json(msg=f"{made} could not be built: {error}")
     module.exit_json(changed=bool(steps), build=bool(steps), steps=steps, **result)
@@ -314,7 +299,7 @@ class DiskBuilder:
         self._steps = Steps(log)
         self._images = images
 
-    def build(self, recipe: DiskRecipe, machines: Path) -> list[Step]:
+    def build(self, recipe: DiskRecipe, machines: Path) -> list[dict[str, Any]]:
         disk = Disk.of(recipe, self._images)
         self._images.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self._images, prefix="building-") as place:
