@@ -120,7 +120,7 @@ from ..module_utils.core import resolve
 from ..module_utils.core.engine import Layer, Settled, carry_out, settle
 from ..module_utils.core.files import HEADER, FilePlan
 from ..module_utils.core.part import Node, Plan, PlanError, Verdict
-from ..module_utils.mpi import hostfile, rankfile
+from ..module_utils.mpi import hostfile
 
 LAYER = Layer("hostfile", command_s=60.0, simulates=False)
 
@@ -143,10 +143,10 @@ class Hostfile:
             if form != "openmpi":
                 raise PlanError(f"only openmpi has a rankfile, and the format is {form}")
             divided = arguments["rankfile_cores"] == "divided"
-            bindings = rankfile.bind(members, arguments["numa_cores"], divided=divided)
-            ranks = rankfile.render_rankfile(bindings)
+            bindings = hostfile.bind(members, arguments["numa_cores"], divided=divided)
+            ranks = hostfile.render_rankfile(bindings)
         if arguments["rankmap"]:
-            places = rankfile.render_rankmap(rankfile.place(members))
+            places = hostfile.render_rankmap(hostfile.place(members))
         return Plan(
             [
                 node.record(arguments["path"], text),

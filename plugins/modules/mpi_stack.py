@@ -150,6 +150,8 @@ rdma:
   returned: when the transport is V(rc)
 """
 
+import ipaddress
+
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.engine import Layer, Settled, carry_out, settle
@@ -162,29 +164,27 @@ from ..module_utils.storage.file_system import CHECKPOINTS, DATASETS, of_variabl
 
 STORAGE_VARIABLES = {CHECKPOINTS: "CLUSTER_CHECKPOINT_DIR", DATASETS: "CLUSTER_DATASETS_DIR"}
 """By purpose of a file system. What is for homes and software is found by its path."""
+LAYOUT_VARIABLES = {
+    "bin_directory": "MPI_ROCE_BIN",
+    "library_directory": "MPI_ROCE_LIB",
+    "python_directory": "MPI_ROCE_PYTHON",
+}
 LAYER = Layer("mpi", command_s=60.0, refusals=(SurveyError, ValueError), simulates=False)
 
 
 def wanted(params: dict) -> environment.Settings:
     """The module's arguments as settings, before anything is known of this host's devices."""
-    rails = environment.rails_from_model(params["rails"])
     management = params["management"]
+    network = ipaddress.ip_interface(f"{management['address']}/{management['prefix']}").network
+    layout = {name: params[key] for key, name in LAYOUT_VARIABLES.items() if params[key]}
     return environment.Settings(
-        layout=environment.Layout(
-            params["mca_file"],
-            params["bin_directory"],
-            params["library_directory"],
-            params["python_directory"],
-        ),
-        management_network=environment.management_network(
-            management["address"], management["prefix"]
-        ),
+        management_network=str(network),
         transport=params["transport"],
-        rails=tuple(rails),
+        rails=tuple(environment.rails_from_model(params["rails"])),
         slots=params["slots"],
         management_interface=management["interface"] or "",
         qos=HostSettings.of(params["qos"]) if params["qos"] else None,
-        directories=storage_directories(params),
+        directories={**layout, **storage_directories(params)},
         oversubscribe=params["oversubscribe"],
         tree_spawn=params["tree_spawn"],
         concurrent_launches=params["concurrent_launches"],
@@ -245,10 +245,8 @@ def main() -> None:
     params = module.params
 
     def converge(node: Node) -> Settled:
-        given = Wanted(
-            params["profile"], params["programs"], params["python"], params["user"], params["gpus"]
-        )
-        stack = Stack(wanted(params), given)
+        given = ("mca_file", "profile", "programs", "python", "user", "gpus")
+        stack = Stack(wanted(params), Wanted(**{name: params[name] for name in given}))
         outcome = settle([stack], node)
         return Settled(outcome, returned=stack.returned())
 

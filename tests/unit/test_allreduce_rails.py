@@ -94,7 +94,6 @@ class Cluster:
         environments = {
             name: mpi_environment.environment(
                 mpi_environment.Settings(
-                    mpi_environment.Layout(""),
                     "10.0.0.0/24",
                     rails=tuple(mpi_environment.rails_from_model(said["cluster_rails"])),
                     slots=said["cluster_slots"],

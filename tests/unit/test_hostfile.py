@@ -11,11 +11,17 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part impor
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.hostfile import (
     FORMATS,
     ORDERS,
+    Membership,
+    bind,
     compile_membership,
+    format_cores,
     is_host_name,
     parse,
-    rail_name,
+    parse_cores,
+    place,
     render,
+    render_rankfile,
+    render_rankmap,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -123,14 +129,6 @@ def test_names_of_a_rail_come_with_the_addresses_of_that_rail() -> None:
     assert membership.addresses() == {"node01-rail1": "10.20.1.11", "node02-rail1": "10.20.1.12"}
 
 
-def test_management_names_come_with_management_addresses() -> None:
-    assert compile_membership(cluster({})).addresses() == {"node01": "10.10.0.11"}
-
-
-def test_rail_name_with_planes() -> None:
-    assert rail_name("node01", "rail3p1") == "node01-rail3p1"
-
-
 def test_racks_come_in_the_order_of_the_model_and_not_of_their_names() -> None:
     racks = [{"rack": rack} for rack in ("r2", "r10", "r2", "r1")]
     members = compile_membership(cluster(*racks), order="rack").members
@@ -147,19 +145,19 @@ def test_rail_groups_without_named_leaves_go_by_network() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "options", "told"),
+    ("changes", "options", "reason"),
     [
         ([{"drained": True}], {}, "no compute node is left"),
         ([], {}, "no compute node is left"),
-        ([{"rack": ""}], {"order": "rack"}, "node01: has no rack"),
+        ([{"rack": ""}], {"order": "rack"}, "node01: has no rack: choose"),
         ([{}], {"names": "rail7"}, "node01: has no rail 'rail7'"),
-        ([{"rails": []}], {"order": "rail_group"}, "node01: its leaves are not known"),
+        ([{"rails": []}], {"order": "rail_group"}, "node01: has no rail_group"),
     ],
 )
 def test_what_cannot_be_is_refused(
-    changes: list[dict[str, Any]], options: dict[str, str], told: str
+    changes: list[dict[str, Any]], options: dict[str, str], reason: str
 ) -> None:
-    with pytest.raises(PlanError, match=told):
+    with pytest.raises(PlanError, match=reason):
         compile_membership(cluster(*changes), **options)
 
 
@@ -167,7 +165,7 @@ def test_a_link_of_two_names_no_rail_group() -> None:
     directory = cluster({})
     for rail in directory[0]["rails"]:
         rail["prefix"] = 31
-    with pytest.raises(PlanError, match="its leaves are not known"):
+    with pytest.raises(PlanError, match="node01: has no rail_group"):
         compile_membership(directory, order="rail_group")
 
 
@@ -176,11 +174,6 @@ def test_of_many_findings_the_first_are_listed() -> None:
         compile_membership(cluster(*[{"rack": ""}] * 30), order="rack")
     lines = str(caught.value).splitlines()
     assert (len(lines), lines[-1]) == (21, "... and 10 more")
-
-
-def test_a_drained_node_needs_no_slots() -> None:
-    membership = compile_membership(cluster({}, {"drained": True, "slots": 0}))
-    assert membership.drained == ("node02",)
 
 
 @pytest.mark.parametrize(
@@ -210,3 +203,123 @@ def test_a_line_of_another_format_is_refused(text: str, line: int) -> None:
 
 def test_an_operators_comments_and_empty_lines_are_skipped() -> None:
     assert parse("# mine\n\n  a slots=2 max_slots=2\n") == {"a": 2}
+
+
+# Rank placement.
+
+NUMA = {"0": "0-55", "1": "56-111"}
+
+
+def membership(
+    nodes: int = 2, gpus: int = 8, planes: int = 1, drained: int = -1, **rail: Any
+) -> Membership:
+    """Nodes with one rail per GPU; the first half of the GPUs on NUMA node 0."""
+    return compile_membership(
+        [
+            {
+                "name": f"node{index + 1:02d}",
+                "role": "compute",
+                "management_address": f"10.10.0.{11 + index}",
+                "rack": "r1",
+                "slots": gpus,
+                "gpus": gpus,
+                "drained": index == drained,
+                "rails": [
+                    {
+                        "rail": gpu,
+                        "plane": plane,
+                        "interface": f"rail{gpu}" + (f"p{plane}" if planes > 1 else ""),
+                        "address": f"10.{20 + plane}.{gpu}.{11 + index}",
+                        "prefix": 24,
+                        "network": f"10.{20 + plane}.{gpu}.0/24",
+                        "gpu": gpu,
+                        "numa": gpu * 2 // gpus,
+                        **rail,
+                    }
+                    for gpu in range(gpus)
+                    for plane in range(planes)
+                ],
+            }
+            for index in range(nodes)
+        ]
+    )
+
+
+cores = st.lists(st.integers(0, 300), min_size=1, unique=True).map(lambda got: tuple(sorted(got)))
+
+
+@given(cores)
+def test_cores_survive_their_text(given_cores: tuple[int, ...]) -> None:
+    assert parse_cores(format_cores(given_cores)) == given_cores
+
+
+@pytest.mark.parametrize("text", ["", "a", "1,,2", "-1", "1-"])
+def test_what_is_no_list_of_cores(text: str) -> None:
+    with pytest.raises(ValueError, match="list of cores"):
+        parse_cores(text)
+
+
+def test_golden_rankfile_and_rankmap() -> None:
+    members = membership(drained=0)
+    assert render_rankfile(bind(members, NUMA)) == (GOLDEN / "rankfile").read_text("utf-8")
+    planes = membership(nodes=1, planes=2)
+    assert render_rankmap(place(planes)) == (GOLDEN / "rankmap").read_text("utf-8")
+
+
+@given(st.integers(1, 4), st.integers(1, 8), st.integers(8, 64))
+def test_divided_cores_are_disjoint_near_and_complete(nodes: int, gpus: int, each: int) -> None:
+    numa = {"0": f"0-{each - 1}", "1": f"{each}-{2 * each - 1}"}
+    members = membership(nodes, gpus)
+    bindings = bind(members, numa)
+    assert [binding.rank for binding in bindings] == list(range(nodes * gpus))
+    assert len(bindings) == members.slots
+    for start in range(0, len(bindings), gpus):
+        used = [core for binding in bindings[start : start + gpus] for core in binding.cores]
+        assert len(used) == len(set(used))
+        wanted = {core for gpu in range(gpus) for core in parse_cores(numa[str(gpu * 2 // gpus)])}
+        assert set(used) == wanted
+        for gpu, binding in enumerate(bindings[start : start + gpus]):
+            assert set(binding.cores) <= set(parse_cores(numa[str(gpu * 2 // gpus)]))
+
+
+def test_all_cores_of_the_numa_node_when_they_are_shared() -> None:
+    bindings = bind(membership(1), NUMA, divided=False)
+    assert {binding.cores for binding in bindings[:4]} == {tuple(range(56))}
+
+
+@pytest.mark.parametrize(
+    ("numa", "changes", "reason"),
+    [
+        ({}, {}, "cores of NUMA node 0 are not known: set cluster_numa_cores"),
+        ({"0": "0-55"}, {}, "cores of NUMA node 1 are not known"),
+        (
+            NUMA,
+            {"numa": None},
+            "the NUMA node of GPU 0 is not known: set gpus.numa",
+        ),
+        (NUMA, {"gpu": None}, "no rail belongs to GPU 0: set gpu"),
+        ({"0": "0-2", "1": "3-9"}, {}, "NUMA node 0 has 3 cores for 4 ranks"),
+        ({"0": "0-x"}, {}, "cluster_numa_cores: '0-x' is not a list of cores"),
+    ],
+)
+def test_what_is_not_known_is_refused_with_what_to_set(
+    numa: dict[str, str], changes: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(PlanError, match=reason):
+        bind(membership(**changes), numa)
+
+
+def test_cores_that_are_missing_everywhere_are_reported_once() -> None:
+    with pytest.raises(PlanError) as caught:
+        bind(membership(nodes=50), {})
+    assert [line[:40] for line in str(caught.value).splitlines()] == [
+        "node01: the cores of NUMA node 0 are not",
+        "node01: the cores of NUMA node 1 are not",
+    ]
+
+
+def test_more_slots_than_gpus_have_no_placement() -> None:
+    members = membership(1)
+    node = {**members.members[0].node, "slots": 9}
+    with pytest.raises(PlanError, match="node01: 9 slots and 8 GPUs"):
+        place(compile_membership([node]))

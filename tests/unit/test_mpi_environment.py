@@ -14,7 +14,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part impor
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.environment import (
     LAUNCH_AGENT,
     REACHABILITY,
-    Layout,
     Rail,
     Settings,
     effective_parameters,
@@ -33,8 +32,7 @@ from tests.unit.qos_contracts import compiled
 
 ROLE_FILES = Path(__file__).parents[2] / "roles/mpi_stack/files"
 RAILS = tuple(Rail(f"rail{number}", number) for number in range(8))
-LAYOUT = Layout("/etc/openmpi/openmpi-mca-params.conf")
-NODE = Settings(LAYOUT, "10.10.0.0/22", rails=RAILS, slots=8)
+NODE = Settings("10.10.0.0/22", rails=RAILS, slots=8)
 
 DEBIAN_MCA_FILE = "mtl = ^ofi\nbtl = ^uct,openib,ofi\npml = ^ucx\nosc = ^ucx,pt2pt"
 """What Debian 12 ships, without a line feed at its end."""
@@ -57,7 +55,7 @@ def rdma_rails(indexes: Sequence[int], planes: int = 1) -> tuple[Rail, ...]:
 
 def over_rdma(rails: Sequence[Rail], slots: int, **changes: object) -> dict[str, str]:
     qos = HostSettings.of(compiled())
-    base = Settings(LAYOUT, "10.10.0.0/22", "rc", tuple(rails), slots, qos=qos)
+    base = Settings("10.10.0.0/22", "rc", tuple(rails), slots, qos=qos)
     return environment(replace(base, **changes))
 
 
@@ -113,7 +111,7 @@ def test_large_messages_use_all_planes_of_a_rail() -> None:
 
 
 def test_a_launcher_without_rails_names_no_device() -> None:
-    launcher = Settings(LAYOUT, "10.10.0.0/22")
+    launcher = Settings("10.10.0.0/22")
     assert environment(launcher) == {"UCX_TLS": "tcp,sm,self"}
     assert parameters(launcher)["btl_tcp_if_include"] == "10.10.0.0/22"
 
@@ -128,14 +126,13 @@ def test_launching_is_on_management_and_data_on_rails() -> None:
 
 
 def test_ranks_that_share_cores_yield_and_are_not_bound() -> None:
-    found = parameters(Settings(LAYOUT, "10.10.0.0/22", oversubscribe=True))
+    found = parameters(Settings("10.10.0.0/22", oversubscribe=True))
     assert found["mpi_yield_when_idle"] == "1"
     assert found["hwloc_base_binding_policy"] == "none"
 
 
 def test_the_operators_own_settings_win() -> None:
     settings = Settings(
-        LAYOUT,
         "10.10.0.0/22",
         extra_environment={"UCX_TLS": "rc_x,self"},
         extra_parameters={"pml": "ob1"},

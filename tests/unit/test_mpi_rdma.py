@@ -15,7 +15,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import
     RdmaDevice,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.environment import (
-    Layout,
     Rail,
     Settings,
     environment,
@@ -102,7 +101,7 @@ def test_a_rail_without_an_rdma_device_is_named_with_the_ways_out(machine: Machi
 
 def variables(machine: Machine = MACHINE, slots: int = 2) -> dict[str, str]:
     rails, _lacking = with_ports(RAILS, machine)
-    settings = Settings(Layout("/x"), "10.0.0.0/24", "rc", tuple(rails), slots, qos=QOS)
+    settings = Settings("10.0.0.0/24", "rc", tuple(rails), slots, qos=QOS)
     return environment(settings)
 
 

@@ -9,7 +9,6 @@ rank sees the devices of its own node, from any launcher and shell.
 
 from __future__ import annotations
 
-import ipaddress
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -25,7 +24,7 @@ PROGRAM_DIRECTORY = "/usr/local/libexec/baremetal-mpi-roce"
 LAUNCH_AGENT = f"{PROGRAM_DIRECTORY}/orted"
 
 TRANSPORTS: Mapping[str, str] = {"tcp": "tcp,sm,self", "rc": "rc,ud,sm,self"}
-"""The transport asked for, and UCX_TLS for it: never `all`, or UCX could fall back in silence.
+"""The transport asked for, and UCX_TLS for it: never `all`, or UCX could fall back silently.
 
 `ud` is there because `rc` connects its queue pairs over it; `sm` and `self` are inside a node."""
 
@@ -57,21 +56,11 @@ class Rail:
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Where the distribution keeps Open MPI. Empty means: on the default path."""
-
-    mca_file: str
-    bin_directory: str = ""
-    library_directory: str = ""
-    python_directory: str = ""
-
-
-@dataclass(frozen=True)
 class Settings:
     """Everything that decides the files of one host."""
 
-    layout: Layout
     management_network: str
+    """As Open MPI's interface lists take it: `10.0.0.0/24`."""
     transport: str = "tcp"
     rails: tuple[Rail, ...] = ()
     slots: int = 0
@@ -83,7 +72,8 @@ class Settings:
     reachability_mode: bool = False
     """Whether this host's UCX knows REACHABILITY."""
     directories: Mapping[str, str] = field(default_factory=dict)
-    """Where this host has the shared file systems, by variable: `CLUSTER_CHECKPOINT_DIR`."""
+    """By variable: where this host has the shared file systems (`CLUSTER_CHECKPOINT_DIR`), and
+    what of Open MPI is not on a default path (`MPI_ROCE_BIN`)."""
     oversubscribe: bool = False
     tree_spawn: bool = False
     concurrent_launches: int = 128
@@ -91,15 +81,10 @@ class Settings:
     extra_parameters: Mapping[str, str] = field(default_factory=dict)
 
 
-def management_network(address: str, prefix: int) -> str:
-    """The management network as Open MPI's interface lists take it: `10.0.0.0/24`."""
-    return str(ipaddress.ip_interface(f"{address}/{prefix}").network)
-
-
 def rails_by_rank(rails: Sequence[Rail], slots: int) -> list[list[Rail]]:
     """The rails of each local rank: rank k takes those of GPU k, all planes of them.
 
-    Where there is no GPU k, ranks and rails are dealt round: with more rails than ranks a rank has
+    Where there is no GPU k, rails are distributed in turn: with more rails than ranks a rank has
     several, with more ranks than rails they share. Planes of one rail stay together.
     """
     if not rails or slots < 1:
@@ -110,10 +95,10 @@ def rails_by_rank(rails: Sequence[Rail], slots: int) -> list[list[Rail]]:
         groups.setdefault(own if rail.gpu is None else rail.gpu, []).append(rail)
     if all(rank in groups for rank in range(slots)):
         return [groups[rank] for rank in range(slots)]
-    dealt = list(groups.values())
-    if len(dealt) >= slots:
-        return [[rail for group in dealt[rank::slots] for rail in group] for rank in range(slots)]
-    return [dealt[rank % len(dealt)] for rank in range(slots)]
+    units = list(groups.values())
+    if len(units) >= slots:
+        return [[rail for unit in units[rank::slots] for rail in unit] for rank in range(slots)]
+    return [units[rank % len(units)] for rank in range(slots)]
 
 
 def gid_indexes_by_rank(ranks: Sequence[Sequence[Rail]]) -> list[int]:
@@ -122,11 +107,11 @@ def gid_indexes_by_rank(ranks: Sequence[Sequence[Rail]]) -> list[int]:
     for rank, rails in enumerate(ranks):
         indexes = {rail.rdma.gid_index: rail.interface for rail in rails if rail.rdma is not None}
         if len(indexes) > 1:
-            told = ", ".join(f"{index} on {name}" for index, name in sorted(indexes.items()))
+            places = ", ".join(f"{index} on {name}" for index, name in sorted(indexes.items()))
             raise PlanError(
                 f"the rails of local rank {rank} have their addresses at different GID indexes "
-                f"({told}), and UCX takes one index for all devices of a process; remove what "
-                "other addresses these rails have (--tags rails), so that their tables are alike"
+                f"({places}), and UCX takes one index for all devices of a process; remove the "
+                "other addresses of these rails (--tags rails), so that their tables are alike"
             )
         found += list(indexes)
     return found
@@ -143,14 +128,6 @@ def environment(settings: Settings) -> dict[str, str]:
         )
     if settings.transport == "rc":
         values.update(_rdma_environment(settings, ranks))
-    layout = settings.layout
-    for key, directory in (
-        ("MPI_ROCE_BIN", layout.bin_directory),
-        ("MPI_ROCE_LIB", layout.library_directory),
-        ("MPI_ROCE_PYTHON", layout.python_directory),
-    ):
-        if directory:
-            values[key] = directory
     values.update(settings.directories)
     return {**values, **settings.extra_environment}
 
@@ -185,13 +162,13 @@ def parameters(settings: Settings) -> dict[str, str]:
     """Open MPI's parameters for this host."""
     interfaces = [rail.interface for rail in settings.rails]
     values = {
-        # UCX or nothing: Debian excludes it by default, and MPI is then slow and says nothing.
+        # UCX or nothing: Debian excludes it by default, and MPI is then slow without a message.
         "pml": "ucx",
         "pml_ucx_tls": "any",
         "pml_ucx_devices": "any",
         "osc": "^pt2pt",
         "btl": "^openib,uct,ofi",
-        # Launching talks over management only; whatever else speaks TCP stays on the rails.
+        # Launching uses management only; other TCP stays on the rails.
         "oob_tcp_if_include": settings.management_network,
         "btl_tcp_if_include": ",".join(interfaces) or settings.management_network,
         "orte_launch_agent": LAUNCH_AGENT,

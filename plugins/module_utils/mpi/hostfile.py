@@ -1,7 +1,11 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The MPI hostfile: which hosts, how many ranks each, in which order, in which syntax.
+"""The MPI hostfile, and rank placement: rank k of a node goes with GPU k, its rail and its cores.
 
-Compiled from the directory of the whole cluster, never from the hosts of a run.
+Compiled from the directory of the whole cluster, never from the hosts of a run. A GPU's rail and
+NUMA node are those of the model, the cores of a NUMA node are given by the operator, and what is
+not known is refused with the name of what to set.
+
+Cores are hwloc's logical indexes, which is what Open MPI reads in a rankfile (4 and 5 alike).
 """
 
 from __future__ import annotations
@@ -75,84 +79,52 @@ def compile_membership(
     """
     compute = [node for node in directory if node["role"] == "compute"]
     active = [node for node in compute if not node["drained"]]
-    findings = _order_findings(active, order)
+    findings = []
     members = []
+    groups: dict[Any, list[Member]] = {}
     for node in active:
-        host, address = _name_and_address(node, names)
-        if not address:
-            have = ", ".join(str(rail["interface"]) for rail in node["rails"]) or "none"
-            findings.append(
-                f"{node['name']}: has no rail {names!r} to be named by (its rails: {have}): "
-                f"set names to {MANAGEMENT!r} or to a rail every node has"
-            )
+        name, address = str(node["name"]), str(node["management_address"])
+        if names != MANAGEMENT:
+            rail = next((rail for rail in node["rails"] if rail["interface"] == names), None)
+            if rail is None:
+                findings.append(f"{name}: has no rail {names!r}: set names to a rail of every node")
+                continue
+            name, address = rail_name(name, names), str(rail["address"])
+        group = _group(node, order)
+        if group is None:
+            findings.append(f"{node['name']}: has no {order}: choose another order")
             continue
-        members.append(Member(host, address, node))
+        members.append(Member(name, address, node))
+        groups.setdefault(group, []).append(members[-1])
     if not active:
-        drained = f", {len(compute)} drained" if compute else ""
         findings.append(
-            f"no compute node is left for the hostfile ({len(compute)} in the inventory{drained}): "
-            "put one back in service (cluster_drained: false)"
+            f"no compute node is left for the hostfile ({len(compute)} in the inventory, all "
+            "drained): put one back in service (cluster_drained: false)"
         )
     refuse(findings)
+    # By first appearance and not by name: the model's order is the operator's, and rack10 is not
+    # before rack2.
     return Membership(
-        tuple(_ordered(members, order)),
+        tuple(member for group in groups.values() for member in group),
         tuple(str(node["name"]) for node in compute if node["drained"]),
     )
 
 
-def _order_findings(active: Iterable[Mapping[str, Any]], order: str) -> list[str]:
-    if order == "rack":
-        return [
-            f"{node['name']}: has no rack, and the order is by rack: set cluster_rack"
-            for node in active
-            if not node.get("rack")
-        ]
-    if order == "rail_group":
-        return [
-            f"{node['name']}: its leaves are not known, and the order is by rail group: "
-            "choose the order model or rack"
-            for node in active
-            if not _rail_group(node)
-        ]
-    return []
+def _group(node: Mapping[str, Any], order: str) -> Any:
+    """What nodes that follow one another have in common; None where that is not known.
 
-
-def _name_and_address(node: Mapping[str, Any], names: str) -> tuple[str, str]:
-    if names == MANAGEMENT:
-        return str(node["name"]), str(node["management_address"])
-    for rail in node["rails"]:
-        if rail["interface"] == names:
-            return rail_name(str(node["name"]), names), str(rail["address"])
-    return "", ""
-
-
-def _rail_group(node: Mapping[str, Any]) -> tuple[str, ...]:
-    """The leaves a node hangs on, in the order of its rails; empty when that is not known.
-
-    Without named leaves the rail's network stands for its leaf, unless it is a link of two.
-    """
-    group = []
-    for rail in node["rails"]:
-        leaf = rail.get("leaf") or (rail["network"] if int(rail["prefix"]) < 31 else None)
-        if not leaf:
-            return ()
-        group.append(str(leaf))
-    return tuple(group)
-
-
-def _ordered(members: Sequence[Member], order: str) -> list[Member]:
-    """Members of one rack or rail group together; groups, and nodes in one, as the model has them.
-
-    By first appearance and not by name: the model's order is the operator's, and rack10 is not
-    before rack2.
+    Of a rail group, the leaves in the order of the rails. Without named leaves the rail's network
+    stands for its leaf, unless it is a link of two.
     """
     if order == "model":
-        return list(members)
-    groups: dict[Any, list[Member]] = {}
-    for member in members:
-        key = member.node["rack"] if order == "rack" else _rail_group(member.node)
-        groups.setdefault(key, []).append(member)
-    return [member for group in groups.values() for member in group]
+        return ""
+    if order == "rack":
+        return node.get("rack") or None
+    leaves = [
+        rail.get("leaf") or (rail["network"] if int(rail["prefix"]) < 31 else None)
+        for rail in node["rails"]
+    ]
+    return tuple(leaves) if leaves and all(leaves) else None
 
 
 def render(membership: Membership, form: str, *, capped: bool = False) -> str:
@@ -178,7 +150,7 @@ def render(membership: Membership, form: str, *, capped: bool = False) -> str:
 
 
 def parse(text: str) -> dict[str, int]:
-    """Slots by name of a hostfile of Open MPI. Raises ValueError with the line that is none."""
+    """Slots by name of a hostfile of Open MPI. Raises ValueError with a line of another format."""
     found: dict[str, int] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
@@ -194,3 +166,152 @@ def refuse(findings: Sequence[str]) -> None:
     if findings:
         more = [f"... and {len(findings) - SHOWN} more"] if len(findings) > SHOWN else []
         raise PlanError("\n".join([*findings[:SHOWN], *more]))
+
+
+# Rank placement.
+
+
+@dataclass(frozen=True)
+class Placement:
+    """One rank: its number in the job, its host, its number there (its GPU's), its rails."""
+
+    rank: int
+    host: str
+    local_rank: int
+    rails: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Binding:
+    """One line of a rankfile."""
+
+    rank: int
+    host: str
+    cores: tuple[int, ...]
+
+
+def place(membership: Membership) -> list[Placement]:
+    """Every rank beside its GPU and that GPU's rails, in the order of the hostfile.
+
+    Raises PlanError for nodes whose ranks cannot each have a GPU and a rail.
+    """
+    findings: list[str] = []
+    placements: list[Placement] = []
+    for member in membership.members:
+        name, gpus = member.node["name"], int(member.node["gpus"])
+        if member.slots > gpus:
+            findings.append(
+                f"{name}: {member.slots} slots and {gpus} GPUs: rank k cannot have GPU k: set "
+                "cluster_slots to at most the number of GPUs, or do without rank placement"
+            )
+        for local in range(member.slots):
+            rails = tuple(str(rail["interface"]) for rail in _rails_of(member, local))
+            if not rails and local < gpus:
+                findings.append(
+                    f"{name}: no rail belongs to GPU {local}: set gpu on one of its cluster_rails"
+                )
+            placements.append(Placement(len(placements), member.host, local, rails))
+    refuse(findings)
+    return placements
+
+
+def _rails_of(member: Member, gpu: int) -> list[Mapping[str, Any]]:
+    return [rail for rail in member.node["rails"] if rail["gpu"] == gpu]
+
+
+def bind(
+    membership: Membership, numa_cores: Mapping[str, str], *, divided: bool = True
+) -> list[Binding]:
+    """The cores of every rank: of its GPU's NUMA node, divided among the ranks there or all.
+
+    Divided, no two ranks share a core, which Open MPI 5 refuses by default. The NUMA node of a GPU
+    is that of its rail: they are behind one PCIe switch.
+    """
+    try:
+        cores_of = {int(numa): parse_cores(str(text)) for numa, text in numa_cores.items()}
+    except ValueError as error:
+        raise PlanError(f"cluster_numa_cores: {error}") from None
+    # A dictionary, as each finding is reported for the first node that has it.
+    findings: dict[str, str] = {}
+    bindings: list[Binding] = []
+    placements = iter(place(membership))
+    for member in membership.members:
+        name = str(member.node["name"])
+        numas = [_rails_of(member, local)[0]["numa"] for local in range(member.slots)]
+        for local, numa in enumerate(numas):
+            rank = next(placements).rank
+            neighbours = [other for other, there in enumerate(numas) if there == numa]
+            cores = cores_of.get(numa)
+            if numa is None:
+                findings.setdefault(
+                    name,
+                    f"{name}: the NUMA node of GPU {local} is not known: set gpus.numa in "
+                    "cluster.yml, or do without a rankfile (mpi_hostfile_rankfile: false)",
+                )
+            elif cores is None:
+                findings.setdefault(
+                    f"NUMA {numa}",
+                    f"{name}: the cores of NUMA node {numa} are not known: set cluster_numa_cores "
+                    f"to the logical cores of each NUMA node, such as {{{numa}: '0-27'}} (on the "
+                    f"node: hwloc-calc --intersect core numa:{numa})",
+                )
+            elif divided and len(cores) < len(neighbours):
+                findings.setdefault(
+                    f"cores of {name}",
+                    f"{name}: NUMA node {numa} has {len(cores)} cores for {len(neighbours)} ranks: "
+                    "lower cluster_slots, or let ranks share cores "
+                    "(mpi_hostfile_rankfile_cores: all)",
+                )
+            else:
+                if divided:
+                    part, parts = neighbours.index(local), len(neighbours)
+                    cores = cores[len(cores) * part // parts : len(cores) * (part + 1) // parts]
+                bindings.append(Binding(rank, member.host, cores))
+    refuse(list(findings.values()))
+    return bindings
+
+
+def parse_cores(text: str) -> tuple[int, ...]:
+    """The cores of a list such as `0-27,56-83`. Raises ValueError for another text."""
+    cores: set[int] = set()
+    for part in text.replace(" ", "").split(","):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+        if match is None:
+            raise ValueError(f"{text!r} is not a list of cores such as '0-27,56-83'")
+        cores.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return tuple(sorted(cores))
+
+
+def format_cores(cores: Sequence[int]) -> str:
+    """The shortest list of ranges that names `cores`, which are sorted."""
+    ranges: list[list[int]] = []
+    for core in cores:
+        if ranges and core == ranges[-1][1] + 1:
+            ranges[-1][1] = core
+        else:
+            ranges.append([core, core])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
+
+
+def render_rankfile(bindings: Sequence[Binding]) -> str:
+    """Open MPI's rankfile; the same text serves Open MPI 4 and 5."""
+    lines = [
+        f"# {HEADER}",
+        f"# {len(bindings)} ranks. Open MPI 4: mpirun --rankfile FILE;"
+        " Open MPI 5: mpirun --map-by rankfile:file=FILE",
+        *(f"rank {b.rank}={b.host} slot={format_cores(b.cores)}" for b in bindings),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def render_rankmap(placements: Sequence[Placement]) -> str:
+    """Which GPU and which rails each rank is to use: one line per rank, for launch wrappers."""
+    lines = [
+        f"# {HEADER}",
+        "# rank host local_rank gpu rails",
+        *(
+            f"{p.rank} {p.host} {p.local_rank} {p.local_rank} {','.join(p.rails)}"
+            for p in placements
+        ),
+    ]
+    return "\n".join(lines) + "\n"

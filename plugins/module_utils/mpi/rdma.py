@@ -1,46 +1,37 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The RDMA device of each rail: found, told to UCX, and looked at again as UCX will use it."""
+"""The RDMA device of each rail: found, named to UCX, and read back as UCX will use it."""
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Optional
 
-from ..core.checks import FAILED, OK, PENDING, Check, compare, not_applicable
+from ..core.checks import OK, Check, compare, differs, not_applicable
 from ..hardware import Gid, Machine, RdmaDevice
+from ..hardware.inventory import ROCE_V2
 from ..qos import HostSettings, RdmaPort, mpi_environment
 from .environment import CUDA_TRANSPORTS, Rail, rails_by_rank
 
-ROCE_V2 = "RoCE v2"
 ACTIVE = "ACTIVE"
-
+IPV4 = "::ffff:"
+"""What IPv4 addresses of a GID table begin with."""
 PER_RANK = "MPI_ROCE_GID_INDEXES_BY_RANK"
 
 
-def gid_text(gid: Gid) -> str:
+def gid_text(gid: Optional[Gid]) -> str:
     """`RoCE v2 10.100.3.11`: IPv4 addresses in dotted form."""
-    address = ipaddress.IPv6Address(gid.address)
-    return f"{gid.type} {address.ipv4_mapped or address}"
+    return f"{gid.type} {gid.address.removeprefix(IPV4)}" if gid else "no entry"
 
 
 def wanted_gid(rail: Rail) -> str:
     return f"{ROCE_V2} {rail.address}"
 
 
-def gid_of(rail: Rail, device: RdmaDevice) -> Optional[Gid]:
-    """The entry of the GID table that makes packets leave with the rail's own address."""
-    wanted = wanted_gid(rail)
-    return next((gid for gid in device.gids if gid_text(gid) == wanted), None)
-
-
 def automatic_gid(device: RdmaDevice) -> Optional[Gid]:
     """The entry that UCX takes without an index: RoCE v2 with IPv4, the first of them."""
-    for gid in device.gids:
-        if gid.type == ROCE_V2 and ipaddress.IPv6Address(gid.address).ipv4_mapped is not None:
-            return gid
-    return None
+    ipv4 = (gid for gid in device.gids if gid.type == ROCE_V2 and gid.address.startswith(IPV4))
+    return next(ipv4, None)
 
 
 def with_ports(
@@ -52,20 +43,20 @@ def with_ports(
     """
     found = []
     lacking = []
-    status = PENDING if check_mode else FAILED
+    status = differs(check_mode)
     for rail in rails:
         device = machine.device_of(rail.interface)
         if device is None or not device.name:
             reason = (
-                f"no RDMA device stands behind {rail.interface}: is its driver loaded (rdma link "
-                "shows those there are), and does the interface have its name (--tags rails)? "
-                "A cluster without RDMA sets mpi_stack_transport to tcp"
+                f"no RDMA device is behind {rail.interface}: is its driver loaded (rdma link), and "
+                "does the interface have its name (--tags rails)? A cluster without RDMA sets "
+                "mpi_stack_transport to tcp"
             )
             lacking.append(
                 Check("rdma_device", "RDMA device", None, status, rail.interface, reason)
             )
             continue
-        gid = gid_of(rail, device)
+        gid = device.roce_gid(rail.address)
         if gid is None:
             there = ", ".join(f"{one.index}: {gid_text(one)}" for one in device.gids) or "no GID"
             reason = (
@@ -92,7 +83,7 @@ def readback(
     for rail in rails:
         device = machine.device_of(rail.interface)
         if device is None or rail.rdma is None:
-            continue  # told by with_ports
+            continue  # a finding of with_ports
         checks.append(Check("rdma_device", "RDMA device", device.name, OK, rail.interface))
         checks.append(
             compare(
@@ -104,47 +95,28 @@ def readback(
                 reason="is the cable in, and the interface up (--tags rails)?",
             )
         )
-        checks.append(_gid_check(rail, device, rails, slots, environment, check_mode))
-    return checks
-
-
-def _gid_check(
-    rail: Rail,
-    device: RdmaDevice,
-    rails: Sequence[Rail],
-    slots: int,
-    environment: Mapping[str, str],
-    check_mode: bool,
-) -> Check:
-    """The entry at the index that a rank of this rail takes, and one that was never bound."""
-    table = {gid.index: gid for gid in device.gids}
-    used: dict[str, Optional[Gid]] = {}
-    index = environment.get("UCX_IB_GID_INDEX", "auto")
-    if index.isdigit():
-        used[f"index {index}"] = table.get(int(index))
-    else:
-        used["UCX's own choice"] = automatic_gid(device)
-    for rank, of_rank in enumerate(rails_by_rank(rails, slots)):
+        # By the index that a rank of this rail takes, and by that of a program not bound to it.
+        table = {gid.index: gid for gid in device.gids}
+        index = environment.get("UCX_IB_GID_INDEX", "auto")
+        used = {f"index {index}": table.get(int(index)) if index.isdigit() else None}
+        if not index.isdigit():
+            used = {"UCX's own choice": automatic_gid(device)}
         words = environment.get(PER_RANK, "").split()
-        if rail in of_rank and rank < len(words) and words[rank].isdigit():
-            used[f"index {words[rank]} of rail-bind"] = table.get(int(words[rank]))
-    wanted = wanted_gid(rail)
-    wrong = {
-        how: gid_text(gid) if gid else "no entry"
-        for how, gid in used.items()
-        if gid is None or gid_text(gid) != wanted
-    }
-    if not wrong:
-        return Check("rdma_gid", wanted, wanted, OK, rail.ucx_device, ", ".join(used))
-    return Check(
-        "rdma_gid",
-        wanted,
-        "; ".join(wrong.values()),
-        PENDING if check_mode else FAILED,
-        rail.ucx_device,
-        f"by {', '.join(wrong)}; another address of {rail.interface}, or UCX_IB_GID_INDEX in "
-        "mpi_stack_environment, stands in its way",
-    )
+        for of_rank, word in zip(rails_by_rank(rails, slots), words):
+            if rail in of_rank:
+                used[f"index {word} of rail-bind"] = table.get(int(word))
+        wanted = wanted_gid(rail)
+        wrong = {how: gid_text(gid) for how, gid in used.items() if gid_text(gid) != wanted}
+        check = Check("rdma_gid", wanted, wanted, OK, rail.ucx_device, ", ".join(used))
+        if wrong:
+            reason = (
+                f"by {', '.join(wrong)}; another address of {rail.interface}, or UCX_IB_GID_INDEX "
+                "in mpi_stack_environment, conflicts"
+            )
+            found, status = "; ".join(wrong.values()), differs(check_mode)
+            check = Check("rdma_gid", wanted, found, status, rail.ucx_device, reason)
+        checks.append(check)
+    return checks
 
 
 def cuda_check(
@@ -155,8 +127,7 @@ def cuda_check(
         return []
     name, wanted = "ucx_cuda", ", ".join(CUDA_TRANSPORTS)
     if offered is None:
-        reason = "UCX did not answer"
-        return [Check(name, wanted, None, PENDING if check_mode else FAILED, "", reason)]
+        return [Check(name, wanted, None, differs(check_mode), "", "UCX did not answer")]
     if not offered:
         reason = (
             "this UCX is built without CUDA, or finds no driver: MPI moves host memory, and a "
@@ -185,14 +156,14 @@ def contract_checks(
             effective(settings, name) if name.startswith("UCX_") else environment.get(name),
             subject=name,
             check_mode=check_mode,
-            reason="roce_qos says otherwise: change it there, and not in mpi_stack_environment",
+            reason="it differs from roce_qos: change it there, and not in mpi_stack_environment",
         )
         for name, value in mpi_environment(qos, ports).items()
     ]
 
 
 def effective(settings: Mapping[str, str], name: str) -> Any:
-    """What `ucx_info -c` says of a UCX_IB_ setting: it has one for each transport that obeys it.
+    """A UCX_IB_ setting in `ucx_info -c`, which has one for each transport that obeys it.
 
     All of them have to agree; where they do not, each is listed.
     """
@@ -223,7 +194,7 @@ def nccl_file_checks(text: str, environment: Mapping[str, str]) -> list[Check]:
             value,
             there[name],
             subject=name,
-            reason="/etc/nccl.conf says otherwise than the contract; take the line out of it",
+            reason="/etc/nccl.conf differs from the contract; remove the line",
         )
         for name, value in environment.items()
         if name.startswith("NCCL_") and name in there
@@ -235,15 +206,8 @@ def memlock_check(
 ) -> Check:
     """RDMA pins memory: what a session may lock, soft limit and hard one, as /proc has it."""
     soft = limit[0] if limit else None
-    enough = soft == "unlimited" or (soft is not None and int(soft) >= memory_bytes)
     wanted = "unlimited, or all of the memory"
-    if enough:
+    if soft == "unlimited" or (soft is not None and int(soft) >= memory_bytes):
         return Check("memlock", wanted, soft, OK, user)
-    return Check(
-        "memlock",
-        wanted,
-        soft,
-        PENDING if check_mode else FAILED,
-        user,
-        "bytes that a session may lock; rc registers every buffer it sends from: --tags os",
-    )
+    reason = "bytes that a session may lock; rc registers every buffer it sends from: --tags os"
+    return Check("memlock", wanted, soft, differs(check_mode), user, reason)

@@ -3,27 +3,188 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import asdict, field, replace
+from typing import Any, Optional
 
-from ..core.checks import Check, compare, failures
+from ..core.checks import OK, Check, compare, differs, failures
+from ..core.commands import CommandError, Runner
 from ..core.dataclass import dataclass
 from ..core.files import FilePlan, replace_block
 from ..core.part import Node, Plan, PlanError, Verdict
 from ..hardware import Machine, survey
 from ..os_baseline.limits import parse_proc
 from . import environment as environments
-from . import rdma, versions
+from . import rdma
+from .environment import PROFILE_FILE, Rail
 
 NCCL_FILE = "/etc/nccl.conf"
 RC = "rc"
+PROBE = (
+    "import json, numpy, mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; "
+    "print(json.dumps([mpi4py.__version__, numpy.__version__, MPI.Get_library_version()]))"
+)
+"""Imports mpi4py without starting MPI and prints which library it is linked with."""
+
+
+@dataclass(frozen=True)
+class Ucx:
+    """What `ucx_info` prints: version, transports of each device, every setting with its value."""
+
+    version: Optional[str] = None
+    devices: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    problem: str = ""
+
+    @property
+    def transports(self) -> set[str]:
+        return {name for offered in self.devices.values() for name in offered}
+
+    def knows(self, setting: str) -> bool:
+        """Whether this UCX has a setting, by its last words: `ROCE_REACHABILITY_MODE`."""
+        return any(key.endswith(setting) for key in self.settings)
+
+
+@dataclass(frozen=True)
+class Installed:
+    """What answered. A missing version comes with its reason in `problems`."""
+
+    versions: Mapping[str, Optional[str]] = field(default_factory=dict)
+    """`open_mpi`, `ucx`, `mpi4py`, `numpy`, and `linked_with`: the MPI library of mpi4py."""
+    ucx: Ucx = Ucx()
+    orted: Optional[str] = None
+    """Where the daemon is that mpirun starts on each node."""
+    problems: Mapping[str, str] = field(default_factory=dict)
+
+
+def ask(run: Runner, *argv: str) -> str:
+    """What a program prints through the environment that every rank gets."""
+    shell = f'[ ! -r {PROFILE_FILE} ] || . {PROFILE_FILE}; exec "$@"'
+    return run(["/bin/sh", "-c", shell, "sh", *argv]).stdout
+
+
+def read_ucx(run: Runner) -> Ucx:
+    try:
+        # One call: -v prints the version, -d the devices, -c the settings.
+        answer = ask(run, "ucx_info", "-v", "-d", "-c")
+    except CommandError as error:
+        return Ucx(problem=_cause(error))
+    # `# Version 1.13.1` (1.13) and `# Library version: 1.16.0` (later).
+    version = re.search(r"^#\s*(?:Library version|Version):?\s+(\d\S*)", answer, re.MULTILINE)
+    settings = dict(re.findall(r"^(UCX_\w+)=(.*)$", answer, re.MULTILINE))
+    return Ucx(version[1] if version else None, ucx_devices(answer), settings)
+
+
+def ucx_devices(text: str) -> dict[str, list[str]]:
+    """`ucx_info -d`: the transports of each device, in order."""
+    found: dict[str, list[str]] = {}
+    transport = ""
+    for kind, name in re.findall(r"^#\s*(Transport|Device):\s*(\S+)", text, re.MULTILINE):
+        if kind == "Transport":
+            transport = name
+        elif transport not in found.setdefault(name, []):
+            found[name].append(transport)
+    return found
+
+
+def read(run: Runner, python: str, ucx: Optional[Ucx] = None) -> Installed:
+    """Ask mpirun, UCX (unless `ucx` is its answer of just now) and mpi4py."""
+    problems: dict[str, str] = {}
+    open_mpi = mpi4py = numpy = linked_with = orted = None
+    try:
+        answer = ask(run, "mpirun", "--version")
+        version = re.search(r"\(Open MPI\)\s+(\S+)", answer)
+        open_mpi = version[1] if version else None
+        if open_mpi is None:
+            problems["open_mpi"] = f"mpirun is not Open MPI: {answer.strip()[:80]!r}"
+    except CommandError as error:
+        problems["open_mpi"] = _cause(error)
+    try:
+        # mpirun starts it on the other nodes, through the same environment.
+        orted = ask(run, "sh", "-c", "command -v orted").strip() or None
+    except CommandError:
+        problems["orted"] = (
+            "not on the path, so mpirun cannot start ranks here; reinstall the package that has it "
+            "(Debian family openmpi-bin, RHEL family openmpi)"
+        )
+    ucx = ucx or read_ucx(run)
+    if ucx.problem:
+        problems["ucx"] = ucx.problem
+    try:
+        mpi4py, numpy, library = json.loads(ask(run, python, "-c", PROBE))
+        linked_with = library.split(",")[0].strip()
+    except (CommandError, ValueError) as error:
+        problems["mpi4py"] = _cause(error)
+    versions = {
+        "open_mpi": open_mpi,
+        "ucx": ucx.version,
+        "mpi4py": mpi4py,
+        "numpy": numpy,
+        "linked_with": linked_with,
+    }
+    return Installed(versions, ucx, orted, problems)
+
+
+def _cause(error: Exception) -> str:
+    """The line of an error with its cause: Python puts it last, programs first."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    return lines[-1] if "Traceback" in str(error) else lines[0]
+
+
+def installed_checks(
+    installed: Installed, rails: Sequence[Rail], transport: str, *, check_mode: bool = False
+) -> list[Check]:
+    """The promises of the layer that the installed software has to keep."""
+    found = {name: installed.versions.get(name) for name in ("open_mpi", "ucx", "mpi4py")}
+    # Later versions launch by a daemon of another name, and report it themselves.
+    if (found["open_mpi"] or "").startswith("4."):
+        found["orted"] = installed.orted
+    checks = [
+        Check(name, "installed", value, OK)
+        if value is not None
+        else Check(
+            *(name, "installed", None, differs(check_mode), ""),
+            installed.problems.get(name) or "it did not answer",
+        )
+        for name, value in found.items()
+    ]
+    linked = installed.versions.get("linked_with")
+    if linked is not None:
+        checks.append(
+            compare(
+                "mpi4py_library",
+                "Open MPI",
+                "Open MPI" if linked.startswith("Open MPI") else linked,
+                check_mode=check_mode,
+                reason="mpi4py is built for another MPI than mpirun: ranks would not meet",
+            )
+        )
+    for rail in rails:
+        offered = list(installed.ucx.devices.get(rail.ucx_device, ()))
+        usable = any(name == transport or name.startswith(f"{transport}_") for name in offered)
+        checks.append(
+            compare(
+                "ucx_device",
+                transport,
+                transport if usable else ", ".join(offered) or "not there",
+                subject=rail.ucx_device,
+                check_mode=check_mode,
+                reason="ucx_info -d does not offer it; without address or link it is hidden",
+            )
+        )
+    return checks
 
 
 @dataclass(frozen=True)
 class Wanted:
     """What the controller gives besides the settings."""
 
+    mca_file: str
+    """Open MPI's system-wide parameter file."""
     profile: str
     programs: Mapping[str, str]
     python: str
@@ -43,11 +204,11 @@ class Stack:
         self.settings = settings
         self.wanted = wanted
         self.machine = Machine()
-        self.ucx = versions.Ucx()
+        self.ucx = Ucx()
         self.lacking: Sequence[Check] = ()
         """A check for each rail without a usable RDMA port."""
         self.changes = False
-        self.installed = versions.Installed()
+        self.installed = Installed()
 
     def plan(self, node: Node) -> Plan:
         if self.settings.transport == RC:
@@ -65,7 +226,7 @@ class Stack:
         failed = failures(self.lacking)
         if failed:
             raise PlanError("\n".join(check.line() for check in failed), failed)
-        self.ucx = versions.read_ucx(node.run)
+        self.ucx = read_ucx(node.run)
         offered = (one for one in environments.CUDA_TRANSPORTS if one in self.ucx.transports)
         self.settings = replace(
             self.settings,
@@ -75,25 +236,22 @@ class Stack:
         )
 
     def _files(self, node: Node) -> list[FilePlan]:
-        settings = self.settings
-        files = [node.file(environments.PROFILE_FILE, self.wanted.profile.rstrip() + "\n")]
+        files = [node.file(PROFILE_FILE, self.wanted.profile.rstrip() + "\n")]
         if not self.lacking:
             # In check mode a device may be missing yet, and with it what this file will have.
-            text = environments.environment_text(environments.environment(settings))
+            text = environments.environment_text(environments.environment(self.settings))
             files.insert(0, node.file(environments.ENVIRONMENT_FILE, text))
         for name, content in sorted(self.wanted.programs.items()):
             path = f"{environments.PROGRAM_DIRECTORY}/{name}"
             files.append(node.record(path, content.rstrip() + "\n", mode=0o755))
-        mca_file = settings.layout.mca_file
-        block = environments.parameter_lines(environments.parameters(settings))
+        mca_file = self.wanted.mca_file
+        block = environments.parameter_lines(environments.parameters(self.settings))
         files.append(node.record(mca_file, replace_block(node.read(mca_file) or "", block, "mpi")))
         return files
 
     def verify(self, node: Node) -> Verdict:
-        settings, check_mode = self.settings, node.check_mode
-        mca_file = settings.layout.mca_file
+        settings, check_mode, mca_file = self.settings, node.check_mode, self.wanted.mca_file
         found = environments.effective_parameters(node.read(mca_file) or "")
-        reason = f"a later line of {mca_file} wins over the managed block; remove it"
         result = [
             compare(
                 "mpi_parameter",
@@ -101,14 +259,14 @@ class Stack:
                 found.get(name),
                 subject=name,
                 check_mode=check_mode,
-                reason=reason,
+                reason=f"a later line of {mca_file} wins over the managed block; remove it",
             )
             for name, value in environments.parameters(settings).items()
         ]
         # UCX's former answer holds, unless its environment has changed.
         former = self.ucx if settings.transport == RC and (check_mode or not self.changes) else None
-        self.installed = versions.read(node.run, self.wanted.python, former)
-        result += versions.readback(
+        self.installed = read(node.run, self.wanted.python, former)
+        result += installed_checks(
             self.installed, settings.rails, settings.transport, check_mode=check_mode
         )
         return Verdict(result + (self._rdma(node) if settings.transport == RC else []))
@@ -143,7 +301,7 @@ class Stack:
     def returned(self) -> dict[str, Any]:
         ports = [rail.rdma for rail in self.settings.rails if rail.rdma is not None]
         return {
-            "versions": self.installed.versions(),
+            "versions": dict(self.installed.versions),
             "environment": environments.environment(self.settings),
             "rdma": [asdict(port) for port in ports],
         }

@@ -1,0 +1,309 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What the module of the layer writes, and what it leaves alone when a rail cannot do RDMA."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
+    CommandError,
+    Result,
+    run,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node, PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import (
+    Gid,
+    Machine,
+    RdmaDevice,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi import (
+    environment,
+    stack,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.environment import Rail
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.stack import installed_checks
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.qos import RdmaPort
+from ansible_collections.baremetal.mpi_roce.plugins.modules import mpi_stack as module
+
+from tests.unit.qos_contracts import compiled
+
+UCX = stack.Ucx(
+    "1.19.0",
+    {"mlx5_0:1": ["rc_mlx5"], "cuda": ["cuda_copy", "cuda_ipc"]},
+    {"UCX_RC_MLX5_ROCE_REACHABILITY_MODE": "route"},
+)
+MACHINE = Machine(
+    (
+        RdmaDevice(
+            "rail",
+            "mlx5_0",
+            netdev="rail0",
+            port_state="ACTIVE",
+            gids=(Gid(3, "::ffff:10.100.0.11", "RoCE v2", "rail0"),),
+        ),
+    )
+)
+
+
+def params(tmp_path: Path, **changes: Any) -> dict[str, Any]:
+    return {
+        "transport": "rc",
+        "management": {"address": "10.10.1.1", "prefix": 22, "interface": "mgmt0"},
+        "rails": [{"interface": "rail0", "gpu": 0, "rail": 0, "address": "10.100.0.11"}],
+        "slots": 1,
+        "gpus": 1,
+        "qos": compiled(),
+        "user": "nobody",
+        "filesystems": [],
+        "groups": ["compute"],
+        "oversubscribe": False,
+        "tree_spawn": False,
+        "concurrent_launches": 128,
+        "mca_file": str(tmp_path / "openmpi-mca-params.conf"),
+        "bin_directory": "",
+        "library_directory": "",
+        "python_directory": "",
+        "environment": {},
+        "parameters": {},
+        "profile": "# profile\n",
+        "programs": {},
+        **changes,
+    }
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stack, "survey", lambda: MACHINE)
+    monkeypatch.setattr(stack, "read_ucx", lambda _run: UCX)
+
+
+def planned(
+    given: dict[str, Any], folder: Path, check_mode: bool = False
+) -> tuple[dict[str, str], set[str]]:
+    """The environment that results, and the files."""
+    names = ("mca_file", "profile", "programs", "user", "gpus")
+    wanted = stack.Wanted(python="python3", **{name: given[name] for name in names})
+    part = stack.Stack(module.wanted(given), wanted)
+    plan = part.plan(Node("mpi", folder, run, None, "b", check_mode=check_mode))
+    names = {f"/{each.path.relative_to(folder)}" for each in plan.files}
+    return environment.environment(part.settings), names
+
+
+@pytest.mark.usefixtures("host")
+def test_what_ucx_can_do_here_decides_its_environment(tmp_path: Path) -> None:
+    found, names = planned(params(tmp_path), tmp_path)
+    assert environment.ENVIRONMENT_FILE in names
+    assert found["UCX_TLS"] == "rc,ud,sm,self,cuda_copy,cuda_ipc"
+    assert found[environment.REACHABILITY] == "all"
+    assert found["NCCL_SOCKET_IFNAME"] == "=mgmt0"
+    assert planned(params(tmp_path, gpus=0), tmp_path)[0]["UCX_TLS"] == "rc,ud,sm,self"
+
+
+@pytest.mark.usefixtures("host")
+def test_over_tcp_rdma_is_not_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stack, "survey", lambda: pytest.fail("looked"))
+    found, _names = planned(params(tmp_path, transport="tcp"), tmp_path)
+    assert found["UCX_NET_DEVICES"] == "rail0"
+
+
+@pytest.mark.usefixtures("host")
+def test_a_rail_without_rdma_is_refused_by_name(tmp_path: Path) -> None:
+    rails = [
+        {"interface": f"rail{k}", "gpu": k, "rail": k, "address": f"10.100.{k}.11"} for k in (0, 1)
+    ]
+    with pytest.raises(PlanError, match=r"^rdma_device rail1") as caught:
+        planned(params(tmp_path, rails=rails, slots=2), tmp_path)
+    assert [(check.name, check.subject) for check in caught.value.checks] == [
+        ("rdma_device", "rail1")
+    ]
+
+
+@pytest.mark.usefixtures("host")
+def test_check_mode_on_a_fresh_host_waits_for_devices_and_shows_the_rest(tmp_path: Path) -> None:
+    given = params(tmp_path, rails=[{"interface": "rail7", "address": "10.100.7.11"}])
+    _found, names = planned(given, tmp_path, check_mode=True)
+    assert environment.PROFILE_FILE in names
+    assert environment.ENVIRONMENT_FILE not in names, "its content is not known yet"
+
+
+@pytest.mark.usefixtures("host")
+def test_programs_find_checkpoints_and_datasets_where_they_are_mounted(tmp_path: Path) -> None:
+    def entry(name: str, purpose: str, hosts: list[str]) -> dict[str, Any]:
+        source, mount = f"10.10.2.1:/export/{name}", f"/mnt/{name}"
+        one = {"name": name, "type": "nfs", "source": source, "mount": mount}
+        return {**one, "purpose": purpose, "hosts": hosts}
+
+    filesystems = [
+        entry("checkpoints", "checkpoints", ["compute", "launcher"]),
+        entry("data", "datasets", ["compute"]),
+        entry("home", "home", ["compute"]),
+    ]
+    given = params(tmp_path, transport="tcp", filesystems=filesystems)
+    found = planned(given, tmp_path)[0]
+    assert found["CLUSTER_CHECKPOINT_DIR"] == "/mnt/checkpoints"
+    assert found["CLUSTER_DATASETS_DIR"] == "/mnt/data"
+    assert not [value for value in found.values() if value == "/mnt/home"]
+    found, _names = planned({**given, "groups": ["launcher"]}, tmp_path)
+    assert found["CLUSTER_CHECKPOINT_DIR"] == "/mnt/checkpoints"
+    assert "CLUSTER_DATASETS_DIR" not in found
+    own = {**given, "environment": {"CLUSTER_CHECKPOINT_DIR": "/mnt/other"}}
+    found = planned(own, tmp_path)[0]
+    assert found["CLUSTER_CHECKPOINT_DIR"] == "/mnt/other"  # the operator's setting is the last
+
+
+# What is installed.
+
+PYTHON = "/usr/bin/python3"
+UCX_INFO = """\
+# Version 1.13.1
+# Git branch '<unknown>', revision 0000000
+# Configured with: --build=x86_64-linux-gnu --prefix=/usr
+#
+# Memory domain: self
+#     Component: self
+#      Transport: self
+#         Device: memory0
+#           Type: loopback
+# Memory domain: tcp
+#     Component: tcp
+#      Transport: tcp
+#         Device: rail0
+#           Type: network
+#      Transport: tcp
+#         Device: rail1
+# Memory domain: mlx5_0
+#      Transport: rc_verbs
+#         Device: mlx5_0:1
+#      Transport: rc_mlx5
+#         Device: mlx5_0:1
+"""
+MPIRUN = "mpirun (Open MPI) 4.1.4\n\nReport bugs to http://www.open-mpi.org/community/help/\n"
+LIBRARY = "Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4, repo rev: v4.1.4, May 26, 2022"
+
+
+def runner(answers: dict[str, str]):
+    def run(argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None) -> Result:
+        program = argv[4]
+        if program not in answers:
+            raise CommandError(f"{program}: exit status 127: sh: 1: exec: {program}: not found")
+        return Result(tuple(argv), 0, answers[program], "")
+
+    return run
+
+
+ALL = {
+    "mpirun": MPIRUN,
+    "ucx_info": UCX_INFO,
+    "sh": "/usr/bin/orted\n",
+    PYTHON: json.dumps(["3.1.4", "1.24.2", LIBRARY]),
+}
+
+
+def installed(**changed: str) -> stack.Installed:
+    return stack.read(runner({**ALL, **changed}), PYTHON)
+
+
+def test_versions_of_old_and_new_formats() -> None:
+    old = installed().versions
+    assert (old["open_mpi"], old["ucx"]) == ("4.1.4", "1.13.1")
+    new = installed(ucx_info="# Library version: 1.16.0\n# Library path: /x\n", mpirun="HYDRA 4.0")
+    assert (new.versions["open_mpi"], new.versions["ucx"]) == (None, "1.16.0")
+    assert "HYDRA" in new.problems["open_mpi"]
+
+
+def test_everything_answers() -> None:
+    found = installed()
+    assert found.problems == {}
+    assert found.ucx.transports == {"self", "tcp", "rc_verbs", "rc_mlx5"}
+    assert found.versions == {
+        "open_mpi": "4.1.4",
+        "ucx": "1.13.1",
+        "mpi4py": "3.1.4",
+        "numpy": "1.24.2",
+        "linked_with": "Open MPI v4.1.4",
+    }
+    checks = installed_checks(found, [Rail("rail0"), Rail("rail1")], "tcp")
+    assert {check.status for check in checks} == {"ok"}
+    assert [check.subject for check in checks if check.name == "ucx_device"] == ["rail0", "rail1"]
+
+
+def test_a_rail_that_ucx_does_not_offer_fails_by_name() -> None:
+    found = installed()
+    failed = [
+        c
+        for c in installed_checks(found, [Rail("rail0"), Rail("rail9")], "tcp")
+        if c.status != "ok"
+    ]
+    assert [(check.name, check.subject, check.found) for check in failed] == [
+        ("ucx_device", "rail9", "not there")
+    ]
+
+
+def test_an_rdma_device_has_to_offer_rc_and_a_netdev_does_not() -> None:
+    found = installed()
+    rail = Rail("rail0", 0, rdma=RdmaPort("mlx5_0", 1, 3, "rail0"))
+    device = installed_checks(found, [rail], "rc")[-1]
+    assert device.status == "ok"
+    plain = installed_checks(found, [Rail("rail0")], "rc")[-1]
+    assert (plain.status, plain.found) == ("failed", "tcp")
+
+
+def test_every_setting_of_ucx_is_read() -> None:
+    text = "#\n# x\nUCX_RC_VERBS_TRAFFIC_CLASS=106\nUCX_TLS=rc,ud\nUCX_EMPTY=\n"
+    found = installed(ucx_info=UCX_INFO + text).ucx
+    assert found.settings == {
+        "UCX_RC_VERBS_TRAFFIC_CLASS": "106",
+        "UCX_TLS": "rc,ud",
+        "UCX_EMPTY": "",
+    }
+    assert found.knows("TRAFFIC_CLASS")
+    assert not found.knows("ROCE_REACHABILITY_MODE")
+
+
+def test_ucx_is_not_asked_again_when_it_has_just_answered() -> None:
+    answer = installed().ucx
+    rest = {name: text for name, text in ALL.items() if name != "ucx_info"}
+    assert stack.read(runner(rest), PYTHON, answer).ucx == answer
+    assert "ucx" in stack.read(runner(rest), PYTHON).problems
+
+
+def test_what_does_not_answer_fails_with_the_reason() -> None:
+    found = stack.read(runner({"ucx_info": UCX_INFO}), PYTHON)
+    failed = {
+        check.name: check
+        for check in installed_checks(found, [], "tcp")
+        if check.status == "failed"
+    }
+    assert set(failed) == {"open_mpi", "mpi4py"}
+    assert "mpirun: not found" in failed["open_mpi"].reason
+
+
+def test_a_node_that_mpirun_cannot_start_ranks_on_fails() -> None:
+    answers = {name: text for name, text in ALL.items() if name != "sh"}
+    found = stack.read(runner(answers), PYTHON)
+    failed = [check for check in installed_checks(found, [], "tcp") if check.status == "failed"]
+    assert [check.name for check in failed] == ["orted"]
+    assert "reinstall the package" in failed[0].reason
+    fifth = stack.read(runner({**answers, "mpirun": "mpirun (Open MPI) 5.0.3\n"}), PYTHON)
+    assert {check.status for check in installed_checks(fifth, [], "tcp")} == {"ok"}
+
+
+def test_before_an_installation_check_mode_expects_it() -> None:
+    found = stack.Installed(problems={"open_mpi": "not found"})
+    statuses = {
+        check.status for check in installed_checks(found, [Rail("rail0")], "tcp", check_mode=True)
+    }
+    assert statuses == {"pending"}
+
+
+def test_mpi4py_of_another_mpi_fails() -> None:
+    found = installed(**{PYTHON: json.dumps(["3.1.4", "1.24.2", "MPICH Version:\t4.0.2"])})
+    library = [
+        check for check in installed_checks(found, [], "tcp") if check.name == "mpi4py_library"
+    ]
+    assert library[0].status == "failed"
+    assert "MPICH" in str(library[0].found)
