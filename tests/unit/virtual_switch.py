@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import ssl
 import subprocess
@@ -31,7 +32,8 @@ class VirtualSwitch:
         directory.mkdir()
         self._authority = authority
         self._system = description["system"]
-        self._pem, self._key = authority.issue()
+        for path, name in zip(authority.issue(), ("certificate.pem", "key.pem")):
+            shutil.copy(path, directory / name)
         self._faults = directory / "faults.json"
         self._log = directory / "log"
         (directory / "switch.json").write_text(json.dumps(description))
@@ -43,19 +45,10 @@ class VirtualSwitch:
         self.start()
 
     def start(self) -> None:
-        files = {
-            "config": self.directory / "switch.json",
-            "faults": self._faults,
-            "state": self.directory / "state",
-            "log": self._log,
-            "certificate": self._pem,
-            "key": self._key,
-            "password-file": self.directory / "password",
-        }
-        words = [word for name, path in files.items() for word in (f"--{name}", str(path))]
+        places = (self.directory, self.directory / "state", self._log)
         self._process = subprocess.Popen(
-            [sys.executable, "-I", str(PROGRAMS / self._system / "serve.py"), *words,
-             "--address", LOOPBACK, "--port", str(self.port)],
+            [sys.executable, "-I", str(PROGRAMS / self._system / "serve.py"), *map(str, places),
+             LOOPBACK, str(self.port)],
             stdout=subprocess.PIPE,
             text=True,
         )  # fmt: skip

@@ -1,9 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""HTTPS with a password, as a simulated switch offers it, and its command line."""
+"""HTTPS with a password, as a simulated switch offers it."""
 
 from __future__ import annotations
 
-import argparse
 import base64
 import hmac
 import json
@@ -17,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Optional, Protocol
+from typing import Any, Optional
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from . import switch
@@ -59,7 +58,7 @@ Handle = Callable[[Request], Answer]
 
 
 class SwitchServer(ThreadingHTTPServer):
-    """Answers what `handle` says, or nothing at all while the connection is cut."""
+    """Answers by `handle`, or not at all while the connection is cut."""
 
     daemon_threads = True
     request_queue_size = 64
@@ -84,7 +83,7 @@ class SwitchServer(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def cut(self, seconds: float) -> None:
-        """Answer nobody for so long. What the switch does by itself goes on."""
+        """No answers for so long. What the switch does by itself goes on."""
         with self._cut_lock:
             self._cut_until = time.monotonic() + seconds
 
@@ -93,7 +92,7 @@ class SwitchServer(ThreadingHTTPServer):
         return time.monotonic() < self._cut_until
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """TLS is begun in the thread of the connection, so that a slow client keeps nobody up."""
+        """TLS is begun in the thread of the connection, so that a slow client delays no other."""
         if self.is_cut:
             return
         try:
@@ -186,51 +185,28 @@ class Surroundings:
     log: Log
 
 
-class Simulation(Protocol):
-    def handle(self, request: Request) -> Answer: ...
-
-    def connect(self, server: SwitchServer) -> None:
-        """Told once which server it answers through."""
-
-
-def main(description: str, denied: Answer, make: Any) -> int:
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--config", type=Path, default=Path("/etc/virtual-switch/switch.json"))
-    parser.add_argument("--faults", type=Path, default=Path("/etc/virtual-switch/faults.json"))
-    parser.add_argument("--state", type=Path, default=Path("/var/lib/virtual-switch"))
-    parser.add_argument("--log", type=Path, default=Path("/var/log/virtual-switch.log"))
-    parser.add_argument("--address", default="0.0.0.0")
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--certificate", type=Path, required=True)
-    parser.add_argument("--key", type=Path, required=True)
-    parser.add_argument("--password-file", type=Path, required=True)
-    words = parser.parse_args()
-
-    words.state.mkdir(parents=True, exist_ok=True)
-    simulation: Simulation = make(
-        Surroundings(
-            switch.read(words.config),
-            Faults(words.faults, words.state),
-            words.state,
-            Log(words.log),
-        )
-    )
+def main(denied: Answer, make: Any) -> int:
+    """`serve.py FOLDER STATE LOG ADDRESS PORT`; the folder is the switch's /etc/virtual-switch."""
+    folder, state, log = (Path(word) for word in sys.argv[1:4])
+    state.mkdir(parents=True, exist_ok=True)
+    faults = Faults(folder / "faults.json", state)
+    simulation = make(Surroundings(switch.read(folder / "switch.json"), faults, state, Log(log)))
     server = SwitchServer(
-        (words.address, words.port),
-        words.certificate,
-        words.key,
-        words.password_file.read_text(encoding="utf-8").strip(),
+        (sys.argv[4], int(sys.argv[5])),
+        folder / "certificate.pem",
+        folder / "key.pem",
+        (folder / "password").read_text(encoding="utf-8").strip(),
         denied,
         simulation.handle,
     )
-    simulation.connect(server)
+    simulation.cut_by(lambda: server.cut(faults.cut_s))
 
     def stop(_signal: int, _frame: Any) -> None:
         threading.Thread(target=server.shutdown, daemon=True).start()
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
-    sys.stdout.write(f"port {server.server_address[1]}\n")  # 0 was asked for: which it became
+    sys.stdout.write(f"port {server.server_address[1]}\n")
     sys.stdout.flush()
     server.serve_forever(poll_interval=0.05)
     return 0

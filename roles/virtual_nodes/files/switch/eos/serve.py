@@ -7,13 +7,14 @@ import json
 import re
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.server import Answer, Request, Surroundings, SwitchServer, main
+from common.server import Answer, Request, Surroundings, main
 
 from eos import grammar
 from eos.grammar import Failed, Mode, Refused
@@ -58,8 +59,8 @@ class Arista:
         self._sessions = Sessions(surroundings)
         self._shows = Shows(surroundings.hardware, surroundings.faults, self._sessions)
 
-    def connect(self, server: SwitchServer) -> None:
-        self._sessions.cut = lambda: server.cut(self._faults.cut_s)
+    def cut_by(self, cut: Callable[[], None]) -> None:
+        self._sessions.cut = cut
 
     def handle(self, request: Request) -> Answer:
         delay = self._faults.take("delay_s")
@@ -219,4 +220,4 @@ def _seconds(word: str) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main(__doc__ or "", DENIED, Arista))
+    sys.exit(main(DENIED, Arista))

@@ -6,12 +6,13 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from common.server import Answer, Request, Surroundings, SwitchServer, main, words
+from common.server import Answer, Request, Surroundings, main, words
 
 from nvue import effective, schema, vendor
 from nvue.revisions import NotNow, Revisions, Unknown
@@ -56,8 +57,8 @@ class Cumulus:
         self._revisions = Revisions(surroundings)
         self._began = time.monotonic()
 
-    def connect(self, server: SwitchServer) -> None:
-        self._revisions.cut = lambda: server.cut(self._faults.cut_s)
+    def cut_by(self, cut: Callable[[], None]) -> None:
+        self._revisions.cut = cut
 
     def handle(self, request: Request) -> Answer:
         delay = self._faults.take("delay_s")
@@ -175,4 +176,4 @@ def _json(request: Request) -> Tree:
 
 
 if __name__ == "__main__":
-    sys.exit(main(__doc__ or "", DENIED, Cumulus))
+    sys.exit(main(DENIED, Cumulus))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import json
 import os
@@ -16,94 +17,62 @@ from common import state as files
 from . import updater
 from .switch import Sonic, as_text, here
 
-SAVE = "Running command: /usr/local/bin/sonic-cfggen -d --print-data > {}"
 EXTENSION = ".cp.json"
 
 
-class UsageError(Exception):
-    """What click says of wrong words."""
+class Failed(Exception):
+    """A command that ends with status 2: its own line, and the cause as click prints it."""
 
 
 def main(words: Sequence[str], switch: Optional[Sonic] = None) -> int:
-    command = words[0] if words else ""
+    parser = argparse.ArgumentParser("config")
+    commands = parser.add_subparsers(required=True, dest="command")
+    for name in COMMANDS:
+        command = commands.add_parser(name)
+        if name == "apply-patch":
+            command.add_argument("-d", "--dry-run", action="store_true")
+        if name == "save":
+            command.add_argument("-y", "--yes", action="store_true", required=True)
+        elif name != "list-checkpoints":
+            command.add_argument("name")
+    wanted = parser.parse_args(list(words))
     try:
-        if command not in COMMANDS:
-            raise UsageError(f'No such command "{command}".')
-        return COMMANDS[command](switch or here(), list(words[1:]))
-    except UsageError as error:
-        return _usage(command, str(error))
+        return COMMANDS[wanted.command](switch or here(), wanted)
+    except Failed as failed:
+        sys.stderr.write(
+            f"{failed}\nUsage: config {wanted.command} [OPTIONS]\n"
+            f'Try "config {wanted.command} -h" for help.\n\nError: {failed.__cause__}\n'
+        )
+        return 2
 
 
-def _usage(command: str, message: str) -> int:
-    sys.stderr.write(
-        f'Usage: config {command} [OPTIONS]\nTry "config {command} -h" for help.\n\n'
-        f"Error: {message}\n"
-    )
-    return 2
-
-
-def _failed(command: str, what: str, error: Exception) -> int:
-    sys.stderr.write(f"{what}\n")
-    return _usage(command, str(error))
-
-
-def _say(line: str) -> None:
+def _say(line: str) -> int:
     sys.stdout.write(f"{line}\n")
-
-
-def _parsed(words: Sequence[str], flags: Sequence[str], argument: str) -> tuple[bool, str]:
-    """Whether one of the flags was given, and the one argument."""
-    options = [word for word in words if word.startswith("-")]
-    unknown = next((word for word in options if word not in flags), None)
-    if unknown:
-        raise UsageError(f"no such option: {unknown}")
-    arguments = [word for word in words if not word.startswith("-")]
-    if argument and not arguments:
-        raise UsageError(f'Missing argument "{argument}".')
-    if len(arguments) > 1:
-        raise UsageError(f"Got unexpected extra argument ({' '.join(arguments[1:])})")
-    return bool(options), arguments[0] if arguments else ""
-
-
-DRY_RUN = ("-d", "--dry-run")
-
-
-def _dry(words: Sequence[str], argument: str) -> tuple[bool, str]:
-    dry_run, name = _parsed(words, DRY_RUN, argument)
-    if dry_run:
-        _say("** DRY RUN EXECUTION **")
-    return dry_run, name
-
-
-def apply_patch(switch: Sonic, words: list[str]) -> int:
-    dry_run, name = _dry(words, "PATCH_FILE_PATH")
-    try:
-        patch = json.loads(Path(name).read_text(encoding="utf-8"))
-        updater.apply_patch(switch, patch, _say, dry_run=dry_run)
-    except Exception as error:
-        if not dry_run:
-            switch.log("refused", command="apply-patch", why=_word(error))
-        return _failed("apply-patch", f"Failed to apply patch due to: {error}", error)
-    _say("Patch applied successfully.")
     return 0
 
 
-def rollback(switch: Sonic, words: list[str]) -> int:
-    dry_run, name = _dry(words, "CHECKPOINT_NAME")
+def apply_patch(switch: Sonic, wanted: argparse.Namespace) -> int:
     try:
-        _say("Config Rollbacker: Config rollbacking starting.")
-        target = json.loads(_existing(switch, name).read_text(encoding="utf-8"))
-        updater.replace(switch, target, _say, dry_run=dry_run)
-        _say("Config Rollbacker: Config rollbacking completed.")
+        patch = json.loads(Path(wanted.name).read_text(encoding="utf-8"))
+        updater.apply_patch(switch, patch, dry_run=wanted.dry_run)
+    except Exception as error:
+        if not wanted.dry_run:
+            switch.log("refused", command="apply-patch", why=_word(error))
+        raise Failed(f"Failed to apply patch due to: {error}") from error
+    return _say("Patch applied successfully.")
+
+
+def rollback(switch: Sonic, wanted: argparse.Namespace) -> int:
+    try:
+        target = json.loads(_existing(switch, wanted.name).read_text(encoding="utf-8"))
+        updater.replace(switch, target)
     except Exception as error:
         switch.log("refused", command="rollback", why=_word(error))
-        return _failed("rollback", "Failed to rollback config", error)
-    if not dry_run:
-        switch.log("rollback", name=name)
-        switch.pending = False
-        switch.management.restore()
-    _say("Config rolled back successfully.")
-    return 0
+        raise Failed("Failed to rollback config") from error
+    switch.log("rollback", name=wanted.name)
+    switch.pending = False
+    switch.management.restore()
+    return _say("Config rolled back successfully.")
 
 
 def _existing(switch: Sonic, name: str) -> Path:
@@ -113,41 +82,33 @@ def _existing(switch: Sonic, name: str) -> Path:
     return path
 
 
-def checkpoint(switch: Sonic, words: list[str]) -> int:
-    name = _parsed(words, (), "CHECKPOINT_NAME")[1]
-    path = switch.checkpoints / f"{name}{EXTENSION}"
+def checkpoint(switch: Sonic, wanted: argparse.Namespace) -> int:
+    path = switch.checkpoints / f"{wanted.name}{EXTENSION}"
     if switch.faults.take_if("apply", "disk_full"):
         switch.log("fault", apply="disk_full", at="checkpoint")
-        return _failed("checkpoint", "Failed to create a config checkpoint", _full(path))
+        raise Failed("Failed to create a config checkpoint") from _full(path)
     files.write(path, as_text(switch.config()))
-    switch.log("checkpoint", name=name)
-    _say("Checkpoint created successfully.")
-    return 0
+    switch.log("checkpoint", name=wanted.name)
+    return _say("Checkpoint created successfully.")
 
 
-def delete_checkpoint(switch: Sonic, words: list[str]) -> int:
-    name = _parsed(words, (), "CHECKPOINT_NAME")[1]
+def delete_checkpoint(switch: Sonic, wanted: argparse.Namespace) -> int:
     try:
-        _existing(switch, name).unlink()
+        _existing(switch, wanted.name).unlink()
     except ValueError as error:
-        return _failed("delete-checkpoint", "Failed to delete config checkpoint", error)
-    switch.log("delete-checkpoint", name=name)
-    _say("Checkpoint deleted successfully.")
-    return 0
+        raise Failed("Failed to delete config checkpoint") from error
+    switch.log("delete-checkpoint", name=wanted.name)
+    return _say("Checkpoint deleted successfully.")
 
 
-def list_checkpoints(switch: Sonic, words: list[str]) -> int:
-    _parsed(words, (), "")
+def list_checkpoints(switch: Sonic, _wanted: argparse.Namespace) -> int:
     found = sorted(switch.checkpoints.glob(f"*{EXTENSION}"))
-    _say(json.dumps([path.name[: -len(EXTENSION)] for path in found], indent=4))
-    return 0
+    return _say(json.dumps([path.name[: -len(EXTENSION)] for path in found], indent=4))
 
 
-def save(switch: Sonic, words: list[str]) -> int:
-    if not _parsed(words, ("-y", "--yes"), "")[0]:
-        raise UsageError("this simulation does not ask: -y")
+def save(switch: Sonic, _wanted: argparse.Namespace) -> int:
     path = switch.saved
-    _say(SAVE.format(path))
+    _say(f"Running command: /usr/local/bin/sonic-cfggen -d --print-data > {path}")
     if switch.faults.take_if("confirm", "lost"):
         switch.log("fault", confirm="lost", seconds=switch.faults.cut_s)
         switch.management.cut(switch.faults.cut_s)
@@ -171,7 +132,7 @@ def _word(error: Exception) -> str:
     return "_".join(str(error).split())[:200]
 
 
-COMMANDS: dict[str, Callable[[Sonic, list[str]], int]] = {
+COMMANDS: dict[str, Callable[[Sonic, argparse.Namespace], int]] = {
     "apply-patch": apply_patch,
     "checkpoint": checkpoint,
     "delete-checkpoint": delete_checkpoint,

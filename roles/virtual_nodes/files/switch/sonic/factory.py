@@ -19,7 +19,7 @@ MELLANOX = {"spectrum": "ACS-MSN2700", "spectrum2": "ACS-MSN3700", "spectrum3": 
 BROADCOM_HWSKU = "Arista-7060X6-64PE"
 PLATFORM = "x86_64-simulation-r0"
 FREE_PORTS = 2
-"""Ports that the model does not have: they are nobody's business."""
+"""Ports that the model does not have, which belong to the operator."""
 MTU = "9100"
 
 
@@ -40,17 +40,8 @@ def lookup_path(hardware: Hardware) -> str:
 def version(hardware: Hardware) -> dict[str, str]:
     return {
         "build_version": "simulation.20250510.1",
-        "debian_version": "12",
-        "kernel_version": "6.1.0-29-2-amd64",
         "asic_type": asic_type(hardware),
-        "asic_subtype": asic_type(hardware),
-        "commit_id": "simulation",
-        "branch": "simulation",
         "release": "simulation",
-        "build_number": "1",
-        "build_date": "Sat May 10 00:00:00 UTC 2025",
-        "built_by": "simulation",
-        "sonic_os_version": "12",
     }
 
 

@@ -7,9 +7,7 @@ Nothing is undone when it fails half-way.
 from __future__ import annotations
 
 import copy
-import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from . import yang
@@ -33,28 +31,18 @@ BACKEND = ("BUFFER_PG", "BUFFER_PROFILE", "FLEX_COUNTER_TABLE")
 REFERENCE = {"WRED_PROFILE": ("QUEUE", "wred_profile")}
 """Objects whose fields may all go: the sorter takes them one by one, bound or not."""
 
-Say = Callable[[str], None]
-
 
 class UpdateError(Exception):
     """The patch was refused, or failed half-way."""
 
 
-@dataclass(frozen=True)
-class Step:
-    operations: list[Operation]
-    result: Config
-
-
 def apply_patch(
-    switch: Sonic, patch: Sequence[Operation], say: Say, *, dry_run: bool, fails: bool = True
+    switch: Sonic, patch: Sequence[Operation], *, dry_run: bool = False, fails: bool = True
 ) -> None:
     """UpdateError or another exception as the real one lets them through.
 
     `fails`: with the faults that are set for the switch.
     """
-    say("Patch Applier: localhost: Patch application starting.")
-    say(f"Patch Applier: localhost: Patch: {json.dumps(patch)}")
     old = switch.config()
     new = applied(patch, old)
     permitted(old, new)
@@ -73,26 +61,16 @@ def apply_patch(
         yang.validate(new)
     except yang.YangError as error:
         raise UpdateError(f"Given patch will produce invalid config. Error: {error}") from error
-    steps = list(_steps(old, new))
-    say(f"Patch Applier: The localhost patch was converted into {len(steps)} changes:")
-    if dry_run:
-        for step in steps:
-            say(f"** DryRun: Would apply {json.dumps(step.operations)}")
-    else:
-        _apply(switch, old, new, steps, say, switch.faults.take("apply") if fails else None)
-    say("Patch Applier: localhost patch application completed.")
+    if not dry_run:
+        steps = list(_steps(old, new))
+        _apply(switch, old, new, steps, switch.faults.take("apply") if fails else None)
 
 
-def replace(switch: Sonic, target: Config, say: Say, *, dry_run: bool) -> None:
-    say("Config Replacer: Config replacement starting.")
-    patch = difference(switch.config(), target)
-    apply_patch(switch, patch, say, dry_run=dry_run, fails=False)
-    say("Config Replacer: Config replacement completed.")
+def replace(switch: Sonic, target: Config) -> None:
+    apply_patch(switch, difference(switch.config(), target), fails=False)
 
 
-def _apply(
-    switch: Sonic, old: Config, new: Config, steps: Sequence[Step], say: Say, fault: Any
-) -> None:
+def _apply(switch: Sonic, old: Config, new: Config, steps: Sequence[Config], fault: Any) -> None:
     if fault in ("partial", "rejected"):
         switch.log("fault", apply=fault)
     if fault == "rejected":
@@ -108,11 +86,9 @@ def _apply(
             raise UpdateError(
                 f"change {number + 1} of {len(steps)} failed by a fault of this simulation"
             )
-        say(f"Patch Applier:   * {json.dumps(step.operations)}")
         _log_stripped(switch, before, step)
-        switch.write(before, step.result)
-        before = step.result
-    say("Patch Applier: localhost: verifying patch updates are reflected on ConfigDB.")
+        switch.write(before, step)
+        before = step
     if _compared(switch.config()) != _compared(new):
         raise UpdateError(
             "localhost: after applying patch to config, there are still some parts not updated"
@@ -126,21 +102,20 @@ def _compared(config: Config) -> dict[str, Any]:
     return {table: rows for table, rows in config.items() if table not in BACKEND}
 
 
-def _log_stripped(switch: Sonic, before: Config, step: Step) -> None:
+def _log_stripped(switch: Sonic, before: Config, step: Config) -> None:
     for table in REFERENCE:
-        for name, row in step.result.get(table, {}).items():
+        for name, row in step.get(table, {}).items():
             if not row and before.get(table, {}).get(name):
                 switch.log("stripped", object=f"{table}|{name}", bound="yes")
 
 
-def _steps(old: Config, new: Config) -> Iterator[Step]:
+def _steps(old: Config, new: Config) -> Iterator[Config]:
     """The changes in an order that keeps references whole; ports are down for some of them."""
     state = old
     for target in _states(old, new):
         pruned = {table: rows for table, rows in target.items() if rows}
-        changes = difference(state, pruned)
-        if changes:
-            yield Step(changes, pruned)
+        if pruned != state:
+            yield pruned
             state = pruned
 
 
