@@ -10,16 +10,12 @@ short_description: Sets a host's name, and writes the names of the whole cluster
 extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
   - Sets the host's name, in C(/etc/hostname) and in the running kernel. No systemd is needed.
-  - Writes one managed block in C(/etc/hosts) with the management address of every host of the
-    cluster and the address of every rail (C(node01-rail0), or C(node01-rail3p1) where rails have
-    planes). Lines outside of the block are the operator's and stay.
-  - A line outside of the block that gives one of these names another address is a conflict,
-    because programs then get both addresses. This host's own name on a loopback address, as
-    installers write it (C(127.0.1.1 node01)), is taken out of its line, which the diff and
-    RV(removed) show. Any other conflict fails with its line, before anything is written.
-  - Adds lines for C(localhost) where there are none. Open MPI asks DNS for it otherwise, and waits.
+  - Writes one managed block in C(/etc/hosts) with the management address of every host and the
+    address of every rail (C(node01-rail0)). Other lines are the operator's and stay.
+  - A line outside of the block that gives one of these names another address is refused. This
+    host's own name on a loopback address, as installers write it, is removed (RV(removed)).
+  - Adds lines for C(localhost) where there are none; Open MPI asks DNS for it otherwise.
   - Configures cloud-init, where it is installed, not to change both files at the next boot.
-  - Reads the name back from the kernel and resolves every name of this host.
 options:
   name: {type: str, required: true, description: "Name of this host, as the inventory has it."}
   table:
@@ -35,12 +31,6 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Look the whole cluster up in the inventory
-  baremetal.mpi_roce.cluster_directory:
-    domain: hpc.example.com
-  register: cluster
-  run_once: true
-
 - name: Set the host's name, and every name of the cluster in /etc/hosts
   baremetal.mpi_roce.cluster_hosts:
     name: "{{ inventory_hostname }}"

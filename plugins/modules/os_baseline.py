@@ -11,12 +11,9 @@ extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
   - Sets kernel parameters, resource limits, hugepages, the CPU governor, swap, time and the kernel
     command line of one node in one call, for now and for every boot to come, and reads it all back.
-  - Everything is validated and read before anything is written. Run again, it repairs what an
-    interrupted run left.
   - Never reboots. What only a reboot can bring into effect is recorded under
     C(/var/lib/baremetal-mpi-roce/reboot-required.d/os.json) and returned in RV(reboot_reasons).
   - In a container, what belongs to the host's kernel is C(not_applicable), with the reason.
-  - Packages are not its business; the role P(baremetal.mpi_roce.os_baseline#role) installs them.
 options:
   sysctls:
     description:
@@ -114,14 +111,9 @@ EXAMPLES = r"""
     service_limits: [memlock]
     governor: performance
     swap: 'off'
-    kernel_arguments: [iommu=pt]
-  become: true
-
-- name: Hugepages on each NUMA node
-  baremetal.mpi_roce.os_baseline:
     hugepages:
       - {size: 2M, count: 4096, node: 0}
-      - {size: 2M, count: 4096, node: 1}
+    kernel_arguments: [iommu=pt]
   become: true
 """
 

@@ -10,10 +10,8 @@ short_description: Prepares on the controller what every node trusts over SSH
 extends_documentation_fragment: [baremetal.mpi_roce.module.reads, baremetal.mpi_roce.directory]
 description:
   - Runs on the controller, once for all nodes (C(run_once)), without a connection.
-  - Makes the certificate authorities of the cluster, one for users and one for hosts, where they
-    are missing; takes each due step of a rotation; and revokes the certificates of nodes that
-    have left the inventory.
-  - Nodes that left are found by the directory of the whole inventory. A limit changes nothing.
+  - Makes the cluster's certificate authorities for users and hosts, takes each due step of a
+    rotation, and revokes nodes that left the inventory, whatever the limit.
 options:
   cluster_name: {type: str, required: true, description: Name of the cluster.}
   domain:
@@ -29,27 +27,24 @@ options:
   user: {type: str, default: mpi, description: The MPI user.}
   state_dir:
     description:
-      - Directory on the controller with the authority's private keys and its journal. Back it up.
-      - By default C(~/.local/state/baremetal.mpi_roce/CLUSTER/ssh-ca).
+      - Directory on the controller with the authority's private keys and its journal. By default
+        C(~/.local/state/baremetal.mpi_roce/CLUSTER/ssh-ca).
     type: path
     default: ""
   ca_generation:
-    description:
-      - Number of the authority. Raising it starts a rotation, of which each run takes the next step
-        that is due.
+    description: Number of the authority. Raising it rotates; each run takes the steps due.
     type: int
     default: 1
   ca_overlap:
     description:
-      - Whether the old authority is trusted until every node has certificates of the new one. When
-        V(false), as after a theft, the old one is dropped at once, and nodes that the run does not
-        reach are refused by the others.
+      - Whether the old authority is trusted until every node has certificates of the new one.
+        V(false), as after a theft, drops it at once.
     type: bool
     default: true
   user_ca_key:
     description:
-      - Private key on the controller of an authority of your own, which then signs users. It is
-        used where it is, with C(.pub) beside it. Needs O(host_ca_key) as well.
+      - Private key on the controller of an authority of your own, which then signs users. C(.pub)
+        lies beside it. Needs O(host_ca_key) as well.
     type: path
     default: ""
   host_ca_key: {type: path, default: "", description: The same for hosts.}
@@ -59,8 +54,7 @@ options:
     default: 30
   max_removed:
     description:
-      - Nodes that may leave the inventory at once. When more have, nothing is revoked and the
-        action fails with their names, because it may be a mistake in the model.
+      - Nodes that may leave the inventory at once. More are refused before any is revoked.
     type: int
     default: 8
 """

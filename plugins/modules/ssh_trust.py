@@ -11,10 +11,9 @@ extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
   - Makes the MPI user's account and key pair where they are missing, makes sshd and ssh trust the
     cluster's certificate authority, and installs this node's user and host certificate.
-  - The action on the controller holds the authority and signs; the module on the node makes keys
-    and writes files. A node whose certificates serve takes one execution, one that needs a
-    signature two. Private keys never leave the host they were made on.
-  - All settings apply to the MPI user only, and for ssh to the hosts of the cluster only. sshd's
+  - The action on the controller holds the authority and signs; the module makes keys and writes
+    files. Private keys never leave the host they were made on.
+  - All settings apply to the MPI user, and for ssh to the hosts of the cluster. sshd's
     configuration is tested before sshd reads it, and is restored when it is invalid.
 options:
   authority:
@@ -67,18 +66,6 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Look the whole cluster up in the inventory
-  baremetal.mpi_roce.cluster_directory:
-  register: cluster
-  run_once: true
-
-- name: Prepare the authority on the controller
-  baremetal.mpi_roce.ssh_authority:
-    directory: "{{ cluster.directory }}"
-    cluster_name: "{{ cluster_name }}"
-  register: trust
-  run_once: true
-
 - name: Configure SSH trust
   baremetal.mpi_roce.ssh_trust:
     authority: "{{ trust.authority }}"

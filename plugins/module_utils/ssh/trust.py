@@ -14,6 +14,7 @@ import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
@@ -127,9 +128,7 @@ def _converge(request: Request, node: Node) -> Settled:
     keys = {pair.kind: pair.public for pair in pairs}
     sign = _to_sign(request, node, keys)
     if not outcome.errors and (node.check_mode or not sign):
-        host_key_changed = any(
-            each["after_header"].startswith(str(host_key)) for each in outcome.diff
-        )
+        host_key_changed = any(each["after_header"] == str(host_key) for each in outcome.diff)
         later = settle([Files(request, keys, sign, host_key_line, host_key_changed, daemon)], node)
         outcome.changed |= later.changed
         outcome.diff += later.diff
@@ -188,10 +187,11 @@ class Directories:
     every login shell reads the environment of MPI from it.
     """
 
-    def paths(self, node: Node) -> tuple[Path, Path]:
-        return node.path(OWN).parent, node.path(OWN)
+    def _found(self, node: Node) -> dict[Path, str]:
+        own = node.path(OWN)
+        return {path: standing(path) or "absent" for path in (own.parent, own)}
 
-    def wanted(self, node: Node) -> str:
+    def _wanted(self, node: Node) -> str:
         return f"mode 0755 owner {node.uid}:{node.gid}"
 
     def plan(self, node: Node) -> Plan:
@@ -200,24 +200,21 @@ class Directories:
             os.chown(path, node.uid, node.gid)
             path.chmod(0o755)
 
-        def step(path: Path, found: str) -> Step:
-            return Step(str(path), found, self.wanted(node), lambda: close(path), essential=True)
-
-        found = {path: standing(path) or "absent" for path in self.paths(node)}
-        steps = [step(path, each) for path, each in found.items() if each != self.wanted(node)]
-        return Plan(steps=steps)
+        wanted = self._wanted(node)
+        return Plan(
+            steps=[
+                Step(str(path), found, wanted, partial(close, path), essential=True)
+                for path, found in self._found(node).items()
+                if found != wanted
+            ]
+        )
 
     def verify(self, node: Node) -> Verdict:
+        wanted = self._wanted(node)
         return Verdict(
             [
-                compare(
-                    "directory",
-                    self.wanted(node),
-                    standing(path),
-                    subject=str(path),
-                    check_mode=node.check_mode,
-                )
-                for path in self.paths(node)
+                _check(node, "directory", wanted, found, str(path))
+                for path, found in self._found(node).items()
             ]
         )
 

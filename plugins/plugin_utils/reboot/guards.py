@@ -7,8 +7,6 @@ import contextlib
 import json
 import os
 import signal
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -73,16 +71,15 @@ class _Alarm(BaseException):
 
 @contextlib.contextmanager
 def bounded(seconds: float) -> Iterator[None]:
-    """Raises NoAnswerError after so many seconds. An earlier alarm of Ansible's own stays.
+    """Raises NoAnswerError after so many seconds. A time limit of Ansible's own holds instead.
 
     The timeout of ssh ends with the login. A host whose disk is dead accepts the login and then
     never answers; its kernel still does, so no keep-alive notices.
     """
-    pending = signal.getitimer(signal.ITIMER_REAL)[0]
-    if threading.current_thread() is not threading.main_thread() or 0 < pending <= seconds:
+    if signal.getitimer(signal.ITIMER_REAL)[0]:
         yield
         return
-    before, began = _children(), time.monotonic()
+    before = _children()
 
     def rings(_number: int, _frame: Optional[FrameType]) -> None:
         raise _Alarm
@@ -92,7 +89,6 @@ def bounded(seconds: float) -> Iterator[None]:
     try:
         yield
     except _Alarm:
-        signal.setitimer(signal.ITIMER_REAL, 0)
         for child in _children() - before:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGTERM)
@@ -100,9 +96,6 @@ def bounded(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, former)
-        if pending:
-            left = pending - (time.monotonic() - began)
-            signal.setitimer(signal.ITIMER_REAL, max(0.001, left))
 
 
 def _children() -> set[int]:
