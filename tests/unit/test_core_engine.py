@@ -1,18 +1,28 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Settling parts: the layer's own record, and what happens to the rest when a step fails."""
+"""Settling parts, and what every layer's module does alike: refusals, failures, results."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import files, reboots
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import (
+    engine,
+    files,
+    machine,
+    reboots,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import CommandError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import (
+    Layer,
+    Outcome,
+    Settled,
+    settle,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import (
     Node,
     Plan,
@@ -21,6 +31,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part impor
     StepError,
     Verdict,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.reboots import (
+    Reason,
+    RecordError,
+)
+
+from tests.unit.ended import Ended, Module
 
 
 @dataclass
@@ -169,17 +185,116 @@ def test_what_cannot_be_read_back_stays_recorded(tmp_path, error):
     assert [each.subject for each in reboots.recorded("gpu", tmp_path)] == ["kernel"]
 
 
-def test_what_only_looks_has_its_own_time(tmp_path):
-    def look(*args: Any, **more: Any) -> Any:
-        raise AssertionError
-
-    here = node(tmp_path)
-    assert here.look is here.run
-    assert replace(here, looks=look).look is look
+class Refused(Exception):
+    """What only this layer refuses."""
 
 
-def test_a_step_that_changes_many_things_shows_each(tmp_path):
-    one, other = ({"before": f"{word}\n", "after": "gone\n"} for word in ("one", "other"))
-    step = Step("packages", "", "", lambda: None, shown=[one, other])
-    assert step.diffs() == [one, other]
-    assert Step("unit", "inactive", "active", lambda: None).diffs()[0]["after"] == "active\n"
+class Broken(Exception):
+    """What only this layer fails with."""
+
+
+RDMA = Layer("rdma", command_s=600.0, look_s=60.0, refusals=(Refused,), failures=(Broken,))
+REASON = Reason("RDMA drivers", "new", "old", "the kernel goes on", "boot-1")
+HOLDS = Check("rdma_source", "inbox", "inbox", "ok")
+
+
+@pytest.fixture(autouse=True)
+def this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "container", lambda: "podman")
+    monkeypatch.setattr(machine, "boot_id", lambda: "boot-2")
+    real = reboots.recorded
+    monkeypatch.setattr(
+        reboots,
+        "recorded",
+        lambda tag, *root: real(tag, *root) if root else [replace(REASON, subject=tag)],
+    )
+
+
+def ended(
+    converge: Any, of: Layer = RDMA, check_mode: bool = False, module: Optional[Module] = None
+) -> Ended:
+    def settled(node: Node) -> Settled:
+        if isinstance(converge, Exception):
+            raise converge
+        return converge(node) if callable(converge) else converge
+
+    with pytest.raises(Ended) as caught:
+        engine.carry_out(module or Module(check_mode), of, settled)
+    return caught.value
+
+
+@pytest.mark.parametrize("check_mode", [True, False])
+def test_the_node_is_this_one(monkeypatch: pytest.MonkeyPatch, check_mode: bool) -> None:
+    asked = {}
+    monkeypatch.setattr(engine, "run", lambda argv, timeout_s: asked.update({argv: timeout_s}))
+    seen = []
+    ended(lambda node: seen.append(node) or Settled(Outcome()), check_mode=check_mode)
+    (node,) = seen
+    node.look("look")
+    node.run("act")
+    assert asked == {"look": 60.0, "act": 600.0}
+    assert (node.layer, node.root, node.check_mode) == ("rdma", Path("/"), check_mode)
+    assert (node.container, node.boot_id) == ("podman", "boot-2")
+    assert node.rebooted_for == (replace(REASON, subject="rdma"),)
+
+
+def test_all_that_came_of_it_is_returned() -> None:
+    diff = [{"before": "", "after": "x"}]
+    outcome = Outcome(True, diff, [HOLDS], [REASON])
+    module = Module()
+    done = ended(Settled(outcome, ["sys"], ["doubtful"], {"source": "inbox"}), module=module)
+    assert not done.failed
+    assert module.warned == ["doubtful"]
+    assert done.result.pop("checks")[0]["name"] == "rdma_source"
+    assert done.result == {
+        "changed": True,
+        "layer": "rdma",
+        "diff": diff,
+        "container": "podman",
+        "reboot_required": True,
+        "reboot_reasons": [asdict(REASON)],
+        "simulated": ["sys"],
+        "source": "inbox",
+    }
+
+
+def test_a_broken_promise_and_a_step_that_failed_say_how_to_go_on() -> None:
+    broken = Check("rdma_source", "inbox", "doca", "failed")
+    done = ended(Settled(Outcome(checks=[broken], errors=["disk full"])))
+    assert done.failed
+    assert "run again with --tags rdma (checks: docs/checks.md)." in done.result["msg"]
+    assert "disk full" in done.result["msg"]
+    assert done.result["reboot_required"] is False
+
+
+@pytest.mark.parametrize("error", [PlanError("x"), RecordError("x"), Refused("x")])
+def test_a_refusal_says_that_nothing_was_changed(error: Exception) -> None:
+    done = ended(error)
+    assert done.failed
+    assert done.result == {
+        "msg": "rdma: nothing was changed:\nx",
+        "layer": "rdma",
+        "checks": [],
+        "simulated": [],
+    }
+
+
+def test_a_refusal_returns_its_checks() -> None:
+    broken = Check("rdma_source", "inbox", "doca", "failed")
+    assert ended(PlanError("x", [broken])).result["checks"] == [asdict(broken)]
+
+
+@pytest.mark.parametrize("error", [CommandError("x"), OSError("x"), Broken("x")])
+def test_a_failure_does_not_say_so(error: Exception) -> None:
+    done = ended(error)
+    assert done.failed
+    assert done.result["msg"] == "rdma: x"
+    assert (done.result["checks"], done.result["simulated"]) == ([], [])
+
+
+def test_a_record_that_cannot_be_read_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def recorded(_tag: str) -> list[Reason]:
+        raise RecordError("os.json: not a record")
+
+    monkeypatch.setattr(reboots, "recorded", recorded)
+    assert ended(Settled(Outcome())).result["msg"].startswith("rdma: nothing was changed:\nos.json")

@@ -157,14 +157,6 @@ def test_who_comes_back_is_admitted_with_new_certificates(cluster: Cluster, tmp_
     assert cluster.revoked("node02", "user", tmp_path)
 
 
-def test_expired_certificates_leave_the_list(cluster: Cluster, tmp_path: Path) -> None:
-    cluster.prepare()
-    cluster.lay(*NODES)
-    cluster.prepare(["node01"])
-    cluster.prepare(["node01"], now=NOW + 366 * DAY)
-    assert not cluster.revoked("node02", "user", tmp_path)
-
-
 def test_a_removal_that_was_killed_is_done_again(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,15 +229,6 @@ def test_rotation_waits_for_a_node_that_is_away(cluster: Cluster) -> None:
     assert cluster.outcome.steps == ["authority generation-1 stays until replaced on node02"]
 
 
-def test_rotation_does_not_wait_for_who_has_left_or_never_came(cluster: Cluster) -> None:
-    cluster.prepare()
-    cluster.lay(*NODES)
-    for _run in range(3):
-        cluster.prepare(["node01", "node99"], generation=2)
-        cluster.lay("node01")
-    assert cluster.believed() == ["generation-2"]
-
-
 def test_no_two_nodes_ever_meet_that_do_not_believe_each_other(cluster: Cluster) -> None:
     """Whatever subset each run reaches: who signs is believed by all who were ever told."""
     cluster.prepare()
@@ -260,25 +243,6 @@ def test_no_two_nodes_ever_meet_that_do_not_believe_each_other(cluster: Cluster)
             for node in nodes:
                 assert used <= set(node.trusts)
     assert cluster.believed()[0] == "generation-3"
-
-
-def test_a_rotation_begun_within_another_waits_for_it(cluster: Cluster) -> None:
-    cluster.prepare()
-    cluster.lay(*NODES)
-    for _run in range(2):
-        cluster.prepare(generation=2)
-        cluster.lay(*NODES[: 2 - _run])
-    # node02 still has certificates of the first; the third must not push it out.
-    for _run in range(3):
-        cluster.prepare(generation=3)
-        cluster.lay("node01")
-        assert "generation-1" in cluster.believed()
-    cluster.prepare(generation=3)
-    cluster.lay(*NODES)
-    for _run in range(3):
-        cluster.prepare(generation=3)
-        cluster.lay(*NODES)
-    assert cluster.believed() == ["generation-3"]
 
 
 def test_a_theft_drops_the_old_one_at_once(cluster: Cluster) -> None:
@@ -334,18 +298,6 @@ def test_a_supplied_key_that_is_missing_is_named(cluster: Cluster, tmp_path: Pat
     (tmp_path / "u.pub").unlink()
     with pytest.raises(AuthorityError, match=r"u\.pub: missing .* ssh-keygen -y -f"):
         cluster.prepare(supplied={"user": tmp_path / "u", "host": tmp_path / "u"})
-
-
-@pytest.mark.parametrize("text", [b"", b"ssh-ed25519 A\n", b"ssh-ed25519 aGVsbG8=\n", b"\xff \xff"])
-def test_what_is_no_public_key_is_refused(text: bytes, cluster: Cluster, tmp_path: Path) -> None:
-    keypair(tmp_path / "u")
-    (tmp_path / "u.pub").write_bytes(text)
-    with pytest.raises(AuthorityError, match=r"u\.pub: .* ssh-keygen -y -f"):
-        cluster.prepare(supplied={"user": tmp_path / "u", "host": tmp_path / "u"})
-    private = cluster.prepare().authorities[0].private["host"]
-    private.with_suffix(".pub").write_bytes(text)
-    with pytest.raises(AuthorityError, match="generation-1: missing or damaged"):
-        cluster.prepare()
 
 
 def test_spoiled_state_is_named_with_the_way_out(cluster: Cluster) -> None:

@@ -56,15 +56,6 @@ def test_torn_lines_and_a_node_that_leaves_twice(tmp_path: Path) -> None:
     assert node.latest()["user"].serial == 4
 
 
-def test_records_of_the_first_versions_are_read_and_signed_anew(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
-    line = '{"node": "node01", "kind": "user", "serial": 1, "authority": "a", "valid_before": 2}'
-    journal.path.write_text(f"\n{line}")
-    assert journal.read()["node01"].known()["issued"] == {}
-    journal.left("node01")
-    assert journal.read()["node01"].revoked == [Issued("user", 1, "a", 2)]
-
-
 def issue(folder: Path, key: str, kinds: tuple[str, ...] = ("user", "host")) -> Any:
     authority = {
         "signs": "generation-1",
@@ -192,25 +183,6 @@ def test_patterns_cover_every_name(entries: list[dict[str, Any]], domain: str, p
             assert covered(name, patterns), name
 
 
-@given(st.integers(1, 400), st.integers(1, 400))
-def test_a_node_more_changes_no_pattern(few: int, more: int) -> None:
-    """Not even the first one of another 256 of the management network."""
-    entries = []
-    for number in range(few + more):
-        node = entry(f"node{number:03d}", "compute", 1)
-        node["management_address"] = f"10.20.{number // 250}.{number % 250 + 1}"
-        entries.append(node)
-    assert publishing.patterns_of(entries, 16) == publishing.patterns_of(entries[:few], 16)
-
-
-def test_names_of_digits_only_are_listed() -> None:
-    assert publishing.patterns_of([entry("17", "compute", 1, rails=0)])[:3] == [
-        "17",
-        "17-*",
-        "17.*",
-    ]
-
-
 def test_the_launcher_reaches_every_compute_node() -> None:
     probes = publishing.probes_of(publishing.members(directory(3)))
     assert [each["target"] for each in probes["launcher"]] == ["node01", "node02", "node03"]
@@ -223,16 +195,3 @@ def test_each_compute_node_reaches_the_next_by_both_paths() -> None:
         {"host": "node02", "target": "node02-rail0"},
     ]
     assert [each["host"] for each in probes["node02"]] == ["node01", "node01"]
-
-
-@given(st.integers(1, 40))
-def test_the_ring_reaches_everybody_and_is_linear(count: int) -> None:
-    probes = publishing.probes_of(publishing.members(directory(count)))
-    ring = {name: probes[name][0]["host"] for name in probes if name != "launcher"}
-    assert sorted(ring.values()) == sorted(ring)
-    at, seen = "node01", set()
-    while at not in seen:
-        seen.add(at)
-        at = ring[at]
-    assert len(seen) == count
-    assert sum(map(len, probes.values())) == 3 * count

@@ -1,0 +1,378 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What all layers share on a node: checks, files, programs, locks, reasons to reboot."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import os
+import signal
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import (
+    checks,
+    commands,
+    files,
+    locks,
+    machine,
+    reboots,
+    system,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import dataclass as ours
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
+    CommandError,
+    run,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.reboots import Reason
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import (
+    UnsupportedDistribution,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.waiting import until
+
+
+def test_compare_is_ok_only_when_equal():
+    assert checks.compare("mtu", 9000, 9000).status == checks.OK
+    assert checks.compare("mtu", 9000, 1500).status == checks.FAILED
+    assert checks.compare("mtu", 9000, "9000").status == checks.FAILED
+    assert checks.compare("mtu", 9000, 1500, check_mode=True).status == checks.PENDING
+
+
+def test_what_is_pending_has_failed_where_a_cluster_is_to_be_proved(monkeypatch):
+    monkeypatch.setenv(checks.STRICT, "1")
+    assert checks.compare("mtu", 9000, 1500, check_mode=True).status == checks.FAILED
+    assert checks.Check("mtu", 9000, 1500, checks.PENDING).status == checks.FAILED
+    assert checks.compare("mtu", 9000, 9000, check_mode=True).status == checks.OK
+
+
+def test_not_applicable_needs_a_reason():
+    with pytest.raises(ValueError, match="needs a reason"):
+        checks.Check("mtu", 9000, None, checks.NOT_APPLICABLE)
+    with pytest.raises(ValueError, match="unknown status"):
+        checks.Check("mtu", 9000, None, "passed")
+
+
+def test_the_failure_message_names_each_failed_promise_and_the_way_out():
+    found = [
+        checks.compare("rail_mtu", 9000, 1500, subject="rail3", reason="the driver refused it"),
+        checks.compare("rail_mtu", 9000, 9000, subject="rail4"),
+    ]
+    message = checks.failure_message("rails", found, "Look at dmesg.", applied=True)
+    assert message == (
+        "rails: 1 check failed after apply:\n"
+        "  rail_mtu rail3: wanted 9000, found 1500 (the driver refused it)\n"
+        "Look at dmesg."
+    )
+    assert checks.failure_message("rails", found[1:], "") is None
+
+
+def test_a_container_is_told_from_a_machine(tmp_path):
+    assert machine.container(tmp_path) is None
+    (tmp_path / "run/systemd").mkdir(parents=True)
+    (tmp_path / "run/systemd/container").write_text("podman\n")
+    assert machine.container(tmp_path) == "podman"
+
+
+def test_a_program_that_fails_hangs_or_is_missing_says_so():
+    assert run(["cat"], stdin="in").stdout == "in"
+    with pytest.raises(CommandError, match=r"exit status 3: told you"):
+        run(["sh", "-c", "echo told you >&2; exit 3"])
+    assert run(["sh", "-c", "exit 3"], check=False).rc == 3
+    with pytest.raises(CommandError, match=r"sleep infinity: no answer within 0.2 s"):
+        run(["sleep", "infinity"], timeout_s=0.2)
+    with pytest.raises(CommandError, match="no-such-program: not installed"):
+        run(["no-such-program"])
+
+
+def test_a_program_that_hangs_takes_what_it_started_with_it(tmp_path, monkeypatch):
+    child = tmp_path / "child"
+    popen = subprocess.Popen
+
+    def begun(*words, **more):
+        """The limit begins when there is a child to be ended with it."""
+        process = popen(*words, **more)
+        until(lambda: child.exists() and child.read_text().endswith("\n"), "the child")
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", begun)
+    with pytest.raises(CommandError, match=r"no answer within 0.1 s"):
+        run(["sh", "-c", f"sleep infinity & echo $! > {child}; wait"], timeout_s=0.1)
+    stat = Path(f"/proc/{child.read_text().strip()}/stat")
+    # Killed, it may stay a moment as a zombie until it is reaped.
+    until(lambda: not runs(stat), "the end of what it started")
+
+
+def runs(stat):
+    try:
+        return stat.read_text().split()[2] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_programs_of_the_administrator_are_found_without_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As over SSH by an unprivileged login: PATH has no sbin, and mlnx_qos or ip are there."""
+    tool = tmp_path / "sbin/hidden-tool"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\necho $PATH\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr(commands, "SYSTEM", ("/usr/bin", str(tool.parent)))
+    assert commands.search_path() == f"/usr/bin:/bin:{tool.parent}"
+    assert commands.find_program("hidden-tool") == str(tool)
+    assert commands.run(["hidden-tool"]).stdout == f"/usr/bin:/bin:{tool.parent}\n"
+
+
+def test_a_program_that_cannot_be_killed_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In uninterruptible sleep nothing ends a program: as if the signal had never been sent."""
+    asked: list[int] = []
+    started: list[subprocess.Popen[str]] = []
+    real = subprocess.Popen
+
+    def popen(*words: object, **more: object) -> subprocess.Popen[str]:
+        started.append(real(*words, **more))  # type: ignore[call-overload]
+        return started[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    monkeypatch.setattr(commands, "REAP_S", 0.2)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "killpg", lambda pid, _signal: asked.append(pid))
+        with pytest.raises(
+            commands.NoAnswerError, match=r"sleep infinity: no answer within 0\.1 s"
+        ) as error:
+            commands.run(["sleep", "infinity"], timeout_s=0.1)
+    try:
+        assert error.value.left_behind == started[0].pid
+        assert started[0].poll() is None  # nobody waited for its end
+        assert asked == [started[0].pid]
+        assert started[0].stdout is not None and started[0].stdout.closed
+    finally:
+        os.killpg(started[0].pid, signal.SIGKILL)
+        started[0].wait()
+
+
+UID, GID = os.getuid(), os.getgid()
+LINE = st.text(st.characters(blacklist_characters="\n", blacklist_categories=("Cs",)), max_size=30)
+
+
+def plan(path, after, **more):
+    return files.plan_file(path, after, uid=UID, gid=GID, **more)
+
+
+def test_a_missing_file_is_written_with_its_mode(tmp_path):
+    wanted = plan(tmp_path / "deep/er/file", "text\n", mode=0o600)
+    assert wanted.changed
+    wanted.apply()
+    path = tmp_path / "deep/er/file"
+    assert path.read_text() == "text\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert not plan(path, "text\n", mode=0o600).changed
+
+
+def test_a_wrong_mode_alone_is_a_change_and_shows_as_one(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("same\n")
+    path.chmod(0o666)
+    wanted = plan(path, "same\n")
+    assert wanted.changed
+    assert "0666" in wanted.diff()["before"]
+    assert "0644" in wanted.diff()["after"]
+    wanted.apply()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+def test_a_secret_never_shows_in_the_diff(tmp_path):
+    path = tmp_path / "key"
+    path.write_text("old secret\n")
+    shown = plan(path, "new secret\n", mode=0o600, secret=True).diff()
+    assert "secret" not in shown["before"] + shown["after"]
+
+
+def test_absent_removes_and_is_then_no_change(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("x\n")
+    wanted = plan(path, None)
+    assert wanted.changed
+    assert wanted.diff()["after"] == ""
+    wanted.apply()
+    assert not path.exists()
+    assert not plan(path, None).changed
+
+
+def test_a_full_disk_names_the_file(tmp_path, monkeypatch):
+    def full(_descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "file").write_text("old\n")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=rf"No space left on device: '{tmp_path}/file'"):
+        plan(tmp_path / "file", "new\n").apply()
+    assert (tmp_path / "file").read_text() == "old\n"
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_symlink_stays_one_and_its_target_changes(tmp_path):
+    (tmp_path / "target").write_text("old\n")
+    (tmp_path / "link").symlink_to("target")
+    plan(tmp_path / "link", "new\n").apply()
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_text() == "new\n"
+
+
+@given(st.lists(LINE), st.lists(LINE, min_size=1), st.lists(LINE, min_size=1))
+def test_a_block_changes_nothing_but_itself(own, first, second):
+    """Put in, changed and taken out again, the operator's lines are what they were."""
+    text = "".join(f"{line}\n" for line in own)
+    one = files.replace_block(text, first, "hosts")
+    assert files.replace_block(one, first, "hosts") == one
+    two = files.replace_block(one, second, "hosts")
+    assert two.startswith(text)
+    assert files.replace_block(two, [], "hosts") == text
+
+
+def test_a_block_without_end_is_refused_with_its_line():
+    with pytest.raises(ValueError, match="line 2"):
+        files.replace_block("x\n# BEGIN baremetal.mpi_roce hosts\ny\n", ["a"], "hosts")
+
+
+def test_bytes_that_are_not_ours_come_back_as_they_were(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"dos\r\nlatin \xe9\n")
+    before = plan(path, None).before
+    plan(path, files.replace_block(before, ["a"], "hosts")).apply()
+    assert path.read_bytes().startswith(b"dos\r\nlatin \xe9\n# BEGIN")
+
+
+@pytest.mark.parametrize("umask", [0o077, 0o022, 0o002])
+def test_directories_that_are_made_can_be_entered_whatever_the_umask(tmp_path, umask):
+    (tmp_path / "there").mkdir(mode=0o700)
+    before = os.umask(umask)
+    try:
+        plan(tmp_path / "there/etc/own/mpi.env", "A=1\n").apply()
+        assert os.umask(umask) == umask, "and the umask is the caller's again"
+    finally:
+        os.umask(before)
+    modes = [
+        stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("there/etc", "there/etc/own")
+    ]
+    assert modes == [0o755, 0o755]
+    assert stat.S_IMODE((tmp_path / "there").stat().st_mode) == 0o700, "one that is there is left"
+
+
+def test_a_second_holder_waits_and_names_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "run/x.lock"
+    now = [0.0]
+    seen: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    with locks.alone(path):
+        again = locks.alone(path, 1.0, waiting=seen.append, sleep=sleep, clock=lambda: now[0])
+        with pytest.raises(locks.HeldError) as caught, again:
+            pass
+    assert caught.value.holder == str(os.getpid())
+    assert seen[0] == 0 and 1.0 <= caught.value.waited_s < 1.5
+    with locks.alone(path, 0):
+        assert path.read_text() == f"{os.getpid()}\n"
+
+
+def test_the_distribution_is_what_os_release_says(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedDistribution, match="os-release"):
+        system.distribution(tmp_path)
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/os-release").write_text('ID="rocky"\nVERSION_ID="9.6"\n')
+    assert system.distribution(tmp_path).family == "redhat"
+
+
+IOMMU = Reason("kernel argument iommu", "iommu=pt", "absent", "read at boot only")
+PAGES = Reason("hugepages 1G", "16", "0", "memory is fragmented")
+
+
+def recorded(root, layer, reasons, boot):
+    return reboots.plan(layer, reasons, boot, root=root, uid=os.getuid(), gid=os.getgid())
+
+
+def test_a_reason_keeps_the_boot_that_first_asked(tmp_path):
+    recorded(tmp_path, "os", [IOMMU], "one").apply()
+    again = recorded(tmp_path, "os", [IOMMU, PAGES], "two")
+    again.apply()
+    boots = {each.subject: each.boot_id for each in reboots.recorded("os", tmp_path)}
+    assert boots == {IOMMU.subject: "one", PAGES.subject: "two"}
+
+
+def test_a_value_that_runs_is_no_reason_any_more(tmp_path):
+    recorded(tmp_path, "os", [IOMMU, PAGES], "one").apply()
+    recorded(tmp_path, "os", [PAGES], "two").apply()
+    assert [each.subject for each in reboots.recorded("os", tmp_path)] == [PAGES.subject]
+    recorded(tmp_path, "os", [], "two").apply()
+    assert not reboots.path_of("os", tmp_path).exists()
+
+
+def test_a_reboot_that_did_not_help_is_known_as_one(tmp_path):
+    recorded(tmp_path, "os", [IOMMU], "one").apply()
+    old = reboots.recorded("os", tmp_path)
+    assert reboots.outlived(IOMMU, old, "one") is None
+    assert reboots.outlived(IOMMU, old, "two") == "one"
+    assert reboots.outlived(PAGES, old, "two") is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"reasons": [{"subject": "x"}]}', '{"reasons": 1}'])
+def test_a_broken_record_is_named(tmp_path, text):
+    path = reboots.path_of("os", tmp_path)
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    with pytest.raises(reboots.RecordError, match=str(path)):
+        reboots.recorded("os", tmp_path)
+
+
+VALUES = st.one_of(st.integers(0, 2), st.sampled_from(["", "a"]))
+
+
+@st.composite
+def classes(draw):
+    """The same class made by both: fields that some of ==, hash and repr leave out."""
+    fields = [
+        (
+            f"field{number}",
+            {
+                "default": draw(VALUES),
+                "compare": draw(st.booleans()),
+                "repr": draw(st.booleans()),
+                "hash": draw(st.sampled_from([None, None, True, False])),
+            },
+        )
+        for number in range(draw(st.integers(0, 3)))
+    ]
+    frozen = draw(st.booleans())
+
+    def made(decorator):
+        body = {name: dataclasses.field(**options) for name, options in fields}
+        annotations = dict.fromkeys(body, "int")
+        plain = type("Made", (), {**body, "__annotations__": annotations, "__qualname__": "Made"})
+        return decorator(frozen=frozen)(plain)
+
+    names = [name for name, _options in fields]
+    given = st.dictionaries(st.sampled_from(names), VALUES) if names else st.just({})
+    return made(dataclasses.dataclass), made(ours.dataclass), draw(given), draw(given)
+
+
+@given(classes())
+def test_equality_hash_and_text_are_those_of_the_standard_one(drawn):
+    standard, own, left, right = drawn
+    assert (own(**left) == own(**right)) == (standard(**left) == standard(**right))
+    assert own(**left) != standard(**left)
+    assert repr(own(**left)) == repr(standard(**left))
+    if standard.__hash__ is None:
+        assert own.__hash__ is None
+    else:
+        same = hash(standard(**left)) == hash(standard(**right))
+        assert (hash(own(**left)) == hash(own(**right))) == same
+    assert dataclasses.asdict(own(**left)) == dataclasses.asdict(standard(**left))
+    assert dataclasses.replace(own(**left), **right) == own(**{**left, **right})
