@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Every way in which a machine can differ from the model, each with its own words."""
+"""Every way in which a machine can differ from the model, each with its remedy."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def no_driver(tree: Directory) -> None:
     ("change", "remedy"),
     [
         (no_module, "modprobe mlx5_ib"),
-        (no_driver, "drivers/mlx5_core/bind"),
+        (no_driver, "not bound to 0000:11:00.0"),
         (lambda tree: None, "enable_roce"),
     ],
 )
@@ -258,7 +258,6 @@ def test_rails_in_another_order_than_their_gpus() -> None:
     first, second = wrong(machine(B300), model)
     assert (first.name, first.subject) == ("rail_gpu", "rail0")
     assert (first.wanted, first.found) == (GPUS[0], GPUS[1])
-    assert "beside 0000:11:00.0 (rail0)" in first.reason
     assert second.subject == "rail1"
 
 

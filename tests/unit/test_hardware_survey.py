@@ -151,7 +151,7 @@ def test_hundreds_of_unused_gids_are_not_read(monkeypatch: pytest.MonkeyPatch) -
 # The other machines
 
 
-def test_what_uses_a_virtual_function_is_told() -> None:
+def test_what_uses_a_virtual_function_is_reported() -> None:
     found = machine("b300-vfs")
     rail = found.at("0000:2f:00.0")
     assert rail is not None
@@ -214,28 +214,18 @@ def test_soft_roce_on_a_rail_leaves_the_rail_its_own_device() -> None:
     assert found.device_of("rail0").name == "mlx5_1"  # type: ignore[union-attr]
 
 
-def test_a_representor_is_not_the_port() -> None:
+def test_representors_and_subfunctions_are_not_the_port() -> None:
+    """With RDMA or without."""
     tree = recording(B300, BOARD, RAIL0)
-    add_interface(tree, "0000:11:00.0", "a_rep", phys_port_name="pf0vf0", flags="0x1003")
-    found = surveyed(tree)
-    assert found.at("0000:11:00.0").netdev == "rail0"  # type: ignore[union-attr]
-    face = found.device_of("a_rep")
-    assert face is not None
-    assert (face.kind, face.pci, face.physfn) == (VIRTUAL, None, "0000:11:00.0")
-
-
-def test_without_rdma_neither_is_the_port() -> None:
-    tree = recording(B300, RAIL0)
     nic = function(tree, "0000:11:00.0")
-    del nic["infiniband"]
     add_interface(tree, "0000:11:00.0", "a_rep", phys_port_name="pf0vf0", flags="0x1003")
     net = nic.at("mlx5_core.sf.4/net/a_sf")
     net.update({"device": link("../../../mlx5_core.sf.4")})
     net["subsystem"] = link(f"{'../' * 20}class/net")
+    assert surveyed(tree).at("0000:11:00.0").netdev == "rail0"  # type: ignore[union-attr]
+    del nic["infiniband"]
     found = surveyed(tree)
     assert [port.netdev for port in found.ports if port.pci == "0000:11:00.0"] == ["rail0"]
-    faces = {port.netdev: port.physfn for port in found.of_kind(VIRTUAL)}
-    assert faces == {"a_rep": "0000:11:00.0", "a_sf": "0000:11:00.0"}
 
 
 def test_a_virtio_interface_belongs_to_the_function_below_which_it_is() -> None:

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The machine against the rails of the cluster model: every difference with its own words.
+"""The machine against the rails of the cluster model, each difference with its remedy.
 
 Is the NIC there, can it be a rail, does it do RDMA, is its port one device or several as the model
 has it; then its PCIe link, rate, GPU, NUMA node and virtual functions.
@@ -16,6 +16,8 @@ from ..core.text import some
 from .inventory import (
     BLUEFIELD,
     DATA_DIRECT,
+    ETHERNET,
+    INFINIBAND,
     MELLANOX,
     NVSWITCH_BRIDGE,
     RAIL,
@@ -24,12 +26,10 @@ from .inventory import (
     Machine,
     RdmaDevice,
     best,
-    bus_of,
     capacity_gbps,
     card_of,
     describe,
 )
-from .ports import ETHERNET, INFINIBAND
 
 NIC, RDMA, PLANES = "rail_nic", "rail_rdma", "rail_planes"
 PCIE, SPEED, GPU, NUMA, VFS = "rail_pcie", "rail_speed", "rail_gpu", "rail_numa", "rail_vfs"
@@ -66,12 +66,12 @@ class Rail:
 
     @property
     def place(self) -> str:
-        """`rail3 at 0000:5d:00.0`, as messages say it."""
+        """`rail3 at 0000:5d:00.0`, for messages."""
         return f"{self.name} at {self.pci}" if self.pci else self.name
 
 
 class Modelled:
-    """A machine and the rails that it is to have."""
+    """A machine and the rails of the model."""
 
     def __init__(
         self,
@@ -140,6 +140,7 @@ def nic(model: Modelled, rail: Rail) -> Check:
     if port is not None and port.kind not in NOT_A_RAIL:
         return Check(NIC, rail.pci, port.pci, OK, rail.name)
     function = machine.functions.get(rail.pci)
+    found = "no such NIC"
     if port is not None:
         found = f"{port.kind} {port.vendor}:{port.device_id}"
         reason = f"{function} is {NOT_A_RAIL[port.kind]}: {CORRECT}. {model.spare()}"
@@ -150,18 +151,13 @@ def nic(model: Modelled, rail: Rail) -> Check:
         found = f"{function.vendor}:{function.device_id}"
         reason = f"{function} is no network function: {CORRECT}. {model.spare()}"
     elif model.merged(rail):
-        found = "no such NIC"
         reason = "its card is there as fewer functions than the model has planes: see rail_planes"
     else:
-        found = "no such NIC"
         slot = machine.slots.get(card_of(rail.pci))
-        bus = bus_of(rail.pci)
-        beside = [str(each) for each in machine.functions.values() if bus_of(each.pci) == bus]
         reason = (
-            f"no PCI function at {rail.pci}{f' (slot {slot})' if slot else ''}; on its bus: "
-            f"{', '.join(beside) or 'nothing'}. {model.spare()}. Power the node off and on; if "
-            f"lspci -s {rail.pci} still shows nothing, reseat or replace the NIC. If the machine "
-            f"is right, {CORRECT}"
+            f"no PCI function at {rail.pci}{f' (slot {slot})' if slot else ''}. {model.spare()}. "
+            f"Power the node off and on; if lspci -s {rail.pci} still shows nothing, reseat or "
+            f"replace the NIC. If the machine is right, {CORRECT}"
         )
     return Check(NIC, rail.pci, found, FAILED, rail.name, reason)
 
@@ -181,20 +177,13 @@ def rdma(model: Modelled, rail: Rail) -> Check:
     if port.name:
         return Check(RDMA, wanted, port.name, OK, rail.name)
     missing = [each for each in ("mlx5_core", "mlx5_ib") if each not in model.machine.modules]
+    reason = f"mlx5_core is not bound to {port.pci}: see dmesg, or reboot"
     if missing:
-        reason = (
-            f"modprobe {missing[0]}: if it is not found, the kernel lacks its extra modules, or "
-            "DOCA-OFED was built for another kernel"
-        )
-    elif not port.driver:
-        reason = (
-            f"mlx5_core is loaded and not bound to {port.pci}: look for 'mlx5_core {port.pci}' in "
-            f"dmesg, then echo {port.pci} > /sys/bus/pci/drivers/mlx5_core/bind, or reboot."
-        )
-    else:
+        reason = f"modprobe {missing[0]}; where it is not found, the drivers do not fit this kernel"
+    elif port.driver:
         reason = (
             f"{port.driver} is bound to {port.pci}. RoCE may be off (devlink dev param show "
-            f"pci/{port.pci} name enable_roce), or mlx5_ib failed (dmesg)."
+            f"pci/{port.pci} name enable_roce), or mlx5_ib failed (dmesg)"
         )
     return Check(RDMA, wanted, "none", FAILED, rail.name, reason)
 
@@ -208,11 +197,10 @@ def planes(model: Modelled) -> Optional[Check]:
     functions = model.functions_on_card(first.pci)
     wanted, found, rate = model.planes(first), len(functions), functions[0].speed_gbps
     reason = (
-        f"planes of a rail in the model: {wanted}; functions of its card: {found}, of "
-        f"{f'{rate:g}' if rate else 'unknown'} Gb/s ({named(functions)}). {len(differing)} rails "
-        f"differ, the first is {first.place}. Set rails.planes: {found} in the model, "
-        "rails.speed_gbps of one function and rails.pci with all functions of each rail; or "
-        "configure the ports in the NICs' firmware."
+        f"functions of its card: {found}, of {f'{rate:g}' if rate else 'unknown'} Gb/s "
+        f"({named(functions)}). {len(differing)} rails differ, the first is {first.place}. Set "
+        f"rails.planes: {found} in the model, with rails.speed_gbps and rails.pci; or configure "
+        "the ports in the NICs' firmware"
     )
     return Check(PLANES, wanted, found, FAILED, "", reason)
 
@@ -264,18 +252,12 @@ def _pcie(model: Modelled, rail: Rail, port: RdmaDevice) -> Check:
         return Check(PCIE, wanted, found, FAILED, rail.name, reason)
     needed = sum(each.speed or 0 for each in model.on_card(rail.pci))
     carries = capacity_gbps(link.speed_gts, link.width)
-    rates = f"it carries {carries:.0f} Gb/s, and the rails on it need {needed:g} Gb/s"
+    reason = f"it carries {carries:.0f} Gb/s, and the rails on it need {needed:g} Gb/s; "
     if link.width < (could.width or 0) or link.speed_gts < (could.speed_gts or 0):
-        reason = (
-            f"{rail.place}: both ends of its link support more; {rates}. See PCIe errors (dmesg, "
-            "AER) and the slot's limit in the BIOS; reseat, then replace NIC and riser"
-        )
+        reason += "NIC and slot support more: see dmesg (AER) and the BIOS; reseat, then replace it"
     elif carries < needed:
         wanted = f"{needed:g} Gb/s"
-        reason = (
-            f"{rail.place} is at the best of NIC and slot: {rates}. Move the NIC to another slot, "
-            "or correct rails.speed_gbps in the model"
-        )
+        reason += "move the NIC to a better slot, or correct rails.speed_gbps in the model"
     else:
         return Check(PCIE, wanted, found, OK, rail.name)
     return Check(PCIE, wanted, found, FAILED, rail.name, reason)
@@ -296,12 +278,10 @@ def _speed(model: Modelled, rail: Rail, port: RdmaDevice, *, check_mode: bool) -
     elif found is None and port.netdev and not port.up:
         status = differs(check_mode)
         reason = f"the interface {port.netdev} is down, and its link with it"
-    elif found is None:
-        reason = f"the link of {rail.place} is down: {look}"
     elif model.split(rail):
         reason = "its card has more functions than the model has planes: see rail_planes"
     else:
-        reason = f"{rail.place}: {look}; or correct rails.speed_gbps in the model"
+        reason = f"{look}; or correct rails.speed_gbps in the model"
     return Check(SPEED, wanted, found, status, rail.name, reason)
 
 
@@ -315,22 +295,14 @@ def _gpu(model: Modelled, rail: Rail, port: RdmaDevice) -> Optional[Check]:
     if wanted is None and int(index) < len(here):
         wanted = here[int(index)]  # The driver counts them by address.
     if wanted is None:
-        reason = f"the model pairs {rail.name} with GPU {index}; this machine has {len(here)} GPUs."
+        reason = f"the model pairs them; this machine has {len(here)} GPUs"
         return Check(GPU, f"GPU {index}", "none", FAILED, rail.name, reason)
     found = ", ".join(port.gpus) or "none"
     if wanted in port.gpus:
         return Check(GPU, wanted, found, OK, rail.name)
+    reason = "correct the order of rails.pci or of gpus.pci in the model"
     if wanted not in model.machine.functions:
-        reason = (
-            f"no GPU there: it fell off the bus (dmesg: Xid 79), or gpus.pci is wrong in the "
-            f"model; found: {', '.join(here) or 'none'}"
-        )
-    else:
-        beside = [each for each in model.machine.of_kind(RAIL) if wanted in each.gpus]
-        reason = (
-            f"GPU {index} of the model is beside {named(beside) or 'no NIC'}: correct the order of "
-            "rails.pci or of gpus.pci in the model"
-        )
+        reason = "no GPU there: it fell off the bus (dmesg: Xid 79), or gpus.pci is wrong"
     return Check(GPU, wanted, found, FAILED, rail.name, reason)
 
 

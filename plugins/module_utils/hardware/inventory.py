@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The machine as plain data. What sysfs does not say is None or empty, never a guess.
+"""The machine as plain data. What sysfs does not have is None or empty, never a guess.
 
 With it PCI addresses, the way from the root complex, and what a link can carry.
 """
@@ -18,18 +18,20 @@ from ..core.dataclass import dataclass
 RAIL = "rail"
 """Physical Ethernet function of a NIC that shares a PCIe switch with a GPU."""
 NVSWITCH_BRIDGE = "nvswitch_bridge"
-"""Manages NVSwitches; its vital product data says SW_MNG. The fabric manager needs it."""
+"""Manages NVSwitches; SW_MNG in its vital product data. The fabric manager needs it."""
 DATA_DIRECT = "data_direct"
 """The NIC's second way to GPU memory. It has neither a network interface nor a port."""
 BLUEFIELD = "bluefield"
 """A DPU, for storage and management."""
 VIRTUAL = "virtual"
-"""A virtual function, a sub-function or a representor: never a rail on bare metal."""
+"""A virtual function: never a rail on bare metal."""
 SOFTWARE = "software"
 """Soft-RoCE and the like: RDMA over any network interface, without a PCI function."""
 OTHER = "other"
 """Any other NIC: management, storage."""
 
+ETHERNET = "Ethernet"
+INFINIBAND = "InfiniBand"
 ROCE_V2 = "RoCE v2"
 MELLANOX = "15b3"
 NVIDIA = "10de"
@@ -102,7 +104,7 @@ class VirtualFunction:
     device: str = ""
     """Its RDMA device."""
     in_use: str = ""
-    """Why it must not be removed unasked; empty when nothing speaks against it."""
+    """Why it must not be removed unasked; empty when it may be."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ class RdmaDevice:
     netdev: str = ""
     """Network interface, `rail0`; empty when there is none."""
     up: bool = False
-    """Whether that interface was told to be up, with a link or without."""
+    """Whether that interface is set up, with a link or without."""
     pci: Optional[str] = None
     numa: Optional[int] = None
     vendor: str = ""
@@ -138,7 +140,7 @@ class RdmaDevice:
     sriov_numvfs: int = 0
     vfs: tuple[VirtualFunction, ...] = ()
     physfn: Optional[str] = None
-    """The physical function that a virtual one, a sub-function or a representor belongs to."""
+    """The physical function that a virtual one belongs to."""
     gids: tuple[Gid, ...] = ()
 
     @property
@@ -189,14 +191,13 @@ class Machine:
         return max(found, key=lambda port: bool(port.name), default=None)
 
     def at(self, pci: str) -> Optional[RdmaDevice]:
-        """The port of a function; sub-functions and representors have no address of their own."""
+        """The port of a function."""
         return next((port for port in self.ports if port.pci == pci), None)
 
 
 # PCI
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-_SPEED = re.compile(r"(\d+(?:\.\d+)?) GT/s")
 
 
 def way(path: PurePath) -> tuple[str, ...]:
@@ -207,11 +208,6 @@ def way(path: PurePath) -> tuple[str, ...]:
 def card_of(address: str) -> str:
     """The address without its function: all functions of a card have one link and one slot."""
     return address.rpartition(".")[0]
-
-
-def bus_of(address: str) -> str:
-    """Domain and bus: `0000:5d`."""
-    return address.rpartition(":")[0]
 
 
 def common(first: Sequence[str], second: Sequence[str]) -> int:
@@ -226,7 +222,7 @@ def common(first: Sequence[str], second: Sequence[str]) -> int:
 
 def parse_speed(text: str) -> Optional[float]:
     """GT/s of `64.0 GT/s PCIe`; None of `Unknown` and of nothing."""
-    match = _SPEED.match(text)
+    match = re.match(r"(\d+(?:\.\d+)?) GT/s", text)
     return float(match.group(1)) if match else None
 
 

@@ -3,23 +3,29 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
-from . import ports, tree
+from ..core.dataclass import dataclass
+from . import tree
 from .inventory import (
     BLUEFIELD,
     DATA_DIRECT,
+    INFINIBAND,
     MELLANOX,
     NVSWITCH_BRIDGE,
     OTHER,
     RAIL,
+    SOFTWARE,
     VIRTUAL,
     Function,
+    Gid,
     Machine,
     PcieLink,
     RdmaDevice,
@@ -29,9 +35,9 @@ from .inventory import (
     parse_width,
     way,
 )
-from .ports import INFINIBAND, Interface, Port
 
 SYS = Path("/sys")
+ACTIVE = "ACTIVE"
 
 DATA_DIRECT_IDS = frozenset({"2100"})
 BLUEFIELD_IDS = frozenset({"a2d2", "a2d6", "a2dc", "a2df"})
@@ -43,9 +49,129 @@ SWITCH_MANAGEMENT = b"SW_MNG"
 NO_NETWORK_INTERFACE = ("vfio-pci", "mlx5_vfio_pci", "pci-stub", "xen-pciback")
 """Drivers that hold a function for a virtual machine or a program."""
 
+UNUSED_IN_A_ROW = 64
+"""As many unused entries end the GID table: new addresses take the first that is free, and reading
+all of a thousand takes many seconds on an emulated CPU."""
+
+# A virtual function's, a sub-function's or the host's interface of the switch inside a NIC.
+_REPRESENTOR = re.compile(r"(c\d+)?pf\d+(vf\d+|sf\d+|hpf)?")
+_SUBFUNCTION = re.compile(r"\w+\.sf\.\d+")
+_RATE = re.compile(r"(\d+(?:\.\d+)?) Gb/sec")
+
 
 class SurveyError(Exception):
-    """There is nothing to read; the text says where."""
+    """There is nothing to read; the text has the path."""
+
+
+@dataclass(frozen=True)
+class Interface:
+    """An entry of /sys/class/net that has a device."""
+
+    name: str
+    path: Path
+    """Where its device is, links resolved."""
+    port: int
+    """Port of the device that it is, from 1."""
+    speed_gbps: Optional[float]
+    up: bool
+    representor: bool
+
+    @property
+    def pci(self) -> Optional[str]:
+        """The last PCI function on the way: a virtio device sits one step below its own."""
+        return next(reversed(way(self.path)), None)
+
+    @property
+    def subfunction(self) -> bool:
+        """Whether the path leads through a sub-function of a NIC (`mlx5_core.sf.4`)."""
+        return any(_SUBFUNCTION.fullmatch(part) for part in self.path.parts)
+
+
+def interfaces(root: Path) -> list[Interface]:
+    """The network interfaces that have a device, physical ones and virtio alike."""
+    entries = [root / "class/net" / name for name in tree.names(root / "class/net")]
+    return [
+        Interface(
+            name=entry.name,
+            path=(entry / "device").resolve(),
+            port=(tree.number(entry / "dev_port") or 0) + 1,
+            speed_gbps=interface_speed(entry),
+            up=bool((tree.number(entry / "flags") or 0) & 1),
+            representor=bool(_REPRESENTOR.fullmatch(tree.text(entry / "phys_port_name"))),
+        )
+        for entry in entries
+        if (entry / "device").exists()
+    ]
+
+
+def interface_speed(entry: Path) -> Optional[float]:
+    """Gb/s of an interface, or None: it is down, or virtual (-1)."""
+    megabits = tree.number(entry / "speed")
+    return megabits / 1000 if megabits and megabits > 0 else None
+
+
+@dataclass(frozen=True)
+class Port:
+    """A port of an entry of /sys/class/infiniband; `found` lacks what its PCI function has."""
+
+    path: Optional[Path]
+    """Where the device is, links resolved; None when it is made of software alone."""
+    found: RdmaDevice
+
+
+def rdma_ports(root: Path) -> Iterator[Port]:
+    """The ports of all RDMA devices, by device."""
+    directory = root / "class/infiniband"
+    for name in tree.names(directory):
+        device = directory / name
+        path = (device / "device").resolve() if (device / "device").exists() else None
+        for number in tree.names(device / "ports"):
+            port = device / "ports" / number
+            state = tree.text(port / "state").partition(": ")[2]
+            rate = _RATE.match(tree.text(port / "rate"))
+            gids = tuple(_gids(port))
+            found = RdmaDevice(
+                kind=SOFTWARE,
+                name=name,
+                port=int(number),
+                # A device made of software names its interface; a VLAN's GID comes after its own.
+                netdev=tree.text(device / "parent") or next((gid.netdev for gid in gids), ""),
+                port_state=state,
+                link_layer=tree.text(port / "link_layer"),
+                # Without a link, the rate is nominal.
+                speed_gbps=float(rate.group(1)) if rate and state == ACTIVE else None,
+                gids=gids,
+                firmware=tree.text(device / "fw_ver"),
+                board_id=tree.text(device / "board_id"),
+            )
+            yield Port(path, found)
+
+
+def _gids(port: Path) -> Iterator[Gid]:
+    # The types answer with an error for the unused entries, of which there are up to thousands.
+    types = port / "gid_attrs/types"
+    unused = 0
+    for index in sorted(int(name) for name in tree.names(types)):
+        kind = tree.text(types / str(index))
+        address = parse_gid(tree.text(port / "gids" / str(index))) if kind else None
+        unused = 0 if kind else unused + 1
+        if address:
+            netdev = tree.text(port / "gid_attrs/ndevs" / str(index))
+            yield Gid(index, address, kind, netdev)
+        elif unused >= UNUSED_IN_A_ROW:
+            return
+
+
+def parse_gid(text: str) -> Optional[str]:
+    """The address in its short form, IPv4 as `::ffff:10.100.3.11`; None of an unused entry."""
+    try:
+        address = ipaddress.IPv6Address(text)
+    except ValueError:
+        return None
+    if int(address) == 0:
+        return None
+    mapped = address.ipv4_mapped
+    return f"::ffff:{mapped}" if mapped else str(address)
 
 
 def survey(root: Path = SYS) -> Machine:
@@ -57,8 +183,7 @@ def survey(root: Path = SYS) -> Machine:
         )
     devices = root / "bus/pci/devices"
     paths = {name: (devices / name).resolve() for name in tree.names(devices)}
-    functions = {pci: read_function(path) for pci, path in paths.items()}
-    return _Survey(root, paths, functions).machine()
+    return _Survey(root, paths).machine()
 
 
 def read_function(path: Path) -> Function:
@@ -86,7 +211,7 @@ def gpus_beside(function: Function, functions: Iterable[Function]) -> tuple[str,
     """The GPUs that share this function's nearest switch, if the function is nearest to them too.
 
     Where a storage NIC hangs off the same outer switch as a GPU, the rail inside the GPU's own
-    switch is nearer to the GPU, and the storage NIC is nobody's.
+    switch is nearer to the GPU, and the storage NIC belongs to none.
     """
     everything = list(functions)
     gpus = [each for each in everything if each.gpu]
@@ -119,72 +244,63 @@ def _alike(ports: Sequence[RdmaDevice]) -> list[RdmaDevice]:
 
 
 class _Survey:
-    def __init__(
-        self, root: Path, paths: Mapping[str, Path], functions: Mapping[str, Function]
-    ) -> None:
+    def __init__(self, root: Path, paths: Mapping[str, Path]) -> None:
         self.root = root
         self.paths = paths
-        self.functions = functions
-        self.interfaces = ports.interfaces(root)
-        self.rdma = list(ports.rdma_ports(root))
+        self.functions = {pci: read_function(path) for pci, path in sorted(paths.items())}
+        self.interfaces = interfaces(root)
+        self.rdma = list(rdma_ports(root))
 
     def machine(self) -> Machine:
-        nics = [
-            function
-            for _pci, function in sorted(self.functions.items())
-            if function.network
-            or (function.vendor == MELLANOX and function.device_id in DATA_DIRECT_IDS)
-        ]
-        found = _alike([port for function in nics for port in self._of_function(function)])
-        below = [each for each in self.rdma if each.path and each.path.name not in self.paths]
-        found += [self._subfunction(each, each.path) for each in below if each.path]
-        with_rdma = {each.path for each in self.rdma}
-        found += [
-            self._face(each)
-            for each in self.interfaces
-            if each.representor or (each.subfunction and each.path not in with_rdma)
-        ]
-        found += [self._software(each) for each in self.rdma if each.path is None]
+        found = _alike(
+            [
+                port
+                for function in self.functions.values()
+                if function.network
+                or (function.vendor == MELLANOX and function.device_id in DATA_DIRECT_IDS)
+                for port in self._of_function(function)
+            ]
+        )
+        found += [self._software(each.found) for each in self.rdma if each.path is None]
         slots = self.root / "bus/pci/slots"
         addresses = {name: tree.text(slots / name / "address") for name in tree.names(slots)}
         return Machine(
             ports=tuple(found),
-            functions=dict(sorted(self.functions.items())),
+            functions=self.functions,
             slots={address: name for name, address in addresses.items() if address},
             modules=frozenset(tree.names(self.root / "module")),
         )
 
     def _of_function(self, function: Function) -> list[RdmaDevice]:
+        """Its RDMA ports with the interfaces beside them; without RDMA, its interfaces."""
         path = self.paths[function.pci]
         gpus = gpus_beside(function, self.functions.values()) if not function.physfn else ()
         links = [name for name in tree.names(path) if name.startswith("virtfn")]
         links.sort(key=lambda name: int(name.removeprefix("virtfn")))
-        bare = RdmaDevice(
-            kind=self._kind(function, path, gpus),
-            pci=function.pci,
-            numa=function.numa,
-            vendor=function.vendor,
-            device_id=function.device_id,
-            driver=function.driver,
-            link=function.link,
-            gpus=gpus,
-            sriov_totalvfs=tree.number(path / "sriov_totalvfs"),
-            sriov_numvfs=tree.number(path / "sriov_numvfs") or 0,
-            vfs=tuple(self._virtual_function(tree.target(path / name)) for name in links),
-            physfn=function.physfn,
-        )
-        own = [each for each in self.rdma if each.path == path]
+        fields: dict[str, Any] = {
+            "kind": self._kind(function, path, gpus),
+            "pci": function.pci,
+            "numa": function.numa,
+            "vendor": function.vendor,
+            "device_id": function.device_id,
+            "driver": function.driver,
+            "link": function.link,
+            "gpus": gpus,
+            "sriov_totalvfs": tree.number(path / "sriov_totalvfs"),
+            "sriov_numvfs": tree.number(path / "sriov_numvfs") or 0,
+            "vfs": tuple(self._virtual_function(tree.target(path / name)) for name in links),
+            "physfn": function.physfn,
+        }
+        faces = [each for each in self.interfaces if each.pci == function.pci]
+        faces = [each for each in faces if not each.representor and not each.subfunction]
+        own = [each.found for each in self.rdma if each.path == path]
         if own:
-            return [self._joined(bare, port) for port in own]
-        faces = [
-            _seen(replace(bare, port=each.port), each)
-            for each in self.interfaces
-            if each.pci == function.pci and not each.representor and not each.subfunction
-        ]
-        return faces or [bare]
+            return [_seen(replace(port, **fields, netdev=""), _face(port, faces)) for port in own]
+        bare = [_seen(RdmaDevice(port=each.port, **fields), each) for each in faces]
+        return bare or [RdmaDevice(**fields)]
 
     def _kind(self, function: Function, path: Path, gpus: Sequence[str]) -> str:
-        """By what the device says of itself and where it sits; never by a name."""
+        """By what the device reports and where it sits; never by a name."""
         if function.physfn:
             return VIRTUAL
         if function.vendor == MELLANOX:
@@ -206,51 +322,36 @@ class _Survey:
         driver = tree.target(path / "driver")
         face = next((each for each in self.interfaces if each.path == path), None)
         device = next((each.found.name for each in self.rdma if each.path == path), "")
-        return VirtualFunction(
-            pci, driver, face.name if face else "", device, _in_use(driver, face)
-        )
+        in_use = ""
+        if driver in NO_NETWORK_INTERFACE:
+            in_use = f"held by {driver}, as for a virtual machine"
+        elif face is not None and face.up:
+            in_use = f"its interface {face.name} is up"
+        elif face is None and driver:
+            in_use = (
+                f"driver {driver} without an interface here: it may be in a container's network"
+            )
+        return VirtualFunction(pci, driver, face.name if face else "", device, in_use)
 
-    def _subfunction(self, port: Port, path: Path) -> RdmaDevice:
-        above = self.functions.get(next(reversed(way(path)), ""))
-        bare = RdmaDevice(
-            kind=VIRTUAL,
-            physfn=above.pci if above else None,
-            numa=above.numa if above else None,
-            driver=tree.target(path / "driver"),
-        )
-        return self._joined(bare, port)
-
-    def _face(self, face: Interface) -> RdmaDevice:
-        """A representor, or a sub-function without RDMA."""
-        return _seen(RdmaDevice(kind=VIRTUAL, physfn=face.pci), face)
-
-    def _software(self, port: Port) -> RdmaDevice:
-        netdev = port.found.netdev
-        face = next((each for each in self.interfaces if each.name == netdev), None)
+    def _software(self, port: RdmaDevice) -> RdmaDevice:
+        face = next((each for each in self.interfaces if each.name == port.netdev), None)
         function = self.functions.get(face.pci or "") if face else None
+        entry = self.root / "class/net" / port.netdev
         # The rate of a device made of software is nominal; the interface may know a real one.
         return replace(
-            port.found,
+            port,
             up=bool(face and face.up),
             numa=function.numa if function else None,
-            speed_gbps=ports.interface_speed(self.root / "class/net" / netdev) if netdev else None,
+            speed_gbps=interface_speed(entry) if port.netdev else None,
         )
 
-    def _joined(self, bare: RdmaDevice, port: Port) -> RdmaDevice:
-        """A function, the RDMA port on it and the interface beside that."""
-        found = port.found
-        both = replace(
-            bare,
-            name=found.name,
-            port=found.port,
-            firmware=found.firmware,
-            board_id=found.board_id,
-            port_state=found.port_state,
-            link_layer=found.link_layer,
-            speed_gbps=found.speed_gbps,
-            gids=found.gids,
-        )
-        return _seen(both, ports.interface_of(port, self.interfaces))
+
+def _face(port: RdmaDevice, faces: Sequence[Interface]) -> Optional[Interface]:
+    """The interface of a function that is the same port, by what sysfs links, not by names."""
+    if len(faces) > 1:
+        faces = [each for each in faces if each.port == port.port] or faces
+    named = [each for each in faces if each.name == port.netdev]
+    return next(iter(named or faces), None)
 
 
 def _seen(port: RdmaDevice, face: Optional[Interface]) -> RdmaDevice:
@@ -259,13 +360,3 @@ def _seen(port: RdmaDevice, face: Optional[Interface]) -> RdmaDevice:
         return port
     speed = port.speed_gbps if face.speed_gbps is None else face.speed_gbps
     return replace(port, netdev=face.name, up=face.up, speed_gbps=speed)
-
-
-def _in_use(driver: str, face: Optional[Interface]) -> str:
-    if driver in NO_NETWORK_INTERFACE:
-        return f"held by {driver}, as for a virtual machine"
-    if face is not None:
-        return f"its interface {face.name} is up" if face.up else ""
-    if driver:
-        return f"driver {driver} without an interface here: it may be in a container's network"
-    return ""

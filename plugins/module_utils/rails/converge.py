@@ -21,7 +21,7 @@ from ..core.commands import CommandError
 from ..core.files import FilePlan, diffs, write_atomically
 from ..core.part import Node, Plan, Step, Verdict
 from ..core.text import some
-from ..hardware.ports import interface_speed
+from ..hardware.survey import interface_speed
 from ..nic.engine import Nics
 from . import device, readback
 from .backend import READY, Backend, service_state

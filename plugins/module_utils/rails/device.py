@@ -15,7 +15,7 @@ from typing import Optional
 from ..core.dataclass import dataclass
 from ..core.files import FilePlan, plan_file, with_header
 from ..hardware.inventory import way
-from ..hardware.ports import interfaces
+from ..hardware.survey import interfaces
 from .claims import NETWORK_PREFIX
 from .plan import RailPlan
 from .state import Link

@@ -15,7 +15,7 @@ from ..core.dataclass import dataclass
 from ..core.part import Node, Plan, PlanError, Verdict
 from ..hardware import RdmaDevice, SurveyError
 from ..hardware.compare import Modelled, Rail, is_nic, nic, rdma
-from ..hardware.ports import ETHERNET
+from ..hardware.inventory import ETHERNET
 from ..software.software_set import DOCA, INBOX
 from .hardware import Hardware
 
