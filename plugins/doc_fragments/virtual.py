@@ -18,20 +18,14 @@ options:
     description: The C(cluster_management) variable of every node, by host name.
     type: dict
     default: {}
-  login_user:
-    description: Unprivileged account that may sudo.
-    type: str
-    default: ops
   login_key:
-    description: Public key that may log in as O(login_user).
+    description: Public key that may log in as C(ops), who may sudo.
     type: str
     default: ""
-  identity:
-    description: Path of the private half on the controller, as the SSH configuration names it.
-    type: str
-    default: ""
-  known_hosts:
-    description: Path where the known hosts will lie, as the SSH configuration names it.
+  directory:
+    description:
+      - The controller's folder of this cluster, with the private half and the known hosts, as the
+        SSH configuration names them.
     type: str
     default: ""
   state:

@@ -133,7 +133,7 @@ def present(module: AnsibleModule, qemu: Qemu) -> dict[str, Any]:
         qemu.remove(work.remove)
     nodes = list(machines.values())
     keys = qemu.wait(nodes, wanted["timeout_s"])
-    return {"actions": work.lines, **login_files(nodes, keys, wanted)}
+    return {"actions": work.lines, **login_files(nodes, keys, wanted["directory"])}
 
 
 def main() -> None:

@@ -41,12 +41,6 @@ options:
     type: str
     choices: [subnet_per_rail, point_to_point]
     default: subnet_per_rail
-  controller_address:
-    description:
-      - Address of the controller on the management network.
-      - The last address no node has, when empty.
-    type: str
-    default: ""
   switches:
     description:
       - The C(cluster_ports) variable of each leaf and spine of a routed fabric, by host name.
@@ -104,7 +98,6 @@ def main() -> None:
                 "choices": ["subnet_per_rail", "point_to_point"],
                 "default": "subnet_per_rail",
             },
-            "controller_address": {"type": "str", "default": ""},
             "switches": {"type": "dict", "default": {}},
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
         },
@@ -123,7 +116,6 @@ def main() -> None:
                 cluster,
                 parse_nodes(wanted["management"], wanted["rails"], wanted["machines"]),
                 point_to_point=wanted["addressing"] == "point_to_point",
-                controller=wanted["controller_address"],
                 switches=wanted["switches"],
             )
             commands = create(plan, host, journal, check_mode=check)

@@ -24,31 +24,6 @@ options:
         returns them.
     type: dict
     default: {}
-  runtime:
-    description: OCI runtime; V(auto) takes runc on hosts with cgroup v1 and podman's own elsewhere.
-    type: str
-    default: auto
-  limits:
-    description:
-      - Resource limits as C(podman run --ulimit) takes them.
-      - V(auto) stays within the host's own where they cannot be raised.
-    type: list
-    elements: str
-    default: [auto]
-  capabilities:
-    description: Capabilities beyond podman's own.
-    type: list
-    elements: str
-    default: []
-  shared_memory:
-    description: Size of /dev/shm, with its unit.
-    type: str
-    default: 1g
-  arguments:
-    description: More arguments for C(podman run).
-    type: list
-    elements: str
-    default: []
   timeout_s:
     description: Seconds within which every node has to be up.
     type: int
@@ -96,7 +71,6 @@ from ..module_utils.core.commands import run
 from ..module_utils.virtual.containers import (
     Node,
     Podman,
-    Settings,
     choose_limits,
     choose_runtime,
     podman_run,
@@ -128,17 +102,11 @@ def present(module: AnsibleModule, podman: Podman) -> dict[str, Any]:
         )
         for name, settings in wanted["management"].items()
     ]
-    settings = Settings(
-        login_key=wanted["login_key"].strip(),
-        shared_memory=wanted["shared_memory"],
-        capabilities=tuple(wanted["capabilities"]),
-        arguments=tuple(wanted["arguments"]),
-    )
-    runtime = choose_runtime(wanted["runtime"])
-    limits = choose_limits(wanted["limits"])
+    runtime = choose_runtime()
+    limits = choose_limits()
     commands = {
         node_namespace(cluster, node.name): podman_run(
-            cluster, node, settings, runtime=runtime, limits=limits
+            cluster, node, wanted["login_key"].strip(), runtime=runtime, limits=limits
         )
         for node in nodes
     }
@@ -148,10 +116,7 @@ def present(module: AnsibleModule, podman: Podman) -> dict[str, Any]:
         return {"actions": work.lines}
     podman.apply(work, commands)
     keys = podman.wait(nodes, wanted["timeout_s"])
-    return {
-        "actions": work.lines,
-        **login_files(nodes, keys, wanted),
-    }
+    return {"actions": work.lines, **login_files(nodes, keys, wanted["directory"])}
 
 
 def main() -> None:
@@ -160,11 +125,6 @@ def main() -> None:
             **ARGUMENTS,
             "images": {"type": "dict", "default": {}},
             "folders": {"type": "dict", "default": {}},
-            "runtime": {"type": "str", "default": "auto"},
-            "limits": {"type": "list", "elements": "str", "default": ["auto"]},
-            "capabilities": {"type": "list", "elements": "str", "default": []},
-            "shared_memory": {"type": "str", "default": "1g"},
-            "arguments": {"type": "list", "elements": "str", "default": []},
             "timeout_s": {"type": "int", "default": 60},
         },
         supports_check_mode=True,

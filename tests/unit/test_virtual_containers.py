@@ -15,7 +15,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual import 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.containers import (
     Node,
     Podman,
-    Settings,
     choose_limits,
     choose_runtime,
     parse_containers,
@@ -32,12 +31,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.nodes i
 )
 
 NODE = Node("node01", "10.99.0.11", "mgmt0", "sha256:1")
-SETTINGS = Settings(login_key="ssh-ed25519 AAAA controller", capabilities=("NET_ADMIN",))
+KEY = "ssh-ed25519 AAAA controller"
 
 
-def command(node: Node = NODE, settings: Settings = SETTINGS, **options: Any) -> list[str]:
+def command(node: Node = NODE, key: str = KEY, **options: Any) -> list[str]:
     options = {"runtime": None, "limits": [], **options}
-    return podman_run("test", node, settings, **options)
+    return podman_run("test", node, key, **options)
 
 
 def following(words: Sequence[str], option: str) -> list[str]:
@@ -53,7 +52,7 @@ def test_a_node_lives_in_its_own_namespace_under_its_own_name() -> None:
     assert following(words, "--network") == ["ns:/run/netns/test.node01"]
     assert following(words, "--restart") == ["always"]
     assert following(words, "--ulimit") == ["nofile=5:5"]
-    assert following(words, "--cap-add") == ["NET_ADMIN"]
+    assert "SYS_TIME" not in following(words, "--cap-add")
     assert "VIRTUAL_NODE_MANAGEMENT=mgmt0" in following(words, "--env")
     assert "baremetal.mpi_roce.cluster=test" in following(words, "--label")
 
@@ -65,8 +64,7 @@ def test_a_node_lives_in_its_own_namespace_under_its_own_name() -> None:
         command(replace(NODE, interface="eth0")),
         command(replace(NODE, folder="/a/switch")),
         command(replace(NODE, folder="/a/switch", digest="of other contents")),
-        command(settings=replace(SETTINGS, login_key="another")),
-        command(settings=replace(SETTINGS, capabilities=())),
+        command(key="another"),
         command(runtime="crun"),
         command(limits=["memlock=-1:-1"]),
     ],
@@ -133,26 +131,21 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_limits_stay_within_what_the_host_allows(root: Path) -> None:
-    limits = choose_limits(["auto"], root)
+    limits = choose_limits(root)
     assert limits[0].startswith("nofile=")
     assert limits[1] == "nproc=100:100"
 
 
 def test_limits_are_lifted_where_they_can_be(root: Path) -> None:
     (root / "proc/self/status").write_text("CapEff:\t000001ffffffffff\n")
-    assert choose_limits(["auto"], root) == ["memlock=-1:-1"]
-
-
-def test_limits_of_the_operator_win(root: Path) -> None:
-    assert choose_limits(["nofile=1:1"], root) == ["nofile=1:1"]
+    assert choose_limits(root) == ["memlock=-1:-1"]
 
 
 def test_the_runtime_fits_the_host(root: Path) -> None:
-    assert choose_runtime("auto", root) == "runc"
+    assert choose_runtime(root) == "runc"
     (root / "sys/fs/cgroup").mkdir(parents=True)
     (root / "sys/fs/cgroup/cgroup.controllers").touch()
-    assert choose_runtime("auto", root) is None
-    assert choose_runtime("crun", root) == "crun"
+    assert choose_runtime(root) is None
 
 
 class FakePodman:

@@ -165,9 +165,12 @@ def test_the_files_of_a_login_have_each_option_in_its_place() -> None:
     class Node:
         name, address = "node01", "10.0.0.11"
 
-    wanted = {"login_user": "ops", "identity": "/keys/id", "known_hosts": "/keys/known"}
-    files = login_files([Node()], {"node01": "ssh-ed25519 AAAA"}, wanted)
+    files = login_files([Node()], {"node01": "ssh-ed25519 AAAA"}, "/keys")
     assert files["known_hosts"] == "10.0.0.11,node01 ssh-ed25519 AAAA\n"
     lines = files["ssh_config"].split("\n")
-    for line in ("User ops", "IdentityFile /keys/id", "UserKnownHostsFile /keys/known"):
+    for line in (
+        "User ops",
+        "IdentityFile /keys/id_ed25519",
+        "UserKnownHostsFile /keys/known_hosts",
+    ):
         assert f"  {line}" in lines

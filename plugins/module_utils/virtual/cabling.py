@@ -108,7 +108,6 @@ def plan_network(
     nodes: Sequence[Node],
     *,
     point_to_point: bool = False,
-    controller: str = "",
     switches: Switches = MappingProxyType({}),
 ) -> Plan:
     """Everything that has to exist, from the inventory alone.
@@ -125,7 +124,7 @@ def plan_network(
             "at bridges."
         )
     network = management_network(nodes)
-    address = controller or controller_address(nodes)
+    address = controller_address(nodes)
     fabric = fabric_namespace(cluster)
     homes = {name: router_namespace(cluster, name) for name in switches}
     port = Port("", controller_interface(cluster), addresses=(f"{address}/{network.prefixlen}",))

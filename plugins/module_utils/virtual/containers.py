@@ -24,14 +24,13 @@ SWITCH_FOLDER = "/etc/virtual-switch"
 CAP_SYS_RESOURCE = 24
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How podman is to run every node of a cluster."""
-
-    login_key: str
-    capabilities: tuple[str, ...] = ()
-    shared_memory: str = "1g"
-    arguments: tuple[str, ...] = ()
+SHARED_MEMORY = "1g"
+"""Shared-memory transports of eight ranks need room."""
+CAPABILITIES = (
+    "SYS_ADMIN", "NET_ADMIN", "NET_RAW", "IPC_LOCK", "SYS_PTRACE", "SYS_NICE", "SYSLOG",
+    "AUDIT_WRITE", "AUDIT_CONTROL", "MKNOD",
+)  # fmt: skip
+"""Without SYS_TIME, on purpose: chrony in a node would steer the host's clock."""
 
 
 @dataclass(frozen=True)
@@ -47,18 +46,14 @@ class Node:
     """Of what is in it: other contents make a new node."""
 
 
-def choose_runtime(wanted: str, root: Path = Path("/")) -> Optional[str]:
+def choose_runtime(root: Path = Path("/")) -> Optional[str]:
     """runc where the host has cgroup v1 controllers, which crun refuses; else podman's own."""
-    if wanted != "auto":
-        return wanted or None
     unified = (root / "sys/fs/cgroup/cgroup.controllers").exists()
     return None if unified else "runc"
 
 
-def choose_limits(wanted: Sequence[str], root: Path = Path("/")) -> list[str]:
+def choose_limits(root: Path = Path("/")) -> list[str]:
     """podman's default limits exceed the host's; raising a limit needs CAP_SYS_RESOURCE."""
-    if list(wanted) != ["auto"]:
-        return list(wanted)
     if _may_raise_limits(root):
         return ["memlock=-1:-1"]
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -78,7 +73,7 @@ def _may_raise_limits(root: Path) -> bool:
 
 
 def podman_run(
-    cluster: str, node: Node, settings: Settings, *, runtime: Optional[str], limits: Iterable[str]
+    cluster: str, node: Node, login_key: str, *, runtime: Optional[str], limits: Iterable[str]
 ) -> list[str]:
     """The command that makes one node."""
     name = node_namespace(cluster, node.name)
@@ -89,9 +84,9 @@ def podman_run(
         "run", "--detach", "--name", name, "--hostname", node.name,
         "--network", f"ns:/run/netns/{name}", "--no-hosts", "--dns", "none",
         "--systemd", "always", "--restart", "always", "--pids-limit", "0",
-        "--shm-size", settings.shared_memory, "--log-driver", "none",
+        "--shm-size", SHARED_MEMORY, "--log-driver", "none",
         "--env", f"VIRTUAL_NODE_MANAGEMENT={node.interface}",
-        "--env", f"VIRTUAL_NODE_LOGIN_KEY={settings.login_key}",
+        "--env", f"VIRTUAL_NODE_LOGIN_KEY={login_key}",
         "--label", f"{CLUSTER_LABEL}={cluster}",
     ]  # fmt: skip
     if node.folder:
@@ -99,9 +94,9 @@ def podman_run(
         command += ["--label", f"{FOLDER_LABEL}={node.digest}"]
     for limit in limits:
         command += ["--ulimit", limit]
-    for capability in settings.capabilities:
+    for capability in CAPABILITIES:
         command += ["--cap-add", capability]
-    command += [*settings.arguments, node.image]
+    command += [node.image]
     digest = hashlib.sha256("\0".join(command).encode()).hexdigest()[:16]
     return [*command[:-1], "--label", f"{SPECIFICATION_LABEL}={digest}", node.image]
 

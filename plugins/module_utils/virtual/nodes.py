@@ -18,13 +18,13 @@ from .inventory import VirtualError
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "cluster": {"type": "str", "required": True},
     "management": {"type": "dict", "default": {}},
-    "login_user": {"type": "str", "default": "ops"},
     "login_key": {"type": "str", "default": "", "no_log": False},
-    "identity": {"type": "str", "default": ""},
-    "known_hosts": {"type": "str", "default": ""},
+    "directory": {"type": "str", "default": ""},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
 }
 """Of the modules that make nodes. Described in plugins/doc_fragments/virtual.py."""
+LOGIN_USER = "ops"
+"""Unprivileged account of the images that may sudo."""
 PARALLEL = 8
 POLL_S = 0.2
 HOST_KEY = "/etc/ssh/ssh_host_ed25519_key.pub"
@@ -151,14 +151,14 @@ def answers_ssh(address: str, timeout_s: float = 2.0) -> bool:
 
 
 def login_files(
-    nodes: Iterable[Reachable], keys: Mapping[str, str], wanted: Mapping[str, Any]
+    nodes: Iterable[Reachable], keys: Mapping[str, str], directory: str
 ) -> dict[str, str]:
-    """Host keys, and an SSH configuration for `ssh -F`; `wanted` are a module's options."""
+    """Host keys, and an SSH configuration for `ssh -F`, as they lie in the directory."""
     known = "".join(f"{node.address},{node.name} {keys[node.name]}\n" for node in nodes)
     config = "".join(
         f"Host {node.name}\n  HostName {node.address}\n  HostKeyAlias {node.name}\n"
-        f"  User {wanted['login_user']}\n  IdentityFile {wanted['identity']}\n"
-        f"  IdentitiesOnly yes\n  UserKnownHostsFile {wanted['known_hosts']}\n"
+        f"  User {LOGIN_USER}\n  IdentityFile {directory}/id_ed25519\n"
+        f"  IdentitiesOnly yes\n  UserKnownHostsFile {directory}/known_hosts\n"
         "  StrictHostKeyChecking yes\n"
         for node in nodes
     )
