@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import copy
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, Optional
 
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import RdmaDevice
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.qos_settings import QosSettings
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.dcb import qos_settings
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.rdma_settings import (
     RdmaCm,
-    RdmaSettings,
+    rdma_settings,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import Rail
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.cabling import Node, Switch
@@ -192,7 +193,10 @@ def nic_settings(contract: Any) -> dict[str, Any]:
     wanted = host_settings(contract)
     rail = Rail("rail0", "rail0", "mlx5_core", "0000:5d:00.0", RdmaDevice("rail", "mlx5_0"))
     cm = RdmaCm(lambda *_args, **_kwargs: None)
-    settings = [*QosSettings(wanted, None)(rail), *RdmaSettings(wanted, cm)(rail)]
+    settings = [
+        *qos_settings(wanted, None, rail),
+        *rdma_settings(wanted, cm, Path("/"), {}, rail),
+    ]
     return {
         setting.name: {
             "wanted": setting.wanted,

@@ -11,6 +11,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting imp
     RUNTIME,
     Rail,
     Reading,
+    Setting,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ NIC = RdmaDevice("rail", "mlx5_0", pci="0000:5d:00.0")
 RXE = RdmaDevice("software", "rxe0")
 
 
-class Dial:
+class Dial(Setting):
     """A setting that is a number in a dictionary."""
 
     tool = "dial"
@@ -42,7 +43,7 @@ class Dial:
 
     def write(self):
         self.store.log.append(("write", *self.key))
-        self._set(self.wanted)
+        self.set(self.wanted)
 
     def restore(self, reading):
         self.store.log.append(("restore", *self.key))
@@ -50,7 +51,7 @@ class Dial:
             raise OSError(5, "Input/output error", "/sys/dial")
         self.store.values[self.key] = reading.found
 
-    def _set(self, value):
+    def set(self, value):
         if self.key in self.store.failing:
             self.store.values[self.key] = 99  # it may have done half of it
             raise CommandError("dial: exit status 1: no")
@@ -71,6 +72,8 @@ class Store:
         self.dials, self.firmware = dials, firmware
 
     def provider(self, rail):
+        if rail.device is None:
+            return []
         names = [(name, RUNTIME) for name in self.dials] + [(n, FIRMWARE) for n in self.firmware]
         return [Dial(self, rail.name, name, 1, kind) for name, kind in names]
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     CommandError,
@@ -14,7 +16,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import firm
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.firmware import Firmwares
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import Rail
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.sriov import (
-    VirtualFunctionsProvider,
+    sriov_settings,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
     host_settings,
@@ -160,8 +162,8 @@ def machine(tmp_path):
 def settings(tool, machine, rail, further=FURTHER, firmwares=None):
     wanted = firmware.wanted_parameters(HOST, further)
     firmwares = firmwares or Firmwares(tool.name, tool)
-    provider = firmware.FirmwareProvider(firmwares, wanted, machine.root)
-    return {setting.name: setting for setting in provider(rail)}
+    found = firmware.firmware_settings(firmwares, wanted, machine.root, rail)
+    return {setting.name: setting for setting in found}
 
 
 def test_everything_is_set_in_one_call_after_one_query(machine):
@@ -336,11 +338,12 @@ class Cards(FakeMlxconfig):
             return Result(tuple(argv), 0, "[]", "")
         return super().__call__(argv, check=check, stdin=stdin)
 
-    def providers(self, root, **options):
+    def providers(self, root, remove_in_use=False):
         wanted = firmware.wanted_parameters(host_settings(read_contract({})))
+        firmwares = Firmwares(self.name, self)
         return [
-            firmware.FirmwareProvider(Firmwares(self.name, self), wanted, root),
-            VirtualFunctionsProvider(self, root=root, **options),
+            partial(firmware.firmware_settings, firmwares, wanted, root),
+            partial(sriov_settings, self, remove_in_use, {}, root),
         ]
 
     def counts(self):

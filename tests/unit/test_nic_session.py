@@ -10,6 +10,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import engi
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import (
     FIRMWARE,
     Reading,
+    Setting,
 )
 
 from tests.unit.nic_host import FakeEthtool, FakeNode, kernel_writes
@@ -202,7 +203,7 @@ def test_a_nic_that_fails_keeps_no_rail_from_its_address(nics):
     assert nics.host_ip.links["rail0"]["addresses"] == ["10.100.0.11/24"]
 
 
-class Waiting:
+class Waiting(Setting):
     """Firmware that has taken a value for its next reset."""
 
     name, rail, wanted, persistence, tool = "firmware_x", "rail0", 0, FIRMWARE, "mlxconfig"
@@ -214,11 +215,8 @@ class Waiting:
     def read(self):
         return Reading(self.found, pending=self.pending)
 
-    def write(self):
-        self.pending = self.wanted
-
-    def restore(self, reading):
-        self.pending = reading.pending
+    def set(self, value):
+        self.pending = value
 
 
 def test_what_waits_for_a_reset_is_a_reason_until_it_holds(nics, monkeypatch):

@@ -17,7 +17,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part impor
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import (
     dcb,
     nic_settings,
-    qos_settings,
     rdma_settings,
     request,
 )
@@ -433,9 +432,9 @@ def test_a_driver_without_dcbx_has_nobody_else_to_set_its_qos(inbox):
 
 def test_mlnx_qos_as_connectx_7_shows_it():
     text = (GOLDEN / "mlnx_qos_connectx.txt").read_text()
-    state = dcb._parse(text)
+    state = dcb.parse_mlnx_qos(text)
     assert (state.dcbx, state.trust, state.pfc) == ("host", "dscp", (3,))
-    assert qos_settings.ranges(state.dscp) == " ".join(f"{8 * p}-{8 * p + 7}:{p}" for p in range(8))
+    assert dcb.ranges(state.dscp) == " ".join(f"{8 * p}-{8 * p + 7}:{p}" for p in range(8))
     assert state.priority_to_tc == (1, 0, 2, 3, 4, 5, 6, 7)
     assert state.tsa == ("ets",) * 6 + ("strict", "ets")
     assert state.percent == (10, 10, 10, 10, 10, 10, 0, 40)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from types import MappingProxyType
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
@@ -11,7 +12,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import Rail
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.sriov import (
-    VirtualFunctionsProvider,
+    sriov_settings,
 )
 
 PF = "0000:09:00.0"
@@ -84,9 +85,9 @@ class Nic:
         ]
         return Result(tuple(argv), 0, json.dumps(links), "")
 
-    def setting(self, interface="rail0", **options):
-        provider = VirtualFunctionsProvider(self.run, root=self.root, **options)
-        found = provider(Rail(interface, interface, "igb", PF))
+    def setting(self, interface="rail0", remove_in_use=False, keep=MappingProxyType({})):
+        rail = Rail(interface, interface, "igb", PF)
+        found = sriov_settings(self.run, remove_in_use, keep, self.root, rail)
         return found[0] if found else None
 
     @property

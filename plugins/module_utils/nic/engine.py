@@ -192,9 +192,7 @@ class _RailRun:
     def look(self) -> None:
         """Read all of this rail again."""
         for item in self.items:
-            forget = getattr(item.setting, "forget", None)
-            if forget is not None:
-                forget()
+            item.setting.forget()
         for item in self.items:
             item.read()
 
@@ -280,7 +278,10 @@ class Nics:
         self.read(find_rails(interfaces, self._machine, self.host.ethtool), providers)
 
     def read(self, rails: Sequence[Rail], providers: Sequence[Provider]) -> None:
-        self._runs = [_RailRun(rail, _items(rail, providers)) for rail in rails]
+        self._runs = [
+            _RailRun(rail, [_Item(each, rail.physical) for of in providers for each in of(rail)])
+            for rail in rails
+        ]
         for run in self._runs:
             for item in run.items:
                 item.read()
@@ -337,15 +338,6 @@ class Nics:
             and (item.waits or (check_mode and item in run.to_write))
             and item.reading.found != item.setting.wanted
         ]
-
-
-def _items(rail: Rail, providers: Sequence[Provider]) -> list[_Item]:
-    asked = [
-        provider
-        for provider in providers
-        if rail.device is not None or getattr(provider, "any_nic", False)
-    ]
-    return [_Item(setting, rail.physical) for provider in asked for setting in provider(rail)]
 
 
 def shown(value: Any) -> str:

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Optional, Union
+from typing import Any, Optional, Union
 
 from ..core.commands import CommandError, Runner
 from ..core.dataclass import dataclass
@@ -187,88 +186,74 @@ def wanted_parameters(
     }
 
 
-@dataclass(frozen=True)
-class FirmwareProvider:
-    """The firmware settings of one rail after the other."""
-
-    firmwares: Firmwares
-    parameters: Mapping[str, int]
-    """As the first port has them."""
-    root: Path = Path("/")
-
-    persistence = FIRMWARE
-
-    def __call__(self, rail: Rail) -> Sequence[Setting]:
-        pci = pci_address(self.root / "sys/class/net" / rail.interface)
-        if rail.driver != DRIVER or pci is None:
-            return ()
-        batch = Batch(self.firmwares, pci)
-        for name, value in self.parameters.items():
-            setting = FirmwareSetting(name, value, batch, self._kept_by(rail, pci, name))
-            batch.settings.append(setting)
-        return batch.settings
-
-    def _kept_by(self, rail: Rail, pci: str, name: str) -> str:
-        """What keeps the promise where the firmware has nothing to set; empty for nothing."""
-        if name == LINK_TYPE and rail.device and rail.device.link_layer == "Ethernet":
-            return "its port is Ethernet only"
-        total = self.root / "sys/bus/pci/devices" / pci / "sriov_totalvfs"
-        if name in SRIOV and (not total.exists() or total.read_text("ascii").strip() == "0"):
-            return "it has no virtual functions to give"
-        return ""
+def firmware_settings(
+    firmwares: Firmwares, parameters: Mapping[str, int], root: Path, rail: Rail
+) -> list[FirmwareSetting]:
+    """Those of one rail; `parameters` as the first port of a card has them."""
+    pci = pci_address(root / "sys/class/net" / rail.interface)
+    if rail.device is None or rail.driver != DRIVER or pci is None:
+        return []
+    settings: list[FirmwareSetting] = []
+    for name, value in parameters.items():
+        kept_by = _kept_by(rail, root / "sys/bus/pci/devices" / pci, name)
+        settings.append(FirmwareSetting(name, value, firmwares, pci, kept_by, settings))
+    return settings
 
 
-@dataclass
-class Batch:
-    """The settings of one rail, written together: one call of the tool for all that differ."""
-
-    firmwares: Firmwares
-    pci: str
-    settings: list[FirmwareSetting] = field(default_factory=list)
-
-    def write(self) -> None:
-        known = self.firmwares.parameters(self.pci)
-        values = {each.parameter: each.wanted for each in self.settings if each.parameter in known}
-        self.firmwares.set(self.pci, values)
+def _kept_by(rail: Rail, function: Path, name: str) -> str:
+    """What keeps the promise where the firmware has nothing to set; empty for nothing."""
+    if name == LINK_TYPE and rail.device and rail.device.link_layer == "Ethernet":
+        return "its port is Ethernet only"
+    total = function / "sriov_totalvfs"
+    if name in SRIOV and (not total.exists() or total.read_text("ascii").strip() == "0"):
+        return "it has no virtual functions to give"
+    return ""
 
 
-@dataclass(frozen=True)
-class FirmwareSetting:
-    first_port_parameter: str
-    wanted: int
-    batch: Batch
-    kept_by: str = ""
+class FirmwareSetting(Setting):
+    """One parameter; those of one rail that differ are written by one call of the tool."""
 
     persistence = FIRMWARE
 
-    @property
-    def name(self) -> str:
-        """`firmware_sriov_en`, the same for every port."""
-        return f"firmware_{re.sub('_P1$', '', self.first_port_parameter).lower()}"
-
-    @property
-    def tool(self) -> str:
-        return self.batch.firmwares.tool or "mlxconfig or mstconfig"
+    def __init__(
+        self,
+        first_port_parameter: str,
+        wanted: int,
+        firmwares: Firmwares,
+        pci: str,
+        kept_by: str,
+        rails: Sequence[FirmwareSetting],
+    ) -> None:
+        """`rails` are all of this rail."""
+        # The same for every port.
+        self.name = f"firmware_{re.sub('_P1$', '', first_port_parameter).lower()}"
+        self.wanted = wanted
+        self.tool = firmwares.tool or "mlxconfig or mstconfig"
+        self._first_port_parameter = first_port_parameter
+        self._firmwares = firmwares
+        self._pci = pci
+        self._kept_by = kept_by
+        self._rails = rails
 
     @property
     def parameter(self) -> str:
-        return self.batch.firmwares.port_parameter(self.batch.pci, self.first_port_parameter)
+        return self._firmwares.port_parameter(self._pci, self._first_port_parameter)
 
     def read(self) -> Reading:
-        if self.batch.firmwares.tool is None:
+        if self._firmwares.tool is None:
             return Reading.unsupported(NO_TOOL)
         try:
-            known = self.batch.firmwares.parameters(self.batch.pci)
+            known = self._firmwares.parameters(self._pci)
             parameter = known.get(self.parameter)
         except CommandError as error:
             return Reading.unsupported(f"its firmware settings cannot be read: {error}. {UNREAD}")
         if parameter is None:
-            unknown = f"the firmware of {self.batch.pci} has no {self.parameter}"
-            if self.kept_by:
-                return Reading.kept_otherwise(f"{unknown}; {self.kept_by}")
+            unknown = f"the firmware of {self._pci} has no {self.parameter}"
+            if self._kept_by:
+                return Reading.kept_otherwise(f"{unknown}; {self._kept_by}")
             return Reading.unsupported(
                 f"{unknown}. Update its firmware, or leave the parameter out with {VARIABLE}: "
-                f"{{{self.first_port_parameter}: null}}, or all firmware with "
+                f"{{{self._first_port_parameter}: null}}, or all firmware with "
                 "roce_rails_firmware: false"
             )
         if parameter.current is None:
@@ -278,12 +263,12 @@ class FirmwareSetting:
         return Reading(parameter.current, pending=waits)
 
     def write(self) -> None:
-        self.batch.write()
+        known = self._firmwares.parameters(self._pci)
+        values = {each.parameter: each.wanted for each in self._rails if each.parameter in known}
+        self._firmwares.set(self._pci, values)
 
-    def restore(self, reading: Reading) -> None:
-        value = reading.found if reading.pending is None else reading.pending
-        if isinstance(value, int):
-            self.batch.firmwares.set(self.batch.pci, {self.parameter: value})
+    def set(self, value: Any) -> None:
+        self._firmwares.set(self._pci, {self.parameter: value})
 
     def forget(self) -> None:
-        self.batch.firmwares.forget(self.batch.pci)
+        self._firmwares.forget(self._pci)

@@ -6,15 +6,14 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 from ..core.commands import CommandError, Runner
-from ..core.dataclass import dataclass
 from .ethtool import Ethtool, unanswered
 from .rdma_settings import SOFTWARE_REASON
-from .setting import RUNTIME, Rail, Reading, Setting
+from .setting import Rail, Reading, Setting
 
 ROCE_ACCL = "ROCE_ACCL"
 PROGRAMS = ("mlxreg", "mstreg")
@@ -22,40 +21,10 @@ PROGRAMS = ("mlxreg", "mstreg")
 _FIELD = re.compile(r"^(\w+)\s*\|\s*(0x[0-9a-fA-F]+)\s*$", re.M)
 
 
-@dataclass(frozen=True)
-class NicSettings:
-    """Provider of what every contract needs, and of the operator's options.
-
-    None or empty leaves a setting as the NIC has it. `accelerations` are fields of the register
-    ROCE_ACCL; adaptive routing is one of them.
-    """
-
-    max_read_request_bytes: Optional[int]
-    rings: Mapping[str, int]
-    accelerations: Mapping[str, int]
-    ethtool: Ethtool
-    run: Runner
-    program: Optional[str]
-    """Of PROGRAMS, the one that is installed."""
-    root: Path = Path("/")
-
-    def __call__(self, rail: Rail) -> Sequence[Setting]:
-        # Pause first: a port cannot have both, and PFC is written after it.
-        settings: list[Setting] = [LinkPause(rail, self.ethtool)]
-        if self.max_read_request_bytes is not None:
-            settings.append(MaxReadRequest(rail, self.max_read_request_bytes, self.root))
-        if self.rings:
-            settings.append(RingSizes(rail, self.rings, self.ethtool))
-        if self.accelerations:
-            settings.append(Accelerations(rail, self.accelerations, self.run, self.program))
-        return settings
-
-
-class LinkPause:
+class LinkPause(Setting):
     """Off: a pause of the whole link would stop the lossy classes with the lossless one."""
 
     name = "link_pause"
-    persistence = RUNTIME
     tool = "ethtool --pause"
     wanted = "off"
 
@@ -73,11 +42,8 @@ class LinkPause:
         on = [name for name, value in (("rx", rx), ("tx", tx)) if value]
         return Reading(" ".join(on) or "off")
 
-    def write(self) -> None:
-        self._ethtool.set_pause(self._interface, rx=False, tx=False)
-
-    def restore(self, reading: Reading) -> None:
-        on = reading.found.split()
+    def set(self, value: Any) -> None:
+        on = value.split()
         self._ethtool.set_pause(self._interface, rx="rx" in on, tx="tx" in on)
 
 
@@ -134,46 +100,33 @@ def _device_control(config: bytes) -> tuple[int, int]:
     raise NoPcieError("it is no PCI Express function")
 
 
-class MaxReadRequest:
+class MaxReadRequest(Setting):
     """How much the NIC asks of memory at once, in bytes."""
 
     name = "max_read_request_bytes"
-    persistence = RUNTIME
 
     def __init__(self, rail: Rail, wanted: int, root: Path) -> None:
         self.wanted = wanted
-        self._pci = rail.pci
-        self._physical = rail.physical
+        self.tool = str(config_path(rail.pci or "-", root))
+        self._pci = rail.pci if rail.physical else None
         self._root = root
 
-    @property
-    def tool(self) -> str:
-        return str(config_path(self._pci or "-", self._root))
-
     def read(self) -> Reading:
-        if not self._physical or self._pci is None:
+        if self._pci is None:
             return Reading.unsupported(SOFTWARE_REASON)
         try:
             return Reading(max_read_request(self._pci, self._root))
         except NoPcieError as error:
             return Reading.unsupported(str(error))
 
-    def write(self) -> None:
-        self._set(self.wanted)
-
-    def restore(self, reading: Reading) -> None:
-        self._set(reading.found)
-
-    def _set(self, size: int) -> None:
-        if self._pci is not None:
-            set_max_read_request(self._pci, size, self._root)
+    def set(self, value: Any) -> None:
+        set_max_read_request(self._pci or "", value, self._root)
 
 
-class RingSizes:
+class RingSizes(Setting):
     """Entries of the rings of the Ethernet side, which RoCE does not pass through."""
 
     name = "rings"
-    persistence = RUNTIME
     tool = "ethtool --set-ring"
 
     def __init__(self, rail: Rail, wanted: Mapping[str, int], ethtool: Ethtool) -> None:
@@ -195,35 +148,26 @@ class RingSizes:
         found = {"rx": rings.rx, "tx": rings.tx}
         return Reading({name: found[name] for name in self.wanted})
 
-    def write(self) -> None:
-        self._set(self.wanted)
-
-    def restore(self, reading: Reading) -> None:
-        self._set(reading.found)
-
-    def _set(self, sizes: Mapping[str, int]) -> None:
+    def set(self, value: Any) -> None:
         now = self._ethtool.rings(self._interface)
-        self._ethtool.set_rings(self._interface, sizes.get("rx", now.rx), sizes.get("tx", now.tx))
+        self._ethtool.set_rings(self._interface, value.get("rx", now.rx), value.get("tx", now.tx))
 
 
-class Accelerations:
+class Accelerations(Setting):
     """Adaptive routing and the other fields of ROCE_ACCL that the operator asks for."""
 
     name = "accelerations"
-    persistence = RUNTIME
 
     def __init__(
         self, rail: Rail, wanted: Mapping[str, int], run: Runner, program: Optional[str]
     ) -> None:
+        """`program` is the one of PROGRAMS that is installed."""
         self.wanted = dict(sorted(wanted.items()))
+        self.tool = f"{program or PROGRAMS[0]} {ROCE_ACCL}"
         self._physical = rail.physical
         self._run = run
         self._program = program
         self._argv = (program or PROGRAMS[0], "-d", rail.pci or "", "--reg_name", ROCE_ACCL)
-
-    @property
-    def tool(self) -> str:
-        return f"{self._argv[0]} {ROCE_ACCL}"
 
     def read(self) -> Reading:
         if not self._physical:
@@ -245,12 +189,6 @@ class Accelerations:
                 return Reading.unsupported(f"its firmware has no {name} in {ROCE_ACCL}")
         return Reading({name: fields[name] for name in self.wanted})
 
-    def write(self) -> None:
-        self._set(self.wanted)
-
-    def restore(self, reading: Reading) -> None:
-        self._set(reading.found)
-
-    def _set(self, fields: Mapping[str, int]) -> None:
-        text = ",".join(f"{name}={value:#x}" for name, value in fields.items())
+    def set(self, value: Any) -> None:
+        text = ",".join(f"{name}={field:#x}" for name, field in value.items())
         self._run((*self._argv, "--set", text, "--yes"))

@@ -5,17 +5,15 @@ from __future__ import annotations
 
 import contextlib
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
 from pathlib import Path
 from typing import Any, Union
 
 from ..core.commands import Runner
-from ..core.dataclass import dataclass
 from ..qos import HostSettings
 from .dcb import EIGHT
-from .setting import RUNTIME, Rail, Reading, Setting
+from .setting import Rail, Reading, Setting
 
 ROCE_V2 = "RoCE v2"
 SOFTWARE_REASON = "Soft-RoCE has no such setting"
@@ -37,32 +35,31 @@ def in_tree_name(parameter: str) -> str:
     return f"{point.removeprefix('roce_')}_{short}"
 
 
-@dataclass(frozen=True)
-class RdmaSettings:
-    """Provider of what RDMA-CM, the RDMA device and congestion control are set to."""
+def rdma_settings(
+    contract: HostSettings,
+    rdma_cm: RdmaCm,
+    root: Path,
+    congestion_control: Mapping[str, int],
+    rail: Rail,
+) -> list[Setting]:
+    """What RDMA-CM, the RDMA device and congestion control of a rail are set to.
 
-    contract: HostSettings
-    rdma_cm: RdmaCm
-    root: Path = Path("/")
-    congestion_control: Mapping[str, int] = field(default_factory=dict)
-    """Further parameters, by their names in DOCA-OFED."""
-
-    def __call__(self, rail: Rail) -> Sequence[Setting]:
-        contract = self.contract
-        settings: list[Setting] = [
-            RdmaCmDefault(rail, self.rdma_cm, "roce_mode", MODE, ROCE_V2),
-            RdmaCmDefault(rail, self.rdma_cm, "cma_roce_tos", TOS, contract.traffic_class),
-            TrafficClass(rail, contract.traffic_class, self.root),
-            EcnPoint(rail, "ecn_np", "roce_np", contract.ecn_priorities, self.root),
-            EcnPoint(rail, "ecn_rp", "roce_rp", contract.ecn_priorities, self.root),
-            Parameter(rail, "cnp_dscp", "roce_np/cnp_dscp", contract.cnp_dscp, self.root),
-            Parameter(
-                rail, "cnp_priority", "roce_np/cnp_802p_prio", contract.cnp_priority, self.root
-            ),
-        ]
-        for name, value in self.congestion_control.items():
-            settings.append(Parameter(rail, name.replace("/", "_"), name, value, self.root))
-        return settings
+    `congestion_control` are further parameters, by their names in DOCA-OFED.
+    """
+    if rail.device is None:
+        return []
+    settings: list[Setting] = [
+        RdmaCmDefault(rail, rdma_cm, "roce_mode", MODE, ROCE_V2),
+        RdmaCmDefault(rail, rdma_cm, "cma_roce_tos", TOS, contract.traffic_class),
+        TrafficClass(rail, contract.traffic_class, root),
+        EcnPoint(rail, "ecn_np", "roce_np", contract.ecn_priorities, root),
+        EcnPoint(rail, "ecn_rp", "roce_rp", contract.ecn_priorities, root),
+        Parameter(rail, "cnp_dscp", "roce_np/cnp_dscp", contract.cnp_dscp, root),
+        Parameter(rail, "cnp_priority", "roce_np/cnp_802p_prio", contract.cnp_priority, root),
+    ]
+    for name, value in congestion_control.items():
+        settings.append(Parameter(rail, name.replace("/", "_"), name, value, root))
+    return settings
 
 
 def of_device(rail: Rail) -> tuple[str, int]:
@@ -70,11 +67,6 @@ def of_device(rail: Rail) -> tuple[str, int]:
     if rail.device is None:
         raise ValueError(f"{rail.name} has no RDMA device")
     return rail.device.name, rail.device.port
-
-
-def doca_ofed(root: Path) -> bool:
-    """Whether mlx5_core is DOCA-OFED's: the in-tree module has no version of its own."""
-    return (root / "sys/module/mlx5_core/version").exists()
 
 
 def no_congestion_control(rail: Rail) -> str:
@@ -132,10 +124,8 @@ class RdmaCm:
                 folder.rmdir()
 
 
-class RdmaCmDefault:
+class RdmaCmDefault(Setting):
     """One default of RDMA-CM for connections over this device."""
-
-    persistence = RUNTIME
 
     def __init__(
         self, rail: Rail, rdma_cm: RdmaCm, name: str, file: str, wanted: Union[str, int]
@@ -144,10 +134,7 @@ class RdmaCmDefault:
         self.wanted = wanted
         self._rdma_cm = rdma_cm
         self._place = (*of_device(rail), file)
-
-    @property
-    def tool(self) -> str:
-        return str(self._rdma_cm.path(*self._place))
+        self.tool = str(rdma_cm.path(*self._place))
 
     def read(self) -> Reading:
         # Not loaded is not unsupported: writing loads it.
@@ -156,20 +143,16 @@ class RdmaCmDefault:
         text = self._rdma_cm.read(*self._place)
         return Reading(int(text) if isinstance(self.wanted, int) else text)
 
-    def write(self) -> None:
-        if not self._rdma_cm.loaded:
-            self._rdma_cm.load()
-        self._rdma_cm.write(*self._place, str(self.wanted))
-
-    def restore(self, reading: Reading) -> None:
-        if reading.found is not None:
-            self._rdma_cm.write(*self._place, str(reading.found))
+    def set(self, value: Any) -> None:
+        if value is not None:
+            if not self._rdma_cm.loaded:
+                self._rdma_cm.load()
+            self._rdma_cm.write(*self._place, str(value))
 
 
-class _FileSetting(ABC):
+class _FileSetting(Setting):
     """A setting that is a file of the kernel's, on a ConnectX alone."""
 
-    persistence = RUNTIME
     otherwise = ""
     """What keeps the promise where the in-tree driver has no such file."""
 
@@ -177,12 +160,10 @@ class _FileSetting(ABC):
         self.name = name
         self.wanted = wanted
         self.path = path
+        self.tool = str(path)
         self._unsupported = unsupported
-        self._doca = doca_ofed(root)
-
-    @property
-    def tool(self) -> str:
-        return str(self.path)
+        # The in-tree module has no version of its own.
+        self._doca = (root / "sys/module/mlx5_core/version").exists()
 
     def read(self) -> Reading:
         if self._unsupported:
@@ -197,11 +178,8 @@ class _FileSetting(ABC):
     @abstractmethod
     def found(self) -> Reading: ...
 
-    def write(self) -> None:
-        self.path.write_text(f"{self.wanted}\n", encoding="ascii")
-
-    def restore(self, reading: Reading) -> None:
-        self.path.write_text(f"{reading.found}\n", encoding="ascii")
+    def set(self, value: Any) -> None:
+        self.path.write_text(f"{value}\n", encoding="ascii")
 
 
 class TrafficClass(_FileSetting):
@@ -223,9 +201,8 @@ class TrafficClass(_FileSetting):
         match = self._GLOBAL.search(self.path.read_text(encoding="ascii"))
         return Reading(int(match[1]) if match else None)
 
-    def restore(self, reading: Reading) -> None:
-        text = "tclass=-1" if reading.found is None else str(reading.found)
-        self.path.write_text(f"{text}\n", encoding="ascii")
+    def set(self, value: Any) -> None:
+        super().set("tclass=-1" if value is None else value)
 
 
 class EcnPoint(_FileSetting):
@@ -249,15 +226,9 @@ class EcnPoint(_FileSetting):
         # notification point is one switch for the whole port, seen as eight files.
         return Reading([each for each in enabled if each in self.wanted or not self.wanted])
 
-    def write(self) -> None:
-        self._set(self.wanted)
-
-    def restore(self, reading: Reading) -> None:
-        self._set(reading.found)
-
-    def _set(self, enabled: Sequence[int]) -> None:
+    def set(self, value: Any) -> None:
         for priority in self.wanted or range(EIGHT):
-            text = "1\n" if priority in enabled else "0\n"
+            text = "1\n" if priority in value else "0\n"
             (self.path / str(priority)).write_text(text, encoding="ascii")
 
 

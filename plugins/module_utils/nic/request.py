@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Optional
@@ -14,13 +15,20 @@ from ..core.dataclass import dataclass
 from ..core.part import PlanError
 from ..qos import HostSettings
 from . import firmware
-from .dcb import Dcb, MlnxQos
+from .dcb import Dcb, MlnxQos, qos_settings
 from .ethtool import Ethtool
-from .nic_settings import PROGRAMS, SIZES, NicSettings
-from .qos_settings import QosSettings
-from .rdma_settings import RdmaCm, RdmaSettings
-from .setting import Provider, number
-from .sriov import VirtualFunctionsProvider
+from .firmware import Firmwares
+from .nic_settings import (
+    PROGRAMS,
+    SIZES,
+    Accelerations,
+    LinkPause,
+    MaxReadRequest,
+    RingSizes,
+)
+from .rdma_settings import RdmaCm, rdma_settings
+from .setting import Provider, Rail, Setting, number
+from .sriov import sriov_settings
 
 QUICK_S = 10.0
 """Time limit of a QoS program, at each question."""
@@ -96,27 +104,32 @@ class Request:
         tools = [tool for tool in (MlnxQos, Dcb) if host.which(tool.name)]
         tool = tools[0](host.quick or host.run) if tools else None
         rdma_cm = RdmaCm(host.run, host.root)
+        register = next(filter(host.which, PROGRAMS), None)
+
+        def nic_settings(rail: Rail) -> list[Setting]:
+            if rail.device is None:
+                return []
+            # Pause first: a port cannot have both, and PFC is written after it.
+            settings: list[Setting] = [LinkPause(rail, host.ethtool)]
+            if read_request is not None:
+                settings.append(MaxReadRequest(rail, read_request, host.root))
+            if rings:
+                settings.append(RingSizes(rail, rings, host.ethtool))
+            if accelerations:
+                settings.append(Accelerations(rail, accelerations, host.run, register))
+            return settings
+
         providers: list[Provider] = [
-            NicSettings(
-                read_request,
-                rings,
-                accelerations,
-                host.ethtool,
-                host.run,
-                next(filter(host.which, PROGRAMS), None),
-                host.root,
-            ),
-            QosSettings(self.qos, tool),
-            RdmaSettings(self.qos, rdma_cm, host.root, congestion_control),
+            nic_settings,
+            partial(qos_settings, self.qos, tool),
+            partial(rdma_settings, self.qos, rdma_cm, host.root, congestion_control),
         ]
         if self.firmware:
             wanted = firmware.wanted_parameters(self.qos, self.firmware_parameters)
-            program = next(filter(host.which, firmware.TOOLS), None)
-            firmwares = firmware.Firmwares(program, host.run)
-            providers.append(firmware.FirmwareProvider(firmwares, wanted, host.root))
+            firmwares = Firmwares(next(filter(host.which, firmware.TOOLS), None), host.run)
+            providers.append(partial(firmware.firmware_settings, firmwares, wanted, host.root))
         remove = self.remove_vfs_in_use
-        providers.append(VirtualFunctionsProvider(host.run, remove, keep, host.root))
-        return providers
+        return [*providers, partial(sriov_settings, host.run, remove, keep, host.root)]
 
 
 def _numbers(option: str, given: Optional[Mapping[str, Any]]) -> dict[str, int]:

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Optional, Protocol
+from typing import Any, Optional
 
 from ..core.dataclass import dataclass
 from ..core.part import PlanError
@@ -96,36 +97,36 @@ class Reading:
         return cls(None, supported=False, reason=reason, excused=True)
 
 
-class Setting(Protocol):
+class Setting(ABC):
     """One setting of one rail.
 
-    `read` may be called any time and changes nothing. `write` and `restore` raise CommandError or
-    OSError; the engine then puts the whole rail back to what was read before it wrote anything.
-    A setting that keeps what it read has a method `forget`, called before it is read back.
+    `read` may be called any time and changes nothing. `set` raises CommandError or OSError; the
+    engine then puts the whole rail back to what was read before it wrote anything.
     """
 
-    @property
-    def name(self) -> str:
-        """Stable and lower case: `pfc`. Its check is `rail_pfc`."""
+    name: str
+    """Stable and lower case: `pfc`. Its check is `rail_pfc`."""
+    wanted: Any
+    """A JSON value, in the form in which `read` gives what it found."""
+    tool: str
+    """What reads and writes it, for the operator: `dcb pfc`, or the path of a file."""
+    persistence = RUNTIME
 
-    @property
-    def wanted(self) -> Any:
-        """A JSON value, in the form in which `read` gives what it found."""
-
-    @property
-    def persistence(self) -> str:
-        """RUNTIME or FIRMWARE."""
-
-    @property
-    def tool(self) -> str:
-        """What reads and writes it, for the operator: `dcb pfc`, or the path of a file."""
-
+    @abstractmethod
     def read(self) -> Reading: ...
 
-    def write(self) -> None: ...
+    @abstractmethod
+    def set(self, value: Any) -> None: ...
+
+    def write(self) -> None:
+        self.set(self.wanted)
 
     def restore(self, reading: Reading) -> None:
-        """Set what `reading` found (and its `pending`, in firmware) again."""
+        """Set what `reading` found again; in firmware what was to come."""
+        self.set(reading.found if reading.pending is None else reading.pending)
+
+    def forget(self) -> None:  # noqa: B027  (most keep nothing)
+        """What was read and kept is out of date."""
 
 
 def number(place: str, value: Any) -> int:
@@ -138,7 +139,4 @@ def number(place: str, value: Any) -> int:
 
 
 Provider = Callable[[Rail], Sequence[Setting]]
-"""Gives the settings of one rail, in the order in which they are written; it does not raise.
-
-Called once per rail that has an RDMA device; with an attribute `any_nic = True`, for every rail.
-"""
+"""Gives the settings of one rail, in the order in which they are written; it does not raise."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Optional
@@ -20,7 +19,7 @@ from ..core.commands import Runner
 from ..core.dataclass import dataclass
 from ..rails.device import pci_address
 from ..rails.state import parse_links
-from .setting import RUNTIME, Rail, Reading, Setting
+from .setting import Rail, Reading, Setting
 
 ALLOW = "roce_rails_remove_vfs_in_use"
 """The role's variable that allows removing what is used."""
@@ -132,45 +131,44 @@ def _target(link: Path) -> str:
     return link.readlink().name if link.is_symlink() else ""
 
 
-@dataclass(frozen=True)
-class VirtualFunctionsProvider:
-    """One setting for each rail that is a PCI function; an interface without one has none."""
+def sriov_settings(
+    run: Runner,
+    remove_in_use: bool,
+    keep: Mapping[str, str],
+    root: Path,
+    rail: Rail,
+) -> list[Setting]:
+    """One setting for each rail that is a PCI function, with an RDMA device or without.
 
-    run: Runner
-    remove_in_use: bool = False
-    keep: Mapping[str, str] = field(default_factory=dict)
-    """Interfaces by which this host is reached, and why: their functions are never removed."""
-    root: Path = Path("/")
-    any_nic: bool = True
-    """Every NIC, whether it has an RDMA device or not."""
-
-    def __call__(self, rail: Rail) -> Sequence[Setting]:
-        pci = pci_address(self.root / "sys/class/net" / rail.interface)
-        return (NoVirtualFunctions(rail.name, pci, self),) if pci else ()
+    `keep`: interfaces that the host is reached by, and why; their functions are never removed.
+    """
+    pci = pci_address(root / "sys/class/net" / rail.interface)
+    return [NoVirtualFunctions(rail.name, pci, run, remove_in_use, keep, root)] if pci else []
 
 
-@dataclass(frozen=True)
-class NoVirtualFunctions:
+class NoVirtualFunctions(Setting):
     """`sriov_numvfs` of one rail at 0. Its value is the list of virtual functions, for a reader."""
 
-    rail: str
-    pci: str
-    options: VirtualFunctionsProvider
-
     name = "virtual_functions"
-    persistence = RUNTIME
 
-    @property
-    def wanted(self) -> Any:
-        return []
-
-    @property
-    def _directory(self) -> Path:
-        return self.options.root / "sys/bus/pci/devices" / self.pci
-
-    @property
-    def tool(self) -> str:
-        return f"/sys/bus/pci/devices/{self.pci}/sriov_numvfs"
+    def __init__(
+        self,
+        rail: str,
+        pci: str,
+        run: Runner,
+        remove_in_use: bool,
+        keep: Mapping[str, str],
+        root: Path,
+    ) -> None:
+        self.wanted: list[str] = []
+        self.rail = rail
+        self.pci = pci
+        self.tool = f"/sys/bus/pci/devices/{pci}/sriov_numvfs"
+        self._run = run
+        self._remove_in_use = remove_in_use
+        self._keep = keep
+        self._root = root
+        self._directory = root / "sys/bus/pci/devices" / pci
 
     def read(self) -> Reading:
         physical = self._directory / "physfn"
@@ -183,23 +181,16 @@ class NoVirtualFunctions:
         functions = self._functions()
         return Reading([each.line() for each in functions], refused=self._refusal(functions) or "")
 
-    def write(self) -> None:
-        self._set(0)
-
-    def restore(self, reading: Reading) -> None:
-        """As many as there were; what they were used for is not brought back."""
-        if reading.found:
-            self._set(len(reading.found))
+    def set(self, value: Any) -> None:
+        """As many as `value` lists; what they were used for is not brought back."""
+        (self._directory / "sriov_numvfs").write_text(f"{len(value)}\n", encoding="ascii")
 
     def _functions(self) -> list[VirtualFunction]:
-        root = self.options.root
         if not any(self._directory.glob("virtfn*")):
             return []
-        links = parse_links(
-            json.loads(self.options.run(("ip", "-N", "-j", "address", "show")).stdout)
-        )
+        links = parse_links(json.loads(self._run(("ip", "-N", "-j", "address", "show")).stdout))
         addresses = {name: link.addresses for name, link in links.items()}
-        return virtual_functions(self.pci, root, addresses, self.options.keep)
+        return virtual_functions(self.pci, self._root, addresses, self._keep)
 
     def _refusal(self, functions: Sequence[VirtualFunction]) -> Optional[str]:
         held = [each for each in functions if each.holders]
@@ -210,7 +201,7 @@ class NoVirtualFunctions:
                 f"virtual functions of {self.pci} cannot be removed, nor does {ALLOW} allow it: "
                 f"{uses}. End what uses them, then run again."
             )
-        if used and not self.options.remove_in_use:
+        if used and not self._remove_in_use:
             uses = "; ".join(f"{each.pci}: {', '.join(each.users)}" for each in used)
             return (
                 f"{len(used)} of {len(functions)} virtual functions of {self.pci} are in use: "
@@ -219,6 +210,3 @@ class NoVirtualFunctions:
                 f"{ALLOW}: true, which takes them away from what uses them."
             )
         return None
-
-    def _set(self, number: int) -> None:
-        (self._directory / "sriov_numvfs").write_text(f"{number}\n", encoding="ascii")
