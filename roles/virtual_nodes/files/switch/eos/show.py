@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Optional
+from typing import Any
 
 from common.state import Faults
 from common.switch import Hardware
@@ -54,37 +54,19 @@ class Shows:
             "uptime": time.time() - self._boot,
         }
 
-    def _link(self, name: str) -> tuple[str, str]:
-        """Status of an interface and of its protocol."""
+    def _link(self, name: str) -> str:
         head = self._sessions.running.top.get(f"interface {name}")
         if head is not None and "shutdown" in head.below:
-            return "disabled", "down"
-        up = name in self._hardware.neighbours(self._faults)
-        return ("connected", "up") if up else ("notconnect", "down")
-
-    def _setting(self, port: str, key: str) -> Optional[str]:
-        head = self._sessions.running.top.get(f"interface {port}")
-        line = head.below.get(key) if head is not None else None
-        return line.text if line is not None else None
+            return "disabled"
+        return "connected" if name in self._hardware.neighbours(self._faults) else "notconnect"
 
     def interfaces_status(self) -> Any:
         rows: dict[str, dict[str, Any]] = {}
         for port in self._hardware.ports:
-            status, protocol = self._link(port.name)
-            routed = self._setting(port.name, "switchport") is not None
+            status = self._link(port.name)
             rows[port.name] = {
-                "description": (self._setting(port.name, "description") or "").partition(" ")[2],
                 "linkStatus": status,
-                "lineProtocolStatus": protocol,
-                "vlanInformation": {
-                    "interfaceMode": "routed" if routed else "bridged",
-                    "interfaceForwardingModel": "routed" if routed else "bridged",
-                    **({} if routed else {"vlanId": 1}),
-                },
-                "duplex": "duplexFull",
-                "autoNegotiateActive": False,
                 "bandwidth": port.speed_gbps * 10**9 if status == "connected" else 0,
-                "interfaceType": f"{port.speed_gbps}GBASE-simulation",
             }
         return {"interfaceStatuses": rows}
 

@@ -12,9 +12,6 @@ from common.switch import Hardware, Port
 from . import vendor
 from .tree import Tree, merged
 
-FEATURES = ("congestion-control", "egress-scheduler", "mapping", "pfc")
-"""What a port can have a profile of its own for."""
-
 
 class Invalid(Exception):
     """The configuration contradicts itself or the hardware: where, and why."""
@@ -215,7 +212,7 @@ def _port_defaults() -> Tree:
     }
 
 
-def operational(config: Tree, hardware: Hardware, faults: Faults, uptime: int) -> Tree:
+def operational(config: Tree, hardware: Hardware, faults: Faults) -> Tree:
     """What the switch does: its configuration carried out, with links, neighbours and rounding."""
     tree = filled(config, hardware)
     heard = hardware.neighbours(faults)
@@ -248,15 +245,12 @@ def operational(config: Tree, hardware: Hardware, faults: Faults, uptime: int) -
                 }
             }
         interface["qos"] = port_qos(port.name, config, whole, hardware)
+    release = f"{hardware.release or vendor.NEWEST}.0"
     tree["system"] = {
-        **{
-            key: value
-            for key, value in tree.get("system", {}).items()
-            if key in ("timezone", "config", "message")
-        },
-        **_system(hardware, config, uptime),
+        "hostname": config.get("system", {}).get("hostname", hardware.name),
+        "build": f"Cumulus Linux {release} (simulation)",
+        "product-release": release,
     }
-    tree["platform"] = _platform(hardware)
     return tree
 
 
@@ -269,52 +263,16 @@ def port_qos(name: str, config: Tree, whole: Tree, hardware: Hardware) -> Tree:
     """What is in force on one port, thresholds as the chip keeps them. `whole`: branch `qos`."""
     release = vendor.version(hardware)
     own = config.get("interface", {}).get(name, {}).get("qos", {})
-    result: Tree = {
-        "egress-queue-mapping": copy.deepcopy(whole["egress-queue-mapping"][vendor.PROFILE])
-    }
-    for feature in FEATURES:
-        profile = own.get(feature, {}).get("profile", vendor.PROFILE)
-        value = whole.get(feature, {}).get(profile)
-        if value is not None:
-            result[feature] = {"profile": profile, **copy.deepcopy(value)}
+    profile = own.get("congestion-control", {}).get("profile", vendor.PROFILE)
+    marking = copy.deepcopy(whole["congestion-control"].get(profile, {}))
+    result: Tree = {"congestion-control": {"profile": profile, **marking}}
     for queue in result.get("congestion-control", {}).get("traffic-class", {}).values():
         for threshold in ("min-threshold", "max-threshold"):
             queue[threshold] = vendor.in_steps(queue[threshold], hardware.asic)
     watched = "pfc-watchdog" in own and is_able(own["pfc-watchdog"].get("state", "enable"))
     result["pfc-watchdog"] = {"state": able(release, watched)}
-    if watched:
-        result["pfc-watchdog"]["status"] = {
-            str(queue): {"status": "OK", "deadlock-count": 0} for queue in range(8)
-        }
     return result
 
 
 def _speed(port: Port) -> str:
     return "1.6T" if port.speed_gbps == 1600 else f"{port.speed_gbps}G"
-
-
-def _system(hardware: Hardware, config: Tree, uptime: int) -> Tree:
-    number = f"{hardware.release or vendor.NEWEST}.0"
-    return {
-        "hostname": config.get("system", {}).get("hostname", hardware.name),
-        "build": f"Cumulus Linux {number} (simulation)",
-        "product-name": "Cumulus Linux (simulation)",
-        "product-release": number,
-        "platform": f"simulation of {_model(hardware)}",
-        "uptime": uptime,
-        "version": {"image": f"Cumulus Linux {number} (simulation)", "kernel": "simulation"},
-    }
-
-
-def _platform(hardware: Hardware) -> Tree:
-    return {
-        "product-name": f"{_model(hardware)} (simulation)",
-        "asic-model": hardware.asic or "spectrum4",
-        "asic-vendor": "simulation",
-        "manufacturer": "simulation",
-        "serial-number": f"SIMULATION-{hardware.name}",
-    }
-
-
-def _model(hardware: Hardware) -> str:
-    return vendor.MODELS.get(hardware.asic.replace("-", "").lower(), "SN5600")

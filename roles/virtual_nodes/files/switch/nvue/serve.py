@@ -55,7 +55,6 @@ class Cumulus:
         self._schema = schema.root(self._release)
         self._faults = surroundings.faults
         self._revisions = Revisions(surroundings)
-        self._began = time.monotonic()
 
     def cut_by(self, cut: Callable[[], None]) -> None:
         self._revisions.cut = cut
@@ -136,12 +135,8 @@ class Cumulus:
     def _view(self, name: str, fill: bool) -> Tree:
         with self._revisions.lock:
             if name == "operational":
-                tree = effective.operational(
-                    self._revisions.running,
-                    self._hardware,
-                    self._faults,
-                    int(time.monotonic() - self._began),
-                )
+                running = self._revisions.running
+                tree = effective.operational(running, self._hardware, self._faults)
             else:
                 tree = self._revisions.config(name)
                 if fill:
@@ -156,9 +151,6 @@ def _wrong(tree: Tree) -> Tree:
     for interface in tree.get("interface", {}).values():
         if "mtu" in interface.get("link", {}):
             interface["link"]["mtu"] = 1500
-        flow = interface.get("qos", {}).get("pfc", {})
-        if "switch-priority" in flow:
-            flow["switch-priority"] = {"0": {}}
     for profile in tree.get("qos", {}).get("pfc", {}).values():
         if "switch-priority" in profile:
             profile["switch-priority"] = {"0": {}}

@@ -32,8 +32,6 @@ CELLS_PER_STEP = 64
 """Thresholds are kept in steps of so many cells, rounded up: 150000 bytes become 159744 on
 Spectrum-4 and 156672 on Spectrum-3, as the vendor's own examples show."""
 
-MODELS = {"spectrum4": "SN5600", "spectrum3": "SN4700", "spectrum2": "SN3700"}
-
 
 def factory(hardware: Hardware) -> Tree:
     """What a switch in service has before anybody begins here: its name and its management."""

@@ -77,15 +77,14 @@ PORT_REF = reference("PORT")
 PRIORITIES = pattern("([0-7](,[0-7])*)?")
 COLOURS = ("green", "yellow", "red")
 
+NAMED = (
+    "DSCP_TO_TC_MAP", "TC_TO_QUEUE_MAP", "TC_TO_PRIORITY_GROUP_MAP", "MAP_PFC_PRIORITY_TO_QUEUE",
+    "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP", "WRED_PROFILE", "CABLE_LENGTH",
+)  # fmt: skip
 KEYS: dict[str, tuple[Check, ...]] = {
+    **dict.fromkeys(NAMED, (NAME,)),
     "PORT": (pattern(".{1,128}"),),
-    "DSCP_TO_TC_MAP": (NAME,),
-    "TC_TO_QUEUE_MAP": (NAME,),
-    "TC_TO_PRIORITY_GROUP_MAP": (NAME,),
-    "MAP_PFC_PRIORITY_TO_QUEUE": (NAME,),
-    "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP": (NAME,),
     "PORT_QOS_MAP": (reference("PORT", "global"),),
-    "WRED_PROFILE": (NAME,),
     "SCHEDULER": (text,),
     "QUEUE": (reference("PORT", "CPU"), text),
     "BUFFER_POOL": (text,),
@@ -94,7 +93,6 @@ KEYS: dict[str, tuple[Check, ...]] = {
     "BUFFER_QUEUE": (PORT_REF, pattern("(1[0-5]|[0-9])((-)(1[0-5]|[0-9]))?")),
     "BUFFER_PORT_INGRESS_PROFILE_LIST": (PORT_REF,),
     "BUFFER_PORT_EGRESS_PROFILE_LIST": (PORT_REF,),
-    "CABLE_LENGTH": (NAME,),
     "PFC_WD": (reference("PORT", "GLOBAL"),),
 }
 """Parts of a row's key."""
@@ -237,11 +235,7 @@ def _pfcwd_problems(rows: dict[str, Row]) -> Iterator[Problem]:
     poll = _number(rows.get("GLOBAL", {}).get("POLL_INTERVAL"))
     for port, row in rows.items():
         if port == "GLOBAL":
-            if set(row) - {"POLL_INTERVAL"}:
-                yield "PFC_WD|GLOBAL has nothing but POLL_INTERVAL"
             continue
-        if "POLL_INTERVAL" in row:
-            yield f"PFC_WD|{port}: POLL_INTERVAL belongs to GLOBAL"
         for field in ("detection_time", "restoration_time"):
             value = _number(row.get(field))
             if value is not None and poll is not None and value < poll:
