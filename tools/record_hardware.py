@@ -8,12 +8,11 @@
 `-I` because of root: what else lies beside this file is not imported.
 
 Needs nothing but Python 3.9 and can be copied to a machine by itself. Root is needed for the vital
-product data alone, which tells NVSwitch bridges from NICs.
+product data alone, which distinguishes NVSwitch bridges from NICs.
 
-Only what is listed in this file is recorded. Of it, serial numbers are blanked and addresses
-replaced by others of their kind. Before anything is written, the text is searched for every MAC
-address, GUID, serial number and name of this machine; if one is found, nothing is written. Look at
-the file all the same before you send it: it is meant to be read.
+Only what is listed in this file is recorded; addresses are replaced by others of their kind. Before
+anything is written, the text is searched for every MAC address, GUID, serial number and name of
+this machine; if one is found, nothing is written. Review the file all the same before sending it.
 
 The form is that of the tree:
 
@@ -23,9 +22,9 @@ The form is that of the tree:
     name -> path   a symbolic link
     # ...          a comment
 
-The links below class/ and bus/*/devices/ are left out: each device says by its `subsystem` link
-where it belongs, and they are made from that, as the kernel does. A file may begin with
-`base: FILE`, which is the tree that it changes; there, `- name` removes something.
+The links below class/ and bus/*/devices/ are left out: they are made from the `subsystem` link of
+each device, as the kernel does. A file may begin with `base: FILE`, which is the tree that it
+changes; there, `- name` removes something.
 """
 
 from __future__ import annotations
@@ -43,75 +42,37 @@ from pathlib import Path
 from typing import Optional, Union
 
 PCI_FILES = (
-    "class",
-    "vendor",
-    "device",
-    "revision",
-    "subsystem_vendor",
-    "subsystem_device",
-    "numa_node",
-    "current_link_speed",
-    "current_link_width",
-    "max_link_speed",
-    "max_link_width",
-    "sriov_totalvfs",
-    "sriov_numvfs",
+    *("class", "vendor", "device", "revision", "subsystem_vendor", "subsystem_device", "numa_node"),
+    *("current_link_speed", "current_link_width", "max_link_speed", "max_link_width"),
+    *("sriov_totalvfs", "sriov_numvfs"),
 )
 PCI_LINKS = ("driver", "subsystem", "physfn", "virtfn*")
 RDMA_FILES = (
-    "node_type",
-    "fw_ver",
-    "board_id",
-    "hca_type",
-    "hw_rev",
-    "parent",
-    "tc/*/traffic_class",
-    "ports/*/state",
-    "ports/*/phys_state",
-    "ports/*/link_layer",
-    "ports/*/rate",
+    *("node_type", "fw_ver", "board_id", "hca_type", "hw_rev", "parent", "tc/*/traffic_class"),
+    *("ports/*/state", "ports/*/phys_state", "ports/*/link_layer", "ports/*/rate"),
 )
 NET_FILES = (
-    "type",
-    "flags",
-    "mtu",
-    "operstate",
-    "carrier",
-    "speed",
-    "dev_port",
-    "phys_port_name",
-    "ecn/*/enable/*",
-    "ecn/roce_np/cnp_dscp",
-    "ecn/roce_np/cnp_802p_prio",
+    *("type", "flags", "mtu", "operstate", "carrier", "speed", "dev_port", "phys_port_name"),
+    *("ecn/*/enable/*", "ecn/roce_np/cnp_dscp", "ecn/roce_np/cnp_802p_prio"),
 )
 DEVICE_LINKS = ("device", "driver", "subsystem")
 MODULES = (
-    "bnxt_re",
-    "ib_core",
-    "ib_umad",
-    "ib_uverbs",
-    "irdma",
-    "mlx5_core",
-    "mlx5_ib",
-    "nvidia",
-    "nvidia_peermem",
-    "rdma_cm",
-    "rdma_rxe",
-    "siw",
+    *("bnxt_re", "ib_core", "ib_umad", "ib_uverbs", "irdma", "mlx5_core", "mlx5_ib", "nvidia"),
+    *("nvidia_peermem", "rdma_cm", "rdma_rxe", "siw"),
 )
 CLASSES = ("02", "03", "0801")
 """PCI classes that are recorded, with all bridges above them: network, display, DMA."""
 MELLANOX = "0x15b3"
 
-VPD_KEPT = ("PN", "EC", "V0", "VA")
-"""Fields of vital product data that say what a product is, not which piece of it."""
+SWITCH_MANAGEMENT = b"SW_MNG"
+"""What is recorded of vital product data: whether this is in it. The rest has serial numbers."""
 
 TREE = "  "
 Node = Union["Directory", "File", "Link"]
 
 
 class RecordError(Exception):
-    """Nothing was written; the text says why."""
+    """Nothing was written; the text has the reason."""
 
 
 class File(bytes):
@@ -119,7 +80,7 @@ class File(bytes):
 
 
 class Link(str):
-    """Where a symbolic link points to, as readlink says it."""
+    """Where a symbolic link points to, as readlink prints it."""
 
 
 class Directory(dict[str, "Node"]):
@@ -268,7 +229,7 @@ def _walk(tree: Directory, prefix: str = "") -> Iterator[tuple[str, Node]]:
 
 
 class Recorder:
-    """Reads a /sys into a tree, and remembers what may not be in it."""
+    """Reads a /sys into a tree."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
@@ -276,7 +237,6 @@ class Recorder:
         self.seen: set[Path] = set()
         self.addresses: dict[str, str] = {}
         self.notes: list[str] = []
-        self.blanked = 0
 
     def record(self) -> Directory:
         if not (self.root / "class").is_dir():
@@ -315,9 +275,15 @@ class Recorder:
         self._function(path.parent)
         self._files(path, PCI_FILES)
         self._links(path, PCI_LINKS)
-        vpd = path / "vpd"
-        if vpd.exists() and _read(path / "vendor") == MELLANOX:
-            self._vpd(vpd)
+        if (path / "vpd").exists() and _read(path / "vendor") == MELLANOX:
+            try:
+                found = SWITCH_MANAGEMENT in (path / "vpd").read_bytes()
+            except OSError as error:
+                hint = "run as root to distinguish bridges from NICs"
+                self.notes.append(f"{path / 'vpd'}: {error.strerror}; {hint}")
+                return
+            content = File(SWITCH_MANAGEMENT if found else b"")
+            self.tree.put(self._relative(path / "vpd"), content)
 
     def _rdma(self, path: Path) -> None:
         self._between(path)
@@ -371,43 +337,21 @@ class Recorder:
     def _relative(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix()
 
-    def _vpd(self, path: Path) -> None:
-        try:
-            raw = path.read_bytes()
-        except OSError as error:
-            self.notes.append(f"{path}: {error.strerror}; run as root to tell bridges from NICs")
-            return
-        if not raw:
-            return
-        clean, blanked = clean_vpd(raw)
-        self.blanked += blanked
-        self.tree.put(self._relative(path), File(clean))
-
     def _other_address(self, gid: str) -> str:
-        """Another address of the same kind; the same one for the same one."""
+        """Another address of the same kind; the same one for the same one.
+
+        From ranges of nobody: link-local, reserved for benchmarks, for documentation.
+        """
         if gid not in self.addresses:
-            self.addresses[gid] = _nobodys_address(gid, len(self.addresses) + 1)
+            address = ipaddress.IPv6Address(gid)
+            kind = LINK_LOCAL if address.is_link_local else DOCUMENTATION
+            kind = BENCHMARKS if address.ipv4_mapped else kind
+            number = int(ipaddress.IPv6Address(kind)) + len(self.addresses) + 1
+            self.addresses[gid] = ":".join(re.findall("....", f"{number:032x}"))
         return self.addresses[gid]
 
 
-NOBODYS = tuple(
-    map(ipaddress.IPv6Network, ("fe80::/112", "::ffff:198.18.0.0/111", "2001:db8::/32"))
-)
-"""Where addresses come from that replace others: link-local, reserved for benchmarks, for books."""
-
-
-def _nobodys_address(gid: str, number: int) -> str:
-    address = _ipv6(gid)
-    local, mapped, public = (int(network.network_address) for network in NOBODYS)
-    kind = mapped if address.ipv4_mapped else local if address.is_link_local else public
-    return ":".join(re.findall("....", f"{kind + number:032x}"))
-
-
-def _ipv6(text: str) -> ipaddress.IPv6Address:
-    try:
-        return ipaddress.IPv6Address(text)
-    except ValueError:
-        return ipaddress.IPv6Address(0)
+LINK_LOCAL, BENCHMARKS, DOCUMENTATION = "fe80::", "::ffff:198.18.0.0", "2001:db8::"
 
 
 def _is_function(path: Path) -> bool:
@@ -426,109 +370,26 @@ def _read(path: Path) -> str:
         return ""
 
 
-# Vital product data: an identifier, then fields of two letters, a length and a value
-
-
-def clean_vpd(raw: bytes) -> tuple[bytes, int]:
-    """The same data with every value blanked that could name one piece, and how many were."""
-    blanked = 0
-    clean = bytearray()
-    for tag, content in _resources(raw):
-        if tag == 0x82:
-            clean += _resource(tag, content)
-        elif tag == 0x90:
-            fields = bytearray()
-            for keyword, value in _fields(content):
-                if keyword == "RV":
-                    # The first byte makes the sum of everything up to it zero.
-                    body = bytes(clean) + bytes((tag,)) + len(content).to_bytes(2, "little")
-                    sum_so_far = sum(body + fields + b"RV" + bytes((len(value),)))
-                    value = bytes((-sum_so_far % 256,)) + bytes(len(value) - 1)
-                elif keyword not in VPD_KEPT:
-                    value = b"*" * len(value)
-                    blanked += 1
-                fields += keyword.encode("latin-1") + bytes((len(value),)) + value
-            clean += _resource(tag, bytes(fields))
-    return bytes(clean) + b"\x78", blanked
-
-
-def secrets_of_vpd(raw: bytes) -> Iterator[str]:
-    for tag, content in _resources(raw):
-        if tag in (0x90, 0x91):
-            for keyword, value in _fields(content):
-                if keyword not in (*VPD_KEPT, "RV", "RW"):
-                    yield value.decode("latin-1").strip("\0 ")
-
-
-def _resource(tag: int, content: bytes) -> bytes:
-    return bytes((tag,)) + len(content).to_bytes(2, "little") + content
-
-
-def _resources(raw: bytes) -> Iterator[tuple[int, bytes]]:
-    at = 0
-    while at + 3 <= len(raw) and raw[at] & 0x80:
-        length = int.from_bytes(raw[at + 1 : at + 3], "little")
-        yield raw[at], raw[at + 3 : at + 3 + length]
-        at += 3 + length
-
-
-def _fields(content: bytes) -> Iterator[tuple[str, bytes]]:
-    at = 0
-    while at + 3 <= len(content):
-        length = content[at + 2]
-        yield content[at : at + 2].decode("latin-1"), content[at + 3 : at + 3 + length]
-        at += 3 + length
-
-
 # The guard
 
 
 def secrets(root: Path, host_name: str) -> dict[str, str]:
     """What may not be in a recording: the value, and what it is with the file that has it."""
-    found: dict[str, str] = {}
+    found = dict.fromkeys((host_name, host_name.partition(".")[0]), "a host name")
     for pattern, what in (
         ("class/net/*/address", "a MAC address"),
         ("class/net/*/phys_switch_id", "a switch ID"),
         ("class/infiniband/*/node_guid", "a GUID"),
         ("class/infiniband/*/sys_image_guid", "a GUID"),
         ("class/infiniband/*/node_desc", "a host name"),
-        ("class/infiniband/*/ports/*/gids/*", "a GID"),
         ("class/dmi/id/*serial", "a serial number"),
         ("class/dmi/id/*_uuid", "a UUID"),
         ("class/dmi/id/*asset_tag", "an asset tag"),
     ):
         for path in root.glob(pattern):
-            value, where = _read(path), path.relative_to(root).as_posix()
-            if any(_ipv6(value) in network for network in NOBODYS):
-                continue
-            found.setdefault(value, f"{what} ({where})")
-            if what == "a MAC address" and len(value) == 17:
-                found.setdefault(_eui64(value), f"a MAC address in an IPv6 address ({where})")
-    for path in root.glob("bus/pci/devices/*/vpd"):
-        try:
-            raw = path.read_bytes()
-        except OSError:
-            continue
-        for value in secrets_of_vpd(raw):
-            where = path.relative_to(root).as_posix()
-            found.setdefault(value, f"a field of vital product data ({where})")
-    for name in {host_name, host_name.partition(".")[0]}:
-        found.setdefault(name, "a host name (what `hostname` says)")
-    return {value: what for value, what in found.items() if _telling(value)}
-
-
-def _eui64(mac: str) -> str:
-    """The half of an IPv6 address that the kernel makes of a MAC address."""
-    octets = [int(part, 16) for part in mac.split(":")]
-    octets[0] ^= 2
-    octets[3:3] = [0xFF, 0xFE]
-    return "".join(f"{octet:02x}" for octet in octets)
-
-
-def _telling(value: str) -> bool:
-    """Whether a value can name anything: not empty, not all zeros, not a filler."""
-    bare = _bare(value)
-    return len(bare) >= 4 and len(set(bare.removeprefix("fe80"))) > 2
+            found.setdefault(_read(path), f"{what} ({path.relative_to(root).as_posix()})")
+    # Neither empty, nor all zeros, nor a filler.
+    return {value: what for value, what in found.items() if len(set(_bare(value))) > 2}
 
 
 def _bare(text: str) -> str:
@@ -536,57 +397,45 @@ def _bare(text: str) -> str:
 
 
 def leaks(lines: Iterable[str], found: dict[str, str]) -> Iterator[str]:
-    """The lines that hold a secret, and what it is; the secret itself is not repeated."""
-    bare = {(_bare(value), value.lower(), what) for value, what in found.items()}
+    """The names of lines that hold a secret, and what it is; the secret itself is not repeated."""
     for number, line in enumerate(lines, 1):
-        text, squeezed = line.lower(), _bare(line)
-        for value, written, what in sorted(bare):
-            hit = value in squeezed if len(value) >= 8 else _is_word(written, text)
-            if hit:
-                yield f"line {number} holds {what}"
-
-
-def _is_word(word: str, text: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) is not None
+        for value, what in sorted(found.items()):
+            word = rf"(?<!\w){re.escape(value)}(?!\w)"
+            long = len(_bare(value)) >= 8 and _bare(value) in _bare(line)
+            if long or re.search(word, line, re.IGNORECASE):
+                name = re.split(r": | = | -> ", line.strip())[0]
+                yield f"line {number} holds {what}: {name}"
 
 
 # The commands
 
 
 def record(root: Path, host_name: str) -> tuple[str, list[str]]:
-    """The text of a recording, and what is to be said about it."""
+    """The text of a recording, and notes about it."""
     recorder = Recorder(root)
     lines = list(dump(recorder.record()))
-    found = sorted(set(leaks(lines, secrets(root, host_name))))
+    found = list(leaks(lines, secrets(root, host_name)))
     if found:
         raise RecordError(
             "nothing was written, because the recording would hold what names this machine:\n  "
-            + "\n  ".join(f"{each}: {_line(lines, each)}" for each in found[:20])
+            + "\n  ".join(found[:20])
             + f"\nIn brackets: the file below {root} that has it. If that is only a common word, "
-            "such as the asset tag\n`rail`, change it there while you record. Otherwise rename the "
+            "such as an asset tag,\nchange it there while you record. Otherwise rename the "
             "interface in question, or report this."
         )
     head = [
         "# Hardware as /sys shows it, by tools/record_hardware.py; docs/rdma.md has the form.",
         f"# Linux {os.uname().release}. No MAC address, GUID, serial number or host name is in it;",
-        f"# {len(recorder.addresses)} RDMA addresses are replaced, {recorder.blanked} fields of "
-        "vital product data blanked.",
+        f"# {len(recorder.addresses)} RDMA addresses are replaced.",
     ]
-    said = [
+    notes = [
         f"{len(lines)} lines",
         f"{len(recorder.addresses)} RDMA addresses (GIDs) replaced by others of their kind",
-        f"{recorder.blanked} fields of vital product data blanked (serial numbers and the like)",
-        "MAC addresses, GUIDs, node descriptions, host and DMI data left out",
-        "kept: PCI addresses, interface and device names, part numbers, firmware versions",
+        "MAC addresses, GUIDs, serial numbers, node descriptions, host and DMI data left out",
+        "kept: PCI addresses, interface and device names, board IDs, firmware versions",
         *recorder.notes,
     ]
-    return "\n".join(head + lines) + "\n", said
-
-
-def _line(lines: list[str], message: str) -> str:
-    """The name alone of the line that a message is about."""
-    number = int(message.split()[1])
-    return re.split(r": | = | -> ", lines[number - 1].strip())[0]
+    return "\n".join(head + lines) + "\n", notes
 
 
 def main(argv: Optional[list[str]] = None) -> int:
@@ -600,13 +449,13 @@ def main(argv: Optional[list[str]] = None) -> int:
             build(load(given.build), given.out)
             print(f"{given.build} is built below {given.out}")
             return 0
-        text, said = record(given.root, socket.gethostname())
+        text, notes = record(given.root, socket.gethostname())
         with open(given.out, "x", encoding="ascii") as stream:
             stream.write(text)
     except (RecordError, OSError) as error:
         print(f"record_hardware: {error}", file=sys.stderr)
         return 1
-    print(f"{given.out}: " + "\n  ".join(said))
+    print(f"{given.out}: " + "\n  ".join(notes))
     return 0
 
 
