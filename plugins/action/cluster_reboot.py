@@ -92,7 +92,7 @@ class ActionModule(SteppedAction):
             verdict = planning.judge(name, group, found, settings, controller, roles)
             judged.append((name, verdict))
         try:
-            plan = planning.plan(judged, settings).as_dict()
+            plan = planning.plan(judged, settings)
         except planning.SettingError as error:
             raise AnsibleActionFail(f"nothing was rebooted: {error}") from None
         plan["check_mode"] = bool(self._task.check_mode)

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import subprocess
+from dataclasses import asdict
 from typing import Any, Optional
 
 import pytest
@@ -87,14 +88,15 @@ def turn(name: str, what: str = planning.REBOOT) -> planning.Turn:
 
 
 def play(*batches: list[str], here: str = "", outcomes: Any = (), left: Any = ()) -> Any:
-    plan = planning.Plan(
-        tuple(
-            planning.Batch(planning.REBOOT, tuple(turn(name) for name in names))
+    plan = {
+        "batches": [
+            {"what": planning.REBOOT, "turns": [asdict(turn(name)) for name in names]}
             for names in batches
-        ),
-        tuple(left),
-        ("idle",),
-    )
+        ],
+        "left": [asdict(each) for each in left],
+        "nothing": ["idle"],
+        "check_mode": False,
+    }
     names = ["idle", *(each.name for each in left), *itertools.chain(*batches)]
     hostvars: Any = {name: {} for name in names}
     for name, status in dict(outcomes).items():
@@ -106,7 +108,7 @@ def play(*batches: list[str], here: str = "", outcomes: Any = (), left: Any = ()
         "ansible_play_batch": batch,
         "ansible_play_hosts": names,
         "hostvars": hostvars,
-        action.PLAN: {"reboot_plan": {**plan.as_dict(), "check_mode": False}},
+        action.PLAN: {"reboot_plan": plan},
         "cluster_reboot_turn": {"turn": turn(here).__dict__},
     }
 

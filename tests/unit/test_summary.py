@@ -145,13 +145,13 @@ def test_what_was_simulated_is_said_aloud():
 
 def rebooting(check_mode: bool) -> RunSummary:
     run = waiting(playbook="reboot.yml")
-    turns = [
-        planning.Turn(name, "compute", planning.REBOOT, ("os",), ("os",), ("os: iommu=pt",))
+    verdicts: list = [
+        (name, planning.Turn(name, "compute", planning.REBOOT, ("os",), ("os",), ("os: iommu=pt",)))
         for name in ("node01", "node02")
     ]
-    batches = tuple(planning.Batch(planning.REBOOT, (turn,)) for turn in turns)
-    plan = planning.Plan(batches, (planning.Left("login01", "MPI runs on it", ("os: x",)),))
-    run.add_result("node01", {"reboot_plan": {**plan.as_dict(), "check_mode": check_mode}})
+    verdicts.append(("login01", planning.Left("login01", "MPI runs on it", ("os: x",))))
+    plan = planning.plan(verdicts, planning.Settings())
+    run.add_result("node01", {"reboot_plan": {**plan, "check_mode": check_mode}})
     return run
 
 

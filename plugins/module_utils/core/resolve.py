@@ -19,7 +19,7 @@ from .checks import FAILED, OK, PENDING, Check
 Lookup = Callable[[str], tuple[str, ...]]
 
 SPREAD = 256
-"""Names put to the resolver although /etc/hosts has told all of them."""
+"""Names put to the resolver although /etc/hosts has all of them."""
 GIVE_UP = 64
 """Names that may fail before the rest is not asked for: a dead DNS server costs seconds a name."""
 PARALLEL = 32
@@ -67,15 +67,12 @@ def find_addresses(
     """
     found = {name: tuple(sorted(table[name])) for name in names if name in table}
     asked = [*spread(list(found), SPREAD), *(name for name in names if name not in table)]
-    silent = 0
     with ThreadPoolExecutor(PARALLEL) as pool:
         for start in range(0, len(asked), PARALLEL):
-            if silent >= GIVE_UP:
-                break
             batch = asked[start : start + PARALLEL]
-            for name, addresses in zip(batch, pool.map(lookup, batch)):
-                found[name] = addresses
-                silent += not addresses
+            found.update(zip(batch, pool.map(lookup, batch)))
+            if sum(not found[name] for name in asked[: start + PARALLEL]) >= GIVE_UP:
+                break
     return found
 
 
@@ -84,29 +81,24 @@ def name_checks(
 ) -> list[Check]:
     """One check when all is right, else one for each name that is wrong.
 
-    In check mode one in any case: before the first real run no name resolves, and that is one thing
-    to say.
+    In check mode one in any case: before the first real run no name resolves.
     """
     wrong = [name for name, address in wanted.items() if set(found.get(name, ())) != {address}]
     asked = [name for name in wrong if name in found]
-    count = f"{len(wanted) - len(wrong)} of {len(wanted)}"
+    every, count = f"{len(wanted)} of {len(wanted)}", f"{len(wanted) - len(wrong)} of {len(wanted)}"
     if not wrong or check_mode:
-        shown = [f"{name}: {_told(found[name])}, not {wanted[name]}" for name in asked[:SHOWN]]
+        shown = [f"{name}: {_text(found[name])}, not {wanted[name]}" for name in asked[:SHOWN]]
         reason = "; ".join([*shown, *(["..."] if len(wrong) > SHOWN else [])])
         status = PENDING if wrong else OK
-        return [
-            Check("names_resolve", f"{len(wanted)} of {len(wanted)}", count, status, "", reason)
-        ]
+        return [Check("names_resolve", every, count, status, "", reason)]
     checks = [
-        Check("name_resolves", wanted[name], _told(found[name]), FAILED, name) for name in asked
+        Check("name_resolves", wanted[name], _text(found[name]), FAILED, name) for name in asked
     ]
     if len(asked) < len(wrong):
         reason = f"stopped asking after {GIVE_UP} names without an answer"
-        checks.append(
-            Check("names_resolve", f"{len(wanted)} of {len(wanted)}", count, FAILED, "", reason)
-        )
+        checks.append(Check("names_resolve", every, count, FAILED, "", reason))
     return checks
 
 
-def _told(addresses: Collection[str]) -> str:
+def _text(addresses: Collection[str]) -> str:
     return ", ".join(addresses) or "nothing"

@@ -44,7 +44,7 @@ class Limit:
 
     @property
     def key(self) -> str:
-        """What systemd calls it."""
+        """Its name in systemd's files and properties."""
         return f"Limit{self.name.upper()}"
 
     def above(self, ceiling: str) -> bool:
@@ -187,12 +187,11 @@ class ServiceLimits:
         # By what systemd has loaded, so that an interrupted run is repaired.
         loaded = _loaded(node, unit, own)
         steps, reload = [], partial(systemd.reload, node)
-        if any(loaded.get(key) != value for key, value in wanted.items()):
-            before = "\n".join(f"{key}={loaded.get(key)}" for key in wanted)
-            after = "\n".join(f"{key}={value}" for key, value in wanted.items())
-            steps.append(Step(SYSTEMD, before, after, reload))
-        if not own and any(planned.changed for planned in files):
-            steps.append(Step(SYSTEMD, "as configured here", "as distributed", reload))
+        before, after = (
+            "\n".join(f"{key}={values.get(key)}" for key in wanted) for values in (loaded, wanted)
+        )
+        if before != after or (not own and any(planned.changed for planned in files)):
+            steps.append(Step(SYSTEMD, before or "as configured here", after or "default", reload))
         pid, running = _server(node, unit if own else None)
         for limit in own if pid else ():
             found = running.get(limit.name)
@@ -206,12 +205,14 @@ class ServiceLimits:
         unit = systemd.installed(node, SSH_UNITS)
         loaded, (pid, running) = _loaded(node, unit, own), _server(node, unit if own else None)
         checks: list[Check] = []
+        why = "another drop-in sets it: see systemctl cat, show"
         for limit in self.limits:
-            why = excuse(node, limit)
-            if why:
-                checks.append(not_applicable("service_limit", limit.pam, why, subject=limit.name))
+            excused = excuse(node, limit)
+            if excused:
+                checks.append(
+                    not_applicable("service_limit", limit.pam, excused, subject=limit.name)
+                )
                 continue
-            why = "another drop-in sets it: see systemctl cat, show"
             found = loaded.get(f"Default{limit.key}")
             checks.append(_compare("service_limit", limit.systemd, found, limit, node, why))
             if unit is None:
@@ -222,8 +223,8 @@ class ServiceLimits:
                 found = shown(running.get(limit.name))
                 checks.append(_compare("sshd_limit", limit.kernel, found, limit, node, why))
             else:
-                why = f"{unit} is not running; its drop-in holds from its next start"
-                checks.append(not_applicable("sshd_limit", limit.kernel, why, subject=limit.name))
+                idle = f"{unit} is not running; its drop-in holds from its next start"
+                checks.append(not_applicable("sshd_limit", limit.kernel, idle, subject=limit.name))
         return Verdict(checks)
 
 

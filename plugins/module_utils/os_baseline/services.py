@@ -135,21 +135,22 @@ class Irqbalance:
         return RUNNING if self.running else "disabled, inactive"
 
     def plan(self, node: Node) -> Plan:
-        if node.container is not None or self._satisfied(node):
+        found = _irqbalance(node)
+        if node.container is not None or self._satisfied(found):
             return Plan()
         verb = "enable" if self.running else "disable"
         act = partial(systemd.control, node, verb, "--now", IRQBALANCE)
-        return Plan([], [Step(IRQBALANCE, _irqbalance(node), self.wanted, act)])
+        return Plan([], [Step(IRQBALANCE, found, self.wanted, act)])
 
     def verify(self, node: Node) -> Verdict:
         if node.container is not None:
             why = node.not_here("interrupts are the host's")
             return Verdict([not_applicable("irqbalance", self.wanted, why)])
-        status = OK if self._satisfied(node) else differs(node.check_mode)
-        return Verdict([Check("irqbalance", self.wanted, _irqbalance(node), status)])
-
-    def _satisfied(self, node: Node) -> bool:
         found = _irqbalance(node)
+        status = OK if self._satisfied(found) else differs(node.check_mode)
+        return Verdict([Check("irqbalance", self.wanted, found, status)])
+
+    def _satisfied(self, found: str) -> bool:
         return found == self.wanted or (found in (ABSENT, "masked, inactive") and not self.running)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, field
+from dataclasses import asdict
 from typing import Any, Optional, Union
 
 from ...module_utils.core.dataclass import dataclass
@@ -74,27 +74,6 @@ class Left:
     why: str
     reasons: tuple[str, ...] = ()
     policy: bool = False
-
-
-@dataclass(frozen=True)
-class Batch:
-    what: str
-    turns: tuple[Turn, ...]
-
-    @property
-    def names(self) -> list[str]:
-        return [turn.name for turn in self.turns]
-
-
-@dataclass(frozen=True)
-class Plan:
-    batches: tuple[Batch, ...] = ()
-    left: tuple[Left, ...] = ()
-    nothing: tuple[str, ...] = field(default=())
-    """Hosts without any reason."""
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 Judged = Union[Turn, Left, None]
@@ -177,28 +156,24 @@ def is_controller(found: Mapping[str, Any], controller: Controller) -> bool:
     return same_id and _short(found["host_name"]) == _short(controller.host_name)
 
 
-def plan(judged: Iterable[tuple[str, Judged]], settings: Settings) -> Plan:
-    """All turns, in the order of the hosts."""
-    turns: list[Turn] = []
-    left: list[Left] = []
-    nothing: list[str] = []
-    for name, verdict in judged:
-        if verdict is None:
-            nothing.append(name)
-        elif isinstance(verdict, Left):
-            left.append(verdict)
-        else:
-            turns.append(verdict)
-    batches = []
-    verified = tuple(turn for turn in turns if turn.what == VERIFY)
-    if verified:
-        batches.append(Batch(VERIFY, verified))
+def plan(judged: Iterable[tuple[str, Judged]], settings: Settings) -> dict[str, Any]:
+    """Turns in batches, in the order of the hosts; those that are left; those without a reason."""
+    verdicts = list(judged)
+    turns = [each for _name, each in verdicts if isinstance(each, Turn)]
+    batches = [[turn for turn in turns if turn.what == VERIFY]]
     for group in GROUPS:
         members = [turn for turn in turns if turn.what == REBOOT and turn.group == group]
         size = 1 if group in ALONE else batch_size(settings.batch, len(members))
-        for start in range(0, len(members), size):
-            batches.append(Batch(REBOOT, tuple(members[start : start + size])))
-    return Plan(tuple(batches), tuple(left), tuple(nothing))
+        batches += [members[start : start + size] for start in range(0, len(members), size)]
+    return {
+        "batches": [
+            {"what": batch[0].what, "turns": [asdict(turn) for turn in batch]}
+            for batch in batches
+            if batch
+        ],
+        "left": [asdict(each) for _name, each in verdicts if isinstance(each, Left)],
+        "nothing": [name for name, each in verdicts if each is None],
+    }
 
 
 def batch_size(wanted: Union[int, str], members: int) -> int:

@@ -18,8 +18,8 @@ def outcomes(
 ) -> dict[str, dict[str, Any]]:
     """By host: reason, batch, seconds, status and text.
 
-    `plan` is Plan.as_dict(); `ended` has the outcomes of the hosts that had a turn. A host without
-    one was lost in its turn, and those after it have not had theirs.
+    `plan` is that of planning.plan; `ended` has the outcomes of the hosts that had a turn. A host
+    without one was lost in its turn, and those after it have not had theirs.
     """
     found: dict[str, dict[str, Any]] = {}
     stopped: Optional[str] = None
