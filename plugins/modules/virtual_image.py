@@ -97,7 +97,6 @@ from ..module_utils.core.commands import run
 from ..module_utils.virtual.image import (
     Bootstrap,
     Builder,
-    Disk,
     DiskBuilder,
     DiskRecipe,
     Recipe,
@@ -132,13 +131,12 @@ def image(module: AnsibleModule, bootstrap: Bootstrap) -> NoReturn:
 def disk(module: AnsibleModule, bootstrap: Bootstrap) -> NoReturn:
     wanted = module.params
     recipe = DiskRecipe(bootstrap, tuple(wanted["build_packages"]), Path(wanted["source"]))
-    disk = Disk.of(recipe)
     builder = DiskBuilder(Path(wanted["log"]))
     build(
         module,
-        str(disk.path),
-        exists=lambda: disk.exists,
-        make=lambda: [] if disk.exists else builder.build(recipe, STATE),
+        str(builder.disk(recipe)),
+        exists=lambda: builder.exists(recipe),
+        make=lambda: [] if builder.exists(recipe) else builder.build(recipe, STATE),
     )
 
 

@@ -94,17 +94,9 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.commands import run
 from ..module_utils.virtual.inventory import parse_nodes
-from ..module_utils.virtual.machines import Hardware, plan_machine
+from ..module_utils.virtual.machines import plan_machine
 from ..module_utils.virtual.nodes import ARGUMENTS, act, login_files, plan_work
 from ..module_utils.virtual.qemu import Qemu, choose, newest_emulator
-
-
-def hardware_of(name: str, wanted: dict[str, Any]) -> Hardware:
-    return Hardware(
-        memory_mib=int(wanted["memory_mib"].get(name, Hardware.memory_mib)),
-        processors=int(wanted["processors"].get(name, Hardware.processors)),
-        sriov_rails=tuple(wanted["sriov_rails"].get(name, ())),
-    )
 
 
 def present(module: AnsibleModule, qemu: Qemu) -> dict[str, Any]:
@@ -113,9 +105,11 @@ def present(module: AnsibleModule, qemu: Qemu) -> dict[str, Any]:
         node.name: plan_machine(
             wanted["cluster"],
             node,
-            hardware_of(node.name, wanted),
             image=wanted["disk"],
             login_key=wanted["login_key"].strip(),
+            memory_mib=int(wanted["memory_mib"].get(node.name, 1024)),
+            processors=int(wanted["processors"].get(node.name, 1)),
+            sriov_rails=wanted["sriov_rails"].get(node.name, ()),
         )
         for node in parse_nodes(wanted["management"], wanted["rails"], wanted["management"])
     }

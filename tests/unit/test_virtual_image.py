@@ -21,7 +21,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.image i
     SIZE,
     Bootstrap,
     Builder,
-    Disk,
     DiskBuilder,
     DiskRecipe,
     Recipe,
@@ -207,11 +206,12 @@ def test_the_file_system_ends_with_the_partition() -> None:
 
 
 def test_a_disk_without_its_kernel_is_none(disk_recipe: DiskRecipe, tmp_path: Path) -> None:
-    disk = Disk.of(disk_recipe, tmp_path)
-    disk.path.touch()
-    assert not disk.exists
-    disk.kernel.touch()
-    assert disk.exists
+    builder = DiskBuilder(tmp_path / "log", tmp_path)
+    disk = builder.disk(disk_recipe)
+    disk.touch()
+    assert not builder.exists(disk_recipe)
+    disk.with_suffix(".kernel").touch()
+    assert builder.exists(disk_recipe)
 
 
 def test_old_disks_go_but_not_those_in_use(tmp_path: Path) -> None:

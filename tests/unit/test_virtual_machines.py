@@ -14,7 +14,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.invento
     VirtualError,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.machines import (
-    Hardware,
     Machine,
     mac,
     plan_machine,
@@ -34,7 +33,7 @@ def node(*rails: Rail) -> Node:
 
 def machine(wanted: Optional[Node] = None, **hardware: Any) -> Machine:
     return plan_machine(
-        "test", wanted or node(), Hardware(**hardware), image="/images/a.raw", login_key="ssh key"
+        "test", wanted or node(), image="/images/a.raw", login_key="ssh key", **hardware
     )
 
 
@@ -113,7 +112,7 @@ def test_addresses_of_cards_differ_and_last() -> None:
         machine(processors=2),
         machine(node(rail(0))),
         machine(sriov_rails=("rail0",)),
-        plan_machine("test", node(), Hardware(), image="/images/a.raw", login_key="another"),
+        plan_machine("test", node(), image="/images/a.raw", login_key="another"),
     ],
 )
 def test_another_specification_is_another_machine(other: Machine) -> None:

@@ -28,7 +28,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.invento
     VirtualError,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.machines import (
-    Hardware,
     Machine,
     plan_machine,
 )
@@ -52,9 +51,7 @@ from tests.waiting import deadline
 def machine(name: str = "node01", memory: int = 1024) -> Machine:
     rails = (Rail("rail0", "leaf1", "", "10.1.0.0/24", None),)
     node = Node(name, "10.99.0.11", 24, "mgmt0", rails, machine=True)
-    return plan_machine(
-        "test", node, Hardware(memory_mib=memory), image="/images/a.raw", login_key="key"
-    )
+    return plan_machine("test", node, memory_mib=memory, image="/images/a.raw", login_key="key")
 
 
 class Host:

@@ -278,29 +278,21 @@ class DiskRecipe:
         ]  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Disk:
-    """A built disk, and the kernel of it that tries out accelerators."""
-
-    path: Path
-    kernel: Path
-
-    @classmethod
-    def of(cls, recipe: DiskRecipe, images: Path = IMAGES) -> Disk:
-        return cls(images / f"{recipe.name}.raw", images / f"{recipe.name}.kernel")
-
-    @property
-    def exists(self) -> bool:
-        return self.path.exists() and self.kernel.exists()
-
-
 class DiskBuilder:
     def __init__(self, log: Path, images: Path = IMAGES) -> None:
         self._steps = Steps(log)
         self._images = images
 
+    def disk(self, recipe: DiskRecipe) -> Path:
+        """Beside it lies its kernel, which tries out accelerators."""
+        return self._images / f"{recipe.name}.raw"
+
+    def exists(self, recipe: DiskRecipe) -> bool:
+        disk = self.disk(recipe)
+        return disk.exists() and disk.with_suffix(".kernel").exists()
+
     def build(self, recipe: DiskRecipe, machines: Path) -> list[dict[str, Any]]:
-        disk = Disk.of(recipe, self._images)
+        disk = self.disk(recipe)
         self._images.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self._images, prefix="building-") as place:
             root, raw = Path(place, "root"), Path(place, "raw")
@@ -310,8 +302,9 @@ class DiskBuilder:
                 stream.truncate(SIZE)
             self._steps.run("make its file system", file_system_command(root, raw))
             write_boot_loader(raw, root / CONTENT / "boot.img", root / CONTENT / "core.img")
-            shutil.copyfile(max((root / "boot").glob("vmlinuz-*")), disk.kernel)
-            raw.replace(disk.path)
+            kernel = max((root / "boot").glob("vmlinuz-*"))
+            shutil.copyfile(kernel, disk.with_suffix(".kernel"))
+            raw.replace(disk)
         self.forget_old(machines)
         return self._steps.done
 

@@ -29,16 +29,6 @@ VIRTIO, IGB = "virtio-net-pci", "igb"
 
 
 @dataclass(frozen=True)
-class Hardware:
-    """What a machine has, by the inventory."""
-
-    memory_mib: int = 1024
-    processors: int = 1
-    sriov_rails: tuple[str, ...] = ()
-    """Rails whose card is an igb, which has SR-IOV; the others' is virtio."""
-
-
-@dataclass(frozen=True)
 class Card:
     """A network card: where it is, and the tap its cable ends on."""
 
@@ -63,7 +53,8 @@ class Machine:
     """The disk image by path; its name holds the digest of its inputs."""
     cards: tuple[Card, ...]
     """The management card first, then the rails in their order."""
-    hardware: Hardware
+    memory_mib: int
+    processors: int
     files: Mapping[str, str]
     """Name, login key, management network and rails: what QEMU gives the machine, by file name."""
 
@@ -83,10 +74,20 @@ GIVEN = "given-"
 
 
 def plan_machine(
-    cluster: str, node: Node, hardware: Hardware, *, image: str, login_key: str
+    cluster: str,
+    node: Node,
+    *,
+    image: str,
+    login_key: str,
+    memory_mib: int = 1024,
+    processors: int = 1,
+    sriov_rails: Sequence[str] = (),
 ) -> Machine:
-    """The machine of one node. Impossible hardware is refused with the way out."""
-    cards = _cards(cluster, node, hardware)
+    """The machine of one node. Impossible hardware is refused with the remedy.
+
+    `sriov_rails`: those whose card is an igb, which has SR-IOV; the others' is virtio.
+    """
+    cards = _cards(cluster, node, sriov_rails)
     management, *rails = cards
     match = f"[Match]\nMACAddress={management.mac}\n\n"
     files = {
@@ -98,19 +99,21 @@ def plan_machine(
         ),
         "rails": "".join(f"{card.pci} rxe{number}\n" for number, card in enumerate(rails)),
     }
-    return Machine(cluster, node.name, node.address, image, tuple(cards), hardware, files)
+    return Machine(
+        cluster, node.name, node.address, image, tuple(cards), memory_mib, processors, files
+    )
 
 
-def _cards(cluster: str, node: Node, hardware: Hardware) -> list[Card]:
+def _cards(cluster: str, node: Node, sriov_rails: Sequence[str]) -> list[Card]:
     def card(interface: str, model: str, bus: int, slot: int) -> Card:
         tap = leaf_port(node.name, interface)
         return Card(interface, tap, mac(cluster, node.name, interface), model, bus, slot)
 
     cards = [card(node.interface, VIRTIO, 0, MANAGEMENT_SLOT)]
     free = iter(range(RAIL_SLOT, LAST_SLOT + 1))
-    buses = iter(range(1, len(hardware.sriov_rails) + 1))
+    buses = iter(range(1, len(sriov_rails) + 1))
     for rail in node.rails:
-        if rail.interface in hardware.sriov_rails:
+        if rail.interface in sriov_rails:
             cards.append(card(rail.interface, IGB, next(buses), 0))
         else:
             slot = next(free, LAST_SLOT)
@@ -144,9 +147,9 @@ def _devices(machine: Machine) -> list[str]:
         "-machine",
         "q35,hpet=off,sata=off,smbus=off,i8042=off,usb=off,vmport=off",
         "-smp",
-        str(machine.hardware.processors),
+        str(machine.processors),
     ]
-    words += ["-m", str(machine.hardware.memory_mib)]
+    words += ["-m", str(machine.memory_mib)]
     words += ["-device", f"virtio-blk-pci,drive=disk,addr={DISK_SLOT:#x}"]
     words += ["-device", f"virtio-rng-pci,addr={RANDOM_SLOT:#x}"]
     words += ["-device", f"virtio-serial-pci,addr={SERIAL_SLOT:#x}"]

@@ -22,6 +22,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from io import BufferedRWPair
 from pathlib import Path
 from typing import Any, Callable, Optional
 
@@ -166,7 +167,7 @@ POLL_S = 0.1
 
 
 class GuestAgent:
-    """The agent behind one unix socket. Each question is a connection of its own."""
+    """The agent behind one unix socket. Each program is a connection of its own."""
 
     def __init__(self, path: Path, timeout_s: float = 5.0) -> None:
         self._path = path
@@ -177,61 +178,56 @@ class GuestAgent:
 
         Raises CommandError while the agent does not answer: the machine is off, or still booting.
         """
+        words = {"path": argv[0], "arg": list(argv[1:]), "capture-output": True}
         deadline = time.monotonic() + timeout_s
         try:
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.settimeout(self._timeout_s)
                 connection.connect(str(self._path))
-                talk = _Conversation(connection)
-                started = talk.ask(
-                    "guest-exec",
-                    {"path": argv[0], "arg": list(argv[1:]), "capture-output": True},
-                )
-                while True:
-                    status = talk.ask("guest-exec-status", {"pid": started["pid"]})
-                    if status["exited"]:
-                        return Result(
-                            tuple(argv),
-                            status.get("exitcode", -1),
-                            _text(status.get("out-data")),
-                            _text(status.get("err-data")),
-                        )
+                stream = connection.makefile("rwb")
+                _synchronize(stream)
+                pid = _ask(stream, "guest-exec", words)["pid"]
+                while not (status := _ask(stream, "guest-exec-status", {"pid": pid}))["exited"]:
                     if time.monotonic() > deadline:
                         raise CommandError(f"{' '.join(argv)}: no answer within {timeout_s:g} s")
                     time.sleep(POLL_S)
         except (OSError, ValueError, KeyError) as error:
             raise CommandError(f"guest agent at {self._path}: {error}") from error
+        out, err = (_text(status.get(name)) for name in ("out-data", "err-data"))
+        return Result(tuple(argv), status.get("exitcode", -1), out, err)
 
 
-class _Conversation:
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self._stream = connection.makefile("rb")
-        # What a former conversation left unread comes before the answer to this; 0xff ends any
-        # half a question the agent may hold.
-        token = secrets.randbelow(2**31)
-        connection.sendall(b"\xff" + _question("guest-sync-delimited", {"id": token}))
-        while True:
-            line = self._line().rpartition(b"\xff")[2]
-            if line and json.loads(line).get("return") == token:
-                return
-
-    def ask(self, command: str, arguments: dict[str, Any]) -> Any:
-        self._connection.sendall(_question(command, arguments))
-        answer = json.loads(self._line())
-        if "error" in answer:
-            raise CommandError(f"guest agent: {command}: {answer['error'].get('desc')}")
-        return answer["return"]
-
-    def _line(self) -> bytes:
-        line = self._stream.readline()
-        if not line:
-            raise OSError("the connection was closed")
-        return line
+def _synchronize(stream: BufferedRWPair) -> None:
+    """Skip what a former conversation left unread; 0xff ends any half a question of it."""
+    token = secrets.randbelow(2**31)
+    _send(stream, "guest-sync-delimited", {"id": token}, b"\xff")
+    while True:
+        line = _line(stream).rpartition(b"\xff")[2]
+        if line and json.loads(line).get("return") == token:
+            return
 
 
-def _question(command: str, arguments: dict[str, Any]) -> bytes:
-    return json.dumps({"execute": command, "arguments": arguments}).encode() + b"\n"
+def _ask(stream: BufferedRWPair, command: str, arguments: dict[str, Any]) -> Any:
+    _send(stream, command, arguments)
+    answer = json.loads(_line(stream))
+    if "error" in answer:
+        raise CommandError(f"guest agent: {command}: {answer['error'].get('desc')}")
+    return answer["return"]
+
+
+def _send(
+    stream: BufferedRWPair, command: str, arguments: dict[str, Any], before: bytes = b""
+) -> None:
+    question = json.dumps({"execute": command, "arguments": arguments})
+    stream.write(before + question.encode() + b"\n")
+    stream.flush()
+
+
+def _line(stream: BufferedRWPair) -> bytes:
+    line = stream.readline()
+    if not line:
+        raise OSError("the connection was closed")
+    return line
 
 
 def _text(encoded: Any) -> str:
