@@ -11,7 +11,7 @@ description:
   - Makes, starts and removes all virtual machines of a cluster in one call, and waits until systemd
     is C(running) and SSH answers on every one of them.
   - Their network cards end on the taps that M(baremetal.mpi_roce.virtual_network) made.
-  - A machine is made anew when its disk image or any of its settings changed; one that is off, or
+  - A machine is made again when its disk image or any of its settings changed; one that is off, or
     whose cable was cut, is started again.
   - Runs on QEMU with the igb card (8 or later). Where the system's is older, that of Debian's
     backports is fetched and unpacked beside it. Without one, the system's runs machines that have

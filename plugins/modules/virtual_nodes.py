@@ -11,7 +11,7 @@ description:
   - Makes, starts and removes all virtual nodes of a cluster in one call, and waits until systemd is
     C(running) and SSH answers on every one of them.
   - Each node lives in the network namespace M(baremetal.mpi_roce.virtual_network) made for it.
-  - A node is made anew when its image or any of its settings changed.
+  - A node is made again when its image or any of its settings changed.
   - Runs on the machine that carries the virtual nodes, as root.
 options:
   images:

@@ -11,7 +11,7 @@ description:
   - Writes a folder per switch on the controller, which its container has at C(/etc/virtual-switch).
     In it are which switch it is, what each port is cabled to, its TLS certificate and its password.
   - Makes an authority for these certificates. Anything that is missing, is another switch's or
-    lasts less than 30 days is made anew.
+    lasts less than 30 days is made again.
   - Runs on the controller, as the user who runs playbooks. Needs openssl 3.
 options:
   cluster:

@@ -108,7 +108,7 @@ def specification(command: Sequence[str]) -> str:
 
 
 def parse_containers(text: str, root: Path = Path("/")) -> list[Found]:
-    """From `podman ps --all --format json`, and what the kernel says of each.
+    """From `podman ps --all --format json`, and its process in the kernel.
 
     One that podman takes for running while its processes are gone can only be removed.
     """

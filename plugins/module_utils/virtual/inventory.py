@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What the inventory says of a virtual cluster, and the names of its namespaces and interfaces."""
+"""The nodes of a virtual cluster, from the inventory, and names of namespaces and interfaces."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def node_namespace(cluster: str, node: str) -> str:
 
 
 def router_namespace(cluster: str, switch: str) -> str:
-    """Where a leaf or spine routes. No host name holds a dot, so it is nobody's container."""
+    """Where a leaf or spine routes. No host name holds a dot, so no container has this name."""
     return f"{cluster}.router.{switch}"
 
 
@@ -52,7 +52,7 @@ def _digest(name: str) -> str:
 
 
 class VirtualError(Exception):
-    """The bed cannot be as it is asked for; the text says what, why and what to do."""
+    """The nodes cannot be made; the text has what, why and the remedy."""
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ def _ports(
 
 
 def _announced(interface: str, system: str) -> str:
-    """SONiC tells its neighbours what the front panel calls a port: Ethernet8 is etp2."""
+    """SONiC announces the front panel's name of a port: Ethernet8 is etp2."""
     found = re.fullmatch(r"Ethernet(\d+)", interface)
     if system != "sonic" or not found:
         return interface

@@ -8,7 +8,7 @@ Faults are read at every request:
      "seconds": 30, "times": 1}
 
 `seconds` is how long a cut lasts. `times` counts what has been done wrong, over all kinds: after
-that many the switch behaves. Another content of the file starts the count anew.
+that many the switch behaves. Another content of the file starts the count again.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Port:
     """Host name at the other end; empty: nothing is plugged in, and the link is down."""
     peer_interface: str
     peer_mac: Optional[str]
-    """Set where the other end says its MAC address by LLDP, as the firmware of a NIC does."""
+    """Set where the other end announces its MAC address by LLDP, as the firmware of a NIC does."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Hardware:
     """How long each of the steps takes that an apply consists of."""
 
     overlays: bool = False
-    """NVUE: whether queues that are listed add to those of the vendor. No document says it of all
+    """NVUE: whether queues that are listed add to those of the vendor. It is documented for no
     releases, so both can be tried."""
 
     def port(self, name: str) -> Optional[Port]:
@@ -75,12 +75,12 @@ class Hardware:
 
 
 def read(path: Path) -> Hardware:
-    said: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    given: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return Hardware(
-        name=said["name"],
-        system=said["system"],
-        asic=said.get("asic") or "",
-        release=str(said.get("release") or ""),
+        name=given["name"],
+        system=given["system"],
+        asic=given.get("asic") or "",
+        release=str(given.get("release") or ""),
         ports=tuple(
             Port(
                 name=port["name"],
@@ -89,8 +89,8 @@ def read(path: Path) -> Hardware:
                 peer_interface=port.get("peer_interface") or "",
                 peer_mac=port.get("peer_mac"),
             )
-            for port in said["ports"]
+            for port in given["ports"]
         ),
-        step_s=float(said.get("step_s", Hardware.step_s)),
-        overlays=bool(said.get("overlays", Hardware.overlays)),
+        step_s=float(given.get("step_s", Hardware.step_s)),
+        overlays=bool(given.get("overlays", Hardware.overlays)),
     )

@@ -175,7 +175,7 @@ ORDERS = {"vlan": 24, "vrf": 25, "router": 80, "management": 81}
 
 
 def complaint(patterns: Sequence[Command], words: Words) -> str:
-    """What EOS says of words that fit no pattern."""
+    """The complaint of EOS about words that fit no pattern."""
     best = max((command.fits(words)[1] for command in patterns), default=0)
     if best == len(words):
         return f"Incomplete command (at token {len(words)}: None)"

@@ -92,10 +92,10 @@ class Arista:
     def _run(self, commands: list[Any], as_json: bool) -> list[Any]:
         shell = Shell()
         results: list[Any] = []
-        for place, said in enumerate(commands, 1):
+        for place, command in enumerate(commands, 1):
             problem = None
             try:
-                result = self._command(shell, said, as_json)
+                result = self._command(shell, command, as_json)
             except Refused as refused:
                 problem = (1002, "invalid command", str(refused))
             except Failed as failed:
@@ -104,25 +104,25 @@ class Arista:
                 code, what, text = problem
                 raise RpcError(
                     code,
-                    f"CLI command {place} of {len(commands)} {said!r} failed: {what}",
+                    f"CLI command {place} of {len(commands)} {command!r} failed: {what}",
                     [*results, {"errors": [text]}],
                 )
             results.append({"output": result} if isinstance(result, str) else result)
         return results
 
-    def _command(self, shell: Shell, said: str, as_json: bool) -> Any:
-        words = said.split()
+    def _command(self, shell: Shell, command: str, as_json: bool) -> Any:
+        words = command.split()
         nothing: Any = {} if as_json else ""
         if words[:1] == ["show"]:
             return self._show(shell, words, as_json)
         if shell.modes:
-            return self._configured(shell, said, words, as_json)
+            return self._configured(shell, command, words, as_json)
         if words == ["enable"]:
             shell.privileged = True
             return nothing
         if words and words[0] in PRIVILEGED and not shell.privileged:
             raise Refused(f"Invalid input (privileged mode required) (at token 0: {words[0]!r})")
-        if said == SAVE:
+        if command == SAVE:
             return self._save(as_json)
         if words == ["configure"]:
             shell.modes = [Mode("configure", self._sessions.running.top)]
@@ -149,19 +149,19 @@ class Arista:
         else:
             raise Refused(f"Invalid input (at token 3: {rest[0]!r})")
 
-    def _configured(self, shell: Shell, said: str, words: list[str], as_json: bool) -> Any:
+    def _configured(self, shell: Shell, command: str, words: list[str], as_json: bool) -> Any:
         nothing: Any = {} if as_json else ""
         if words == ["end"] or (words == ["exit"] and len(shell.modes) == 1):
             shell.modes, shell.session = [], None
             return nothing
-        if said == SAVE:
+        if command == SAVE:
             return self._save(as_json)
         session = shell.session
         if session is None:
             before = self._sessions.running.kept()
-            grammar.enter(self._sessions.running, shell.modes, said, self._hardware)
+            grammar.enter(self._sessions.running, shell.modes, command, self._hardware)
             if self._sessions.running.kept() != before:
-                self._log("configured", line=repr(said.strip()))
+                self._log("configured", line=repr(command.strip()))
             return nothing
         if words == ["abort"]:
             self._sessions.abort(session)
@@ -174,38 +174,38 @@ class Arista:
             shell.modes = [Mode("configure", session.config.top)]
             return nothing
         else:
-            grammar.enter(session.config, shell.modes, said, self._hardware)
+            grammar.enter(session.config, shell.modes, command, self._hardware)
             return nothing
         shell.modes, shell.session = [], None
         return nothing
 
     def _show(self, shell: Shell, words: list[str], as_json: bool) -> Any:
-        said = " ".join(words)
-        if said in IN_TEXT:
+        command = " ".join(words)
+        if command in IN_TEXT:
             if not shell.privileged:
                 where = f"(at token 1: {words[1]!r})"
                 raise Refused(f"Invalid input (privileged mode required) {where}")
             if as_json:
                 raise Failed("The simulation has only the text form of this command")
-            return self._as_text(said, shell.session)
+            return self._as_text(command, shell.session)
         shown = {
             "show version": self._shows.version_facts,
             "show interfaces status": self._shows.interfaces_status,
             "show lldp neighbors": self._shows.neighbours,
             "show configuration sessions": self._shows.sessions,
             "show configuration sessions detail": self._shows.sessions,
-        }.get(said)
+        }.get(command)
         if shown is None:
             raise Refused(f"Invalid input (at token 1: {words[1:2]})")
         if not as_json:
             raise Failed("The simulation has only the JSON form of this command")
         return shown()
 
-    def _as_text(self, said: str, session: Optional[Session]) -> str:
-        name = said[len("show ") :]
-        if said == "show running-config":
+    def _as_text(self, command: str, session: Optional[Session]) -> str:
+        name = command[len("show ") :]
+        if command == "show running-config":
             return self._shows.text_of(self._sessions.running, name)
-        if said == "show startup-config":
+        if command == "show startup-config":
             return self._shows.text_of(self._sessions.startup, name)
         if session is None:
             raise Failed("Not in a configuration session")

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What the switch tells: each command as text, as JSON, or both."""
+"""What each show command prints, as text or as JSON."""
 
 from __future__ import annotations
 

@@ -34,14 +34,14 @@ def is_able(word: Any) -> bool:
 
 def roce(config: Tree) -> Tree:
     """The RoCE settings in force; empty where the feature is off."""
-    said = config.get("qos", {}).get("roce")
-    if said is None:
+    given = config.get("qos", {}).get("roce")
+    if given is None:
         return {}
-    if not is_able(said.get("enable", said.get("state", "on"))):
+    if not is_able(given.get("enable", given.get("state", "on"))):
         return {}
     return {
-        "mode": said.get("mode", "lossless"),
-        "cable-length": said.get("cable-length", vendor.REACH["roce"]),
+        "mode": given.get("mode", "lossless"),
+        "cable-length": given.get("cable-length", vendor.REACH["roce"]),
     }
 
 
@@ -78,12 +78,12 @@ factory or RoCE brought, as the vendor's examples show. With overlays queues add
 FLOW = {"tx": "enable", "rx": "enable", "cable-length": vendor.REACH["profile"]}
 
 
-def _over(feature: str, base: Tree, said: Tree, overlays: bool) -> Tree:
+def _over(feature: str, base: Tree, given: Tree, overlays: bool) -> Tree:
     result = copy.deepcopy(base)
     listed = LISTS[feature]
     queues = listed == "traffic-class"
     new = {"pfc": FLOW, "mapping": vendor.factory_qos()["mapping"][vendor.PROFILE]}
-    for name, profile in said.items():
+    for name, profile in given.items():
         before = result.get(name, new.get(feature, {}))
         if profile.get(listed) and not (queues and overlays):
             before = {key: value for key, value in before.items() if key != listed}
@@ -179,8 +179,8 @@ def filled(config: Tree, hardware: Hardware) -> Tree:
     release = vendor.version(hardware)
     tree = copy.deepcopy(config)
     whole = qos(config, hardware)
-    said = config.get("qos", {}).get("roce")
-    whole["roce"] = _roce_words(release, roce(config), said)
+    given = config.get("qos", {}).get("roce")
+    whole["roce"] = _roce_words(release, roce(config), given)
     tree["qos"] = whole
     interfaces = tree.setdefault("interface", {})
     for port in hardware.ports:
@@ -188,13 +188,13 @@ def filled(config: Tree, hardware: Hardware) -> Tree:
     return tree
 
 
-def _roce_words(release: tuple[int, ...], settings: Tree, said: Any) -> Tree:
+def _roce_words(release: tuple[int, ...], settings: Tree, given: Any) -> Tree:
     on = bool(settings)
     if vendor.says_state(release):
         words: Tree = {"state": "enabled" if on else "disabled"}
     else:
         words = {"enable": "on" if on else "off"}
-    mode = (said or {}).get("mode", "lossless")
+    mode = (given or {}).get("mode", "lossless")
     return {**words, "mode": mode, **({"cable-length": settings["cable-length"]} if on else {})}
 
 

@@ -31,7 +31,7 @@ LATER_STEPS = ("readying", "ready", "reloading", "reloaded")
 SETTLED = ("applied", "applied_and_saved", "saved", "save", "saving", "auto_save")
 EDITABLE = ("pending", "invalid", "ays_fail", "confirm_fail", "ready_error", "inactive")
 PROMPTED = ("roce", "pfc", "traffic-pool", "link-pause", "advance-buffer-config")
-"""Branches of qos that lay out the buffers anew: NVUE asks before it does."""
+"""Branches of qos that lay out the buffers again, for which NVUE asks."""
 
 
 class Unknown(Exception):
@@ -176,19 +176,19 @@ class Revisions:
             self._keep()
             self._log("deleted", revision=name)
 
-    def command(self, name: str, said: Tree) -> Tree:
+    def command(self, name: str, given: Tree) -> Tree:
         """A PATCH of the revision itself: apply, answer, confirm, save."""
         with self.lock:
-            if name == "startup" and said.get("state") == "apply":
+            if name == "startup" and given.get("state") == "apply":
                 again = self._new(self.startup)
                 again.was_applied, self._saved = True, again.number
             revision = self.get(name)
-            wanted = said.get("state")
-            answers = said.get("auto-prompt") or {}
+            wanted = given.get("state")
+            answers = given.get("auto-prompt") or {}
             if wanted == "apply":
                 if revision.state in ("apply", *STEPS, *LATER_STEPS, "ays", "confirm"):
                     raise NotNow(f"Revision {name} is in state {revision.state!r} already")
-                revision.confirm_s = _seconds((said.get("state-controls") or {}).get("confirm"))
+                revision.confirm_s = _seconds((given.get("state-controls") or {}).get("confirm"))
                 revision.answers = {key: str(value) for key, value in answers.items()}
                 self._state(revision, "apply")
                 self._keep()
@@ -338,17 +338,17 @@ class _Ended(Exception):
         self.code = code
 
 
-def _seconds(said: Any) -> float:
-    if said is None:
+def _seconds(given: Any) -> float:
+    if given is None:
         return 0.0
-    if not isinstance(said, (int, float)) or isinstance(said, bool):
-        raise schema.Refused(f"{said!r} is not of type 'integer' - 'state-controls.confirm'")
-    return float(said)
+    if not isinstance(given, (int, float)) or isinstance(given, bool):
+        raise schema.Refused(f"{given!r} is not of type 'integer' - 'state-controls.confirm'")
+    return float(given)
 
 
 def _auto_save(config: Tree) -> Any:
-    said = config.get("system", {}).get("config", {}).get("auto-save", {})
-    return said.get("enable", said.get("state", "on"))
+    given = config.get("system", {}).get("config", {}).get("auto-save", {})
+    return given.get("enable", given.get("state", "on"))
 
 
 def _half(before: Tree, wanted: Tree) -> Tree:

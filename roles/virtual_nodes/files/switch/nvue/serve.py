@@ -159,12 +159,12 @@ def _wrong(tree: Tree) -> Tree:
 
 def _json(request: Request) -> Tree:
     try:
-        said = json.loads(request.body or b"{}")
+        body = json.loads(request.body or b"{}")
     except ValueError:
         raise Problem(400, "Request body is not valid JSON") from None
-    if not isinstance(said, dict):
-        raise Problem(400, f"{said!r} is not of type 'object'")
-    return said
+    if not isinstance(body, dict):
+        raise Problem(400, f"{body!r} is not of type 'object'")
+    return body
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 """What Cumulus Linux itself sets: from the factory, and with `qos roce`. The vendor's numbers.
 
 They are the numbers of the switch that is simulated, and are not to follow any contract: where a
-contract says the same, it is because it was taken from here.
+contract has the same, it was taken from here.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ Tree = dict[str, Any]
 
 NEWEST = "5.13"
 LARGEST_MTU = 9216
-"""Also what a port has that nobody configured."""
+"""Also of a port without configuration."""
 SMALLEST_MTU = 552
 PROFILE = "default-global"
 
 MARK = {"least": 150000, "most": 1500000, "share": 100}
-"""Congestion control of a queue of which nothing else is said, in bytes and per cent."""
+"""Congestion control of a queue without settings of its own, in bytes and per cent."""
 DATA, NOTIFICATIONS = 3, 6
 """Switch priority and queue of RoCE and of its CNPs, with `qos roce`."""
 HALF = 50
@@ -42,8 +42,8 @@ def factory(hardware: Hardware) -> Tree:
 
 
 def version(hardware: Hardware) -> tuple[int, ...]:
-    said = hardware.release or NEWEST
-    return tuple(int(word) for word in said.split(".")[:2])
+    release = hardware.release or NEWEST
+    return tuple(int(word) for word in release.split(".")[:2])
 
 
 def says_state(release: tuple[int, ...]) -> bool:

@@ -2,6 +2,6 @@
 """A SONiC switch without hardware: its databases, its commands, and what its daemons do.
 
 `yang.py` and `patch.py` refuse what SONiC refuses, `updater.py` is its generic config updater,
-`daemons.py` what orchagent and buffermgrd do with a change. docs/virtual-switches.md says what is
+`daemons.py` what orchagent and buffermgrd do with a change. docs/virtual-switches.md has what is
 left out. Standard library only.
 """
