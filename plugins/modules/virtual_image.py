@@ -45,11 +45,6 @@ options:
     type: list
     elements: str
     default: []
-  heavy_packages:
-    description: Libraries put into the image so that roles install in seconds.
-    type: list
-    elements: str
-    default: []
   role_packages:
     description: Packages of the image's own repository, for the roles to install.
     type: list
@@ -115,7 +110,6 @@ def image(module: AnsibleModule, bootstrap: Bootstrap) -> NoReturn:
         source=Path(wanted["source"]),
         packages={
             "BASE_PACKAGES": wanted["base_packages"],
-            "HEAVY_PACKAGES": wanted["heavy_packages"],
             "ROLE_PACKAGES": wanted["role_packages"],
         },
     )
@@ -153,7 +147,6 @@ def main() -> None:
             "mirror": {"type": "str", "default": ""},
             "bootstrap_packages": WORDS,
             "base_packages": WORDS,
-            "heavy_packages": WORDS,
             "role_packages": WORDS,
             "build_packages": WORDS,
             "log": {"type": "path", "default": "/var/log/baremetal-mpi-roce/virtual-image.log"},

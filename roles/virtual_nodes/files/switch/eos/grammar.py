@@ -102,8 +102,6 @@ TIMES = f"{PAUSE} default"
 FLOW = [
     Command("qos trust <trust>", 10),
     Command("qos cos <eight>", 11),
-    Command("qos dscp <dscp>", 12),
-    Command("shape rate <rest>", 13),
     Command("priority-flow-control on", 14),
     Command("priority-flow-control priority <eight!> no-drop", 15),
     Command(PAUSE, 16),
@@ -114,24 +112,18 @@ QUEUE = [
     Command("priority strict", 20, place="priority"),
     Command("no priority", 20, place="priority"),
     Command("bandwidth percent <percent>", 30),
-    Command("bandwidth guaranteed percent <percent>", 31),
-    Command("shape rate <rest>", 32),
     Command(
         "random-detect ecn minimum-threshold <bytes> bytes maximum-threshold <bytes> bytes "
         "max-mark-probability <percent>",
         40,
     ),
-    Command("random-detect ecn count", 41),
 ]
 INTERFACE = [
     Command("shutdown", 0),
     Command("description <rest>", 1),
     Command("mtu <mtu>", 2),
-    Command("speed <rest>", 3),
-    Command("error-correction encoding <rest>", 4),
     Command("no switchport", 7, place="switchport"),
     Command("ip address <rest>", 8),
-    Command("channel-group <rest>", 9),
     *FLOW,
     Command("service-profile <name>", 20),
 ]

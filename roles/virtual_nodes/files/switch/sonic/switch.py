@@ -10,7 +10,6 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from common import state as files
 from common import switch as hardware
@@ -24,15 +23,8 @@ PENDING = "CHANGE"
 """Row of the simulation's own database: a patch was applied, and neither saved nor undone."""
 
 
-class Management(Protocol):
-    def cut(self, seconds: float) -> None:
-        """Not to be reached, for so long or until `restore`."""
-
-    def restore(self) -> None: ...
-
-
 class Link:
-    """The management interface of this container."""
+    """The management interface of this container: cut for so long, or until `restore`."""
 
     def __init__(self) -> None:
         words = Path("/proc/1/environ").read_bytes().decode().split("\0")
@@ -57,7 +49,7 @@ class Sonic:
     hardware: hardware.Hardware
     faults: Faults
     log: Log
-    management: Management
+    management: Link
     root: Path = Path("/")
 
     @property
