@@ -25,7 +25,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.virtual.image i
     DiskRecipe,
     Recipe,
     Steps,
-    file_system_command,
     first_sector,
     write_boot_loader,
 )
@@ -112,11 +111,6 @@ class FakeEngine:
         return Result(tuple(argv), self.rc, self.shown, "")
 
 
-def test_an_image_that_is_there_is_found() -> None:
-    assert Builder(FakeEngine(0), Path("/nowhere")).exists("an:image")
-    assert not Builder(FakeEngine(1), Path("/nowhere")).exists("an:image")
-
-
 def test_old_images_go_and_the_latest_stay() -> None:
     engine = FakeEngine(0, "\n".join(f"localhost/virtual-node-el:{number}" for number in range(6)))
     Builder(engine, Path("/nowhere")).forget_old("localhost/virtual-node-el:0")
@@ -161,11 +155,6 @@ def test_every_input_changes_the_name(disk_recipe: DiskRecipe) -> None:
     assert len(names) == 8
 
 
-def test_the_order_of_packages_changes_nothing(disk_recipe: DiskRecipe) -> None:
-    other = replace(disk_recipe.base, packages=disk_recipe.base.packages[::-1])
-    assert replace(disk_recipe, base=other).name == disk_recipe.name
-
-
 def test_what_builds_the_module_is_told_what_to_remove(disk_recipe: DiskRecipe) -> None:
     words = disk_recipe.command(Path("/build/root"))
     assert "--include=linux-image-amd64,python3,make" in words
@@ -197,12 +186,6 @@ def test_the_second_stage_follows_and_the_file_system_is_not_touched(tmp_path: P
     core.write_bytes(bytes(FIRST))
     with pytest.raises(VirtualError, match="no room"):
         write_boot_loader(raw, boot, core)
-
-
-def test_the_file_system_ends_with_the_partition() -> None:
-    words = file_system_command(Path("root"), Path("raw"))
-    assert words[-1] == f"{(SIZE - FIRST) // 1024}k"
-    assert f"offset={FIRST}," in words[words.index("-E") + 1]
 
 
 def test_a_disk_without_its_kernel_is_none(disk_recipe: DiskRecipe, tmp_path: Path) -> None:

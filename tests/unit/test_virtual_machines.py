@@ -96,14 +96,6 @@ def test_it_is_told_who_it_is() -> None:
     assert "name=opt/baremetal.mpi_roce/rails,file=/state/test/node01/given-rails" in given
 
 
-def test_addresses_of_cards_differ_and_last() -> None:
-    macs = {mac(*words.split()) for words in ("a n1 r0", "a n1 r1", "a n2 r0", "b n1 r0")}
-    assert len(macs) == 4
-    assert mac("a", "n1", "r0") in macs
-    # Unicast, and locally administered: no vendor's.
-    assert all(int(address[:2], 16) & 3 == 2 for address in macs)
-
-
 @pytest.mark.parametrize(
     "other",
     [

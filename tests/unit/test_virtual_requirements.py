@@ -77,10 +77,6 @@ def machine(root: Path) -> Machine:
     return Machine(root)
 
 
-def test_a_fit_machine_lacks_nothing(machine: Machine) -> None:
-    assert machine.lacking() == ""
-
-
 def test_without_root(machine: Machine) -> None:
     machine.uid = 1000
     assert machine.lacking() == "root: uid 1000 (needed: uid 0). Run as root, or with sudo"

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -165,7 +164,6 @@ def test_a_revision_goes_through_its_states(
 REFUSED = (
     (mtu("9000"), "'9000' is not of type 'integer' - 'interface.swp1.link.mtu'"),
     (mtu(9217), "9217 is greater than the maximum of 9216 - 'interface.swp1.link.mtu'"),
-    (mtu(True), "True is not of type 'integer' - 'interface.swp1.link.mtu'"),
     (
         {"qos": {"roce": {"enable": "enabled"}}},
         "'enabled' is not one of ['on', 'off'] - 'qos.roce.enable'",
@@ -324,17 +322,6 @@ def test_what_is_listed_replaces_the_list_of_the_vendor() -> None:
     assert qos["traffic-pool"]["roce-lossless"]["switch-priority"] == {"4": {}}
 
 
-def test_left_alone_it_takes_a_change_back(api: Api) -> None:
-    before = api.mtu()
-    number = api.stage(mtu(7000))
-    api.command(number, "apply", **{"auto-prompt": YES, "state-controls": {"confirm": 0.2}})
-    api.reach(number, "confirm_fail")
-    assert f"in_force revision={number} confirm_s=0.2" in api.switch.log
-    assert api.mtu() == api.mtu("applied") == before
-    assert api.get(f"/revision/{number}")["transition"]["issue"]["0"]["severity"] == "error"
-    assert f"rolled_back revision={number} by=timer" in api.switch.log
-
-
 def test_a_change_is_kept_when_it_is_confirmed_and_undone_when_it_is_denied(api: Api) -> None:
     kept = api.apply(mtu(7100), confirm=LONG_S)
     assert api.mtu() == 7100 != api.mtu("startup")
@@ -356,14 +343,6 @@ def test_an_earlier_revision_comes_back_whole(api: Api) -> None:
         "link": {"mtu": 6000},
         "description": "to spine",
     }
-
-
-def test_a_staged_change_keeps_what_others_applied_meanwhile(api: Api) -> None:
-    mine = api.stage(mtu(6100))
-    api.apply(mtu(6200, port="swp2"))
-    api.command(mine, "apply", **{"auto-prompt": YES})
-    api.reach(mine, "applied_and_saved")
-    assert (api.mtu(), api.mtu(port="swp2")) == (6100, 6200)
 
 
 def test_one_apply_at_a_time(api: Api) -> None:
@@ -409,17 +388,6 @@ def test_what_was_not_saved_is_lost_in_a_reboot(make: Make) -> None:
     api = Api(api.switch)
     assert api.mtu() == api.mtu("startup") == 9000
     assert api.state(unconfirmed) == "inactive"
-
-
-def test_newer_releases_spell_on_as_enabled(make: Make) -> None:
-    api = make(release="5.15")
-    (number,) = api.client.post("/nvue_v1/revision").json()
-    for old in ({"roce": {"enable": "on"}}, {"pfc": {"default-global": {"tx": "enable"}}}):
-        answer = api.client.patch("/nvue_v1/qos", params={"rev": number}, json=old)
-        assert answer.status_code == 400
-    api.apply({"qos": {"roce": {"state": "enabled"}}})
-    qos = api.get("/qos", rev="applied")
-    assert (qos["roce"]["state"], qos["pfc"]["default-global"]["tx"]) == ("enabled", "enabled")
 
 
 INVALID = (
@@ -481,13 +449,6 @@ def test_an_invalid_configuration_says_where_and_can_be_mended(api: Api) -> None
     api.client.patch("/nvue_v1/qos/traffic-pool", params={"rev": number}, json={"mc-lossy": None})
     api.command(number, "apply", **{"auto-prompt": YES})
     api.reach(number, "applied_and_saved")
-
-
-def test_a_slow_switch(api: Api) -> None:
-    api.switch.fault(delay_s=0.1)
-    began = time.monotonic()
-    api.mtu()
-    assert time.monotonic() - began > 0.1
 
 
 def test_a_full_disk_when_saving(make: Make) -> None:
