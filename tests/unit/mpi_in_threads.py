@@ -200,10 +200,9 @@ class NodesInThreads:
                 self.interfaces = {
                     name: [sent, 0] for name, sent in (*nodes.sent[me.node].items(), ("mgmt0", 0))
                 }
-                self.rdma, self.tcp = {}, None
+                self.rdma = {}
 
         monkeypatch.setattr(self.program, "Counted", Counted)
-        monkeypatch.setattr(self.program, "addresses", dict)
         monkeypatch.setattr(self.program, "host_name", lambda: me.node)
 
     def rails_of(self, node: Node, number: int, bound: bool, words: Sequence[str]) -> list[str]:

@@ -162,7 +162,6 @@ def over_rdma(second: str = "mlx5_1:1") -> Callable[[Records], object]:
         for host in counting(records):
             sent = host["counters"]["rail0"]
             host["counters"].update(rail0=[1000, 900], rail1=[1000, 900])
-            host["tcp"] = {}
             host["rdma"] = {
                 "mlx5_0:1": {"interface": "rail0", "bytes": sent},
                 "mlx5_1:1": {"interface": "rail1", "bytes": [*sent]},
@@ -182,7 +181,6 @@ def over_soft_roce(records: Records) -> None:
     records[LANE1]["text"] = "  ep_cfg[2]: tag(rc_verbs/rxe1:1)"
     for host in counting(records):
         packets = host["counters"]["rail0"][0] // 1024
-        host["tcp"] = {"rail0": [600, 400]}
         host["rdma"] = {
             f"rxe{k}:1": {
                 "interface": f"rail{k}",
@@ -241,29 +239,32 @@ def test_with_rc_bytes_of_the_kernels_interface_are_no_rdma() -> None:
     assert "node01 rail0: 4.00 MiB beside RDMA" in found["rails_tcp"].reason
 
 
-def test_tcp_over_a_soft_roce_rail_is_seen_by_its_sockets() -> None:
-    """Soft-RoCE packets pass the kernel's interface as well: its bytes alone prove nothing."""
+@pytest.mark.parametrize("packets", [(0, 4096), (10, 20)])
+def test_tcp_over_a_soft_roce_rail_is_seen(packets: tuple[int, int]) -> None:
+    """Soft-RoCE packets pass the kernel's interface as well: its bytes alone prove nothing.
+
+    Those of TCP may be many or, as a network card cuts them, few and large.
+    """
+    own, every = packets
 
     def change(records: Records) -> None:
         for host in counting(records):
-            host["tcp"] = {"rail1": [HALF, HALF]}
+            counted = host["rdma"]["rxe1:1"]
+            counted.update(packets=[own, own], interface_packets=[every, every])
 
     found = judged(then(over_soft_roce, change), plan=SOFT)
     assert failed(found) == {"rails_traffic", "rails_tcp"}
-    assert "node02 rail1: 4.00 MiB beside RDMA" in found["rails_tcp"].reason
-    assert "nothing went over rail1" in found["rails_traffic"].reason
+    assert "node02 rail1: " in found["rails_tcp"].reason
+    assert "went over rail1" in found["rails_traffic"].reason
 
 
 def test_what_was_not_counted_is_not_passed() -> None:
-    uncounted = judged(then(over_soft_roce, of_node01(tcp=None)), plan=SOFT)
-    assert failed(uncounted) == {"rails_tcp"}
-    assert "node01 rail0: its TCP could not be counted" in uncounted["rails_tcp"].reason
     missing = judged(then(over_soft_roce, of_node01(rdma={})), plan=SOFT)
     assert failed(missing) == {"rails_traffic"}
     assert "node01: no RDMA device counted for rail0" in missing["rails_traffic"].reason
 
 
-def test_each_rail_is_told_beside_its_line_rate() -> None:
+def test_each_rail_is_reported_beside_its_line_rate() -> None:
     nodes = tuple(replace(node, speeds=(400.0, 400.0)) for node in RDMA.nodes)
     records = copy.deepcopy(SOUND)
     over_rdma()(records)

@@ -24,7 +24,6 @@ MEANS_ANOTHER_THING = {
         "PATH_MTUS 4096",
     ): "every path MTU of RDMA",
     ("plugins/module_utils/verbs/wire.py", "26"): "SO_ATTACH_FILTER of Linux",
-    ("roles/mpi_stack/files/allreduce.py", "48"): "length of a netlink request",
     (f"{SONIC}/yang.py", "9216"): "largest MTU that the models of SONiC accept",
     (f"{NVUE}/vendor.py", "9216"): "MTU of a port that Cumulus Linux was told nothing about",
     (f"{NVUE}/vendor.py", "150000"): "marking that Cumulus Linux does by itself",

@@ -12,14 +12,12 @@ combines it. Every rank can then compute the whole result by itself, without MPI
 from __future__ import annotations
 
 import argparse
-import fcntl
 import functools
 import json
 import os
 import pathlib
 import signal
 import socket
-import struct
 import sys
 import time
 
@@ -111,19 +109,14 @@ class Counted:
     itself: bytes where it can (a real adapter, whose RoCE frames pass the interface's counters by),
     else packets (Soft-RoCE, whose packets the interface counts as well), then with the interface's
     own packets beside them.
-    `tcp`: bytes of each TCP socket, with the address it has here; None when nobody can tell.
     """
 
     def __init__(self, root="/sys"):
         self.interfaces = interface_counters(root)
         self.rdma = rdma_counters(root)
-        try:
-            self.tcp = tcp_sockets()
-        except OSError:
-            self.tcp = None  # the kernel has no sock_diag for TCP
 
-    def since(self, before, interface_of):
-        """What was added since `before`. `interface_of` gives the interface of an address."""
+    def since(self, before):
+        """What was added since `before`."""
         interfaces = {
             name: minus(now, before.interfaces[name])
             for name, now in self.interfaces.items()
@@ -137,16 +130,7 @@ class Counted:
                     key: minus(value, then[key]) if isinstance(value, list) else value
                     for key, value in now.items()
                 }
-        if self.tcp is None or before.tcp is None:
-            return {"counters": interfaces, "rdma": rdma, "tcp": None}
-        tcp = {}
-        for cookie, (address, *now) in self.tcp.items():
-            _address, *then = before.tcp.get(cookie, (address, 0, 0))
-            name = interface_of.get(address)
-            if name is not None:
-                total = tcp.get(name, [0, 0])
-                tcp[name] = [old + new for old, new in zip(total, minus(now, then))]
-        return {"counters": interfaces, "rdma": rdma, "tcp": tcp}
+        return {"counters": interfaces, "rdma": rdma}
 
 
 def minus(now, then):
@@ -188,7 +172,7 @@ def rdma_counters(root="/sys"):
                     number(port / "hw_counters/rcvd_pkts"),
                 ]
             except OSError:
-                continue  # it counts nothing: whoever needs it will miss it
+                continue  # it counts nothing
             if name in packets:
                 entry["interface_packets"] = packets[name]
         counters[f"{port.parents[1].name}:{port.name}"] = entry
@@ -203,86 +187,6 @@ def interface_behind(port):
         except OSError:
             continue
     return ""
-
-
-def addresses():
-    """The interface of each IPv4 address of this node; of several on one interface the first."""
-    found = {}
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:
-        for _index, name in socket.if_nameindex():
-            request = struct.pack("256s", name.encode("ascii")[:15])
-            try:
-                answer = fcntl.ioctl(handle, SIOCGIFADDR, request)
-            except OSError:
-                continue  # it has none
-            found.setdefault(socket.inet_ntoa(answer[20:24]), name)
-    return found
-
-
-SIOCGIFADDR = 0x8915
-NETLINK_SOCK_DIAG = 4
-SOCK_DIAG_BY_FAMILY = 20
-REQUEST_DUMP = 0x301
-NLMSG_ERROR, NLMSG_DONE = 2, 3
-INET_DIAG_INFO = 2
-HEADER = struct.Struct("=IHHII")
-ATTRIBUTE = struct.Struct("=HH")
-SOCKET_SIZE = 72
-"""struct inet_diag_msg; the attributes follow it."""
-BYTES_ACKED = 120
-"""Within struct tcp_info, from Linux 4.1 on; bytes received stand behind it."""
-
-
-def tcp_sockets():
-    """Every TCP socket with a peer, by its cookie: own address, bytes acknowledged, received.
-
-    The kernel's own figures, asked for as `ss` asks, without starting a program among the ranks.
-    """
-    found = {}
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG) as handle:
-        handle.settimeout(5)
-        for family in (socket.AF_INET, socket.AF_INET6):
-            body = struct.pack(
-                "=BBBBI", family, socket.IPPROTO_TCP, 1 << (INET_DIAG_INFO - 1), 0, -1 & 0xFFFFFFFF
-            )
-            body += bytes(48)
-            head = HEADER.pack(HEADER.size + len(body), SOCK_DIAG_BY_FAMILY, REQUEST_DUMP, 1, 0)
-            handle.send(head + body)
-            done = False
-            while not done:
-                done = read_sockets(handle.recv(1 << 20), found)
-    return found
-
-
-def read_sockets(data, found):
-    """Take the sockets of one answer into `found`; True when it was the last."""
-    place = 0
-    while place + HEADER.size <= len(data):
-        length, kind, _flags, _sequence, _pid = HEADER.unpack_from(data, place)
-        if kind == NLMSG_DONE:
-            return True
-        if kind == NLMSG_ERROR:
-            code = -struct.unpack_from("=i", data, place + HEADER.size)[0]
-            raise OSError(code, os.strerror(code))
-        read_socket(data[place + HEADER.size : place + length], found)
-        place += (length + 3) & ~3
-    return False
-
-
-def read_socket(message, found):
-    size = 4 if message[0] == socket.AF_INET else 16
-    raw = message[8 : 8 + size]
-    address = socket.inet_ntop(message[0], raw).removeprefix("::ffff:")
-    cookie = message[44:52]
-    place = SOCKET_SIZE
-    while place + ATTRIBUTE.size <= len(message):
-        length, kind = ATTRIBUTE.unpack_from(message, place)
-        if kind == INET_DIAG_INFO and length >= ATTRIBUTE.size + BYTES_ACKED + 16:
-            sent, received = struct.unpack_from(
-                "=QQ", message, place + ATTRIBUTE.size + BYTES_ACKED
-            )
-            found[cookie] = (address, sent, received)
-        place += max(ATTRIBUTE.size, (length + 3) & ~3)
 
 
 def number(path):
@@ -346,11 +250,11 @@ def run(spec, report, ucx_log):
     alike = world.Split(local.Get_rank(), rank)
     operations = {name: getattr(MPI, name) for name in OPERATIONS}
 
-    def tell(kind, **values):
+    def show(kind, **values):
         if rank == 0:
             report.write(kind, **values)
 
-    tell(
+    show(
         "start",
         ranks=ranks,
         steps=len(spec["sizes"]),
@@ -369,18 +273,8 @@ def run(spec, report, ucx_log):
             return
         wrong_count += 1
         if len(wrong_here) < WRONG_SHOWN:
-            elements, first, want, got = problem
-            wrong_here.append(
-                dict(
-                    where,
-                    rank=rank,
-                    host=host,
-                    elements=elements,
-                    first=first,
-                    wanted=want,
-                    found=got,
-                )
-            )
+            what = dict(zip(("elements", "first", "wanted", "found"), problem))
+            wrong_here.append({**where, **what, "rank": rank, "host": host})
 
     def exact(kind, operation, placement, count, among=world):
         """One allreduce, compared to the bit; the send buffer must come out as it went in."""
@@ -452,7 +346,7 @@ def run(spec, report, ucx_log):
         )
         # An allreduce is over when its last rank has the result.
         world.Allreduce(MPI.IN_PLACE, times, MPI.MAX)
-        tell(
+        show(
             "size",
             bytes=int(mine.nbytes),
             times_us=[round(float(value) * 1e6, 2) for value in times],
@@ -464,13 +358,13 @@ def run(spec, report, ucx_log):
     counted = rails = None
     if before is not None:
         after = Counted()
-        counted = after.since(before, addresses())
+        counted = after.since(before)
     if spec["rail_bytes"]:
         world.Barrier()
         exact("float32", "SUM", "out_of_place", spec["rail_bytes"] // 4, alike)
         world.Barrier()
         if before is not None:
-            rails = Counted().since(after, addresses())
+            rails = Counted().since(after)
     mine = {
         "host": host,
         "devices": os.environ.get("UCX_NET_DEVICES", ""),
@@ -491,8 +385,8 @@ def summarise(everyone, volume, window_s, report):
     hosts = {}
     texts = {}
     for rank, one in enumerate(everyone):
-        nothing = {"counters": {}, "rdma": {}, "tcp": None}
-        entry = hosts.setdefault(one["host"], {"ranks": [], "devices": [], **nothing})
+        nothing = {"ranks": [], "devices": [], "counters": {}, "rdma": {}}
+        entry = hosts.setdefault(one["host"], nothing)
         entry["ranks"].append(rank)
         entry["devices"].append(one["devices"])
         if one["counted"] is not None:
