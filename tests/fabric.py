@@ -102,27 +102,27 @@ class VirtualSwitch:
 
     def state(self) -> Any:
         """What is in force and what is saved."""
-        raise AssertionError("said by each system")
+        raise NotImplementedError
 
     def keeps_the_contract(self) -> None:
         """That both states have DSCP 26 and 48, PFC on 3 and the MTU, in the system's own words."""
-        raise AssertionError("said by each system")
+        raise NotImplementedError
 
     def operate(self) -> None:
         """What an operator has besides, some of it alike to what is ours."""
-        raise AssertionError("said by each system")
+        raise NotImplementedError
 
     def operators(self) -> Any:
         """The same, as it is now."""
-        raise AssertionError("said by each system")
+        raise NotImplementedError
 
     def waits(self) -> bool:
-        """Whether a change is in force that it undoes by itself unless told to keep it."""
-        raise AssertionError("said by each system")
+        """Whether a change is in force that it undoes by itself unless it is confirmed."""
+        raise NotImplementedError
 
     def drift(self) -> None:
         """PFC on one more priority of one port or switch, and another MTU on a port."""
-        raise AssertionError("said by each system")
+        raise NotImplementedError
 
 
 class Sonic(VirtualSwitch):
@@ -177,8 +177,8 @@ class OverHttps(VirtualSwitch):
     port = 443
 
     def waits(self) -> bool:
-        told = self.log()
-        return bool(told) and " in_force " in told[-1]
+        events = self.log()
+        return bool(events) and " in_force " in events[-1]
 
     @functools.cached_property
     def _state_directory(self) -> Path:

@@ -197,7 +197,7 @@ class Cluster:
         """`fresh`, `used` or `converged`; empty before it was up."""
 
     def fresh(self) -> Nodes:
-        """Nodes as their images made them. Whoever changes them says so with `used`."""
+        """Nodes as their images made them. A test that changes them calls `used`."""
         if self._state != "fresh":
             self.nodes.state(present=False)
             self.nodes.state(present=True)
@@ -205,7 +205,7 @@ class Cluster:
         return self.nodes
 
     def used(self) -> None:
-        """Somebody begins to change the nodes."""
+        """A test begins to change the nodes."""
         self._state = "used"
 
     def converge(self) -> Run:
@@ -217,7 +217,7 @@ class Cluster:
         return run
 
     def converged(self) -> Nodes:
-        """Nodes after that run. Whoever changes one puts it back."""
+        """Nodes after that run. A test that changes one puts it back."""
         if self._state != "converged":
             self.converge()
         return self.nodes

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What ./demo and ./test need on this machine: checked every time, installed when missing, and told.
+# What ./demo and ./test need on this machine: checked every time, and installed when missing.
 # To be sourced from the root of the checkout. Nothing here reads standard input.
 #
 #   bootstrap_python controller|test   .venv/ with requirements/NAME.txt
@@ -64,7 +64,7 @@ bootstrap_apt() {
   if ! apt_install $packages; then
     say "The package lists may be old; refreshing them and trying once more."
     as_root apt-get -qq -o DPkg::Lock::Timeout=120 update </dev/null >&2 ||
-      missing "a package registry that answers" "see apt-get's lines above; /etc/apt says which one it asks"
+      missing "a package registry that answers" "see apt-get's lines above; /etc/apt has its address"
     # shellcheck disable=SC2086
     apt_install $packages ||
       missing "packages: $(missing_packages "$@" | paste -sd ' ')" \
@@ -119,7 +119,7 @@ bootstrap_python() {
 }
 
 # Virtual nodes are containers in network namespaces of our own, which takes root. What it takes
-# besides (namespaces, bridges, disk, memory) the role virtual_nodes checks, and says what to do.
+# besides (namespaces, bridges, memory) the role virtual_nodes checks.
 require_root() {
   can_be_root || missing "root, or sudo that asks for no password" \
     "run: sudo $0 (virtual nodes need network namespaces and bridges)"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Build the collection from the project's own files, committed or about to be: without links into
-# itself, caches and environments. DIRECTORY (made anew) gets the archive, and tree/ with its content.
+# itself, caches and environments. DIRECTORY (made again) gets the archive, and tree/ with its content.
 set -euo pipefail
 directory=$1
 cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/.."

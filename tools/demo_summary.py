@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The end of ./demo: what the newest report of site.yml says, in a few lines for a person.
+"""The end of ./demo: the newest report of site.yml, in a few lines.
 
 Usage: demo_summary.py CLUSTER TIMES COMMAND, where TIMES has a line `STAGE<tab>SECONDS` for each
 stage and COMMAND is how the demo was called.
@@ -75,7 +75,7 @@ def storage(report: dict[str, Any]) -> Iterator[str]:
     found = [(host, check) for host, entry in hosts.items() for check in entry["checks"]]
     for host, check in found:
         if check["name"] == "nfs_exports" and check["status"] == "ok":
-            yield f"{host} serves {check['subject']} to {check['found']}, and to nobody else"
+            yield f"{host} serves {check['subject']} to {check['found']} alone"
     mounts = [check for _host, check in found if check["name"] == "storage_mount"]
     for point in sorted({check["subject"] for check in mounts}):
         of = Counter(check["status"] for check in mounts if check["subject"] == point)

@@ -4,7 +4,7 @@
 Stages with virtual nodes run one after the other on the same nodes, and often wait for something.
 So what needs no nodes runs beside them, and gives way: it gets what they leave. Then come nodes
 with kernels of their own, which are other ones. Once the first queue is empty, the second one runs
-two at a time. Every stage runs, whatever those before it said, so that one run shows all.
+two at a time. Every stage runs, whether or not those before it passed, so that one run shows all.
 
 The last lines say where the time went; build/test/times.json has every test. docs/testing.md
 explains both.
@@ -48,7 +48,7 @@ ON_NODES = Path("/run/lock/baremetal.mpi_roce.test")
 """Locked while stages with nodes run: their names and networks are those of the whole machine."""
 PROGRESS_S = 10 if sys.stdout.isatty() else 30
 COMPILED = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(TOP / "build/pycache")}
-"""Keeps what Python and pytest make of sources, whatever the caller's environment says: to prepare
+"""Keeps what Python and pytest make of sources, whatever the caller's environment has: to prepare
 all test modules takes pytest seconds in each worker."""
 MACHINE_SCENARIOS = ("site_rdma",)
 """These run always. What the others show, the stage integration does too: they are for work on one
@@ -117,7 +117,7 @@ class Running:
     stage: Stage
     process: subprocess.Popen[bytes]
     began: float = field(default_factory=time.monotonic)
-    told: float = field(default_factory=time.monotonic)
+    shown: float = field(default_factory=time.monotonic)
 
     @property
     def seconds(self) -> float:
@@ -430,7 +430,7 @@ def run(every: Sequence[Lane], outcomes: dict[str, Outcome]) -> None:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Whoever interrupts once more while stages are ended would leave the other lane's running."""
+    """A second interrupt while stages are ended would leave those of the other lane running."""
     both = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, signal.SIG_IGN) for number in both]
     try:
@@ -447,8 +447,8 @@ def watch(running: Running) -> None:
         with open(running.stage.log, "a", encoding="utf-8") as log:
             log.write(f"\nEnded after its limit of {limit_s:.0f} s.\n")
         end(running)
-    elif time.monotonic() - running.told >= PROGRESS_S:
-        running.told = time.monotonic()
+    elif time.monotonic() - running.shown >= PROGRESS_S:
+        running.shown = time.monotonic()
         last = next((line for line in reversed(lines_of(running.stage)) if line.strip()), "")
         say(f"      {running.stage.name}: {running.seconds:.0f} s, {last.strip()[:100]}")
 

@@ -9,7 +9,7 @@ inventory: most of a dump's time is Ansible's, so the ratio is what the model ad
 Prints each figure beside its limit, and exits with 1 when one is broken. The cluster is whole:
 leaves in sets of 8 for 256 nodes, 32 spines, both ends of every cable in the inventory.
 
-Time is by the clock, less what the kernel says the process waited for a CPU that others used.
+Time is by the clock, less the wait for a CPU that others used, by the kernel.
 """
 
 from __future__ import annotations

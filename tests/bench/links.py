@@ -36,7 +36,7 @@ def seconds(fabric: Fabric) -> tuple[float, int]:
         took.append(time.process_time() - begin)
         wrong = [check.line() for check in links.checks if check.status != "ok"]
         if wrong:
-            raise SystemExit(f"a link that keeps the contract is said not to: {wrong[0]}")
+            raise SystemExit(f"a link that keeps the contract has failed: {wrong[0]}")
     return min(took), sum(group.links for group in links.groups)
 
 

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""tools/bootstrap.sh on machines that lack something: it says what, and what to do."""
+"""tools/bootstrap.sh on machines that lack something: the message has what and the remedy."""
 
 from __future__ import annotations
 

@@ -66,9 +66,9 @@ def test_failed_and_broken_tests_are_counted_one_by_one(runner, capsys, tmp_path
     status, out = run(runner, capsys, pytest_stage(runner, tmp_path, tests))
     assert status == 1
     assert out.splitlines()[-1] == "1 passed, 2 failed, 0 skipped"
-    told = [line.split(": ")[0] for line in out.splitlines() if "FAILED test_it::test_" in line]
-    assert [line.split()[-1] for line in told[:2]] == ["test_it::test_a", "test_it::test_b"]
-    assert told[2:]  # again below the table, where it is seen last
+    shown = [line.split(": ")[0] for line in out.splitlines() if "FAILED test_it::test_" in line]
+    assert [line.split()[-1] for line in shown[:2]] == ["test_it::test_a", "test_it::test_b"]
+    assert shown[2:]  # again below the table, where it is seen last
 
 
 @pytest.mark.parametrize("text", ["", "syntax error"], ids=["no tests", "not collected"])

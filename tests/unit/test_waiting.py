@@ -13,7 +13,7 @@ from tests import waiting
 
 
 class Clock:
-    """Time that passes only where somebody sleeps."""
+    """Time that passes only in `sleep`."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -77,7 +77,7 @@ def test_a_faster_machine_gives_no_shorter_deadline(
 
 SLEEPS = {
     "tests/waiting.py": "the one place where tests wait",
-    "tests/unit/test_waiting.py": "says what is searched for",
+    "tests/unit/test_waiting.py": "has the text that is searched for",
     "tests/unit/test_cluster_reboot_action.py": "a clock of the test's own goes on by it",
     "tests/unit/test_fabric_nvue_simulation.py": "paces the polling of a driver, not the test",
     "tests/bench/": "benchmarks are no tests",
