@@ -1,8 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The controller's part of shared storage: addresses of clients, and the key of Lustre.
+"""The controller's part of shared storage: addresses of clients, and the packages of Lustre.
 
 A host that serves gets the addresses of its clients; all others get nothing of the cluster, so that
-work grows linearly with hosts.
+work grows linearly with hosts. A client of Lustre gets its packages from a module of its own first,
+which has the code of package managers.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from ..module_utils.storage.file_system import of_variable
+from ..module_utils.storage.lustre import PRESENT
 from ..plugin_utils.model.key_files import KeyFileError
 from ..plugin_utils.report.storage import (
     ADDRESSES,
@@ -24,9 +26,11 @@ from ..plugin_utils.report.storage import (
     clients_of,
     lustre_key,
     lustre_settings,
+    o2ib,
 )
 
 MODULE = "baremetal.mpi_roce.shared_storage"
+PACKAGES = "baremetal.mpi_roce.lustre_packages"
 LAYER = "storage"
 
 
@@ -58,11 +62,27 @@ class ActionModule(ActionBase):
                 "checks": [],
             }
         arguments["lustre"] = lustre
-        if key:
-            arguments["lustre_key"] = base64.b64encode(key).decode()
+        rdma_source = arguments.pop("rdma_source", "")
+        packages = lustre.get("packages") or {}
+        first: dict[str, Any] = {}
+        if packages.get("method", PRESENT) != PRESENT:
+            given = {
+                "packages": packages,
+                "key": base64.b64encode(key).decode(),
+                "root": arguments.get("lustre_root", "/"),
+                "o2ib": o2ib(lustre, filesystems),
+                "rdma_source": rdma_source,
+            }
+            first = self._execute_module(PACKAGES, module_args=given, task_vars=task_vars)
+            if first.get("failed"):
+                return first
         found: dict[str, Any] = self._execute_module(
             MODULE, module_args=arguments, task_vars=task_vars
         )
+        if first:
+            found["changed"] = first["changed"] or found.get("changed", False)
+            for name in ("diff", "checks"):
+                found[name] = [*first.get(name, []), *found.get(name, [])]
         return found
 
 

@@ -77,21 +77,13 @@ options:
     description: How this host is a client of Lustre, as the variable C(shared_storage_lustre).
     type: dict
     default: {}
-  lustre_key:
-    description:
-      - Set by the action plugin. Public key of the repository of Lustre's packages, in base64.
-    type: str
-    default: ""
   lustre_root:
     description:
       - Directory below which C(sys) and C(proc) of Lustre are read. Another one than C(/) is a
         simulation, and the result says so.
     type: path
     default: /
-  rdma_source:
-    description: Origin of the RDMA drivers, C(doca) or C(inbox); Lustre is built for them.
-    type: str
-    default: ""
+  rdma_source: {type: str, default: "", description: "RDMA drivers, C(doca) or C(inbox)."}
   rails:
     description: The rails of this host, as the variable C(cluster_rails).
     type: list
@@ -148,8 +140,6 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.engine import Layer, Settled, carry_out, settle
 from ..module_utils.core.part import Node
-from ..module_utils.core.system import distribution
-from ..module_utils.software import UnsupportedDistribution
 from ..module_utils.storage.options import storage
 from ..module_utils.storage.service import THREADS
 
@@ -157,12 +147,11 @@ LAYER = Layer(
     "storage",
     command_s=900.0,  # mkfs on a large device, which tells it first that all of it is free
     look_s=60.0,
-    refusals=(UnsupportedDistribution,),
 )
 
 
 def converge(given: Mapping[str, Any], node: Node) -> Settled:
-    it = storage(given, node, distribution())
+    it = storage(given, node)
     outcome = settle(it.parts, node)
     returned = {
         "mounts": [
@@ -195,7 +184,6 @@ def main() -> None:
             "server_threads": {"type": "int", "default": THREADS},
             "server_restart": {"type": "bool", "default": False},
             "lustre": {"type": "dict", "default": {}},
-            "lustre_key": {"type": "str", "default": "", "no_log": False},
             "lustre_root": {"type": "path", "default": "/"},
             "rdma_source": {"type": "str", "default": ""},
             "rails": {"type": "list", "elements": "dict", "default": []},

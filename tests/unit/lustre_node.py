@@ -35,13 +35,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_sy
     FileSystem,
     Lustre,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.client import (
-    lustre_parts,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.settings import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import (
+    Kernel,
     LustreSettings,
     read_settings,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.options import lustre_parts
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.units import (
     unit_name,
     wanted_mounts,
@@ -171,9 +170,10 @@ class LustreNode:
         node = self.node(check_mode=check_mode, container=container)
         self.calls.clear()
         settings = settings_of(value, rails, filesystems)
-        parts = lustre_parts(settings, filesystems, rails, node, absent=absent)
+        kernel = Kernel(self.root, node.look)
+        before, after, _lines = lustre_parts(settings, filesystems, rails, kernel, node, absent)
         between: list[Part] = [_Arming(self, mounts)] if mounts else []
-        return settle([*parts.before, *between, *parts.after], node)
+        return settle([*before, *between, *after], node)
 
     # The programs.
 

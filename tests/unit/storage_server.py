@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
@@ -20,10 +21,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import Outcome, settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.directory import (
-    User,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.exports import (
+    User,
     served_by,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
@@ -95,6 +94,7 @@ class ServerHost:
         block = self.root / "sys/class/block" / name
         (block / "holders").mkdir(parents=True)
         (block / "dev").write_text("259:1\n")
+        (block / "size").write_text(f"{size // 512}\n")
         return path
 
     def mount(self, point: str, number: str = "259:1", source: str = "/dev/nvme1n1") -> None:
@@ -269,6 +269,10 @@ class ServerHost:
     def _modprobe(self, words: list[str]) -> tuple[int, str]:
         (self.root / "sys/module" / words[-1]).mkdir(parents=True, exist_ok=True)
         return 0, ""
+
+    def _cmp(self, words: list[str]) -> tuple[int, str]:
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        return done.returncode, done.stderr
 
     def _blkid(self, words: list[str]) -> tuple[int, str]:
         if self.blkid is not None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.action import shared_storage
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.key_files import KeyFileError
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.storage import (
     ClientError,
@@ -99,3 +101,38 @@ def test_a_key_that_is_not_to_be_trusted_is_refused(tmp_path, content, digest, s
     with pytest.raises(KeyFileError, match=said) as error:
         lustre_key(settings("l.asc", digest), tmp_path)
     assert "BEGIN" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("failed", "names"),
+    [(False, ["lustre_packages", "shared_storage"]), (True, ["lustre_packages"])],
+)
+def test_packages_of_lustre_come_first_and_in_one_result(
+    tmp_path: Path, failed: bool, names: list[str]
+):
+    (tmp_path / "l.asc").write_bytes(b"public")
+    digest = hashlib.sha256(b"public").hexdigest()
+    repository = {"url": "file:///srv", "key": "l.asc", "key_sha256": digest}
+    packages = {"method": "dkms", "version": "2.15.7", "repository": repository}
+    fs = filesystem(type="lustre", source="10.9.0.1@o2ib:/l")
+    calls: dict[str, dict[str, Any]] = {}
+
+    def execute(name: str, module_args: dict[str, Any], task_vars: Any) -> dict[str, Any]:
+        calls[name.rpartition(".")[2]] = module_args
+        return {"changed": len(calls) == 1, "checks": [{"name": name}], "failed": failed}
+
+    action = object.__new__(shared_storage.ActionModule)
+    action._execute_module = execute
+    given = {"filesystems": [fs.as_variable()], "lustre": {"packages": packages}}
+    task_vars = {
+        "inventory_hostname": "node01", "group_names": ["compute"], "groups": GROUPS,
+        "hostvars": {}, "inventory_dir": str(tmp_path),
+    }  # fmt: skip
+    action._task = SimpleNamespace(args={**given, "rdma_source": "doca"}, check_mode=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shared_storage.ActionBase, "run", lambda *_rest: {})
+        found = action.run(None, task_vars)
+    assert list(calls) == names and found["changed"]
+    assert len(found["checks"]) == len(names)
+    assert calls["lustre_packages"]["o2ib"] is True
+    assert calls["lustre_packages"]["rdma_source"] == "doca"

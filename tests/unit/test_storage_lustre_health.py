@@ -10,12 +10,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
     OK,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import settle
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import (
-    client,
-    health,
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import (
+    lustre_health as health,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.lnet import Kernel
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.settings import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import (
+    Kernel,
     Stripes,
 )
 from hypothesis import given
@@ -59,8 +58,8 @@ class TestStripes:
         """A container with a stand-in's kernel: no run would ever come to an end."""
         fs = striped(count=4)
         node = LustreNode(tmp_path)
-        part = client.StripesPart(
-            client.wanted_stripes([fs], ()), [fs.mount], Kernel(node.root, node.run, simulated=True)
+        part = health.StripesPart(
+            health.wanted_stripes([fs], ()), [fs.mount], Kernel(node.root, node.run, simulated=True)
         )
         outcome = settle([part], node.node(container="podman"))
         assert not outcome.changed
@@ -143,10 +142,10 @@ class TestStripes:
         words = [f"stripe_count:  {count}", f"stripe_size:   {size * MIB}", "pattern:       raid0"]
         words += ["stripe_offset: -1", *([f"pool:          {pool}"] if pool else [])]
         text = end.join(f"{prefix}{word}" for word in words) + "\n"
-        layout = client.read_layout(text)
-        assert layout == client.Layout(count, size * MIB, pool)
+        layout = health.read_layout(text)
+        assert layout == health.Layout(count, size * MIB, pool)
         wanted = Stripes("/l", count, size, pool)
-        assert layout.text(wanted) == client.wanted_text(wanted)
+        assert layout.text(wanted) == health.wanted_text(wanted)
 
 
 class TestTargets:

@@ -107,12 +107,6 @@ def test_a_mount_that_was_to_go_and_did_not_keeps_it(node):
     assert check.status == FAILED and there(node) == list(FILES) and node.active
 
 
-def test_a_client_refuses_it(node):
-    with pytest.raises(PlanError, match=r"/etc/lnet\.conf is LNet, which the Lustre file"):
-        node.settle(absent=[LNET])
-    assert there(node) == list(FILES)
-
-
 def test_in_a_container_what_its_kernel_would_do_is_left_out(node):
     outcome, check = left(node, absent=[LNET], container="podman")
     assert (outcome.errors, check.status, there(node), node.enabled) == ([], OK, [], False)

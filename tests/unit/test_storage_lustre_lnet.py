@@ -13,13 +13,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
     PENDING,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import Result
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import lnet
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.lnet import (
-    Kernel,
-    LnetPart,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import lnet
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import Kernel
 
 from tests.unit.lustre_node import LustreNode, found, settings_of, wrong
 
@@ -79,7 +75,7 @@ class TestReading:
             return Result(tuple(argv), 0, shown[argv[1]], "")
 
         read, down = lnet.running_values(Kernel(node.root, look), {})
-        assert read == {(lnet.NETWORK, "tcp"): ["eth0"], (lnet.DISCOVERY, ""): "unknown"}
+        assert read == {(lnet.NETWORK, "tcp"): ["eth0"], (lnet.DISCOVERY, ""): "not shown"}
         assert down == set()
 
 
@@ -174,23 +170,6 @@ class TestUnderMounts:
         assert wrong(node.settle({"modprobe": {"ko2iblnd": {"peer_credits": "32"}}})) == []
         assert node.read("sys/module/ko2iblnd/parameters/peer_credits") == "32\n"
 
-    def test_what_no_load_mends_fails_and_is_no_change(self, node, monkeypatch):
-        value = {"modprobe": {"lnet": {"lnet_no_such_option": "1"}}}
-        node.settle(value)
-        shown = lnet._shown
-        monkeypatch.setattr(
-            lnet, "_shown", lambda kernel, what: [] if what == "global" else shown(kernel, what)
-        )
-        for check_mode in (False, True):
-            outcome = node.settle(value, check_mode=check_mode)
-            assert not outcome.changed and outcome.errors == []
-            checks = [
-                *found(outcome, lnet.OPTION).values(),
-                *found(outcome, lnet.DISCOVERY).values(),
-            ]
-            assert {each.status for each in checks if each.found == "unknown"} == {"failed"}
-            assert len([each for each in checks if each.found == "unknown"]) == 2
-
     def test_what_runs_as_wanted_is_taken_over_under_mounts(self, node):
         """Configured by hand until now: files and the next boot, and nothing of what runs."""
         node.settle()
@@ -219,15 +198,6 @@ class TestModules:
         node.change(installed="2.15.8")
         with pytest.raises(PlanError, match=r"lustre_module_version: 2\.15\.8: not changed"):
             node.settle()
-
-    def test_modules_that_this_run_exchanges_are_loaded_by_it(self, node):
-        node.settle()
-        kernel = Kernel(node.root, node.run)
-        settings = settings_of({})
-        outcome = settle([LnetPart(settings, kernel, (), lambda: True)], node.node())
-        assert "lustre_module_version: of the new packages" in outcome.diff[-1]["after"]
-        assert ["lustre_rmmod"] not in node.calls  # lnet.service does it
-        assert ["systemctl", "stop", "lnet.service"] in node.calls
 
 
 class TestRefused:

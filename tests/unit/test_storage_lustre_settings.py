@@ -10,15 +10,14 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import lnet
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import (
+    lustre_health as health,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     FileSystem,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre import (
-    client,
-    health,
-    lnet,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.settings import (
     Network,
     Nid,
     Source,
@@ -195,7 +194,7 @@ def test_the_example_has_every_key() -> None:
 
 def test_checks_and_files_stand_in_it() -> None:
     names = (health.TARGETS, health.TARGET, health.SERVERS, health.MGS, health.ROOM, lnet.LEFT)
-    for name in (*names, client.CHECK):
+    for name in (*names, health.STRIPES):
         assert f"| `{name}` |" in PAGE
     for path in (lnet.CONF, lnet.MODPROBE, lnet.DROP_IN):
         assert f"| `/{path}` |" in PAGE

@@ -9,10 +9,6 @@ from pathlib import Path
 from typing import Any, Optional
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
-    DEBIAN,
-    Distribution,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import options as packages
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.device import (
     LeftDevices,
@@ -21,13 +17,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.exports
     Exports,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import Serve
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre.lnet import LeftLnet
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lnet import LeftLnet
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.mounts import Mounts
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.options import storage
 
 from tests.unit.storage_node import StorageNode, served
 
-DISTRIBUTION = Distribution(DEBIAN, "debian", "12")
 ABSENT = ["/mnt/old/", "/srv/old", "/etc/lnet.conf"]
 GIVEN: dict[str, Any] = {
     "filesystems": [served().as_variable()],
@@ -42,9 +37,7 @@ GIVEN: dict[str, Any] = {
     "server_threads": 16,
     "server_restart": False,
     "lustre": {},
-    "lustre_key": "",
     "lustre_root": "/",
-    "rdma_source": "",
     "rails": [],
 }
 
@@ -52,7 +45,7 @@ GIVEN: dict[str, Any] = {
 @pytest.fixture
 def parts(tmp_path: Path) -> Sequence[Any]:
     node = StorageNode(tmp_path).node()
-    return storage(GIVEN, node, DISTRIBUTION).parts
+    return storage(GIVEN, node).parts
 
 
 def only(parts: Sequence[Any], kind: type) -> Any:
@@ -64,7 +57,7 @@ def test_what_goes_is_told_to_those_who_can_take_it_away(parts: Sequence[Any]) -
     assert only(parts, Mounts).absent == ["/mnt/old/", "/srv/old"]
     for kind in (Exports, LeftDevices):
         assert only(parts, kind).absent == {"/mnt/old", "/srv/old"}
-    assert only(parts, LeftLnet).absent == ABSENT and not only(parts, LeftLnet).wanted
+    assert only(parts, LeftLnet).absent == ABSENT
 
 
 def test_devices_end_before_mounts_take_their_place_and_lnet_after_them(
@@ -82,5 +75,5 @@ def test_no_server_is_installed_in_a_container(
     given = {**GIVEN, "filesystems": [fs.as_variable()], "host": "storage01", "groups": []}
     node = StorageNode(tmp_path, container=container).node()
     given["clients"] = {fs.name: ["10.0.0.11"]}
-    parts = storage(given, node, DISTRIBUTION).parts
+    parts = storage(given, node).parts
     assert only(parts, packages.Packages).purposes == purposes

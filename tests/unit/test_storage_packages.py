@@ -14,22 +14,23 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import settle
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
-    DEBIAN,
-    REDHAT,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.options import (
     CLIENT,
     SERVER,
     Packages,
 )
 
+DEBIAN, REDHAT = "debian", "redhat"
+
 
 class Machine:
     """dpkg and rpm as they answer, apt-get and dnf that install."""
 
     def __init__(self, root: Path, family: str, *installed: str) -> None:
-        self.root, self.family = root, family
+        self.root = root
+        if family == DEBIAN:
+            (root / "usr/bin").mkdir(parents=True)
+            (root / "usr/bin/dpkg-query").touch()
         self.installed = set(installed)
         self.removed: set[str] = set()
         self.calls: list[list[str]] = []
@@ -79,7 +80,7 @@ class Machine:
             uid=os.getuid(),
             gid=os.getgid(),
         )
-        return settle([Packages(self.family, purposes, self.run)], node)
+        return settle([Packages(purposes, self.run)], node)
 
     def changed(self) -> list[list[str]]:
         return [call for call in self.calls if call[0] in ("apt-get", "dnf")]

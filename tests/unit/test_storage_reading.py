@@ -8,6 +8,7 @@ import posixpath
 from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.mounts import overlap
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     PURPOSES,
     Expectation,
@@ -16,7 +17,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_sy
     Nfs,
     Serve,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.mounted import overlap
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.storage import (
     StorageError,
     read_filesystems,

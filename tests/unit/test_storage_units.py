@@ -8,8 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import mounts as mounted
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files import with_header
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import mounted, units
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import units
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import Lustre
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.units import (
     WantedMount,

@@ -1,24 +1,36 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Exports: one line per address in a file of the collection, and what is in force.
+"""What a host serves: the directory itself, and who may mount it.
 
-An address, never a name or a network: a name is resolved by something else, and a network has more
-than the nodes. Exports of the operator, in other files or in none, stay as they are. A file system
-that is not served any more stays exported until it is declared absent: nodes may have it mounted.
+Nothing in the directory is touched. No part of its path may be a symbolic link: exportfs exports
+where a link leads, and its owner would decide what is exported.
+
+Exports are one line per address in a file of the collection. An address, never a name or a network:
+a name is resolved by something else, and a network has more than the nodes. Exports of the
+operator, in other files or in none, stay as they are. A file system that is not served any more
+stays exported until it is declared absent: nodes may have it mounted.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import stat
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Optional
 
-from ..core.checks import FAILED, PENDING, Check, compare, not_applicable
+from ..core.checks import FAILED, Check, compare, differs, not_applicable
 from ..core.commands import CommandError
 from ..core.dataclass import dataclass
-from ..core.part import NAME, Node, Plan, PlanError, Step, Verdict
+from ..core.files import make_directories
+from ..core.mounts import on, overlap
+from ..core.mounts import read as read_mounts
+from ..core.part import NAME, Node, Plan, PlanError, Step, StepError, Verdict
 from ..core.text import some
-from .file_system import NFS, FileSystem
-from .mounted import overlap
+from .file_system import FileSystem
+from .units import serves
 
-CHECK, LEFT = "nfs_exports", "nfs_exports_left"
+DIRECTORY, CHECK, LEFT = "nfs_directory", "nfs_exports", "nfs_exports_left"
 FILE = f"etc/exports.d/{NAME}.exports"
 EXPORTS = "etc/exports"
 OPTIONS = ("rw", "sync", "no_subtree_check", "root_squash", "sec=sys")
@@ -39,10 +51,129 @@ AT_ONCE = 1000
 
 
 @dataclass(frozen=True)
+class User:
+    """The MPI user, the default owner; hosts need not know the account."""
+
+    name: str
+    uid: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Directory:
+    """`owner` and `group`: names, or numbers; empty for those of the MPI user. `device` is mounted
+    there first, where one is given."""
+
+    path: str
+    owner: str
+    group: str
+    mode: str
+    user: User
+    device: str = ""
+
+    def plan(self, node: Node) -> Plan:
+        self._refuse_links(node)
+        uid, gid = self._wanted(node)
+        wanted, before = self._text(uid, gid, int(self.mode, 8)), self._now(node)
+        awaited = self.device and not node.container
+        if awaited and on(read_mounts(node.root), self.path) is None:
+            before = f"as it is on {self.device}"
+        if before == wanted:
+            return Plan()
+        act = lambda: self._make(node, uid, gid)  # noqa: E731
+        return Plan([], [Step(self.path, before, wanted, act, essential=True)])
+
+    def verify(self, node: Node) -> Verdict:
+        wanted = self._text(*self._wanted(node), int(self.mode, 8))
+        found, check_mode = self._now(node), node.check_mode
+        return Verdict(
+            [compare(DIRECTORY, wanted, found, subject=self.path, check_mode=check_mode)]
+        )
+
+    def _refuse_links(self, node: Node) -> None:
+        """Raises PlanError where a part of the path is a link, or not a directory."""
+        for here in [*reversed(Path(self.path).parents), Path(self.path)][1:]:
+            path = node.path(str(here))
+            if path.is_symlink():
+                raise PlanError(
+                    f"{self.path}: {here} is a symbolic link to {path.readlink()}. Write the "
+                    "directory that it leads to"
+                )
+            if path.exists() and not path.is_dir():
+                raise PlanError(f"{self.path}: {here} is not a directory. Move it away")
+
+    def _now(self, node: Node) -> str:
+        try:
+            found = node.path(self.path).lstat()
+        except FileNotFoundError:
+            return "no such directory"
+        return self._text(found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode))
+
+    @staticmethod
+    def _text(uid: int, gid: int, mode: int) -> str:
+        return f"owner {uid}, group {gid}, mode {mode:04o}"
+
+    def _wanted(self, node: Node) -> tuple[int, int]:
+        """User and group number. Raises PlanError where this host does not know them."""
+        owner, is_user = self.owner or self.user.name, self.owner in ("", self.user.name)
+        entry = _entry(node, "passwd", owner)
+        if entry is not None:
+            uid, gid = int(entry[2]), int(entry[3])
+            if is_user and self.user.uid not in (None, uid):
+                raise PlanError(
+                    f"{self.path}: user {owner} has the number {uid} on this host and "
+                    f"{self.user.uid} in the cluster: files belong to numbers. Give it the same"
+                )
+        elif owner.isdigit():
+            uid = gid = int(owner)
+        elif is_user and self.user.uid is not None:
+            uid = gid = self.user.uid
+        else:
+            raise self._unknown("user", owner)
+        if not self.group:
+            return uid, gid
+        entry = _entry(node, "group", self.group)
+        if entry is None and not self.group.isdigit():
+            raise self._unknown("group", self.group)
+        return uid, int(entry[2] if entry is not None else self.group)
+
+    def _unknown(self, kind: str, name: str) -> PlanError:
+        return PlanError(
+            f"{self.path}: this host has no {kind} {name!r}. Make it with the number that it has "
+            "on the nodes, or write that number in the file system"
+        )
+
+    def _make(self, node: Node, uid: int, gid: int) -> None:
+        """By a handle of the directory itself: what a link put in its place leads to is safe."""
+        path = node.path(self.path)
+        make_directories(path.parent)
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(0o700)  # not accessible yet
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError as error:
+            raise StepError(f"{self.path}: {error.strerror}") from error
+        try:
+            now = os.fstat(handle)
+            if (now.st_uid, now.st_gid) != (uid, gid):
+                os.fchown(handle, uid, gid)
+            os.fchmod(handle, int(self.mode, 8))  # after the owner: a change of owner clears bits
+        finally:
+            os.close(handle)
+
+
+def _entry(node: Node, database: str, name: str) -> Optional[list[str]]:
+    """As the name service has it: files, LDAP, SSSD alike."""
+    result = node.look(["getent", database, name], check=False)
+    words = result.stdout.strip().split(":")
+    return words if result.rc == 0 and len(words) > 2 else None
+
+
+@dataclass(frozen=True)
 class Served:
+    """`addresses`: all that requests of the hosts that mount it may come from."""
+
     fs: FileSystem
     addresses: tuple[str, ...]
-    """All that requests of the hosts that mount it may come from."""
 
     @property
     def path(self) -> str:
@@ -66,11 +197,7 @@ def served_by(
     host: str, filesystems: Sequence[FileSystem], clients: Mapping[str, Sequence[str]]
 ) -> list[Served]:
     """What a host serves. `clients`: by file system, addresses of the hosts that mount it."""
-    return [
-        Served(each, tuple(clients.get(each.name, ())))
-        for each in filesystems
-        if each.type == NFS and each.serve is not None and each.serve.host == host
-    ]
+    return [Served(x, tuple(clients.get(x.name, ()))) for x in filesystems if serves(x, host)]
 
 
 @dataclass(frozen=True)
@@ -80,6 +207,10 @@ class Export:
     path: str
     client: str
     options: frozenset[str]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.path, self.client
 
     @property
     def text(self) -> str:
@@ -106,16 +237,17 @@ def read_exports(text: str) -> set[Export]:
     return exports
 
 
-def _keys(exports: Collection[Export]) -> set[tuple[str, str]]:
-    return {(each.path, each.client) for each in exports}
-
-
 def _of_operator(node: Node) -> set[Export]:
     """In files of others, in force or not."""
     files = sorted(node.path("etc/exports.d").glob("*.exports"))
     names = [EXPORTS, *(f"etc/exports.d/{file.name}" for file in files)]
     texts = [node.read(name) or "" for name in names if name != FILE]
     return {each for text in texts for each in read_exports(text)}
+
+
+def _in_force(node: Node) -> set[Export]:
+    """Raises CommandError."""
+    return read_exports(node.look(["exportfs", "-s"]).stdout)
 
 
 def _blocks(text: str) -> dict[str, list[str]]:
@@ -132,14 +264,15 @@ def _blocks(text: str) -> dict[str, list[str]]:
 
 @dataclass
 class Exports:
-    """`absent`: served directories that are gone for good, and unmounted everywhere."""
+    """`absent`: served directories that are gone for good, and unmounted everywhere. Their exports
+    end whether or not the file still has them: an interrupted run is completed."""
 
     served: Sequence[Served]
     absent: Collection[str] = ()
 
     def plan(self, node: Node) -> Plan:
         blocks = {**self.left(node), **{each.path: each.lines(node) for each in self.served}}
-        if not blocks and not node.path(FILE).exists():
+        if not blocks and not self.absent and not node.path(FILE).exists():
             return Plan()
         unused = [each.fs.name for each in self.served if not each.addresses]
         if unused:
@@ -151,24 +284,23 @@ class Exports:
             "".join(f"{line}\n" for line in lines) for _path, lines in sorted(blocks.items())
         )
         files = [node.file(FILE, text or None)]
-        if node.read(EXPORTS) is None:  # exportfs stops where it is missing
+        if blocks and node.read(EXPORTS) is None:  # exportfs stops where it is missing
             files.append(node.record(EXPORTS, ""))
         if node.container:
             return Plan(files)
         wanted = read_exports(text)
-        kept = _keys(_of_operator(node)) - _keys(wanted)
-        there = {
-            each
-            for each in self._in_force(node)
-            if each.path in blocks and (each.path, each.client) not in kept
-        }
+        there = set()
+        with contextlib.suppress(CommandError):  # not installed yet, as on a fresh host
+            there = self._ours(node, wanted, {*blocks, *self.absent})
         if there == wanted and not any(each.changed for each in files):
             return Plan(files)
+        before = f"{len(there & wanted)} as wanted, {len(there - wanted)} others"
         step = Step(
             "exports in force",
-            f"{len(there & wanted)} as wanted, {len(there - wanted)} others",
+            before,
             f"{len(wanted)} as wanted",
-            lambda: self._act(node, wanted, blocks),
+            lambda: self._act(node, wanted, {*blocks, *self.absent}),
+            essential=bool(self.absent),  # else the device below would be unmounted
         )
         return Plan(files, [step])
 
@@ -182,21 +314,25 @@ class Exports:
         blocks = _blocks(node.read(FILE) or "")
         return {path: lines for path, lines in blocks.items() if path not in keep}
 
-    def _in_force(self, node: Node) -> set[Export]:
-        try:
-            return read_exports(node.look(["exportfs", "-s"]).stdout)
-        except CommandError:  # not installed yet, as on a fresh host
-            return set()
+    @staticmethod
+    def _ours(node: Node, wanted: set[Export], paths: Collection[str]) -> set[Export]:
+        """Exports of these directories that are in force, without those of the operator's files."""
+        kept = {x.key for x in _of_operator(node)} - {x.key for x in wanted}
+        return {x for x in _in_force(node) if x.path in paths and x.key not in kept}
 
-    def _act(self, node: Node, wanted: Collection[Export], paths: Collection[str]) -> None:
-        """Not `exportfs -ra`, which ends exports that the operator made by hand."""
-        kept = _keys(wanted) | _keys(_of_operator(node))
-        in_force = self._in_force(node)
-        withdraw(
-            node,
-            [x for x in in_force if x.path in paths and (x.path, x.client) not in kept],
-        )
-        node.run(["exportfs", "-a"])
+    def _act(self, node: Node, wanted: set[Export], paths: Collection[str]) -> None:
+        """Not `exportfs -ra`, which ends exports that the operator made by hand. Many at a time:
+        exportfs writes all of its table again each time that it is run."""
+        keys = {each.key for each in wanted}
+        words = [
+            f"[{x.client}]:{x.path}" if ":" in x.client else f"{x.client}:{x.path}"
+            for x in self._ours(node, wanted, paths)
+            if x.key not in keys
+        ]
+        for start in range(0, len(words), AT_ONCE):
+            node.run(["exportfs", "-u", *words[start : start + AT_ONCE]])
+        if wanted:
+            node.run(["exportfs", "-a"])
 
     def _check(self, node: Node, each: Served) -> Check:
         promise = f"{len(each.addresses)} addresses"
@@ -204,13 +340,13 @@ class Exports:
             why = node.not_here("the kernel's NFS server is the host's")
             return not_applicable(CHECK, promise, why, subject=each.path)
         try:
-            found = read_exports(node.look(["exportfs", "-s"]).stdout)
+            found = _in_force(node)
         except CommandError as error:
-            status = PENDING if node.check_mode else FAILED
+            status = differs(node.check_mode)
             return Check(CHECK, promise, "unknown", status, each.path, str(error))
-        known = _keys(found)
-        coming = {one for one in _of_operator(node) if (one.path, one.client) not in known}
-        others = sorted(one.text for one in found | coming if one.reaches(each))
+        known = {one.key for one in found}
+        found |= {one for one in _of_operator(node) if one.key not in known}
+        others = sorted(one.text for one in found if one.reaches(each))
         if others:
             reason = (
                 "further exports give access to it: remove them from /etc/exports and "
@@ -218,7 +354,7 @@ class Exports:
                 "its own"
             )
             return Check(CHECK, promise, some(others, SHOWN), FAILED, each.path, reason)
-        there = {one for one in found | coming if one.path == each.path}
+        there = {one for one in found if one.path == each.path}
         right = read_exports("\n".join(each.lines(node)))
         missing = sorted(one.client for one in right - there)
         more = sorted(one.text for one in there - right)
@@ -231,47 +367,6 @@ class Exports:
             check_mode=node.check_mode,
             reason="; ".join(result),
         )
-
-
-@dataclass
-class Withdrawn:
-    """Exports of what is gone for good, ended before the file forgets them: interrupted in between,
-    the next run ends them."""
-
-    exports: Exports
-
-    def plan(self, node: Node) -> Plan:
-        served = {each.path for each in self.exports.served}
-        blocks = _blocks(node.read(FILE) or "")
-        gone = [path for path in blocks if path in self.exports.absent and path not in served]
-        if node.container or not gone:
-            return Plan()
-
-        def act() -> None:
-            in_force = read_exports(node.look(["exportfs", "-s"]).stdout)
-            withdraw(node, [each for each in in_force if each.path in gone])
-
-        step = Step(
-            f"exports of {', '.join(gone)}",
-            "in force",
-            "ended: files of nodes that have it mounted become stale",
-            act,
-            essential=True,
-        )
-        return Plan([], [step])
-
-    def verify(self, node: Node) -> Verdict:
-        return Verdict()
-
-
-def withdraw(node: Node, exports: Sequence[Export]) -> None:
-    """Many at a time: exportfs writes all of its table again each time that it is run."""
-    words = [
-        f"[{each.client}]:{each.path}" if ":" in each.client else f"{each.client}:{each.path}"
-        for each in exports
-    ]
-    for start in range(0, len(words), AT_ONCE):
-        node.run(["exportfs", "-u", *words[start : start + AT_ONCE]])
 
 
 def _left(path: str) -> Check:

@@ -2,37 +2,252 @@
 """The mounts of one host: planned without touching them, changed only where nothing uses them.
 
 Mounting itself is no step: the first access of an armed automount point mounts it, and so does the
-read-back. Planned are the units, and whatever stands in the way of what they say. A running mount
-is compared by its source, version, protocol, `hard` and `ro`; all other options by the unit on
-disk, by which it was mounted. A difference is applied by unmounting it; its next use mounts it.
+read-back. Planned are the units, and whatever stands in the way of what they ask for. A running
+mount is compared by its source, version, protocol, `hard` and `ro`; all other options by the unit
+on disk, by which it was mounted. A difference is applied by unmounting it; its next use mounts it.
 """
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Collection, Sequence
-from dataclasses import field, replace
+import pwd
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Optional
 
-from ..core import systemd
-from ..core.checks import FAILED, OK, PENDING, Check, compare, not_applicable
+from ..core import mounts as table
+from ..core import processes, systemd
+from ..core.checks import FAILED, OK, Check, compare, differs, not_applicable
 from ..core.commands import CommandError, NoAnswerError, Runner
 from ..core.dataclass import dataclass
 from ..core.files import HEADER, FilePlan, diffs
 from ..core.machine import NO_MOUNTS
+from ..core.mounts import Mount, within
 from ..core.part import Node, Plan, PlanError, Step, StepError, Verdict
-from . import foreign, mounted, units
-from .file_system import NFS, RDMA
-from .mounted import Mount
-from .service import MODULE, MODULE_REMEDY
+from ..core.text import some
+from . import units
+from .file_system import NFS
 from .units import AUTOMOUNT, ENABLED, MOUNT, WantedMount
 
 UNIT, AUTO, MOUNTED, OPTIONS, LEFT, ABSENT = (
     "storage_unit", "storage_automount", "storage_mount",
     "storage_options", "storage_leftover", "storage_absent",
 )  # fmt: skip
+NOTHING = "not mounted"
+FSTAB = "etc/fstab"
+ELSEWHERE = (
+    *("etc/systemd/system.control", "run/systemd/system.control", "run/systemd/transient"),
+    *("run/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system"),
+    "lib/systemd/system",
+)
+"""Where units lie besides ours, those before and after ours in rank alike."""
+SHOWN = 8
 _JOURNAL_LINES = 3
+
+
+@dataclass
+class Mounts:
+    """`absent`: mount points whose units are removed; and directories that this host serves no
+    more, whose exports and devices other parts end before this one is done. What is wanted as well
+    stays. `wait` runs what may have to wait for a server, and is given up after `wait_s`."""
+
+    wanted: Sequence[WantedMount]
+    absent: Sequence[str]
+    wait: Runner
+    wait_s: int
+
+    # Planning
+
+    def plan(self, node: Node) -> Plan:
+        mounts = table.read(node.root)
+        findings: list[str] = []
+        files: list[FilePlan] = []
+        late: list[FilePlan] = []
+        away: list[Step] = []
+        moves: set[str] = set()
+        for each in self.wanted:
+            try:
+                refuse(node, each, mounts)
+                own = self._files(node, each)
+                runs = None if node.container else table.on(mounts, each.point)
+                if each.is_bind:
+                    # What was mounted from elsewhere, and is served here now, had one.
+                    away += self._take_away(node, each.point, [AUTOMOUNT], runs)
+                why = "" if runs is None else _why_unmounted(node, each, runs, mounts)
+                if runs is not None and why:
+                    _refuse_busy(node, each.point, f"{runs.text}: {why}", mounts)
+                    moves.add(each.point)
+                    late += own
+                    away.append(self._unmount(node, each, runs, own))
+                    continue
+                files += own
+                # What is under an automount point was read before it was put there.
+                if not node.container and not runs and not table.trap(mounts, each.point):
+                    refuse_hidden(node, each.point, self.wait)
+            except PlanError as error:
+                findings.append(str(error))
+        for point in self._absent():
+            try:
+                runs = None if node.container else table.on(mounts, point)
+                steps = self._take_away(node, point, [AUTOMOUNT, MOUNT], runs)
+                if steps and runs is not None:
+                    _refuse_busy(node, point, "named in shared_storage_absent", mounts)
+                away += steps
+            except PlanError as error:
+                findings.append(str(error))
+        if findings:
+            raise PlanError("\n".join(findings))
+        reload = self._reload(node, [*files, *late])
+        return Plan(files, [*away, *reload, *self._arm(node, moves)])
+
+    def _files(self, node: Node, each: WantedMount) -> list[FilePlan]:
+        return [node.file(units.path_of(name), text) for name, text in each.texts().items()]
+
+    def _absent(self) -> list[str]:
+        wanted = {each.point for each in self.wanted}
+        return [x for x in map(posixpath.normpath, self.absent) if x not in wanted]
+
+    def _unmount(
+        self, node: Node, each: WantedMount, runs: Mount, files: Sequence[FilePlan]
+    ) -> Step:
+        """The units are written after it: they describe what runs until then, and options that are
+        not asked for any more are found again where this is interrupted."""
+
+        def act() -> None:
+            self._stop(each.point, MOUNT)
+            for planned in files:
+                planned.apply()
+            # At once: an access in between would mount by the unit as it was.
+            systemd.reload(node)
+
+        after = f"{each.source} {','.join(each.options)} (unmounted, then as its unit has it)"
+        step = Step(each.point, runs.text, after, act)
+        return replace(step, shown=[*diffs(files), step.diff()])
+
+    def _take_away(
+        self, node: Node, point: str, kinds: Sequence[str], runs: Optional[Mount]
+    ) -> list[Step]:
+        """The files go after systemd has let go of the units: it disables none that it cannot read.
+        The mount goes before its automount point, with whose end systemd would detach it, busy or
+        not."""
+        names = [units.unit_name(point, kind) for kind in kinds]
+        there = [name for name in names if is_ours(node.read(units.path_of(name)))]
+        if not there:
+            return []
+        gone = [node.file(units.path_of(name), None) for name in there]
+
+        def act() -> None:
+            if not node.container:
+                self._stop(point, MOUNT)
+                if units.unit_name(point, AUTOMOUNT) in there:
+                    self._stop(point, AUTOMOUNT)
+            node.run(["systemctl", "disable", *there])
+            for planned in gone:
+                planned.apply()
+            systemd.reload(node)
+
+        step = Step(point, runs.text if runs else "", NOTHING, act)
+        return [replace(step, shown=[*diffs(gone), *([step.diff()] if runs else [])])]
+
+    def _stop(self, point: str, kind: str) -> None:
+        """Raises StepError. Never by force: what has open files stays."""
+        unit = units.unit_name(point, kind)
+        try:
+            self.wait(["systemctl", "stop", unit])
+        except NoAnswerError as error:
+            raise StepError(
+                f"{error}. systemd continues (systemctl list-jobs) for TimeoutSec= of the unit: "
+                "run again when the server answers, or reboot the node"
+            ) from error
+        except CommandError as error:
+            raise StepError(f"{error}. It stays mounted; see journalctl -u '{unit}'") from error
+
+    def _reload(self, node: Node, files: Sequence[FilePlan]) -> list[Step]:
+        changed = [planned.path.name for planned in files if planned.changed]
+        known = sorted({unit for each in self.wanted for unit in each.texts()})
+        names = [*changed, *(unit for unit in known if _needs_reload(node, unit))]
+        if not names:
+            return []
+        after = "\n".join(dict.fromkeys(names))
+        reload = partial(systemd.reload, node)
+        return [Step("units that systemd has loaded", "", after, reload, essential=True)]
+
+    def _arm(self, node: Node, unmounted: Collection[str]) -> list[Step]:
+        """Automount points, and bind mounts themselves: now and at every boot."""
+        found = []
+        for each in self.wanted:
+            enabled, active = systemd.state(node, each.at_boot).split(", ")
+            if each.is_bind and each.point in unmounted:
+                active = "inactive"
+            wanted = "enabled" if node.container else ENABLED
+            runs = enabled if node.container else f"{enabled}, {active}"
+            if runs != wanted:
+                act = partial(self._enable, node, each.at_boot)
+                found.append(Step(each.at_boot, runs, wanted, act))
+            if not each.is_bind and systemd.state(node, each.mount_unit).startswith("enabled,"):
+                # What was a bind mount, and comes from elsewhere now, would hold up the boot.
+                disable = node.doing("systemctl", "disable", each.mount_unit)
+                found.append(Step(each.mount_unit, "enabled", "mounted at its first use", disable))
+        return found
+
+    def _enable(self, node: Node, unit: str) -> None:
+        now = [] if node.container else ["--now"]
+        try:
+            self.wait(["systemctl", "enable", *now, unit])
+        except CommandError as error:
+            raise StepError(f"{error}{_journal(node, unit)}") from error
+
+    # Reading back
+
+    def verify(self, node: Node) -> Verdict:
+        why = {} if node.container else self._mount_what_is_armed(node)
+        mounts = table.read(node.root)
+        checks = []
+        for each in self.wanted:
+            checks.append(_at_boot(node, each))
+            checks += _running(node, each, mounts, why.get(each.point, ""))
+        absent = self._absent()
+        checks += [_gone(node, point, mounts) for point in absent]
+        known = {*(each.point for each in self.wanted), *absent}
+        return Verdict([*checks, *_leftovers(node, known)])
+
+    def _mount_what_is_armed(self, node: Node) -> dict[str, str]:
+        """As its first use would; point -> why it could not be. All at once.
+
+        Not where the units are not as wanted: check mode mounts nothing that a run would change.
+        """
+        due = [
+            each
+            for each in _not_mounted(self.wanted, node)
+            if not any(planned.changed for planned in self._files(node, each))
+            and not _needs_reload(node, each.mount_unit)
+        ]
+        if not due:
+            return {}
+        try:
+            self.wait(["systemctl", "start", *(each.mount_unit for each in due)])
+        except NoAnswerError:
+            why = f"its server did not answer within {self.wait_s} s"
+        except CommandError as error:
+            why = str(error)
+        else:
+            return {}
+        return {
+            each.point: f"{why}{_journal(node, each.mount_unit)}"
+            for each in _not_mounted(due, node)
+        }
+
+
+def _why_unmounted(node: Node, each: WantedMount, runs: Mount, mounts: Sequence[Mount]) -> str:
+    """Why what runs has to be unmounted; empty where it may stay."""
+    if not each.is_source(runs, mounts):
+        return f"wanted is {each.source}"
+    found = differences(node, each, runs)
+    if found:
+        return f"wanted is {', '.join(found)}"
+    armed = each.is_bind or systemd.state(node, each.at_boot).endswith(", active")
+    return "" if armed else "mounted by hand, and its automount point cannot be armed"
 
 
 def differences(node: Node, each: WantedMount, runs: Mount) -> list[str]:
@@ -68,284 +283,46 @@ def _options_of(text: str, kind: str) -> Optional[list[str]]:
     return [word for word in words if not word.startswith("retry=")]
 
 
-@dataclass
-class Mounts:
-    wanted: Sequence[WantedMount]
-    absent: Sequence[str]
-    """Mount points whose units are removed; and directories that this host serves no more, whose
-    exports and devices other parts end before this one is done."""
-    wait: Runner
-    """Runs what may have to wait for a server, and is given up after `wait_s`."""
-    wait_s: int
-    _in_use: dict[str, str] = field(default_factory=dict, init=False)
-    """Check mode: mount points that would have to be unmounted, and what keeps them."""
-
-    # Planning
-
-    def plan(self, node: Node) -> Plan:
-        table = mounted.read(node.root)
-        findings: list[str] = []
-        files: list[FilePlan] = []
-        late: list[FilePlan] = []
-        away: list[Step] = []
-        moves: set[str] = set()
-        for each in self.wanted:
-            try:
-                foreign.refuse(node, each, table)
-                own = self._files(node, each)
-                runs = None if node.container else mounted.on(table, each.point)
-                if each.is_bind:
-                    # What was mounted from elsewhere, and is served here now, had one.
-                    away += self._take_away(node, each.point, [AUTOMOUNT], runs)
-                why = "" if runs is None else self._why_unmounted(node, each, runs, table)
-                if runs is not None and why:
-                    self._refuse_busy(node, each.point, f"{runs.text}: {why}", table)
-                    moves.add(each.point)
-                    late += own
-                    away.append(self._unmount(node, each, runs, own))
-                    continue
-                files += own
-                # What is under an automount point was read before it was put there.
-                if not node.container and not runs and not mounted.trap(table, each.point):
-                    foreign.refuse_hidden(node, each.point, self.wait)
-            except PlanError as error:
-                findings.append(str(error))
-        for point in self._absent():
-            try:
-                away += self._removal(node, point, table)
-            except PlanError as error:
-                findings.append(str(error))
-        if findings:
-            raise PlanError("\n".join(findings))
-        reload = self._reload(node, [*files, *late])
-        return Plan(files, [*away, *reload, *self._arm(node, moves)])
-
-    def _files(self, node: Node, each: WantedMount) -> list[FilePlan]:
-        return [node.file(units.path_of(name), text) for name, text in each.texts().items()]
-
-    def _why_unmounted(
-        self, node: Node, each: WantedMount, runs: Mount, table: Sequence[Mount]
-    ) -> str:
-        """Why what runs has to be unmounted; empty where it may stay."""
-        if not each.is_source(runs, table):
-            return f"wanted is {each.source}"
-        found = differences(node, each, runs)
-        if found:
-            return f"wanted is {', '.join(found)}"
-        armed = each.is_bind or systemd.state(node, each.at_boot).endswith(", active")
-        return "" if armed else "mounted by hand, and its automount point cannot be armed"
-
-    def _refuse_busy(self, node: Node, point: str, what: str, table: Sequence[Mount]) -> None:
-        keeps = foreign.in_use(node, point, table, self.wait)
-        if keeps and node.check_mode:
-            self._in_use[point] = keeps
-        elif keeps:
-            raise PlanError(
-                f"{point}: {what}. It was not unmounted, because of {keeps}. End them, or drain "
-                "the node, then run again"
-            )
-
-    def _unmount(
-        self, node: Node, each: WantedMount, runs: Mount, files: Sequence[FilePlan]
-    ) -> Step:
-        """The units are written after it: they say what runs until then, and what it had of
-        options that are not asked for any more is found again where this is interrupted."""
-
-        def act() -> None:
-            self._stop(each.point, MOUNT)
-            for planned in files:
-                planned.apply()
-            # At once: an access in between would mount by the unit as it was.
-            systemd.reload(node)
-
-        keeps = self._in_use.get(each.point)
-        later = f"refused now, because of {keeps}" if keeps else "unmounted, then as its unit says"
-        after = f"{each.source} {','.join(each.options)} ({later})"
-        step = Step(each.point, runs.text, after, act)
-        return replace(step, shown=[*diffs(files), step.diff()])
-
-    def _absent(self) -> list[str]:
-        """But for what this host served once, and mounts from elsewhere now by the same path."""
-        same = {x.point for x in self.wanted if x.kind == NFS and x.fs.path == x.point}
-        points = map(posixpath.normpath, self.absent)
-        return [point for point in points if point not in same]
-
-    def _removal(self, node: Node, point: str, table: Sequence[Mount]) -> list[Step]:
-        if point in {each.point for each in self.wanted}:
-            raise PlanError(
-                f"shared_storage_absent: {point} is the mount point of a file system of this host. "
-                "Remove one of the two"
-            )
-        runs = None if node.container else mounted.on(table, point)
-        steps = self._take_away(node, point, [AUTOMOUNT, MOUNT], runs)
-        if steps and runs is not None:
-            self._refuse_busy(node, point, "named in shared_storage_absent", table)
-        return steps
-
-    def _take_away(
-        self, node: Node, point: str, kinds: Sequence[str], runs: Optional[Mount]
-    ) -> list[Step]:
-        """The files go after systemd has let go of the units: it disables none that it cannot read.
-        The mount goes before its automount point, with whose end systemd would detach it, busy or
-        not."""
-        names = [units.unit_name(point, kind) for kind in kinds]
-        there = [name for name in names if foreign.is_ours(node.read(units.path_of(name)))]
-        if not there:
-            return []
-        gone = [node.file(units.path_of(name), None) for name in there]
-
-        def act() -> None:
-            if not node.container:
-                self._stop(point, MOUNT)
-                if units.unit_name(point, AUTOMOUNT) in there:
-                    self._stop(point, AUTOMOUNT)
-            node.run(["systemctl", "disable", *there])
-            for planned in gone:
-                planned.apply()
-            systemd.reload(node)
-
-        step = Step(point, runs.text if runs else "", mounted.NOTHING, act)
-        return [replace(step, shown=[*diffs(gone), *([step.diff()] if runs else [])])]
-
-    def _stop(self, point: str, kind: str) -> None:
-        """Raises StepError. Never by force: what has open files stays."""
-        unit = units.unit_name(point, kind)
-        try:
-            self.wait(["systemctl", "stop", unit])
-        except NoAnswerError as error:
-            raise StepError(
-                f"{error}. systemd continues (systemctl list-jobs) for TimeoutSec= of the unit: "
-                "run again when the server answers, or reboot the node"
-            ) from error
-        except CommandError as error:
-            raise StepError(f"{error}. It is as it was; journalctl -u '{unit}' says why") from error
-
-    def _reload(self, node: Node, files: Sequence[FilePlan]) -> list[Step]:
-        changed = [planned.path.name for planned in files if planned.changed]
-        known = sorted({unit for each in self.wanted for unit in each.texts()})
-        names = [*changed, *(unit for unit in known if _needs_reload(node, unit))]
-        if not names:
-            return []
-        after = "\n".join(dict.fromkeys(names))
-        reload = partial(systemd.reload, node)
-        return [Step("units that systemd knows", "", after, reload, essential=True)]
-
-    def _arm(self, node: Node, unmounted: Collection[str]) -> list[Step]:
-        """Automount points, and bind mounts themselves: now and at every boot."""
-        found = []
-        for each in self.wanted:
-            enabled, active = systemd.state(node, each.at_boot).split(", ")
-            if each.is_bind and each.point in unmounted:
-                active = "inactive"
-            wanted = "enabled" if node.container else ENABLED
-            runs = enabled if node.container else f"{enabled}, {active}"
-            if runs != wanted:
-                act = partial(self._enable, node, each.at_boot)
-                found.append(Step(each.at_boot, runs, wanted, act))
-            if not each.is_bind and systemd.state(node, each.mount_unit).startswith("enabled,"):
-                # What was a bind mount, and comes from elsewhere now, would hold up the boot.
-                disable = partial(_run, node, ["systemctl", "disable", each.mount_unit])
-                found.append(Step(each.mount_unit, "enabled", "mounted at its first use", disable))
-        return found
-
-    def _enable(self, node: Node, unit: str) -> None:
-        now = [] if node.container else ["--now"]
-        try:
-            self.wait(["systemctl", "enable", *now, unit])
-        except CommandError as error:
-            raise StepError(f"{error}{_journal(node, unit)}") from error
-
-    # Reading back
-
-    def verify(self, node: Node) -> Verdict:
-        why = {} if node.container else self._mount_what_is_armed(node)
-        table = mounted.read(node.root)
-        checks = []
-        for each in self.wanted:
-            checks.append(_at_boot(node, each))
-            checks += self._running(node, each, table, why.get(each.point, ""))
-        checks += [self._gone(node, point, table) for point in self._absent()]
-        known = {*(each.point for each in self.wanted), *self._absent()}
-        return Verdict([*checks, *_leftovers(node, known)])
-
-    def _running(
-        self, node: Node, each: WantedMount, table: Sequence[Mount], why: str
-    ) -> list[Check]:
-        """`why` it could not be mounted."""
-        options = ",".join(each.options)
-        if node.container:
-            reason = node.not_here(NO_MOUNTS)
-            return [
-                not_applicable(MOUNTED, each.source, reason, subject=each.point),
-                not_applicable(OPTIONS, options, reason, subject=each.point),
-            ]
-        differs = PENDING if node.check_mode else FAILED
-        runs = mounted.on(table, each.point)
-        if runs is None:
-            # That it cannot be mounted is true whatever a run would change.
-            status = FAILED if why else differs
-            return [Check(MOUNTED, each.source, mounted.NOTHING, status, each.point, why)]
-        reason = self._refused(each.point)
-        if each.is_source(runs, table):
-            found = [Check(MOUNTED, each.source, each.source, OK, each.point)]
-        else:
-            found = [Check(MOUNTED, each.source, runs.text, differs, each.point, reason)]
-        wrong = differences(node, each, runs)
-        if not wrong:
-            return [*found, Check(OPTIONS, options, options, OK, each.point)]
-        if any(word.startswith("proto=") for word in wrong):
-            reason = reason or (
-                "is the same server mounted by another address or transport? From version 4.1 on "
-                "the kernel takes the connections it has: write another nfs.version for one"
-            )
-        return [*found, Check(OPTIONS, options, ", ".join(wrong), differs, each.point, reason)]
-
-    def _refused(self, point: str) -> str:
-        keeps = self._in_use.get(point, "")
-        return f"a run would be refused, because of {keeps}" if keeps else ""
-
-    def _gone(self, node: Node, point: str, table: Sequence[Mount]) -> Check:
-        """A mount point that must have no mount of ours."""
-        paths = [units.path_of(units.unit_name(point, kind)) for kind in (AUTOMOUNT, MOUNT)]
-        left = [path for path in paths if foreign.is_ours(node.read(path))]
-        runs = None if node.container else mounted.on(table, point)
-        if left:
-            status = PENDING if node.check_mode else FAILED
-            return Check(ABSENT, "absent", f"/{left[0]}", status, point, self._refused(point))
-        if runs is not None and HEADER not in (node.read(paths[1]) or ""):
-            reason = "it was not mounted by this collection, which leaves it alone"
-            return Check(ABSENT, "absent", runs.text, FAILED, point, reason)
-        return Check(ABSENT, "absent", "absent", OK, point)
-
-    def _mount_what_is_armed(self, node: Node) -> dict[str, str]:
-        """As its first use would; point -> why it could not be. All at once.
-
-        Not where the units are not as wanted: check mode mounts nothing that a run would change.
-        """
-        due = [
-            each
-            for each in _not_mounted(self.wanted, node)
-            if not any(planned.changed for planned in self._files(node, each))
-            and not _needs_reload(node, each.mount_unit)
+def _running(node: Node, each: WantedMount, mounts: Sequence[Mount], why: str) -> list[Check]:
+    """`why` it could not be mounted."""
+    options = ",".join(each.options)
+    if node.container:
+        reason = node.not_here(NO_MOUNTS)
+        return [
+            not_applicable(MOUNTED, each.source, reason, subject=each.point),
+            not_applicable(OPTIONS, options, reason, subject=each.point),
         ]
-        if not due:
-            return {}
-        try:
-            self.wait(["systemctl", "start", *(each.mount_unit for each in due)])
-        except NoAnswerError:
-            why = f"its server did not answer within {self.wait_s} s"
-        except CommandError as error:
-            why = str(error)
-        else:
-            return {}
-        return {
-            each.point: f"{why}{_journal(node, each.mount_unit)}{_hint(each)}"
-            for each in _not_mounted(due, node)
-        }
+    status = differs(node.check_mode)
+    runs = table.on(mounts, each.point)
+    if runs is None:
+        # That it cannot be mounted is true whatever a run would change.
+        return [Check(MOUNTED, each.source, NOTHING, FAILED if why else status, each.point, why)]
+    same = each.is_source(runs, mounts)
+    found = each.source if same else runs.text
+    checks = [Check(MOUNTED, each.source, found, OK if same else status, each.point)]
+    wrong = differences(node, each, runs)
+    if not wrong:
+        return [*checks, Check(OPTIONS, options, options, OK, each.point)]
+    reason = ""
+    if any(word.startswith("proto=") for word in wrong):
+        reason = (
+            "is the same server mounted by another address or transport? From version 4.1 on the "
+            "kernel takes the connections it has: write another nfs.version for one"
+        )
+    return [*checks, Check(OPTIONS, options, ", ".join(wrong), status, each.point, reason)]
 
 
-def _run(node: Node, argv: Sequence[str]) -> None:
-    node.run(argv)
+def _gone(node: Node, point: str, mounts: Sequence[Mount]) -> Check:
+    """A mount point that must have no mount of ours."""
+    paths = [units.path_of(units.unit_name(point, kind)) for kind in (AUTOMOUNT, MOUNT)]
+    left = [path for path in paths if is_ours(node.read(path))]
+    runs = None if node.container else table.on(mounts, point)
+    if left:
+        return Check(ABSENT, "absent", f"/{left[0]}", differs(node.check_mode), point)
+    if runs is not None and HEADER not in (node.read(paths[1]) or ""):
+        reason = "it was not mounted by this collection, which leaves it alone"
+        return Check(ABSENT, "absent", runs.text, FAILED, point, reason)
+    return Check(ABSENT, "absent", "absent", OK, point)
 
 
 def _at_boot(node: Node, each: WantedMount) -> Check:
@@ -358,7 +335,7 @@ def _at_boot(node: Node, each: WantedMount) -> Check:
 
 
 def _leftovers(node: Node, known: Collection[str]) -> list[Check]:
-    """Mounts of ours that nothing asks for: they stay until they are declared absent."""
+    """Mounts of ours that are not wanted: they stay until they are declared absent."""
     return [
         Check(
             *(LEFT, "a file system of this host", path, FAILED, point),
@@ -366,19 +343,15 @@ def _leftovers(node: Node, known: Collection[str]) -> list[Check]:
             f'back, or unmount it with -e \'{{"shared_storage_absent": ["{point}"]}}\' and '
             "--limit to these hosts",
         )
-        for point, path in foreign.our_points(node).items()
+        for point, path in our_points(node).items()
         if point not in known
     ]
 
 
 def _not_mounted(wanted: Sequence[WantedMount], node: Node) -> list[WantedMount]:
     """Those whose automount point is armed, and waits."""
-    table = mounted.read(node.root)
-    return [
-        each
-        for each in wanted
-        if mounted.trap(table, each.point) is not None and mounted.on(table, each.point) is None
-    ]
+    mounts = table.read(node.root)
+    return [x for x in wanted if table.trap(mounts, x.point) and not table.on(mounts, x.point)]
 
 
 def _needs_reload(node: Node, unit: str) -> bool:
@@ -395,8 +368,143 @@ def _journal(node: Node, unit: str) -> str:
     return f"; its journal: {' | '.join(lines)}" if lines else ""
 
 
-def _hint(each: WantedMount) -> str:
-    """mount.nfs reports a module that does not load as an incorrect mount option."""
-    if each.kind != NFS or each.fs.nfs.transport != RDMA:
-        return ""
-    return f"; is the module {MODULE} loaded? {MODULE_REMEDY}"
+# What stands in the way of a mount
+
+
+def in_fstab(node: Node, point: str) -> str:
+    """The line of /etc/fstab that mounts something there, with its number; or empty."""
+    for number, line in enumerate((node.read(FSTAB) or "").split("\n"), start=1):
+        fields = line.split()
+        if len(fields) < 2 or fields[0].startswith("#"):
+            continue
+        if posixpath.normpath(table.unescape(fields[1])) == point:
+            return f"/{FSTAB}:{number}: {line.strip()}"
+    return ""
+
+
+def is_ours(text: Optional[str]) -> bool:
+    """Whether a unit file is one of the mounts of this layer, and no other file of ours."""
+    return text is not None and text.split("\n", 1)[0].endswith(HEADER) and units.MARK in text
+
+
+def our_points(node: Node, which: Callable[[str], bool] = lambda text: True) -> dict[str, str]:
+    """Mount points that have a mount unit of ours on the node, and its file. `which`: by text."""
+    found = {}
+    for path in sorted(node.path(units.DIRECTORY).glob(f"*.{units.MOUNT}")):
+        name = str(path.relative_to(node.root))
+        text = node.read(name)
+        if text is not None and is_ours(text) and which(text):
+            found[units.value_of(text, "Where")] = f"/{name}"
+    return found
+
+
+def _unit_elsewhere(node: Node, unit: str) -> str:
+    """The file of another owner's unit of this name, or empty."""
+    path = units.path_of(unit)
+    text = node.read(path)
+    if (text is not None or node.path(path).is_symlink()) and not is_ours(text):
+        return f"/{path}"
+    places = (f"{directory}/{unit}" for directory in ELSEWHERE)
+    return next((f"/{each}" for each in places if node.path(each).exists()), "")
+
+
+def refuse(node: Node, each: WantedMount, mounts: Sequence[Mount]) -> None:
+    """Raises PlanError where something else has the mount point."""
+    line = in_fstab(node, each.point)
+    if line:
+        raise PlanError(
+            f"{each.point}: {line}: two cannot mount one directory. Remove the line; what is "
+            "mounted by it is taken over"
+        )
+    for unit in (each.mount_unit, units.unit_name(each.point, AUTOMOUNT)):
+        path = _unit_elsewhere(node, unit)
+        if path:
+            raise PlanError(
+                f"{each.point}: {path} is another unit for it. Remove it (systemctl disable --now "
+                f"'{unit}' first), or mount {each.fs.name} elsewhere"
+            )
+    trap = table.trap(mounts, each.point)
+    if trap is not None and trap.source != table.SYSTEMD:
+        raise PlanError(
+            f"{each.point}: an automounter has it (map {trap.source}). Remove it there, or mount "
+            f"{each.fs.name} elsewhere"
+        )
+    runs = None if node.container else table.on(mounts, each.point)
+    known = is_ours(node.read(units.path_of(each.mount_unit)))
+    if runs is not None and not known and not each.of_this_kind(runs):
+        raise PlanError(
+            f"{each.point}: {runs.text} is mounted there, and not by this collection. Unmount it, "
+            f"or mount {each.fs.name} elsewhere"
+        )
+
+
+def refuse_hidden(node: Node, point: str, wait: Runner) -> None:
+    """Raises PlanError unless the directory is a plain, empty one, or not there yet.
+
+    Read by a program with a time limit: a parent directory may lie on a server that is dead. Not
+    for a point that is mounted or an automount point already.
+    """
+    path = str(node.path(point))
+    try:
+        real = wait(["realpath", "-m", "--", path]).stdout.rstrip("\n")
+        found = wait(["find", path, "-maxdepth", "1", "-printf", "%y %P\\n"], check=False)
+    except CommandError as error:
+        raise PlanError(f"{point}: the directory cannot be read: {error}") from error
+    if real != path:
+        target = "/" + real[len(str(node.root).rstrip("/")) :].lstrip("/")
+        raise PlanError(
+            f"{point}: part of this path is a symbolic link to {target}, which systemd does not "
+            f"mount over. Write mount: {target}, or remove the link"
+        )
+    rows = [line.split(" ", 1) for line in found.stdout.split("\n") if " " in line]
+    if rows and rows[0][0] != "d":
+        raise PlanError(f"{point}: not a directory. Move it away")
+    names = sorted(row[1] for row in rows[1:])
+    if names:
+        raise PlanError(
+            f"{point}: nothing is mounted there, and the directory is not empty: it holds "
+            f"{some(names, SHOWN)}. A mount would hide that. Move it away, or mount elsewhere"
+        )
+
+
+def _refuse_busy(node: Node, point: str, what: str, mounts: Sequence[Mount]) -> None:
+    """Raises PlanError, except in check mode, which shows the plan."""
+    keeps = "" if node.check_mode else in_use(node, point, mounts)
+    if keeps:
+        raise PlanError(
+            f"{point}: {what}. It was not unmounted, because of {keeps}. End them, or drain "
+            "the node, then run again"
+        )
+
+
+def in_use(node: Node, point: str, mounts: Sequence[Mount]) -> str:
+    """What keeps a mount from being unmounted; empty where nothing is found.
+
+    Processes are found by the links of /proc alone, which the kernel answers from memory: fuser and
+    lsof query the file system itself, and wait with it where its server is dead. A file that is
+    only mapped, as a shared library is, is not among them: there unmounting itself fails.
+    """
+    inner = sorted({each.point for each in table.below(mounts, point)})
+    if inner:
+        return f"mounts in it: {', '.join(inner)}"
+    held = list(_holders(node, point))
+    return f"processes that use it: {some(held, SHOWN)}" if held else ""
+
+
+def _holders(node: Node, point: str) -> Iterator[str]:
+    for pid in processes.pids(node.root):
+        for how, path in processes.held(node.root, pid):
+            if within(path.removesuffix(" (deleted)"), point):
+                name, user = processes.name(node.root, pid), _user(node, pid)
+                yield f"{name} (pid {pid}, {user}, {how})"
+                break
+
+
+def _user(node: Node, pid: int) -> str:
+    try:
+        uid = node.path(f"proc/{pid}").stat().st_uid
+        return pwd.getpwuid(uid).pw_name
+    except OSError:  # ended meanwhile
+        return "?"
+    except KeyError:
+        return f"uid {uid}"

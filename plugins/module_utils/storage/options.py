@@ -1,57 +1,58 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""From the options of the module to the parts, in the order in which they are done."""
+"""From the options of the module to the parts, in the order in which they are done.
+
+The programs that mounting and serving NFS takes are the distribution's packages, present and not
+pinned, as they work with kernels and servers of any version.
+"""
 
 from __future__ import annotations
 
-import base64
 import posixpath
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 from ..core.checks import compare
 from ..core.commands import CommandError, Runner, run
 from ..core.dataclass import dataclass
-from ..core.part import Node, Part, Plan, PlanError, Step, StepError, Verdict
-from ..core.system import manager_of
-from ..packages.apt import SOLVER, TRANSACTION, node_runner
-from ..packages.apt import options as apt_words
-from ..packages.package import Manager, PackageSet
-from ..software.distribution import REDHAT, Distribution
+from ..core.part import Node, Part, Plan, Step, StepError, Verdict
+from ..nic import BOOT_UNIT
 from . import service
 from .device import Device, LeftDevices
-from .directory import Directory, User
-from .exports import Exports, Served, Withdrawn, served_by
-from .file_system import LUSTRE, FileSystem, of_variable
-from .lustre.client import AFTER, LustreParts, NotKnown, client_packages, lustre_parts
-from .lustre.lnet import without_lnet
-from .lustre.settings import PRESENT, LustreSettings, read_settings
+from .exports import Directory, Exports, Served, User, served_by
+from .file_system import LUSTRE, NFS, FileSystem, of_variable
+from .lnet import LeftLnet, LnetPart, without_lnet
+from .lustre import Kernel, LustreSettings, read_settings
+from .lustre_health import HealthPart, StripesPart, wanted_stripes
 from .mounts import Mounts
 from .service import THREADS, Service
 from .units import WantedMount, wanted_mounts
 
-# Programs that mounting and serving NFS takes: the distribution's, present and not pinned, as they
-# work with kernels and servers of any version.
-
-CLIENT, SERVER = "client", "server"
-_NAMES = {CLIENT: "nfs-common", SERVER: "nfs-kernel-server"}
-_OF_FORMAT = {"xfs": "xfsprogs", "ext4": "e2fsprogs"}
 CHECK = "storage_package"
-
-
-def package_names(family: str, purposes: Sequence[str]) -> list[str]:
-    """The packages for `client`, `server`, and formats of devices, each once."""
-    of_nfs = dict.fromkeys(_NAMES, "nfs-utils") if family == REDHAT else _NAMES
-    table = {**of_nfs, **_OF_FORMAT}
-    return list(dict.fromkeys(table[each] for each in purposes))
+CLIENT, SERVER = "client", "server"
+_DEBIAN = {CLIENT: "nfs-common", SERVER: "nfs-kernel-server"}
+_OF_FORMAT = {"xfs": "xfsprogs", "ext4": "e2fsprogs"}
+INSTALL_S = 3600.0
+ENVIRONMENT = {
+    "DEBIAN_FRONTEND": "noninteractive",
+    "UCF_FORCE_CONFFOLD": "1",
+    "NEEDRESTART_SUSPEND": "1",  # it would restart services in the middle of the layer
+}
+APT = (
+    "APT::Get::AllowUnauthenticated=false",  # whatever the operator's own apt.conf allows
+    *("Acquire::AllowInsecureRepositories=false", "Acquire::AllowWeakRepositories=false"),
+    *("Dpkg::Options::=--force-confdef", "Dpkg::Options::=--force-confold"),
+    *("DPkg::Lock::Timeout=300", "Dpkg::Use-Pty=0", "Acquire::Retries=2"),
+    *("APT::Get::AutomaticRemove=false", "APT::Install-Recommends=false"),
+)
 
 
 @dataclass
 class Packages:
-    """`install` runs the package manager, which may take long; `Node.look` only looks."""
+    """`purposes`: `client`, `server`, and formats of devices. `install` runs the package manager,
+    which may take long; `Node.look` only looks."""
 
-    family: str
     purposes: Sequence[str]
     install: Runner
 
@@ -63,17 +64,14 @@ class Packages:
             "packages of shared storage",
             "\n".join(f"{name}: not installed" for name in missing),
             "\n".join(f"{name}: installed" for name in missing),
-            lambda: self._install(missing),
+            lambda: self._install(node, missing),
             essential=True,
         )
         return Plan([], [step])
 
     def verify(self, node: Node) -> Verdict:
         missing = self._missing(node)
-        found = {
-            name: "not installed" if name in missing else "installed"
-            for name in package_names(self.family, self.purposes)
-        }
+        found = {x: "not installed" if x in missing else "installed" for x in self._names(node)}
         return Verdict(
             [
                 compare(CHECK, "installed", state, subject=name, check_mode=node.check_mode)
@@ -81,40 +79,46 @@ class Packages:
             ]
         )
 
+    @staticmethod
+    def _is_debian(node: Node) -> bool:
+        return node.path("usr/bin/dpkg-query").exists()
+
+    def _names(self, node: Node) -> list[str]:
+        of_nfs = _DEBIAN if self._is_debian(node) else dict.fromkeys(_DEBIAN, "nfs-utils")
+        table = {**of_nfs, **_OF_FORMAT}
+        return list(dict.fromkeys(table[each] for each in self.purposes))
+
     def _missing(self, node: Node) -> list[str]:
-        wanted = package_names(self.family, self.purposes)
+        wanted = self._names(node)
         if not wanted:
             return []
-        if self.family == REDHAT:
-            argv = ["rpm", "-q", "--qf", "%{NAME} ok installed\\n", *wanted]
-        else:
+        argv = ["rpm", "-q", "--qf", "%{NAME} ok installed\\n", *wanted]
+        if self._is_debian(node):
             argv = ["dpkg-query", "-W", "-f", "${Package} ${Status}\\n", *wanted]
         # `rpm -q` prints a sentence for those that are not there, `dpkg-query` those removed.
         rows = [line.split() for line in node.look(argv, check=False).stdout.splitlines()]
         there = {row[0] for row in rows if len(row) > 2 and row[-2:] == ["ok", "installed"]}
         return [name for name in wanted if name not in there]
 
-    def _install(self, missing: Sequence[str]) -> None:
+    def _install(self, node: Node, missing: Sequence[str]) -> None:
+        words = [word for setting in APT for word in ("-o", setting)]
         try:
-            if self.family == REDHAT:
+            if not self._is_debian(node):
                 self.install(
                     ["dnf", "-y", "-q", "--setopt=install_weak_deps=False", "install", *missing]
                 )
                 return
-            # What the node knows of its repositories may be older than they are, or nothing.
-            self.install(["apt-get", "-q", *apt_words(TRANSACTION), "update"], check=False)
-            words = apt_words((*TRANSACTION, *SOLVER))
+            # What the node has of its repositories may be older than they are, or nothing.
+            self.install(["apt-get", "-q", *words, "update"], check=False)
             self.install(["apt-get", "-y", "-q", *words, "--no-remove", "install", *missing])
         except CommandError as error:
             raise StepError(str(error)) from error
 
 
-_RELEASE = "proc/sys/kernel/osrelease"
-
-
 @dataclass
 class Storage:
-    """What one host does: serve, be a client of Lustre, mount."""
+    """What one host does: serve, be a client of Lustre, mount. `simulated` has a line where the
+    kernel of Lustre is a stand-in."""
 
     parts: list[Part]
     mounts: tuple[WantedMount, ...]
@@ -122,20 +126,25 @@ class Storage:
     simulated: list[str]
 
 
-def storage(options: Mapping[str, Any], node: Node, distribution: Distribution) -> Storage:
+def storage(options: Mapping[str, Any], node: Node) -> Storage:
     """Raises PlanError."""
     filesystems = [of_variable(entry) for entry in options["filesystems"]]
-    host, groups = options["host"], options["groups"]
-    mounts = wanted_mounts(filesystems, host, groups, options["mount_timeout_s"], AFTER)
-    mine = [each.fs for each in mounts]
+    host = options["host"]
+    mounts = wanted_mounts(filesystems, host, options["groups"], options["mount_timeout_s"])
     served = served_by(host, filesystems, options["clients"])
-    settings = read_settings(options["lustre"], options["rails"], mine)
+    lustre = [each.fs for each in mounts if each.fs.type == LUSTRE]
+    settings = read_settings(options["lustre"], options["rails"], lustre)
     root = Path(options["lustre_root"])
-    lustre = _lustre(options, settings, mine, node, distribution, root)
+    is_stand_in, look = root != Path("/"), partial(run, timeout_s=settings.time_limit_s)
+    kernel = Kernel(root if is_stand_in else node.root, look, is_stand_in)
+    before, after, simulated = lustre_parts(
+        settings, lustre, options["rails"], kernel, node, options["absent"]
+    )
     absent = without_lnet(options["absent"])
     wait: Runner = partial(run, timeout_s=options["mount_wait_s"])
+    install = partial(run, timeout_s=INSTALL_S, env=ENVIRONMENT)
     parts: list[Part] = [
-        Packages(distribution.family, _purposes(mounts, served, node), node_runner()),
+        Packages(_purposes(mounts, served, node), install),
         *server_parts(
             served,
             User(options["user"], options["uid"]),
@@ -143,11 +152,11 @@ def storage(options: Mapping[str, Any], node: Node, distribution: Distribution) 
             absent=absent,
             restart=options["server_restart"],
         ),
-        *lustre.before,
+        *before,
         Mounts(mounts, absent, wait, options["mount_wait_s"]),
-        *lustre.after,
+        *after,
     ]
-    return Storage(parts, mounts, served, lustre.simulated)
+    return Storage(parts, mounts, served, simulated)
 
 
 def server_parts(
@@ -171,7 +180,7 @@ def server_parts(
         if serve is not None and serve.device:
             parts.append(Device(fs.name, serve.device, serve.format, each.path))
         parts.append(Directory(each.path, fs.owner, fs.group, fs.mode, user, each.device))
-    parts += [Withdrawn(exports), exports]
+    parts.append(exports)
     if served:
         parts.append(Service([each.fs for each in served], threads, restart))
     else:
@@ -196,40 +205,37 @@ class ServesNothing:
 
 
 def _purposes(mounts: Sequence[WantedMount], served: Sequence[Served], node: Node) -> list[str]:
-    found = [CLIENT] if any(each.kind == "nfs" for each in mounts) else []
+    found = [CLIENT] if any(each.kind == NFS for each in mounts) else []
     if served and not node.container:  # whose kernel serves nothing: the server's unit would fail
         found.append(SERVER)
         found += [x.fs.serve.format for x in served if x.fs.serve and x.fs.serve.format]
     return found
 
 
-def _lustre(
-    options: Mapping[str, Any],
+def lustre_parts(
     settings: LustreSettings,
-    mine: Sequence[FileSystem],
+    filesystems: Sequence[FileSystem],
+    rails: Sequence[Mapping[str, Any]],
+    kernel: Kernel,
     node: Node,
-    distribution: Distribution,
-    root: Path,
-) -> LustreParts:
-    manager: Optional[Manager] = None
-    wanted: Optional[PackageSet] = None
-    here = any(fs.type == LUSTRE for fs in mine)
-    if here and settings.packages.method != PRESENT:
-        key = base64.b64decode(options["lustre_key"])
-        release = (root / _RELEASE).read_text().strip()
-        try:
-            wanted = client_packages(settings, distribution, release, key, options["rdma_source"])
-        except NotKnown as error:
-            raise PlanError(str(error)) from error
-        manager = manager_of(distribution, wanted, node.layer)
-    return lustre_parts(
-        settings,
-        mine,
-        options["rails"],
-        node,
-        look=partial(run, timeout_s=settings.time_limit_s),
-        manager=manager,
-        packages=wanted,
-        root=root,
-        absent=options["absent"],
+    absent: Sequence[str] = (),
+) -> tuple[list[Part], list[Part], list[str]]:
+    """Parts before the mounts and after them, and a line where the kernel is a stand-in.
+
+    On a host without file systems of Lustre there is only what finds an LNet that was left.
+    """
+    line = f"Lustre and LNet are read below {kernel.root}: stand-ins, not this machine's kernel"
+    simulated = [line] if kernel.simulated else []
+    if not filesystems:
+        left = LeftLnet(kernel, absent)
+        return [], [left], simulated if left.files(node) else []
+    on_rails = settings.interfaces.intersection(str(rail["interface"]) for rail in rails)
+    stripes = wanted_stripes(filesystems, settings.stripes)
+    return (
+        [LnetPart(settings, kernel, (BOOT_UNIT,) if on_rails else ())],
+        [
+            StripesPart(stripes, [fs.mount for fs in filesystems], kernel),
+            HealthPart(settings, filesystems, kernel),
+        ],
+        simulated,
     )

@@ -15,10 +15,11 @@ from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any, Optional
 
+from ..core import mounts as mounted
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check
 from ..core.dataclass import dataclass
 from ..core.machine import IN_CONTAINER, NO_MOUNTS
-from . import bounded, mounted, probe
+from . import bounded, probe
 from .bounded import Answer
 from .file_system import HOME, SOFTWARE, FileSystem
 from .units import WantedMount, escape_path

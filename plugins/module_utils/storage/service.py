@@ -4,26 +4,25 @@
 It is not restarted under its clients for what can be changed while it runs: threads, and a further
 port for RDMA. What only a start can change (the port of TCP, version 3) is refused while clients
 are connected, unless a restart is allowed: with `hard` mounts nothing is lost by one, and all of
-them wait for the grace period, 90 s.
+them wait for the grace period, 90 s. There is a restart only where the settings file changes: a
+later file that sets something else would have it restarted by each run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
 from functools import partial
 from typing import Any, Optional
 
 from ..core import systemd
 from ..core.checks import Check, compare, not_applicable
-from ..core.commands import CommandError
 from ..core.dataclass import dataclass
 from ..core.part import NAME, Node, Plan, PlanError, Step, Verdict
 from ..core.text import some
 from .file_system import RDMA, FileSystem
+from .units import ENABLED
 
 UNIT = "nfs-server.service"
-ENABLED = "enabled, active"
 CONF = f"etc/nfs.conf.d/{NAME}.conf"
 MODULES_FILE = f"etc/modules-load.d/{NAME}-nfs-rdma.conf"
 MODULE = "rpcrdma"
@@ -31,12 +30,15 @@ MODULE_REMEDY = (
     "DOCA-OFED's drivers have it in a package of their own release: apt-get install "
     "mlnx-nfsrdma-dkms, or dnf install kmod-mlnx-nfsrdma; then modprobe rpcrdma"
 )
+OVERRIDDEN = (
+    "a later file of /etc/nfs.conf.d sets another value, or the server was not restarted since: "
+    f"nfsconf --dump, then systemctl restart {UNIT}"
+)
 NFSD = "proc/fs/nfsd"
 NFS_PORT = 2049
 THREADS = 64
 """One serves one request at a time. The kernel's own 8 to 16 are for a few desktops: with
 `nconnect` of 8 and checkpoints, four nodes alone keep some dozens of requests under way."""
-YES = ("y", "yes", "1", "on", "t", "true")
 SHOWN = 6
 SERVICE, RUNNING, LISTENS, SPEAKS, LOADED = (
     "nfs_service", "nfs_threads", "nfs_listens", "nfs_version", "nfs_rdma_module"
@@ -63,18 +65,17 @@ class Service:
     filesystems: Sequence[FileSystem]
     threads: int = THREADS
     restart: bool = False
-    _not_loaded: list[str] = field(default_factory=list, init=False, compare=False, repr=False)
-    """Why the module could not be loaded: part of its check. The server serves TCP without it."""
 
     def plan(self, node: Node) -> Plan:
-        files = [node.file(CONF, self._conf())]
+        conf = node.file(CONF, self._conf())
+        files = [conf]
         if self._by_rdma() or node.path(MODULES_FILE).exists():
             files.append(node.file(MODULES_FILE, f"{MODULE}\n" if self._by_rdma() else None))
         if node.container:
             return Plan(files)
         steps = []
         if self._by_rdma() and not _loaded(node):
-            load = partial(self._load, node)
+            load = node.doing("modprobe", "--", MODULE)
             steps.append(Step(f"kernel module {MODULE}", "not loaded", "loaded", load))
         before = systemd.state(node, UNIT)
         running = read(node)
@@ -84,7 +85,7 @@ class Service:
             return Plan(files, steps)
         if before != ENABLED:
             steps.append(Step(UNIT, before, ENABLED, partial(systemd.enable, node, UNIT)))
-        why = self._only_by_start(node, running)
+        why = self._only_by_start(running) if conf.changed else []
         if why:
             self._refuse_restart(why, running)
             after = "restarted: clients wait for the grace period, 90 s, and lose nothing"
@@ -101,7 +102,6 @@ class Service:
         return Plan(files, steps)
 
     def verify(self, node: Node) -> Verdict:
-        listeners = sorted(self._listeners())
         if node.container:
             why = node.not_here("the kernel's NFS server is the host's")
             names = (SERVICE, RUNNING, LISTENS)
@@ -111,38 +111,31 @@ class Service:
         def held(name: str, wanted: Any, found: Any, reason: str, subject: str = UNIT) -> Check:
             return compare(name, wanted, found, subject=subject, check_mode=pending, reason=reason)
 
-        state = systemd.state(node, UNIT)
-        running = read(node)
+        state, running = systemd.state(node, UNIT), read(node)
+        if running is None and state == ENABLED:
+            state += ", without threads"
         checks = [held(SERVICE, ENABLED, state, f"see journalctl -b -u {UNIT}")]
-        if running is None and state != ENABLED and not pending:  # one fault, reported once
+        listeners = sorted(self._listeners())
+        if running is None:  # one fault, reported once
             why = f"not read: see {SERVICE}"
-            return Verdict(
-                [*checks, *(not_applicable(LISTENS, x, why, subject=UNIT) for x in listeners)]
-            )
-        if running is None:
-            why = f"/{NFSD}: the server does not run"
-            return Verdict([*checks, *(held(LISTENS, each, "", why) for each in listeners)])
-        why = "changed since: see /proc/fs/nfsd/threads and /etc/nfs.conf.d"
-        checks.append(held(RUNNING, self.threads, running.threads, why))
+            checks += [not_applicable(LISTENS, each, why, subject=UNIT) for each in listeners]
+            return Verdict(checks)
+        checks.append(held(RUNNING, self.threads, running.threads, "see /proc/fs/nfsd/threads"))
         now = ", ".join(sorted(running.listens)) or "nowhere"
         for each in listeners:
-            there = each in running.listens
-            if not there and each in self._by_rdma() and not _loaded(node):
+            there, by_rdma = each in running.listens, each in self._by_rdma()
+            if not there and by_rdma and not _loaded(node):
                 why = f"nothing listens without the module {MODULE}: see {LOADED}"
                 checks.append(not_applicable(LISTENS, each, why, subject=UNIT))
                 continue
-            why = "see dmesg and /etc/nfs.conf.d; for RDMA an RDMA device is needed"
-            if each not in self._by_rdma():
-                why = _overridden(node, "port", [each.split()[1]]) or why
+            why = "see dmesg; an RDMA device is needed" if by_rdma else OVERRIDDEN
             checks.append(held(LISTENS, each, each if there else now, why))
         if self._version_3():
             spoken = "3" if "3" in running.versions else ", ".join(sorted(running.versions))
-            why = _overridden(node, "vers3", YES) or "see vers3 in /etc/nfs.conf.d"
-            checks.append(held(SPEAKS, "3", spoken, why))
+            checks.append(held(SPEAKS, "3", spoken, OVERRIDDEN))
         if self._by_rdma():
             found = "loaded" if _loaded(node) else "not loaded"
-            why = "; ".join([*self._not_loaded, MODULE_REMEDY])
-            checks.append(held(LOADED, "loaded", found, why, MODULE))
+            checks.append(held(LOADED, "loaded", found, MODULE_REMEDY, MODULE))
         return Verdict(checks)
 
     # What is wanted
@@ -176,26 +169,15 @@ class Service:
 
     # What is done
 
-    def _load(self, node: Node) -> None:
-        try:
-            node.run(["modprobe", "--", MODULE])
-        except CommandError as error:
-            self._not_loaded.append(str(error))
-
     def _listen(self, node: Node, listener: str) -> None:
         if _loaded(node):
             _write(node, "portlist", listener)
 
-    def _only_by_start(self, node: Node, running: Running) -> list[str]:
-        """What of the wanted settings a server takes at its start alone, and would take."""
+    def _only_by_start(self, running: Running) -> list[str]:
+        """What of the wanted settings a server takes at its start alone, and does not have."""
         missing = sorted(self._listeners() - self._by_rdma() - running.listens)
-        found = [
-            f"{listener} is not listened on"
-            for listener in missing
-            if not _overridden(node, "port", [listener.split()[1]])
-        ]
-        off = self._version_3() and "3" not in running.versions
-        if off and not _overridden(node, "vers3", YES):
+        found = [f"{listener} is not listened on" for listener in missing]
+        if self._version_3() and "3" not in running.versions:
             found.append("version 3 is off")
         return found
 
@@ -224,21 +206,6 @@ def read(node: Node) -> Optional[Running]:
     )
 
 
-def _overridden(node: Node, key: str, right: Sequence[str]) -> str:
-    """The file that comes after ours and sets another value: no restart helps against it."""
-    found, ours = "", node.path(CONF)
-    for path in sorted(ours.parent.glob("*.conf")):
-        section = ""
-        for line in path.read_text(errors="replace").splitlines() if path > ours else ():
-            name, _sign, value = (word.strip().lower() for word in line.partition("="))
-            if name.startswith("["):
-                section = name.strip("[] ")
-            elif (section, name) == ("nfsd", key):
-                wrong = f"/etc/nfs.conf.d/{path.name} sets {key}={value}: remove it there"
-                found = "" if value in right else wrong
-    return found
-
-
 def _start(node: Node) -> None:
     """Not `start`: the package may have started it meanwhile, before our settings were there."""
     systemd.reload(node)  # what it is ordered after comes from the exports
@@ -248,7 +215,7 @@ def _start(node: Node) -> None:
 
 def _clients(node: Node) -> list[str]:
     found = set()
-    for path in sorted(node.path(f"{NFSD}/clients").glob("*/info")):
+    for path in node.path(f"{NFSD}/clients").glob("*/info"):
         try:
             text = path.read_text(encoding="utf-8", errors="replace")
         except OSError:  # gone meanwhile

@@ -15,10 +15,10 @@ import string
 from collections.abc import Collection, Iterable
 
 from ..core.dataclass import dataclass
+from ..core.mounts import Mount, on, place
 from ..nic import BOOT_UNIT as RAILS
 from .file_system import LUSTRE, NFS, FileSystem
-from .lustre.settings import read_source, same_source
-from .mounted import Mount, on, place
+from .lustre import read_source, same_source
 
 MOUNT, AUTOMOUNT = "mount", "automount"
 DIRECTORY = "etc/systemd/system"
@@ -28,6 +28,7 @@ MARK = "[X-Baremetal-MPI-RoCE]\nPart=client-mount"
 UNLIMITED = "StartLimitIntervalSec=0"
 """A server that refuses five mounts within ten seconds would cost the automount point itself, and
 programs would find the empty directory under it."""
+LNET = "lnet.service"
 BIND = "none"
 NFS_TYPES = ("nfs", "nfs4")
 """What the kernel calls it."""
@@ -71,8 +72,6 @@ class WantedMount:
     """`Type=`: `nfs`, `lustre`, or `none` for a bind mount."""
     options: tuple[str, ...]
     timeout_s: int
-    after: tuple[str, ...] = ()
-    """Further units that come first."""
 
     @property
     def point(self) -> str:
@@ -119,7 +118,6 @@ def wanted_mounts(
     host: str,
     groups: Collection[str],
     timeout_s: int,
-    lustre_after: tuple[str, ...] = (),
 ) -> tuple[WantedMount, ...]:
     """Those of a host in `groups`, in the order of the list, outer mount points before inner."""
     found = []
@@ -131,11 +129,10 @@ def wanted_mounts(
             found.append(WantedMount(fs, fs.path, BIND, words, timeout_s))
         elif fs.type == LUSTRE:
             source = str(read_source(fs.source))
-            words = _options(fs, timeout_s)
-            found.append(WantedMount(fs, source, LUSTRE, words, timeout_s, lustre_after))
+            found.append(WantedMount(fs, source, LUSTRE, _options(fs, timeout_s), timeout_s))
         else:
-            words = _options(fs, timeout_s)
-            found.append(WantedMount(fs, plain_nfs(fs.source), NFS, words, timeout_s))
+            source = plain_nfs(fs.source)
+            found.append(WantedMount(fs, source, NFS, _options(fs, timeout_s), timeout_s))
     return tuple(sorted(found, key=lambda each: each.point.count("/")))
 
 
@@ -212,54 +209,48 @@ def path_of(unit: str) -> str:
 
 
 def mount_text(wanted: WantedMount) -> str:
-    first = [] if wanted.is_bind else ["network-online.target", "remote-fs-pre.target", RAILS]
-    after = [*first, *wanted.after]
-    return "\n".join(
-        [
-            MARK,
-            "",
-            "[Unit]",
-            f"Description=Shared file system {wanted.fs.name}",
-            # A container has the mounts that its host gives it.
-            "ConditionVirtualization=!container",
-            UNLIMITED,
-            *([] if wanted.is_bind else ["Wants=network-online.target"]),
-            *([f"After={' '.join(after)}"] if after else []),
-            "",
-            "[Mount]",
-            f"What={_literal(wanted.source)}",
-            f"Where={wanted.point}",
-            f"Type={wanted.kind}",
-            f"Options={_literal(','.join(wanted.options))}",
-            "DirectoryMode=0755",
-            f"TimeoutSec={wanted.timeout_s}",
-            *(["", *_INSTALL] if wanted.is_bind else []),
-            "",
-        ]
-    )
+    after = ["network-online.target", "remote-fs-pre.target", RAILS]
+    after += [LNET] if wanted.kind == LUSTRE else []
+    order = ["Wants=network-online.target", f"After={' '.join(after)}"]
+    lines = [
+        *_heading(f"Shared file system {wanted.fs.name}"),
+        *([] if wanted.is_bind else order),
+        "",
+        "[Mount]",
+        f"What={_literal(wanted.source)}",
+        f"Where={wanted.point}",
+        f"Type={wanted.kind}",
+        f"Options={_literal(','.join(wanted.options))}",
+        "DirectoryMode=0755",
+        f"TimeoutSec={wanted.timeout_s}",
+        *(["", *_INSTALL] if wanted.is_bind else []),
+    ]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def automount_text(wanted: WantedMount) -> str:
     """No ordering after the network here: the point is there before it, and needs none."""
-    return "\n".join(
-        [
-            MARK,
-            "",
-            "[Unit]",
-            f"Description=Shared file system {wanted.fs.name}, mounted at its first use",
-            "ConditionVirtualization=!container",
-            UNLIMITED,
-            "",
-            "[Automount]",
-            f"Where={wanted.point}",
-            # Never unmounted for want of use: a job that comes back to it would wait once more.
-            "TimeoutIdleSec=0",
-            "DirectoryMode=0755",
-            "",
-            *_INSTALL,
-            "",
-        ]
-    )
+    lines = [
+        *_heading(f"Shared file system {wanted.fs.name}, mounted at its first use"),
+        "",
+        "[Automount]",
+        f"Where={wanted.point}",
+        # Never unmounted for want of use: a job that comes back to it would wait once more.
+        "TimeoutIdleSec=0",
+        "DirectoryMode=0755",
+        "",
+        *_INSTALL,
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _heading(description: str) -> list[str]:
+    return [
+        *(MARK, "", "[Unit]", f"Description={description}"),
+        # A container has the mounts that its host gives it.
+        "ConditionVirtualization=!container",
+        UNLIMITED,
+    ]
 
 
 _INSTALL = ("[Install]", "WantedBy=remote-fs.target")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...module_utils.storage.lustre.settings import DKMS, PREBUILT, PRESENT
+from ...module_utils.storage.lustre import DKMS, PREBUILT, PRESENT
 from ..schema.kinds import (
     Boolean,
     Integer,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Optional
 
 from ...module_utils.core.dataclass import dataclass
+from ...module_utils.core.mounts import overlap
 from ...module_utils.core.text import nearest, some
 from ...module_utils.storage.file_system import (
     CHECKPOINTS,
@@ -21,7 +22,6 @@ from ...module_utils.storage.file_system import (
     FileSystem,
     of_variable,
 )
-from ...module_utils.storage.mounted import overlap
 from ..schema.findings import Findings, Path, RefusedError, dotted
 from ..schema.kinds import Wrong, check
 from .storage_keys import FILE_SYSTEMS, NFS_KEYS, VARIABLE

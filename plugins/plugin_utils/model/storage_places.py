@@ -13,8 +13,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Optional
 
+from ...module_utils.core.mounts import within
 from ...module_utils.storage.file_system import CHECKPOINTS, LUSTRE, NFS, SCRATCH
-from ...module_utils.storage.mounted import within
 from ...module_utils.storage.units import subject, unit_name
 from ..schema.findings import Findings, Path, dotted
 from ..schema.kinds import Wrong

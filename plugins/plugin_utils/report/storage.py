@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
+from ...module_utils.core.mounts import within
 from ...module_utils.core.text import some
 from ...module_utils.storage.file_system import LUSTRE, FileSystem
-from ...module_utils.storage.lustre.settings import read_net
-from ...module_utils.storage.mounted import within
+from ...module_utils.storage.lustre import O2IB, kind, read_net, read_settings
 from ...module_utils.storage.units import serves
 from ..model.key_files import MOST, KeyFileError
 from ..model.lustre import SETTINGS, VARIABLE
@@ -116,6 +116,12 @@ def lustre_settings(
     if findings:
         raise LustreError(findings.found)
     return found
+
+
+def o2ib(settings: Mapping[str, Any], filesystems: Sequence[FileSystem]) -> bool:
+    """Whether LNet of a host has a network over RDMA."""
+    networks = read_settings(settings, (), filesystems).networks
+    return any(kind(each.net) == O2IB for each in networks)
 
 
 def lustre_key(settings: Mapping[str, Any], directory: Path) -> bytes:

@@ -10,21 +10,31 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
-from ...core import systemd
-from ...core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check, compare, not_applicable
-from ...core.commands import CommandError, Runner
-from ...core.dataclass import dataclass
-from ...core.files import HEADER
-from ...core.part import Node, Plan, PlanError, Step, StepError, Verdict
-from ...core.text import some
-from .. import foreign, mounted
-from ..units import value_of
-from .settings import O2IB, TCP, LustreSettings, kind, read_net
+from ..core import systemd
+from ..core.checks import FAILED, NOT_APPLICABLE, OK, Check, compare, differs, not_applicable
+from ..core.commands import CommandError
+from ..core.dataclass import dataclass
+from ..core.files import HEADER
+from ..core.part import Node, Plan, PlanError, Step, StepError, Verdict
+from ..core.text import some
+from .file_system import LUSTRE
+from .lustre import (
+    CLIENT,
+    PRESENT,
+    TCP,
+    Kernel,
+    LustreSettings,
+    kind,
+    lacking_programs,
+    read_net,
+    read_text,
+)
+from .mounts import our_points
+from .units import value_of
 
 CONF = "etc/lnet.conf"
 MODPROBE = "etc/modprobe.d/baremetal-mpi-roce-lustre.conf"
@@ -36,10 +46,6 @@ DISCOVERY, ROUTE, PEER = "lustre_lnet_discovery", "lustre_lnet_route", "lustre_l
 OPTION, VERSION, LEFT = "lustre_module_option", "lustre_module_version", "lustre_left"
 NAME = f"/{CONF}"
 """What stands for all of LNet in `shared_storage_absent`."""
-UNKNOWN = "unknown"
-"""A fault that loading LNet again does not mend: never a change."""
-ALIKE = ("lustre", "lustre_tgt")
-"""What mountinfo calls clients, and targets of a server."""
 _REASONS = {
     NETWORK: "lnetctl net show shows other interfaces than /etc/lnet.conf",
     DISCOVERY: "see lnetctl global show",
@@ -53,57 +59,6 @@ _DOWN = re.compile(r"Network is down|errno:\s*-(100|3)\b")
 
 Values = dict[tuple[str, str], Any]
 """By check and subject."""
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """Where the kernel's side of Lustre is read: this machine, or a stand-in for it.
-
-    `root` holds sys, and proc/self/mountinfo. `look` is what has the time limit of one look.
-    """
-
-    root: Path
-    look: Runner
-    simulated: bool = False
-
-    def missing(self, node: Node) -> str:
-        """Why nothing of it can hold here; empty where it can."""
-        if node.container is None or self.simulated:
-            return ""
-        return node.not_here("Lustre and LNet are modules of the host's kernel")
-
-    def points(self) -> list[str]:
-        """Where Lustre is mounted, also by hand."""
-        return [each.point for each in mounted.read(self.root) if each.kind in ALIKE]
-
-    def module(self, name: str) -> Path:
-        return self.root / "sys/module" / name
-
-    @property
-    def has_lnet(self) -> bool:
-        return self.module("lnet").exists()
-
-    def lacking(self, settings: LustreSettings) -> Iterator[str]:
-        """Interfaces that LNet cannot use, one line each."""
-        ports = (self.root / "sys/class/infiniband").glob("*/ports/*/gid_attrs/ndevs/*")
-        rdma = {_text(path) for path in ports}
-        for network in settings.networks:
-            place = f"shared_storage_lustre.networks: {network.net}"
-            if not network.interfaces:
-                yield f"{place}: no interface of this host is named, and it has no rails"
-            for name in network.interfaces:
-                if not (self.root / "sys/class/net" / name).exists():
-                    yield f"{place}: {name} is not an interface of this host; see --tags rails"
-                elif kind(network.net) == O2IB and name not in rdma:
-                    yield f"{place}: {name} has no RDMA device; see --tags rdma,rails"
-
-
-def _text(path: Path) -> Optional[str]:
-    """Of a file in sys; None where it cannot be read."""
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return None
 
 
 def unload(node: Node, kernel: Kernel) -> None:
@@ -190,7 +145,7 @@ def running_values(kernel: Kernel, wanted: Values) -> tuple[Values, set[str]]:
     """
     found: Values = {}
     down: set[str] = set()
-    net = status = primary = ""
+    net = status = ""
     for key, value in _shown(kernel, "net"):
         if key == "net type":
             net = read_net(value)
@@ -201,32 +156,32 @@ def running_values(kernel: Kernel, wanted: Values) -> tuple[Values, set[str]]:
         elif key.isdigit() and (NETWORK, net) in found:  # below `interfaces`
             found[NETWORK, net] = sorted([*found[NETWORK, net], value])
             down |= {value} if status not in ("up", "") else set()
-    result = dict(_shown(kernel, "global")).get("discovery", "")
-    found[DISCOVERY, ""] = {"1": "on", "0": "off"}.get(result, UNKNOWN)
-    routes: dict[str, set[str]] = {}
-    for key, value in _shown(kernel, "route") if _asked(wanted, ROUTE) else ():
-        if key == "net":
-            net = read_net(value)
-        elif key == "gateway":
-            routes.setdefault(net, set()).add(value)
-    peers: dict[str, set[str]] = {}
-    for key, value in _shown(kernel, "peer") if _asked(wanted, PEER) else ():
-        if key == "primary nid":
-            primary = value
-        elif key == "nid":
-            peers.setdefault(primary, set()).add(value)
-    for subject in _asked(wanted, ROUTE):
-        there = routes.get(subject, set())
-        right = wanted[ROUTE, subject]
-        found[ROUTE, subject] = right if right in there else ", ".join(sorted(there)) or "none"
-    for subject in _asked(wanted, PEER):
-        there, nids = peers.get(subject, set()), wanted[PEER, subject]
-        found[PEER, subject] = nids if there.issuperset(nids) else sorted(there)
+    discovery = dict(_shown(kernel, "global")).get("discovery", "not shown")
+    found[DISCOVERY, ""] = {"1": "on", "0": "off"}.get(discovery, discovery)
+    routes = _grouped(kernel, wanted, ROUTE, "route", "net", "gateway")
+    peers = _grouped(kernel, wanted, PEER, "peer", "primary nid", "nid")
+    for (name, subject), value in wanted.items():
+        if name == ROUTE:
+            there = routes.get(subject, set())
+            found[name, subject] = value if value in there else ", ".join(sorted(there)) or "none"
+        elif name == PEER:
+            there = peers.get(subject, set())
+            found[name, subject] = value if there.issuperset(value) else sorted(there)
     return found, down
 
 
-def _asked(wanted: Values, check: str) -> list[str]:
-    return [subject for name, subject in wanted if name == check]
+def _grouped(
+    kernel: Kernel, wanted: Values, check: str, what: str, outer: str, inner: str
+) -> dict[str, set[str]]:
+    """Values of `inner` by the value of `outer` before them; not looked at where none is wanted."""
+    found: dict[str, set[str]] = {}
+    subject = ""
+    for key, value in _shown(kernel, what) if any(x[0] == check for x in wanted) else ():
+        if key == outer:
+            subject = read_net(value) if check == ROUTE else value
+        elif key == inner:
+            found.setdefault(subject, set()).add(value)
+    return found
 
 
 def pairs(text: str) -> Iterator[tuple[str, str]]:
@@ -253,17 +208,22 @@ def _shown(kernel: Kernel, what: str) -> list[tuple[str, str]]:
 
 @dataclass
 class LnetPart:
-    """`after`: units that have to be through before LNet starts. `changing`: whether this run
-    exchanges the modules on disk, which an earlier part's plan knows."""
+    """`after`: units that have to be through before LNet starts."""
 
     settings: LustreSettings
     kernel: Kernel
     after: Sequence[str] = ()
-    changing: Callable[[], bool] = lambda: False
 
     def plan(self, node: Node) -> Plan:
         missing = self.kernel.missing(node)
         findings = self._foreign(node)
+        lacking = lacking_programs(node)
+        if lacking and not missing and not node.check_mode:
+            findings.append(
+                f"the Lustre client is not installed: {lacking}. Install it (packages.method "
+                "present leaves that to you), or write shared_storage_lustre.packages with a "
+                "method, a version and a repository"
+            )
         if not missing and not (node.check_mode and not self.kernel.has_lnet):
             # In check mode of a fresh node, rails are still to come.
             findings += self.kernel.lacking(self.settings)
@@ -289,18 +249,15 @@ class LnetPart:
         enabled, _comma, active = systemd.state(node, SERVICE).partition(", ")
         if enabled != "enabled":
             steps.append(Step(SERVICE, enabled, "enabled", partial(systemd.enable, node, SERVICE)))
-        loaded = self.kernel.has_lnet
+        loaded, points = self.kernel.has_lnet, self.kernel.points()
         changes = []
         if loaded:
             wanted, found, _down = self._values(node)
             changes = [
                 (f"{name} {subject}".strip(), found.get((name, subject)), value)
                 for (name, subject), value in wanted.items()
-                if found.get((name, subject)) not in (value, UNKNOWN)
+                if found.get((name, subject)) != value
             ]
-            if self.changing():
-                changes.append((VERSION, "loaded", "of the new packages"))
-        points = self.kernel.points()
         if loaded and not changes and (active == "active" or points):
             return steps  # under mounts only the next boot needs the service
         before = "\n".join(f"{what}: {_list(now)}" for what, now, _then in changes)
@@ -328,11 +285,7 @@ class LnetPart:
         wanted = {**{key: [] for key in found if key[0] == NETWORK}, **wanted}
         for module, options in module_options(self.settings).items():
             for option, value in options.items():
-                now = _text(self.kernel.module(module) / "parameters" / option)
-                by_operator = option in self.settings.modprobe.get(module, {})
-                if now is None and by_operator and self.kernel.module(module).exists():
-                    wanted[OPTION, f"{module} {option}"] = value
-                    found[OPTION, f"{module} {option}"] = UNKNOWN
+                now = read_text(self.kernel.module(module) / "parameters" / option)
                 if now is None or option == "lnet_peer_discovery_disabled":
                     continue  # not loaded yet, or not shown by this release; or the check above
                 # The kernel prints Y and N for what was written as 1 and 0.
@@ -340,7 +293,7 @@ class LnetPart:
                 same = flags.get(value, value) == flags.get(now, now)
                 wanted[OPTION, f"{module} {option}"] = value
                 found[OPTION, f"{module} {option}"] = value if same else now
-        running = _text(self.kernel.module("lnet") / "version")
+        running = read_text(self.kernel.module("lnet") / "version")
         try:
             installed = node.look(["modinfo", "-F", "version", "lnet"], check=False)
         except CommandError:
@@ -351,22 +304,20 @@ class LnetPart:
 
     def verify(self, node: Node) -> Verdict:
         missing = self.kernel.missing(node)
-        service = self._service_check(node, missing)
+        checks = [self._service_check(node, missing)]
+        if self.settings.packages.method == PRESENT:
+            checks.append(self._client_check(node, missing))
         if missing or not self.kernel.has_lnet:
-            status = NOT_APPLICABLE if missing else PENDING if node.check_mode else FAILED
+            status = NOT_APPLICABLE if missing else differs(node.check_mode)
             found = None if missing else "not loaded"
             why = missing or next(self.kernel.lacking(self.settings), "LNet is not loaded")
             wanted = wanted_values(self.settings)
-            checks = [
-                Check(name, value, found, status, subject, why)
-                for (name, subject), value in wanted.items()
-            ]
-            return Verdict([service, *checks])
+            checks += [Check(x[0], value, found, status, x[1], why) for x, value in wanted.items()]
+            return Verdict(checks)
         wanted, now, down = self._values(node)
-        checks = [
-            self._check(node, key, value, now.get(key), down) for key, value in wanted.items()
-        ]
-        return Verdict([service, *checks])
+        for key, value in wanted.items():
+            checks.append(self._check(node, key, value, now.get(key), down))
+        return Verdict(checks)
 
     def _check(
         self, node: Node, key: tuple[str, str], wanted: Any, found: Any, down: set[str]
@@ -378,15 +329,18 @@ class LnetPart:
             first = sorted(down)[0]
             why = f"see ip -br link show {first}, lnetctl net show -v 3, and the layer rails"
             return Check(name, wanted, shown, FAILED, subject, why)
-        reason = _REASONS[name]
-        if name == OPTION and found == UNKNOWN:
-            reason = f"the module shows no such option: see modinfo -p {subject.split()[0]}"
-        points = self.kernel.points()
+        reason, points = _REASONS[name], self.kernel.points()
         if node.check_mode and points:
             reason = f"refused until Lustre is unmounted, which is mounted at {some(points)}"
-        pending = node.check_mode and found != UNKNOWN
-        found = [] if found is None else found
-        return compare(name, wanted, found, subject=subject, check_mode=pending, reason=reason)
+        found, check_mode = [] if found is None else found, node.check_mode
+        return compare(name, wanted, found, subject=subject, check_mode=check_mode, reason=reason)
+
+    def _client_check(self, node: Node, missing: str) -> Check:
+        lacking = lacking_programs(node)
+        if lacking and missing:
+            return not_applicable(CLIENT, "installed", missing)
+        found = lacking or "installed"
+        return compare(CLIENT, "installed", found, check_mode=node.check_mode)
 
     def _service_check(self, node: Node, missing: str) -> Check:
         if missing:
@@ -425,10 +379,9 @@ def without_lnet(absent: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class LeftLnet:
-    """`wanted`: this host has file systems of Lustre. `absent`: `shared_storage_absent`."""
+    """Of a host without file systems of Lustre. `absent`: `shared_storage_absent`."""
 
     kernel: Kernel
-    wanted: bool
     absent: Sequence[str] = ()
 
     @property
@@ -436,13 +389,8 @@ class LeftLnet:
         return len(without_lnet(self.absent)) < len(self.absent)
 
     def plan(self, node: Node) -> Plan:
-        if self.asked and self.wanted:
-            raise PlanError(
-                f"shared_storage_absent: {NAME} is LNet, which the Lustre file systems of this "
-                "host need. Remove one of the two"
-            )
-        files = self.files(node)
-        if not self.asked or not files:
+        files = self.files(node) if self.asked else []
+        if not files:
             return Plan()
         gone = {posixpath.normpath(path) for path in self.absent}
         mounts = [] if self.kernel.missing(node) else self.kernel.points()
@@ -460,16 +408,15 @@ class LeftLnet:
         return Plan([], [step])
 
     def verify(self, node: Node) -> Verdict:
-        files = [] if self.wanted else self.files(node)
+        files = self.files(node)
         if not files:
-            there = self.asked and not self.wanted
-            return Verdict([Check(LEFT, "absent", "absent", OK, NAME)] if there else [])
+            return Verdict([Check(LEFT, "absent", "absent", OK, NAME)] if self.asked else [])
         words = ", ".join(f'"{point}"' for point in [*self._units(node), NAME])
         why = (
             "no file system of this host is of Lustre any more. Put it back, or take LNet away "
             f"with -e '{{\"shared_storage_absent\": [{words}]}}' and --limit to these hosts"
         )
-        status = PENDING if node.check_mode and self.asked else FAILED
+        status = differs(node.check_mode and self.asked)
         found = self._found(node, files)
         return Verdict([Check(LEFT, "a Lustre file system", found, status, NAME, why)])
 
@@ -480,7 +427,7 @@ class LeftLnet:
 
     def _units(self, node: Node) -> list[str]:
         """Mount points of Lustre that have a unit of ours."""
-        return list(foreign.our_points(node, lambda text: value_of(text, "Type") == "lustre"))
+        return list(our_points(node, lambda text: value_of(text, "Type") == LUSTRE))
 
     def _found(self, node: Node, files: Sequence[str]) -> str:
         state = systemd.state(node, SERVICE)

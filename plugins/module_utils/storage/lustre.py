@@ -1,22 +1,29 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""How a node is a client of Lustre, as one value: the variable `shared_storage_lustre`.
+"""The client of Lustre: sources of mounts, the variable `shared_storage_lustre`, and the kernel.
 
-The controller has checked it and filled in its defaults. Beside it NIDs, and the source of a Lustre
-mount: `nid[,nid][:nid[,nid]]:/fsname[/subdirectory]`. A colon stands between servers that can take
-over from one another, a comma between several NIDs of one server (mount.lustre(8)).
+A source is `nid[,nid][:nid[,nid]]:/fsname[/subdirectory]`: a colon stands between servers that can
+take over from one another, a comma between several NIDs of one server (mount.lustre(8)).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
+from pathlib import Path
 from typing import Any, Optional
 
-from ...core.dataclass import dataclass
-from ..file_system import LUSTRE, FileSystem
+from ..core.commands import Runner
+from ..core.dataclass import dataclass
+from ..core.mounts import read as read_mounts
+from ..core.part import Node
+from .file_system import LUSTRE, FileSystem
 
 TCP, O2IB = "tcp", "o2ib"
+CLIENT = "lustre_client"
+PROGRAMS = ("lnetctl", "lctl", "lfs", "mount.lustre")
+ALIKE = ("lustre", "lustre_tgt")
+"""What mountinfo calls clients, and targets of a server."""
 _ADDRESS = re.compile(r"[\d.]+")
 
 
@@ -104,6 +111,8 @@ def same_source(wanted: str, found: str) -> bool:
     )
 
 
+# The variable `shared_storage_lustre`, which the controller has checked and filled in
+
 DKMS, PREBUILT, PRESENT = "dkms", "prebuilt", "present"
 TUNABLES = ("peer_timeout", "peer_credits", "peer_buffer_credits", "credits")
 """As lnetctl names and orders them."""
@@ -163,10 +172,6 @@ class LustreSettings:
     def interfaces(self) -> set[str]:
         return {name for network in self.networks for name in network.interfaces}
 
-    @property
-    def uses_rdma(self) -> bool:
-        return any(kind(network.net) == O2IB for network in self.networks)
-
 
 def read_settings(
     value: Mapping[str, Any],
@@ -175,17 +180,16 @@ def read_settings(
 ) -> LustreSettings:
     """Settings of this host; {} are the defaults. `rails` as `cluster_rails`; `filesystems` those
     that this host mounts, of any type."""
-    sources = [fs.source for fs in filesystems if fs.type == LUSTRE]
-    # All servers are in the network of the first one's first NID, as a rule.
-    default = [{"net": read_source(sources[0]).first.net}] if sources else []
-    entries = default if value.get("networks") is None else value["networks"]
+    entries = value.get("networks")
+    if entries is None:
+        # All servers are in the network of the first one's first NID, as a rule.
+        sources = [fs.source for fs in filesystems if fs.type == LUSTRE][:1]
+        entries = [{"net": read_source(source).first.net} for source in sources]
     names = tuple(str(rail["interface"]) for rail in rails)
     return LustreSettings(
         **{
             **value,
-            "networks": tuple(
-                _network(x, names) for x in (default if entries is None else entries)
-            ),
+            "networks": tuple(_network(entry, names) for entry in entries),
             "peers": tuple(tuple(map(read_nid, x["nids"])) for x in value.get("peers", ())),
             "routes": tuple(
                 (read_net(x["net"]), read_nid(x["gateway"])) for x in value.get("routes", ())
@@ -204,3 +208,65 @@ def _network(entry: Mapping[str, Any], rails: tuple[str, ...]) -> Network:
         {name: entry[name] for name in TUNABLES if entry.get(name)},
         {name: entry[name] for name in DRIVER_TUNABLES if entry.get(name)},
     )
+
+
+# The kernel
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Where the kernel's side of Lustre is read: this machine, or a stand-in for it.
+
+    `root` holds sys, and proc/self/mountinfo. `look` is what has the time limit of one look.
+    """
+
+    root: Path
+    look: Runner
+    simulated: bool = False
+
+    def missing(self, node: Node) -> str:
+        """Why nothing of it can hold here; empty where it can."""
+        if node.container is None or self.simulated:
+            return ""
+        return node.not_here("Lustre and LNet are modules of the host's kernel")
+
+    def points(self) -> list[str]:
+        """Where Lustre is mounted, also by hand."""
+        return [each.point for each in read_mounts(self.root) if each.kind in ALIKE]
+
+    def module(self, name: str) -> Path:
+        return self.root / "sys/module" / name
+
+    @property
+    def has_lnet(self) -> bool:
+        return self.module("lnet").exists()
+
+    def lacking(self, settings: LustreSettings) -> Iterator[str]:
+        """Interfaces that LNet cannot use, one line each."""
+        ports = (self.root / "sys/class/infiniband").glob("*/ports/*/gid_attrs/ndevs/*")
+        rdma = {read_text(path) for path in ports}
+        for network in settings.networks:
+            place = f"shared_storage_lustre.networks: {network.net}"
+            if not network.interfaces:
+                yield f"{place}: no interface of this host is named, and it has no rails"
+            for name in network.interfaces:
+                if not (self.root / "sys/class/net" / name).exists():
+                    yield f"{place}: {name} is not an interface of this host; see --tags rails"
+                elif kind(network.net) == O2IB and name not in rdma:
+                    yield f"{place}: {name} has no RDMA device; see --tags rdma,rails"
+
+
+def read_text(path: Path) -> Optional[str]:
+    """Of a file in sys; None where it cannot be read."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None
+
+
+def lacking_programs(node: Node) -> str:
+    """Programs of the client that are not there; empty where all are."""
+    places = ("usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin", "sbin", "bin")
+    there = {name for name in PROGRAMS for at in places if node.path(f"{at}/{name}").exists()}
+    missing = [name for name in PROGRAMS if name not in there]
+    return f"no {', '.join(missing)}" if missing else ""

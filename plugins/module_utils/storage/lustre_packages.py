@@ -1,0 +1,138 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Packages of the Lustre client, by distribution.
+
+Names are those that the specifications of Lustre 2.15 to 2.17 build (lustre.spec.in,
+lustre-dkms.spec.in, debian/control): docs/lustre.md lists which of them are not tried yet.
+"""
+
+from __future__ import annotations
+
+from ..core import secure_boot
+from ..core.checks import OK, Check, differs
+from ..core.dataclass import dataclass
+from ..core.part import Node, Plan, PlanError, Verdict
+from ..core.text import some
+from ..packages.engine import Installer
+from ..packages.package import INSTALL, Manager, PackageSet, Repository, Stage, Wanted
+from ..software import kernel_catalog
+from ..software.distribution import REDHAT, Distribution
+from .lustre import CLIENT, DKMS, PREBUILT, Kernel, Packages, lacking_programs
+
+SPLIT = (2, 16)
+"""From this release on Ubuntu's prebuilt drivers of networks are packages of their own."""
+COMPONENT = "shared_storage_lustre.packages"
+
+
+def client_packages(
+    packages: Packages,
+    distribution: Distribution,
+    kernel_release: str,
+    key: bytes,
+    o2ib: bool = False,
+    rdma_source: str = "",
+) -> PackageSet:
+    """What is installed. `key`: content of the repository's key. `o2ib`: LNet runs over RDMA.
+    `rdma_source`: whose RDMA drivers the node has, as modules are built against one of them.
+
+    Raises PlanError.
+    """
+    repository = packages.repository
+    if repository is None or not packages.version:
+        raise PlanError(
+            f"{COMPONENT}: the method {packages.method} needs a version and a repository; write "
+            "them, or method: present where the site installs the client"
+        )
+    if distribution.family == REDHAT:
+        layout, before, names, other = _redhat(packages, distribution, kernel_release)
+    else:
+        driver = "" if not o2ib else "o2iblnd" if rdma_source == "doca" else "in-kernel-o2iblnd"
+        layout, before, names, other = _ubuntu(packages, distribution, kernel_release, driver)
+    wanted = [Wanted(name, packages.version, COMPONENT) for name in packages.names or names]
+    if not wanted:
+        raise PlanError(
+            f"{distribution.label}: Lustre publishes no packages for it. Build them, and write "
+            "their names (packages.names), or install the client yourself (method: present)"
+        )
+    url = repository["url"].replace("{version}", packages.version).replace("{distribution}", layout)
+    return PackageSet(
+        repositories=(
+            Repository(
+                name="lustre",
+                url=url.replace("{architecture}", distribution.architecture),
+                key=key,
+                key_sha256=repository["key_sha256"],
+                check_metadata=repository["signed_metadata"],
+            ),
+        ),
+        stages=(*before, Stage("Lustre client", tuple(wanted))),
+        absent={other: f"the method is {packages.method}"} if other else {},
+    )
+
+
+_Family = tuple[str, list[Stage], list[str], str]
+"""Its folder in a repository, stages that come before, names, and the package of the other method.
+
+Modules are first of the names: the client asks for either kind, and a solver would choose.
+"""
+
+
+def _redhat(packages: Packages, of: Distribution, release: str) -> _Family:
+    dkms, prebuilt = "lustre-client-dkms", "kmod-lustre-client"
+    before = [Stage("version lock", (Wanted("python3-dnf-plugin-versionlock"),))]
+    if packages.method == PREBUILT:
+        return f"el{of.release}", before, [prebuilt, "lustre-client"], dkms
+    headers = Wanted("kernel-devel", kernel_catalog.version_of(release), "kernel")
+    before.append(Stage("kernel headers", (headers,)))
+    return f"el{of.release}", before, [dkms, "lustre-client"], prebuilt
+
+
+def _ubuntu(packages: Packages, of: Distribution, release: str, driver: str) -> _Family:
+    layout, dkms = of.name + of.release.replace(".", ""), "lustre-client-modules-dkms"
+    known = of.name == "ubuntu"
+    if packages.method == DKMS:
+        headers = Wanted(f"linux-headers-{release}", component="kernel")
+        names = [dkms, "lustre-client-utils"] if known else []
+        return layout, [Stage("kernel headers", (headers,))], names, ""
+    names = [f"lustre-client-modules-{release}", "lustre-client-utils"]
+    version = tuple(int(part) for part in packages.version.split(".")[:2])
+    if version >= SPLIT:
+        drivers = ["socklnd", *([driver] if driver else [])]
+        names += [f"lustre-lnet-module-{each}-{release}" for each in drivers]
+    return layout, [], names if known else [], dkms
+
+
+@dataclass
+class ClientPackages:
+    packages: Packages
+    kernel: Kernel
+    wanted: PackageSet
+    manager: Manager
+
+    def plan(self, node: Node) -> Plan:
+        missing = self.kernel.missing(node)
+        installer = Installer(self.wanted, self.manager, node.layer)
+        plan = installer.plan()
+        if not plan.changed:
+            return Plan()
+        if self.packages.method == DKMS and not missing:
+            refusal = secure_boot.refusal(node, self.kernel.root)
+            if refusal:
+                raise PlanError(f"Lustre client: {refusal}")
+        disturbing = [each.name for each in plan.changes if each.kind != INSTALL]
+        if not plan.solved:  # dependencies are not known yet
+            disturbing = [each.name for each in plan.changes]
+        points = self.kernel.points() if disturbing and not missing else []
+        if points and not node.check_mode:
+            raise PlanError(
+                f"Lustre client: a change of {some(disturbing)} was not begun, for Lustre is "
+                f"mounted at {some(points)}. Drain the node, unmount them, then run again"
+            )
+        what, version = "packages of the Lustre client", self.packages.version
+        return Plan([], [installer.step(plan, what, "as installed", version)])
+
+    def verify(self, node: Node) -> Verdict:
+        lacking = lacking_programs(node)
+        status = differs(node.check_mode) if lacking else OK
+        check = Check(CLIENT, "installed", lacking or "installed", status)
+        checks = Installer(self.wanted, self.manager, node.layer).verify(node.check_mode)
+        return Verdict([*checks, check])
