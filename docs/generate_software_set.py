@@ -18,14 +18,18 @@ PAGE = ROOT / "docs" / "software-set.md"
 if __name__ == "__main__":
     sys.path[:0] = [str(ROOT / "collections"), str(ROOT)]
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import (  # noqa: E402
-    SoftwareSet,
-    distribution_of,
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.catalog import (  # noqa: E402
     gpu_packages,
     rdma_packages,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.compatibility import (  # noqa: E402
     STATUSES,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (  # noqa: E402
+    distribution_of,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.software_set import (  # noqa: E402
+    SoftwareSet,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import (  # noqa: E402
     read_software,

@@ -11,8 +11,8 @@ from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 
 from ..module_utils.core.text import counted
-from ..module_utils.software import SoftwareSet
 from ..module_utils.software.compatibility import REFUSED
+from ..module_utils.software.software_set import SoftwareSet
 from ..plugin_utils import model as cluster_model
 from ..plugin_utils import role_variables
 from ..plugin_utils.model import digest, directory, names

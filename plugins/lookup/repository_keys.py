@@ -49,7 +49,7 @@ from typing import Any, Optional
 from ansible.errors import AnsibleError
 from ansible.plugins.lookup import LookupBase
 
-from ..module_utils.software import SoftwareSet
+from ..module_utils.software.software_set import SoftwareSet
 from ..plugin_utils.model.key_files import KeyFileError, read_keys
 
 LAYERS = ("rdma", "gpu")

@@ -6,7 +6,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import SoftwareSet
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.software_set import (
+    SoftwareSet,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import read_software
 
 KEYS = {"cuda": b"key of cuda", "doca": b"key of doca"}

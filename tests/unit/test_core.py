@@ -27,7 +27,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
     run,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.reboots import Reason
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
     UnsupportedDistribution,
 )
 from hypothesis import given

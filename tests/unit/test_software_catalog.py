@@ -16,13 +16,15 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.planning import (
     any_matches,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import (
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.catalog import (
+    gpu_packages,
+    rdma_packages,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
     Distribution,
     NotInCatalog,
     UnsupportedDistribution,
     distribution_of,
-    gpu_packages,
-    rdma_packages,
 )
 
 from tests.stand_ins import table, versions

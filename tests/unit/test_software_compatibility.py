@@ -6,19 +6,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import (
-    Node,
-    SoftwareSet,
-    distribution_of,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.compatibility import (
     REFUSED,
     STATUSES,
     UNKNOWN,
     WARNED,
+    Node,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
+    distribution_of,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.software_set import (
     CUDA_URL,
+    SoftwareSet,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import finish
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software_keys import SOFTWARE

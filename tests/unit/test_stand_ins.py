@@ -12,10 +12,12 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
     PackageSet,
     matches,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software import (
-    distribution_of,
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.catalog import (
     gpu_packages,
     rdma_packages,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.distribution import (
+    distribution_of,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import read_software
 

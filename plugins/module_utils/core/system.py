@@ -9,8 +9,7 @@ from pathlib import Path
 from ..packages.apt import Apt
 from ..packages.dnf import DnfManager
 from ..packages.package import Manager, PackageSet
-from ..software import Distribution, UnsupportedDistribution, distribution_of
-from ..software.distribution import REDHAT
+from ..software.distribution import REDHAT, Distribution, UnsupportedDistribution, distribution_of
 
 OS_RELEASE = "etc/os-release"
 

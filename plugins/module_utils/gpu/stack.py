@@ -23,10 +23,11 @@ from ..core.machine import IN_CONTAINER
 from ..core.part import NAME, Node, Part, Plan, PlanError, Step, Verdict
 from ..hardware import SurveyError
 from ..packages.engine import Installer
-from ..software import Distribution, SoftwareSet, judge
-from ..software import Driver as OfTheSet
-from ..software import Node as Here
-from ..software.compatibility import REFUSED
+from ..software.compatibility import REFUSED, judge
+from ..software.compatibility import Node as Here
+from ..software.distribution import Distribution
+from ..software.software_set import Driver as OfTheSet
+from ..software.software_set import SoftwareSet
 from .modules import SWITCH_ON, BootModules, Driver, Nouveau, Services, needs_peermem
 from .packages import Packages
 from .reading import FABRIC_MANAGER, PERSISTENCED
