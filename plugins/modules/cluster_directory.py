@@ -8,7 +8,7 @@ short_description: One view of every host of the cluster, from the inventory
 extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
   - Reads the variables of all hosts in the groups V(compute), V(launcher) and V(storage) from the
-    inventory, whatever hosts the play has and whatever C(--limit) says, and returns them as one
+    inventory, whatever hosts the play has and whatever C(--limit) is, and returns them as one
     list.
   - Fails, before any host is touched, when C(roce_qos) or a C(cluster_) variable of a host is not
     what the model compiled, naming host and variable. Change C(cluster.yml) instead.

@@ -10,19 +10,6 @@ from pathlib import Path
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import reports
 
 
-def test_a_report_is_kept_under_its_time_and_as_the_latest(tmp_path: Path) -> None:
-    path = reports.save(tmp_path / "reports/virtual", "smoke", {"layer": "smoke"})
-    latest = path.parent / "smoke-latest.json"
-    saved = json.loads(path.read_text(encoding="utf-8"))
-    made = saved.pop("made")
-    assert re.fullmatch(r"\d{8}T\d{6}Z", made)
-    assert path == tmp_path / f"reports/virtual/smoke-{made}.json"
-    assert saved == {"layer": "smoke"}
-    assert latest.read_text(encoding="utf-8") == path.read_text(encoding="utf-8")
-    assert sorted(each.name for each in path.parent.iterdir()) == [path.name, latest.name]
-    assert latest.stat().st_mode & 0o777 == 0o644
-
-
 class Shown:
     """What the operator has seen."""
 
@@ -37,11 +24,17 @@ class Shown:
         self.warnings.append(msg)
 
 
-def test_the_operator_is_told_where_a_report_is(tmp_path: Path) -> None:
+def test_a_report_is_kept_under_its_time_and_as_the_latest(tmp_path: Path) -> None:
     shown = Shown()
-    path = reports.keep(tmp_path, "verbs", {"pairs": []}, shown, "rdma_verify_report_directory")
-    assert json.loads(Path(path).read_text(encoding="utf-8"))["pairs"] == []
-    assert (shown.lines, shown.warnings) == ([f"verbs: report in {path}"], [])
+    folder = tmp_path / "reports/virtual"
+    path = Path(reports.keep(folder, "smoke", {"layer": "smoke"}, shown, "x"))
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    made = saved.pop("made")
+    assert re.fullmatch(r"\d{8}T\d{6}Z", made)
+    assert (path, saved) == (folder / f"smoke-{made}.json", {"layer": "smoke"})
+    assert (folder / "smoke-latest.json").read_text() == path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert (shown.lines, shown.warnings) == ([f"smoke: report in {path}"], [])
 
 
 def test_a_report_that_cannot_be_saved_is_a_warning_with_the_way_out(tmp_path: Path) -> None:

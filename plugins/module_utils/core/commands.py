@@ -29,7 +29,7 @@ class Result:
 
 
 class CommandError(Exception):
-    """A program failed, is missing, or took too long; the text says which and what it printed."""
+    """A program failed, is missing, or took too long; the text has its command and output."""
 
 
 class NoAnswerError(CommandError):
@@ -92,8 +92,8 @@ def run(
         raise
     result = Result(tuple(argv), process.returncode, stdout, stderr)
     if check and result.rc != 0:
-        told = (result.stderr.strip() or result.stdout.strip() or "it printed nothing")[-2000:]
-        raise CommandError(f"{shown}: exit status {result.rc}: {told}")
+        output = (result.stderr.strip() or result.stdout.strip() or "it printed nothing")[-2000:]
+        raise CommandError(f"{shown}: exit status {result.rc}: {output}")
     return result
 
 

@@ -196,7 +196,7 @@ class Settled:
 
 
 def carry_out(module: checks.Module, layer: Layer, converge: Callable[[Node], Settled]) -> NoReturn:
-    """Return what `converge` made of this node; a refusal says that nothing was changed."""
+    """Return what `converge` made of this node; a refusal fails before anything is changed."""
     nothing: dict[str, Any] = {"layer": layer.tag, "checks": []}
     if layer.simulates:
         nothing["simulated"] = []

@@ -107,7 +107,7 @@ def write_atomically(path: Path, text: str, mode: int, uid: int, gid: int) -> No
         Path(name).replace(target)
     except OSError as error:
         Path(name).unlink(missing_ok=True)
-        # The kernel tells of a full disk without saying which file it was.
+        # The error of a full disk does not have the name of the file.
         raise OSError(error.errno, error.strerror, str(target)) from error
     except BaseException:
         Path(name).unlink(missing_ok=True)

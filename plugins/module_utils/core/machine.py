@@ -9,7 +9,7 @@ from typing import Optional
 IN_CONTAINER = "not applicable in a container"
 """The reason every layer gives for what only a kernel of its own could do."""
 NO_MOUNTS = "mounts are made by the kernel of its host"
-"""What is said after it, wherever that is so: the summary then has one line for all of them."""
+"""Follows it wherever that is the cause: the summary then has one line for all of them."""
 
 
 def container(root: Path = Path("/")) -> Optional[str]:

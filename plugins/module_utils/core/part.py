@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """What every subject of a layer has in common.
 
-A part holds what is wanted. `plan` reads the node and says which files and which running values
+A part holds what is wanted. `plan` reads the node and returns which files and running values
 have to change; `verify` reads the node again and judges. Nothing is written while planning.
 """
 
@@ -24,7 +24,7 @@ NAME = "baremetal-mpi-roce"
 
 
 class PlanError(Exception):
-    """What is wanted cannot be: the text says what, where and the way out, one line per finding.
+    """What is wanted cannot be: the text has what, where and the remedy, one line per finding.
 
     `checks` are findings that have a row in the summary.
     """
@@ -35,7 +35,7 @@ class PlanError(Exception):
 
 
 class StepError(Exception):
-    """A step could not be done; the text says what, why and the way out."""
+    """A step could not be done; the text has what, why and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Node:
     uid: int = 0
     gid: int = 0
     rebooted_for: tuple[Reason, ...] = ()
-    """Reasons already recorded, to tell a reboot that is due from one that did not help."""
+    """Reasons already recorded, to distinguish a reboot that is due from one that did not help."""
     looks: Optional[Runner] = None
     """Runs what only looks, where `run` has more time than that should take; else `run` does."""
 
@@ -80,7 +80,7 @@ class Node:
         return plan_file(self.path(name), text, mode=mode, uid=self.uid, gid=self.gid)
 
     def edited(self, name: str, text: str, *, mode: int = 0o644) -> FilePlan:
-        """A file of somebody else's with our lines in it: its mode and owner stay as they are."""
+        """A file of another owner with our lines in it: its mode and owner stay as they are."""
         now = plan_file(self.path(name), text, mode=mode, uid=self.uid, gid=self.gid)
         if now.mode_before is None or now.owner_before is None:
             return now

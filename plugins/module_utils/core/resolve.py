@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Whether names resolve on this machine, and to what the model says.
+"""Whether names resolve on this machine, and to the addresses of the model.
 
 glibc reads all of /etc/hosts for every single lookup, so asking it for each of n names costs n
 squared. Where /etc/hosts is the first source, the file is read once and a spread of names is put to

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """With Secure Boot the kernel takes no module that is signed with a key it does not know.
 
-DKMS signs what it builds with a key of this machine, which somebody has to enrol at its console.
+DKMS signs what it builds with a key of this machine, which has to be enrolled at its console.
 Until then, modules that DKMS builds are installed and do not load. Only looks.
 """
 
@@ -31,14 +31,14 @@ def refusal(node: Node, root: Path) -> str:
     keys = _keys(node)
     for name in keys:
         try:
-            told = node.look(["mokutil", "--test-key", str(node.path(name))], check=False)
+            answer = node.look(["mokutil", "--test-key", str(node.path(name))], check=False)
         except CommandError:
             return (
-                "Secure Boot is on, and nobody can be asked whether the key of DKMS "
+                "Secure Boot is on, and it is unknown whether the key of DKMS "
                 f"(/{name}) is enrolled: mokutil is not installed, or does not end. Install the "
                 "package mokutil, or turn Secure Boot off in the firmware"
             )
-        if "already enrolled" in told.stdout + told.stderr:
+        if "already enrolled" in answer.stdout + answer.stderr:
             return ""
     how = (
         f"enrol the key with which DKMS signs: mokutil --import /{keys[0]}, reboot, and confirm it "
@@ -57,13 +57,13 @@ def refusal(node: Node, root: Path) -> str:
 def is_on(node: Node, root: Path) -> bool:
     """By mokutil; where there is none, by the variable of the firmware."""
     try:
-        told = node.look(["mokutil", "--sb-state"], check=False)
+        answer = node.look(["mokutil", "--sb-state"], check=False)
     except CommandError:
         try:
             return (root / EFI).read_bytes()[-1:] == b"\1"  # after four bytes of attributes
         except OSError:
             return False
-    return "SecureBoot enabled" in told.stdout
+    return "SecureBoot enabled" in answer.stdout
 
 
 def _keys(node: Node) -> list[str]:

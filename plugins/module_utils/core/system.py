@@ -15,7 +15,7 @@ OS_RELEASE = "etc/os-release"
 
 
 def distribution(root: Path = Path("/")) -> Distribution:
-    """As /etc/os-release says, for what Ansible's facts would take a call of their own.
+    """From /etc/os-release, for what Ansible's facts would take a call of their own.
 
     Raises UnsupportedDistribution.
     """

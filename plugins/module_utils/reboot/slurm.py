@@ -24,7 +24,7 @@ MARKS = "*~#!%$@^-"
 BUSY_FLAGS = frozenset(["COMPLETING", "ALLOCATED", "MIXED"])
 
 _UNKNOWN = re.compile(r"^\s*node \S+ not found\s*$", re.IGNORECASE | re.MULTILINE)
-"""What scontrol says of a host that is no node of its cluster; alone, not of a file, say."""
+"""Answer of scontrol for a host that is no node of its cluster; not of a missing file."""
 _STATE = re.compile(r"(?:^|\s)State=(\S+)")
 _REASON = re.compile(r"(?:^|\s)Reason=(.*?)(?:\s+\[[^\]]*\])?(?:\s+(?:Comment|Extra)=.*)?$")
 
@@ -46,7 +46,7 @@ class Node:
 
     @property
     def ours(self) -> bool:
-        """Whether it was us who drained it."""
+        """Whether it was drained here."""
         return self.drained and self.reason.startswith(REASON)
 
     @property
@@ -59,7 +59,7 @@ class Node:
 
 
 def parse(name: str, text: str) -> Node:
-    """What `scontrol --oneliner show node` says of one node."""
+    """Parse `scontrol --oneliner show node`."""
     line = text.strip().splitlines()[0] if text.strip() else ""
     state = _STATE.search(line)
     if state is None:

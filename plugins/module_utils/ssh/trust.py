@@ -183,7 +183,7 @@ def _to_sign(request: Request, node: Node, keys: Mapping[str, str]) -> dict[str,
 class Directories:
     """Writable by root only: sshd refuses lists that others could replace.
 
-    The collection's directory above as well: who can write there replaces what is in it, and
+    The collection's directory above as well: write access there replaces what is in it, and
     every login shell reads the environment of MPI from it.
     """
 

@@ -8,42 +8,24 @@ import os
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ...module_utils.core.files import write_atomically
 
 
-class Display(Protocol):
-    """What of Ansible's Display is needed here."""
+def keep(directory: Path, layer: str, found: Mapping[str, Any], display: Any, setting: str) -> str:
+    """Save the report of a layer and show its path; empty with a warning where that fails.
 
-    def display(self, msg: str) -> None: ...
-
-    def warning(self, msg: str) -> None: ...
-
-
-def save(directory: Path, name: str, found: Mapping[str, Any]) -> Path:
-    """`<name>-<UTC time>.json`, which is returned, and `<name>-latest.json`, which is the same.
-
-    Makes the directory. OSError where it cannot be written: what was found holds all the same.
+    `<layer>-<UTC time>.json`, and the same as `<layer>-latest.json`. `display` is Ansible's,
+    `setting` the variable that names the directory.
     """
     directory = directory.absolute()
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     text = json.dumps({"made": stamp, **found}, indent=1) + "\n"
-    path = directory / f"{name}-{stamp}.json"
-    for target in (path, directory / f"{name}-latest.json"):
-        write_atomically(target, text, 0o644, os.getuid(), os.getgid())
-    return path
-
-
-def keep(
-    directory: Path, layer: str, found: Mapping[str, Any], display: Display, setting: str
-) -> str:
-    """Save the report of a layer and say where; empty with a warning where that cannot be.
-
-    `setting` is the variable that names the directory.
-    """
+    path = directory / f"{layer}-{stamp}.json"
     try:
-        path = save(directory, layer, found)
+        for target in (path, directory / f"{layer}-latest.json"):
+            write_atomically(target, text, 0o644, os.getuid(), os.getgid())
     except OSError as error:
         # What was found holds, whether or not it can be written down.
         display.warning(

@@ -126,7 +126,7 @@ class Journal:
             fcntl.flock(handle, fcntl.LOCK_EX)
             while data:
                 data = data[os.write(handle, data) :]
-            # Those who wait can write while the disk is at it.
+            # Others can write while this is flushed.
             fcntl.flock(handle, fcntl.LOCK_UN)
             os.fsync(handle)
         finally:
