@@ -48,7 +48,8 @@ What differs on one node goes under `nodes.overrides`; variables of roles go int
 beside the model, or under `vars`. Nodes added at the end change no address, port or name of others;
 a removed node is named under `nodes.absent`, which keeps its place free.
 
-An invalid model is refused before any host is touched, with all errors at once:
+An invalid model is refused before any host is touched, with all errors at once (wrong keys and
+types first, then what the rules find):
 
     {refused}
 
@@ -70,7 +71,7 @@ Besides unknown keys, wrong types and values out of range:
 - lists without one entry per rail, plane, GPU or switch;
 - an unknown chip, or one without ports of that speed; SONiC ports with unknown lanes;
 - a storage link to a missing or used port;
-- drained nodes and overrides that name no node;
+- drained nodes and overrides of unknown nodes;
 - an invalid [QoS contract](qos-contract.md), or one that the rails' MTU does not allow;
 - an invalid or incompatible [software set](software-set.md);
 - a file system with an invalid source, over a system directory or another file system, with
@@ -152,10 +153,9 @@ filesystems:
 - With `transport: rdma`, `hosts` must not include the launcher (no rails).
 - Mounts of one server by one version (4.1, 4.2) share a connection: for another transport write
   another version.
-- Options with a key (`vers`, `proto`, `port`, `nconnect`, `flock`), an option beside its contrary
-  (`ro`, `rw`) and `soft` (data loss on a slow server) are refused. All others are passed on: an
-  unknown one fails the mount, and the mount program's message is reported. An export has no keys
-  for clients or for root access.
+- Options with a key (`vers`, `proto`, `port`, `nconnect`, `flock`) and `soft` (data loss on a slow
+  server) are refused. All others are passed on: an unknown one fails the mount, and the mount
+  program's message is reported. An export has no keys for clients or for root access.
 """
 
 SMALLEST = """\

@@ -32,10 +32,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.software.softwa
     SoftwareSet,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import (  # noqa: E402
-    read_software,
-)
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software_keys import (  # noqa: E402
     SOFTWARE,
+    read_software,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software_rules import (  # noqa: E402
     BY_CONSTRUCTION,

@@ -10,15 +10,14 @@ from typing import Any
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 
-from ..module_utils.core.text import counted
 from ..module_utils.software.compatibility import REFUSED
 from ..module_utils.software.software_set import SoftwareSet
 from ..plugin_utils import model as cluster_model
 from ..plugin_utils import role_variables
 from ..plugin_utils.model import digest, directory, names
+from ..plugin_utils.model.cluster import DIGEST
 from ..plugin_utils.model.software_rules import judge
-from ..plugin_utils.model.variables import DIGEST
-from ..plugin_utils.schema.findings import SHOWN, Findings
+from ..plugin_utils.schema.findings import Findings, listed
 
 NO_MODELS = {"group_vars", "host_vars", "keys"}
 _TEMPLATE = re.compile(r"\{[{%#]")
@@ -167,13 +166,7 @@ def _message(findings: Findings, hosts: bool, sources: list[Path]) -> str:
             f"Inventory sources: {shown}. Name one with compute hosts: -i inventories/NAME."
         ]
         return "\n".join(["The inventory has no hosts of a cluster.", *why])
-    count = len(findings.found)
-    lines = [finding.text() for finding in findings.found[:SHOWN]]
-    if count > SHOWN:
-        lines.append(f"... and {count - SHOWN} more.")
-    return "\n  ".join(
-        [f"The inventory is not a valid cluster, {counted(count, 'error')}:", *lines]
-    )
+    return listed("The inventory is not a valid cluster,", findings.found)
 
 
 def _why_empty(sources: list[Path]) -> Iterator[str]:

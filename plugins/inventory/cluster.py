@@ -21,11 +21,9 @@ notes:
     M(baremetal.mpi_roce.cluster_directory) stops the run.
   - What differs on one node goes under C(nodes.overrides) of the model. Variables of roles may be
     set in C(host_vars) beside the model, as with any inventory.
-requirements:
-  - netaddr (on the controller)
 options:
   plugin:
-    description: Says that the file is a model for this plugin.
+    description: Marks the file as a model for this plugin.
     type: str
     required: true
     choices: [baremetal.mpi_roce.cluster]
@@ -49,8 +47,6 @@ from pathlib import Path
 from typing import Any
 
 from ansible import constants
-from ansible.errors import AnsibleParserError
-from ansible.module_utils.basic import missing_required_lib
 from ansible.plugins.inventory import BaseInventoryPlugin
 from ansible.utils.display import Display
 
@@ -75,7 +71,7 @@ class InventoryModule(BaseInventoryPlugin):
     trusted_by_default = True
 
     def verify_file(self, path: str) -> bool:
-        """Ours when it says so, or when it cannot be read and `parse` has to say why."""
+        """A file that names this plugin, or one that `parse` reports as unreadable."""
         if not path.endswith((".yml", ".yaml")):
             return False
         try:
@@ -86,7 +82,8 @@ class InventoryModule(BaseInventoryPlugin):
     def parse(self, inventory: Any, loader: Any, path: str, cache: bool = True) -> None:
         super().parse(inventory, loader, path, cache)
         try:
-            self._fill(_compiled(path))
+            cluster = cluster_model.load(path)
+            self._fill(cluster_model.seal(cluster_model.inventory_of(cluster)))
         except cluster_model.ModelError as error:
             # Raised to Ansible, it would be followed by what `auto`, `yaml` and `ini` think of a
             # file that is not theirs, and the way out would have scrolled away.
@@ -122,12 +119,6 @@ class InventoryModule(BaseInventoryPlugin):
             set_data(inventory.hosts[host.name], host.variables)
             for name, value in host.site_variables.items():
                 inventory.set_variable(host.name, name, value)
-
-
-def _compiled(path: str) -> cluster_model.Inventory:
-    if cluster_model.MISSING is not None:
-        raise AnsibleParserError(missing_required_lib("netaddr")) from cluster_model.MISSING
-    return cluster_model.seal(cluster_model.inventory_of(cluster_model.load(path)))
 
 
 class _Trusted(dict[str, str]):

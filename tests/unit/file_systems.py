@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.storage i
     read_filesystems,
 )
 
-from tests.unit.told import brief
+from tests.unit.findings import brief
 
 NFS: dict[str, Any] = {
     "name": "checkpoints",
@@ -96,13 +95,3 @@ def refused(value: Any) -> list[str]:
     assert str(caught.value).count("\n") == len(caught.value.findings)
     assert "hunter2" not in str(caught.value), "a password"
     return brief(caught.value.findings, below=1)
-
-
-def key_refused(make: Callable[..., Any], key: str, code: str, values: Sequence[Any]) -> None:
-    """That each of the values is refused by this code, at the key itself; or as the only option."""
-    for value in values:
-        path = key.replace("__", ".")
-        if key == "option":
-            assert refused(make(options=[value])) == [f"{code} [0].options[0] {value!r}"]
-        else:
-            assert refused(make(**{key: value})) == [f"{code} [0].{path} {value!r}"]

@@ -14,7 +14,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     read,
 )
 
-from tests.unit.told import brief
+from tests.unit.findings import brief
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = """\

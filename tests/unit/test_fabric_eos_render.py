@@ -17,7 +17,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics im
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM, render
 
 from tests.unit.eos_intents import OTHER, TOMAHAWK5, leaf, spine
-from tests.unit.told import brief
+from tests.unit.findings import brief
 
 GOLDEN = Path(__file__).parent / "golden" / "fabric" / "eos"
 

@@ -26,9 +26,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.co
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import parsed
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import SwitchError
 
+from tests.unit.findings import brief
 from tests.unit.link_fabric import Fabric, mac
 from tests.unit.negative_switches import intent_of, judged, planned
-from tests.unit.told import brief
 
 END = r"(?:; )?\b(?:leaf|spine|node)\d\d(?: [A-Za-z0-9/]+)?: "
 

@@ -17,9 +17,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue.dif
 )
 from hypothesis import given
 
+from tests.unit.findings import brief
 from tests.unit.nvue_switch import intent, present
 from tests.unit.qos_contracts import STORAGE, contracts
-from tests.unit.told import brief
 
 GOLDEN = Path(__file__).parent / "golden/fabric/nvue"
 

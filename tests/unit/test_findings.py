@@ -28,11 +28,9 @@ from tests.unit.software_sets import value
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).parent / "golden/findings.txt"
-MAKERS = ("Finding", "Wrong", "Exhausted", "tell")
-"""What is called with a code first, besides methods named add."""
-SHARED = {"model.not_a_choice", "model.out_of_range"}
-"""Raised at two places that mean the same: versions of NFS are numbers too, and so are fractions.
-Rules on versions (software.cuda_driver) are a table of their own: test_software_compatibility."""
+MAKERS = ("Finding", "Wrong", "Exhausted", "report")
+"""What is called with a code first, besides methods named add. Rules on versions are a table of
+their own: test_software_compatibility."""
 OF_PLAYBOOKS = {"inventory.template"}
 """Raised by Ansible's own templating alone: test_qos_inventory reads what a play prints of it."""
 
@@ -55,8 +53,8 @@ def codes() -> Counter[str]:
 
 def test_a_code_means_one_thing() -> None:
     found = codes()
-    assert len(found) > 150, "they are found at all"
-    assert {code for code, places in found.items() if places > 1} == SHARED
+    assert len(found) > 100, "they are found at all"
+    assert {code for code, places in found.items() if places > 1} == set()
 
 
 def test_each_code_is_raised_by_a_test() -> None:
@@ -73,9 +71,9 @@ def model(edits: str) -> Callable[[], object]:
     return lambda: compiled(edited(edits))
 
 
-SAID: tuple[Callable[[], object], ...] = (
+REFUSED: tuple[Callable[[], object], ...] = (
     model("addresses.pol: 1; plugin: baremetal.mpi_roce.clusters; rails; gpus.count: '2'"),
-    model("launcher.name: node02; rails.mtu: 9216; nodes.drained: [node3]; qqq: 1"),
+    model("launcher.name: node02; rails.mtu: 9216; nodes.drained: [node3]"),
     model("nodes.count: 60; nodes.management_first: 10.0.0.200; rails.planes: 2"),
     model("leaves.ports: 1; addresses.pool: 10.1.0.0/24; management.interface: rail1"),
     model("nodes.count: four; name: !vault small"),
@@ -91,9 +89,9 @@ SAID: tuple[Callable[[], object], ...] = (
 
 def test_sentences_are_as_they_were() -> None:
     """What operators read, of every kind: a change is looked at before it is taken over there."""
-    said = []
-    for raised in SAID:
+    sentences = []
+    for raised in REFUSED:
         with pytest.raises(Exception) as error:
             raised()
-        said.append(str(error.value))
-    assert "\n\n".join(said).splitlines() == GOLDEN.read_text(encoding="utf-8").splitlines()
+        sentences.append(str(error.value))
+    assert "\n\n".join(sentences).splitlines() == GOLDEN.read_text(encoding="utf-8").splitlines()

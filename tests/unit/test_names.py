@@ -24,7 +24,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.told import brief
+from tests.unit.findings import brief
 
 GOLDEN = Path(__file__).parent / "golden"
 DEBIAN = """\

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
     host_settings,
     read_contract,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos.keys import CONTRACT
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos.contract import CONTRACT
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.kinds import (
-    Key,
     Section,
     section_in,
 )
@@ -51,7 +49,7 @@ def test_a_site_may_say_everything() -> None:
     value = read_contract(STORAGE).as_variable()
     for section in ("roce", "ecn", "mtu", "cable_metres", "congestion_control"):
         assert value[section] == STORAGE[section]
-    assert value["cnp"] == {"dscp": 46, "priority": 7, "traffic_class": 7, "strict": True}
+    assert value["cnp"] == {"dscp": 46, "priority": 7, "traffic_class": 7}
     assert value["best_effort"] == {"priority": 0, "traffic_class": 0, "bandwidth_percent": 20}
     assert [(entry["name"], entry["traffic_class"]) for entry in value["classes"]] == [
         ("storage", 2),
@@ -64,7 +62,6 @@ def test_the_example_differs_from_every_default() -> None:
     """Otherwise a value that is never read would pass the tests that use it."""
     usual, other = (flat(read_contract(value).as_variable()) for value in (None, STORAGE))
     assert [key for key in usual if usual[key] == other[key]] == [
-        "cnp.strict",
         "best_effort.priority",
         "best_effort.traffic_class",
     ]
@@ -103,27 +100,6 @@ def assert_whole(section: Section, value: dict[str, Any]) -> None:
                 value[key.name] if isinstance(value[key.name], list) else [value[key.name]]
             ):
                 assert_whole(below, entry)
-
-
-def test_keys_and_fields_have_the_same_names() -> None:
-    def compare(section: Section, holder: Any) -> None:
-        assert [key.name for key in section.keys] == [field.name for field in fields(holder)]
-        for key in section.keys:
-            below = section_in(key.kind)
-            value = getattr(holder, key.name)
-            if below is not None:
-                compare(below, value[0] if isinstance(value, tuple) else value)
-
-    compare(CONTRACT, read_contract(STORAGE))
-
-
-def test_every_key_says_what_it_is() -> None:
-    def keys(section: Section) -> list[Key]:
-        below = [section_in(key.kind) for key in section.keys]
-        return [*section.keys, *(key for one in below if one for key in keys(one))]
-
-    for key in keys(CONTRACT):
-        assert key.help.endswith("."), key.name
 
 
 # DSCP to the byte of the IP header: shifted by two, ECN-capable. 26, 24 and 41 are in use by sites.

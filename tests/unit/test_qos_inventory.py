@@ -69,12 +69,10 @@ def test_rails_above_the_fabric() -> None:
     compiled(edited("rails.mtu: 9198"))
 
 
-def test_a_wrong_contract_is_told_with_its_line_among_other_findings() -> None:
+def test_a_wrong_contract_has_its_lines() -> None:
     contract = "roce_qos:\n  roce:\n    priority: 6\n  ecn:\n    minimum_bytes: 2000000\n"
-    assert refused(edited("leaves.ports; leaves.prots: 64") + contract) == [
-        "8 model.unknown_key leaves.prots",
-        "8 model.missing_key leaves.ports",
-        "10 qos.cnp_lossless roce_qos.cnp.priority 6",
-        "10 qos.cnp_lossless roce_qos.cnp.traffic_class 6",
+    assert refused(MODEL + contract) == [
+        "10 qos.number_twice roce_qos.cnp.priority (6, 'roce_qos.roce')",
+        "10 qos.number_twice roce_qos.cnp.traffic_class (6, 'roce_qos.roce')",
         "14 qos.ecn_order roce_qos.ecn.minimum_bytes (2000000, 1500000)",
     ]

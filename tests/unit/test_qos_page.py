@@ -19,11 +19,11 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
     read_contract,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos.contract import (
+    CONTRACT,
     FRAME_OVERHEAD,
     PATH_MTUS,
     ROCE_OVERHEAD,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos.keys import CONTRACT
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/qos-contract.md").read_text(encoding="utf-8")
@@ -43,9 +43,7 @@ def test_the_example_can_be_kept_and_names_every_section() -> None:
 
 def test_the_refused_example_is_refused_in_these_words() -> None:
     with pytest.raises(ContractError) as caught:
-        read_contract(
-            {"roce": {"dscp": 106}, "cnp": {"strict": False}, "pfc": {"xoff_bytes": 300000}}
-        )
+        read_contract({"cnp": {"priority": 3}, "pfc": {"xoff_bytes": 300000}})
     assert f"{caught.value}\n" == block("text")
 
 

@@ -33,8 +33,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.storage 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.findings import brief
 from tests.unit.lustre_node import LUSTRE, settings_of
-from tests.unit.told import brief
 
 RAILS = [{"interface": "rail0"}, {"interface": "rail1"}]
 

@@ -1,24 +1,19 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""IPv4 addresses and networks: netaddr reads and judges them, whole numbers carry them.
+"""IPv4 networks, and the address plan: which address every rail of every node has.
 
-A cluster of 10,000 nodes has some 250,000 addresses: numbers cost little to add and compare.
+A lane is one plane of one rail, counted rail by rail. Both plans are pure arithmetic on (node,
+lane): no table is kept, and adding a node at the end changes no other address. Addresses are whole
+numbers: a cluster of 10,000 nodes has some 250,000 of them.
 """
 
 from __future__ import annotations
 
-import re
 import socket
 import struct
-from typing import Any, Optional
+from typing import Any, Union
 
 from ...module_utils.core.dataclass import dataclass
-
-try:
-    import netaddr  # type: ignore[import-untyped]
-except ImportError as error:
-    NETADDR_MISSING: Optional[ImportError] = error
-else:
-    NETADDR_MISSING = None
+from ...module_utils.core.text import counted
 
 
 @dataclass(frozen=True)
@@ -36,9 +31,6 @@ class Network:
     def size(self) -> int:
         return 1 << (32 - self.prefix)
 
-    def __contains__(self, address: int) -> bool:
-        return self.first <= address <= self.last
-
     def overlaps(self, other: Network) -> bool:
         return self.first <= other.last and other.first <= self.last
 
@@ -47,45 +39,93 @@ class Network:
 
 
 def text(address: int) -> str:
-    """The address as people write it."""
+    """The address in dotted form."""
     return socket.inet_ntoa(struct.pack("!I", address))
 
 
-def number(address: Any) -> Optional[int]:
-    """The address as a number, or None when it is none; ten times as fast as netaddr."""
-    if not isinstance(address, str):
-        return None
-    try:
-        return int.from_bytes(socket.inet_pton(socket.AF_INET, address), "big")
-    except OSError:
-        return None
+class Exhausted(ValueError):
+    """The pool does not hold what the cluster needs; the text describes what is missing.
+
+    `value`: what is needed, and what there is.
+    """
+
+    def __init__(self, code: str, value: tuple[int, int], problem: str) -> None:
+        super().__init__(problem)
+        self.code = code
+        self.value: Any = value
 
 
-def parse_address(value: Any) -> int:
-    """The address as a number. Raises ValueError that goes on after "VALUE is"."""
-    if not isinstance(value, str):
-        raise ValueError("not an IPv4 address")
-    try:
-        address = netaddr.IPAddress(value, flags=netaddr.INET_PTON)
-    except (netaddr.AddrFormatError, ValueError) as error:
-        raise ValueError("not an IPv4 address") from error
-    if address.version != 4:
-        raise ValueError("an IPv6 address, and this model has IPv4 only")
-    return int(address)
+@dataclass(frozen=True)
+class SubnetPerRail:
+    """A subnet per lane and set of leaves: its first address is the gateway on the leaf."""
+
+    pool: Network
+    lanes: int
+    nodes_per_set: int
+    prefix: int
+    first_host: int = 2
+
+    def network(self, node: int, lane: int) -> Network:
+        number = (node // self.nodes_per_set) * self.lanes + lane
+        return Network(self.pool.first + (number << (32 - self.prefix)), self.prefix)
+
+    def address(self, node: int, lane: int) -> int:
+        return self.network(node, lane).first + self.first_host + node % self.nodes_per_set
+
+    def gateway(self, node: int, lane: int) -> int:
+        return self.network(node, lane).first + 1
+
+    def require_room(self, nodes: int) -> None:
+        """Raise Exhausted unless every rail of `nodes` nodes gets an address."""
+        size = 1 << (32 - self.prefix)
+        sets = -(-nodes // self.nodes_per_set)
+        wanted, there = sets * self.lanes, self.pool.size // size
+        if wanted > there:
+            raise Exhausted(
+                "model.pool_without_subnets",
+                (wanted, there),
+                f"{wanted} subnets of /{self.prefix} are needed "
+                f"({self.lanes} for each of {counted(sets, 'set')} of leaves), "
+                f"the pool {self.pool} holds {there}",
+            )
+        in_one_set = min(nodes, self.nodes_per_set)
+        room = max(0, size - 1 - self.first_host)
+        if in_one_set > room:
+            raise Exhausted(
+                "model.subnet_without_addresses",
+                (in_one_set, room),
+                f"{in_one_set} nodes need an address in each subnet, a /{self.prefix} "
+                f"has room for {room} from place {self.first_host} on",
+            )
 
 
-def parse_network(value: Any) -> Network:
-    """The network. Raises ValueError that goes on after "VALUE is"; a remedy may follow "; "."""
-    if not isinstance(value, str):
-        raise ValueError("not an IPv4 network")
-    if not re.fullmatch(r"[^/]*/[0-9]{1,2}", value):
-        raise ValueError("a network without a prefix length; Write one, as in 10.0.0.0/24")
-    try:
-        network = netaddr.IPNetwork(value)
-    except (netaddr.AddrFormatError, ValueError) as error:
-        raise ValueError("not an IPv4 network") from error
-    if network.version != 4:
-        raise ValueError("an IPv6 network, and this model has IPv4 only")
-    if network.ip != network.network:
-        raise ValueError(f"an address inside a network; Write {network.cidr}")
-    return Network(int(network.network), network.prefixlen)
+@dataclass(frozen=True)
+class PointToPoint:
+    """A /31 per lane and node: the even address is the leaf's, the odd one the node's."""
+
+    pool: Network
+    lanes: int
+    prefix: int = 31
+
+    def network(self, node: int, lane: int) -> Network:
+        return Network(self.pool.first + 2 * (node * self.lanes + lane), 31)
+
+    def address(self, node: int, lane: int) -> int:
+        return self.network(node, lane).first + 1
+
+    def gateway(self, node: int, lane: int) -> int:
+        return self.network(node, lane).first
+
+    def require_room(self, nodes: int) -> None:
+        """Raise Exhausted unless every rail of `nodes` nodes gets a link."""
+        wanted, there = nodes * self.lanes, self.pool.size // 2
+        if wanted > there:
+            raise Exhausted(
+                "model.pool_without_links",
+                (wanted, there),
+                f"{wanted} links of /31 are needed ({nodes} nodes, {self.lanes} each), "
+                f"the pool {self.pool} holds {there}",
+            )
+
+
+AddressPlan = Union[SubnetPerRail, PointToPoint]

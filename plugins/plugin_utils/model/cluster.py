@@ -1,19 +1,21 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The compiled model: every host with what the layers need to know of it.
+"""The compiled model: every host with what the layers need of it, and its Ansible variables.
 
-Field names are those of the host variables in docs/architecture.md.
+Field names are those of the host variables in docs/architecture.md. What is equal for all stands in
+a group, a host has what differs.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import field
 from typing import Any, Optional
 
 from ...module_utils.core.dataclass import dataclass
 from ...module_utils.software.software_set import SoftwareSet
 from ...module_utils.storage.file_system import FileSystem
-from ..qos import Contract
+from ..qos import Contract, host_settings
 
 
 @dataclass
@@ -95,9 +97,8 @@ class Node(Host):
 @dataclass
 class Switch(Host):
     system: str = ""
-    """`sonic`, `nvue` or `eos`; empty where nobody says."""
+    """`sonic`, `nvue` or `eos`; empty where the model has none."""
     asic: str = ""
-    """Likewise."""
     ports: list[PortGroup] = field(default_factory=list)
 
 
@@ -114,19 +115,127 @@ class Cluster:
     software: SoftwareSet
     filesystems: tuple[FileSystem, ...]
     slots: int
-    """Of a node that says nothing else."""
+    """Of nodes without slots of their own."""
     gpus: list[Gpu]
-    """Likewise."""
+    """Of nodes without GPUs of their own."""
     nodes: list[Node]
     launcher: Host
     storage: list[Host]
     leaves: list[Switch]
     spines: list[Switch]
     asics: dict[str, dict[str, Any]]
-    """By chip, as the model says it."""
+    """By chip, as the model has it."""
     group_vars: dict[str, dict[str, Any]]
 
 
 def rack_group(rack: str) -> str:
     """The Ansible group of a rack: what no group name may have becomes an underscore."""
     return "rack_" + re.sub(r"[^A-Za-z0-9_]", "_", rack)
+
+
+DIGEST = "cluster_digest"
+NAMES = (
+    *("cluster_name", "cluster_domain", "cluster_mpi_user", "cluster_mpi_uid"),
+    *("cluster_addressing", "cluster_rail_networks", "cluster_asics", "roce_qos", "cluster_qos"),
+    *("cluster_software", "cluster_filesystems", "cluster_role", "cluster_management"),
+    *("cluster_index", "cluster_rack", "cluster_slots", "cluster_drained", "cluster_gpus"),
+    *("cluster_rails", "cluster_system", "cluster_asic", "cluster_ports"),
+)
+"""The variables of the model that no inventory may set beside it. `ansible_host` is not one."""
+
+
+@dataclass
+class InventoryHost:
+    name: str
+    groups: tuple[str, ...]
+    variables: dict[str, Any]
+    """Computed by the model: data, never templates."""
+    site_variables: dict[str, Any]
+    """Written by the operator: may be templates."""
+
+
+@dataclass
+class Inventory:
+    group_variables: dict[str, dict[str, Any]]
+    site_group_variables: dict[str, dict[str, Any]]
+    hosts: list[InventoryHost] = field(default_factory=list)
+
+    def merged(self, host: InventoryHost) -> dict[str, Any]:
+        """The model's variables of a host, as Ansible merges them."""
+        merged = dict(self.group_variables["all"])
+        for group in host.groups:
+            merged.update(self.group_variables[group])
+        merged.update(host.variables)
+        return merged
+
+
+def inventory_of(cluster: Cluster) -> Inventory:
+    groups: dict[str, dict[str, Any]] = {
+        "all": {
+            "cluster_name": cluster.name,
+            "cluster_domain": cluster.domain,
+            "cluster_mpi_user": cluster.mpi_user,
+            "cluster_mpi_uid": cluster.mpi_uid,
+            "cluster_addressing": cluster.addressing,
+            "cluster_asics": cluster.asics,
+            "roce_qos": cluster.roce_qos.as_variable(),
+            "cluster_software": cluster.software.as_variable(),
+            "cluster_filesystems": [entry.as_variable() for entry in cluster.filesystems],
+        },
+        "compute": {
+            "cluster_role": "compute",
+            "cluster_slots": cluster.slots,
+            "cluster_drained": False,
+            "cluster_gpus": _plain(cluster.gpus),
+            "cluster_qos": host_settings(cluster.roce_qos).as_variable(),
+        },
+        **{role: {"cluster_role": role} for role in ("launcher", "storage", "leaf", "spine")},
+    }
+    if cluster.rail_networks:
+        groups["all"]["cluster_rail_networks"] = cluster.rail_networks
+    for node in cluster.nodes:
+        groups.setdefault(rack_group(node.rack), {"cluster_rack": node.rack})
+    return Inventory(groups, cluster.group_vars, list(_hosts(cluster)))
+
+
+def _hosts(cluster: Cluster) -> Iterator[InventoryHost]:
+    for node in cluster.nodes:
+        yield InventoryHost(
+            node.name,
+            ("compute", rack_group(node.rack)),
+            {**_of_host(node), **_of_node(node, cluster)},
+            node.vars,
+        )
+    for host in (cluster.launcher, *cluster.storage):
+        yield InventoryHost(host.name, (host.role,), _of_host(host), host.vars)
+    for switch in (*cluster.leaves, *cluster.spines):
+        yield InventoryHost(switch.name, (switch.role,), _of_switch(switch), switch.vars)
+
+
+def _of_host(host: Host) -> dict[str, Any]:
+    return {"ansible_host": host.management.address, "cluster_management": vars(host.management)}
+
+
+def _of_node(node: Node, cluster: Cluster) -> dict[str, Any]:
+    variables: dict[str, Any] = {"cluster_index": node.index, "cluster_rails": _plain(node.rails)}
+    if node.slots != cluster.slots:
+        variables["cluster_slots"] = node.slots
+    if node.drained:
+        variables["cluster_drained"] = True
+    if node.gpus is not cluster.gpus:
+        variables["cluster_gpus"] = _plain(node.gpus)
+    return variables
+
+
+def _of_switch(switch: Switch) -> dict[str, Any]:
+    return {
+        **_of_host(switch),
+        "cluster_system": switch.system,
+        "cluster_asic": switch.asic,
+        "cluster_ports": _plain(switch.ports),
+    }
+
+
+def _plain(records: Iterable[Any]) -> list[dict[str, Any]]:
+    """Dataclasses as the dictionaries they hold anyway: no copy of a million values."""
+    return [vars(record) for record in records]

@@ -7,51 +7,60 @@ from itertools import groupby
 from typing import Any, Optional
 
 from ...module_utils.mpi.hostfile import rail_name
-from ...module_utils.software.software_set import SoftwareSet
-from ...module_utils.storage.file_system import FileSystem
-from ..qos import Contract
+from ..qos.rules import check_rail
+from ..qos.rules import finish as read_contract
 from ..schema.findings import Findings
-from ..schema.kinds import check
 from . import rules
-from .address_plan import AddressPlan
-from .addresses import Network, text
-from .cluster import (
-    Cluster,
-    Gpu,
-    Host,
-    Management,
-    Node,
-    PortGroup,
-    Rail,
-    Switch,
-    rack_group,
-)
-from .layout import interface_name, lay_out, plan_addresses
+from .addresses import AddressPlan, text
+from .cluster import Cluster, Gpu, Host, Management, Node, PortGroup, Rail, Switch
+from .layout import Lane, Topology, interface_name, lay_out, plan_addresses
 from .nodes import NodeSpec, specify
-from .rules import GROUPS, check_storage
-from .schema import MODEL, SUBNET_PER_RAIL
+from .schema import MODEL, POINT_TO_POINT, SUBNET_PER_RAIL
+from .software import KEY as SOFTWARE
+from .software import finish as read_software
 from .source import ModelError, Source
-from .storage import Site, finish
-from .storage_keys import KEY
-from .switches import SwitchKind, port_names, read_switches
-from .topology import Lane, Topology
-
-# Building the cluster from a model in which nothing was found: hosts, then their cables.
+from .storage import Site
+from .storage import finish as read_filesystems
+from .storage_keys import KEY as FILE_SYSTEMS
+from .switches import port_names, read_switches
 
 
-def build(
-    model: dict[str, Any],
-    specs: list[NodeSpec],
-    topology: Topology,
-    plan: AddressPlan,
-    switches: dict[str, list[str]],
-    kinds: dict[str, list[SwitchKind]],
-    contract: Contract,
-    software: SoftwareSet,
-    filesystems: tuple[FileSystem, ...],
-) -> Cluster:
-    subnet: Network = model["management"]["subnet"]
-    interface = model["management"]["interface"]
+def compile_model(source: Source) -> Cluster:
+    """The cluster that `source` describes.
+
+    Raises ModelError with everything that is wrong: with keys and types first, as rules look at
+    whole values.
+    """
+    findings = Findings(source.line, source.text)
+    model = MODEL.check(source.data, findings)
+    if findings:
+        raise ModelError(source.name, findings.found)
+    specs = specify(model, findings)
+    topology = lay_out(model, specs, findings)
+    plan = plan_addresses(model, specs, topology, findings)
+    names = rules.switch_names(model, findings)
+    kinds = read_switches(model, findings)
+    rules.check_names(model, specs, names, findings)
+    rules.check_management(model, specs, names, findings)
+    rules.check_devices(model, specs, findings)
+    rules.check_group_vars(model, specs, findings)
+    mtu = model["rails"]["mtu"]
+    contract = read_contract(model["roce_qos"], findings, mtu)
+    check_rail(contract, mtu, findings, ("rails", "mtu"))
+    software = read_software(model[SOFTWARE], findings, (SOFTWARE,))
+    site = None
+    if specs and topology is not None and plan is not None:
+        site = _site(model, specs, topology, plan)
+        if len(kinds["leaves"]) == len(names["leaves"]):
+            places = specs[-1].index + 1
+            rules.check_storage_links(
+                model, topology, places, names["leaves"], kinds["leaves"], findings
+            )
+    filesystems = read_filesystems(model[FILE_SYSTEMS], findings, (FILE_SYSTEMS,), site)
+    if findings or topology is None or plan is None:
+        raise ModelError(source.name, findings.found)
+
+    subnet, interface = model["management"]["subnet"], model["management"]["interface"]
 
     def management(address: int) -> Management:
         return Management(text(address), subnet.prefix, interface)
@@ -59,21 +68,16 @@ def build(
     def host(entry: dict[str, Any], role: str) -> Host:
         return Host(entry["name"], role, management(entry["management"]), entry["vars"])
 
-    def switch(section: str, role: str) -> list[Switch]:
+    def switches(section: str, role: str) -> list[Switch]:
+        first = model[section]["management_first"] if model[section] else 0
         return [
-            Switch(
-                name,
-                role,
-                management(model[section]["management_first"] + index),
-                system=kind.system,
-                asic=kind.asic,
-            )
-            for index, (name, kind) in enumerate(zip(switches[section], kinds[section]))
+            Switch(name, role, management(first + index), system=kind.system, asic=kind.asic)
+            for index, (name, kind) in enumerate(zip(names[section], kinds[section]))
         ]
 
-    leaves, spines = switch("leaves", "leaf"), switch("spines", "spine")
+    leaves, spines = switches("leaves", "leaf"), switches("spines", "spine")
     leaf_ports, spine_ports = port_names(kinds["leaves"]), port_names(kinds["spines"])
-    gpus = model["gpus"]
+    gpus, addressing = model["gpus"], model["addresses"]["plan"]
     common_gpus = _gpus(gpus, gpus["pci"])
     nodes = [
         Node(
@@ -98,10 +102,8 @@ def build(
         domain=model["domain"],
         mpi_user=model["mpi"]["user"],
         mpi_uid=model["mpi"]["uid"],
-        addressing=model["addresses"]["plan"],
-        rail_networks=[str(model["addresses"]["pool"])]
-        if model["addresses"]["plan"] == "point_to_point"
-        else [],
+        addressing=addressing,
+        rail_networks=[str(model["addresses"]["pool"])] if addressing == POINT_TO_POINT else [],
         roce_qos=contract,
         software=software,
         filesystems=filesystems,
@@ -230,7 +232,7 @@ def _plug_spines(
 
 
 def _plug_storage(model: dict[str, Any], leaves: list[Switch]) -> None:
-    """Cables to storage hosts. Only the switches' ends of them are known to the model."""
+    """Cables to storage hosts, of which the model knows only the switches' ends."""
     rails = model["rails"]
     by_name = {leaf.name: leaf for leaf in leaves}
     for host in model["storage"]:
@@ -241,24 +243,6 @@ def _plug_storage(model: dict[str, Any], leaves: list[Switch]) -> None:
             by_name[link["leaf"]].ports.append(group)
 
 
-# Shared file systems of a model: read beside the hosts, groups and addresses that it gives.
-
-
-def read_filesystems(
-    model: dict[str, Any],
-    specs: Optional[list[NodeSpec]],
-    topology: Optional[Topology],
-    plan: Optional[AddressPlan],
-    findings: Findings,
-) -> Optional[tuple[FileSystem, ...]]:
-    """The file systems, with the groups that mount them and the hosts that serve them."""
-    site = None
-    beside = findings.clean(("launcher",), ("storage",), ("domain",))
-    if specs is not None and topology is not None and plan is not None and beside:
-        site = _site(model, specs, topology, plan)
-    return finish(model[KEY], findings, (KEY,), site)
-
-
 def _site(
     model: dict[str, Any], specs: list[NodeSpec], topology: Topology, plan: AddressPlan
 ) -> Site:
@@ -267,7 +251,7 @@ def _site(
     lanes = [interface_name(model["rails"], lane.rail, lane.plane) for lane in topology.lanes]
 
     def names(host: str) -> frozenset[str]:
-        """As /etc/hosts has them, and the addresses themselves."""
+        """Those of /etc/hosts, and the addresses themselves."""
         spec = nodes.get(host)
         management = others.get(host) if spec is None else spec.management
         found = {host} if management is None else {host, text(management)}
@@ -279,34 +263,8 @@ def _site(
         return frozenset(found)
 
     return Site(
-        groups=(*GROUPS, *sorted({rack_group(spec.rack) for spec in specs})),
+        groups=tuple(rules.groups_of(specs)),
         hosts={**nodes, **others}.keys(),
         names=names,
         more=frozenset(host["name"] for host in model["storage"]),
     )
-
-
-def compile_model(source: Source) -> Cluster:
-    """The cluster that `source` describes. Raises ModelError with everything that is wrong."""
-    findings = Findings(source.line, source.text)
-    model = check(MODEL, source.data, findings)
-    if model is None:
-        raise ModelError(source.name, findings.found)
-    specs = specify(model, findings)
-    topology = lay_out(model, specs, findings)
-    plan = plan_addresses(model, specs, topology, findings)
-    switches = rules.switch_names(model, findings)
-    kinds = read_switches(model, findings)
-    rules.check_names(model, specs, switches, findings)
-    rules.check_management(model, specs, switches, findings)
-    rules.check_devices(model, specs, findings)
-    rules.check_group_vars(model, specs, findings)
-    check_storage(model, specs, topology, switches["leaves"], kinds["leaves"], findings)
-    contract = rules.read_roce_qos(model, findings)
-    software = rules.read_software(model, findings)
-    filesystems = read_filesystems(model, specs, topology, plan, findings)
-    if findings or specs is None or topology is None or plan is None:
-        raise ModelError(source.name, findings.found)
-    if contract is None or software is None or filesystems is None:
-        raise ModelError(source.name, findings.found)
-    return build(model, specs, topology, plan, switches, kinds, contract, software, filesystems)

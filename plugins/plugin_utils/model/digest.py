@@ -15,7 +15,7 @@ from typing import Any
 
 from ...module_utils.core.text import counted
 from ..schema.findings import Findings
-from .variables import DIGEST, NAMES, Inventory
+from .cluster import DIGEST, NAMES, Inventory
 
 REMEDY = "Remove it from group_vars, host_vars and --extra-vars, and change cluster.yml"
 

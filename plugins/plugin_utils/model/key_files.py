@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Optional
 
 from ...module_utils.software.software_set import SoftwareSet, Source
-from .software_keys import VARIABLE
+from .software import VARIABLE
 
 MOST = 1 << 20
 """Bytes: a public key has a few thousand."""

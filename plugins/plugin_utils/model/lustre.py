@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...module_utils.storage.lustre import DKMS, PREBUILT, PRESENT
 from ..schema.kinds import (
     Boolean,
@@ -17,8 +15,8 @@ from ..schema.kinds import (
     Section,
     Table,
     Text,
-    Wrong,
 )
+from .software import repository
 
 VARIABLE = "shared_storage_lustre"
 RAILS = "rails"
@@ -34,8 +32,8 @@ _NID = Text(
 _INTERFACE = Text(r"[^\s/:\"'{}]+", "the name of an interface", "rail0", 15)
 
 
-def _number(name: str, high: int, says: str) -> Key:
-    return Key(name, Integer(0, high), f"{says} 0: the driver's own.", default=0)
+def _number(name: str, high: int, text: str) -> Key:
+    return Key(name, Integer(0, high), f"{text} 0: the driver's own.", default=0)
 
 
 NETWORK = Section(
@@ -55,7 +53,6 @@ NETWORK = Section(
         _number("credits", 65536, "Messages of one interface at a time."),
         _number("conns_per_peer", 127, "Connections to each interface of a peer."),
     ),
-    {"interface": "Write interfaces: [NAME]", "tunables": "Write its keys one level up"},
 )
 
 ROUTE = Section(
@@ -67,68 +64,18 @@ ROUTE = Section(
     ),
 )
 
+_NIDS = ListOf(_NID, "NIDs", least=1)
 PEER = Section(
     f"{VARIABLE}.peers",
     "A server without discovery.",
-    (Key("nids", ListOf(_NID, "NIDs"), "All its NIDs, the first one its primary.", True),),
+    (Key("nids", _NIDS, "All its NIDs, the first one its primary.", True),),
 )
 
-
-class _Url(Text):
-    def wrong(self, value: Any) -> Wrong:
-        if "@" not in str(value):
-            return super().wrong(value)
-        # Not shown: what stands before the sign is a password.
-        problem = "a user or password is in it"
-        return Wrong("lustre.secret_in_url", problem, f"Write {self.wanted}", "a secret")
-
-
-REPOSITORY = Section(
+REPOSITORY = repository(
     f"{VARIABLE}.packages.repository",
-    "Where the client's packages come from.",
-    (
-        Key(
-            "url",
-            _Url(
-                r"(https?://[^\s{}'\"@]|file:///)"
-                r"([^\s{}'\"@]|\{(version|distribution|architecture)\})*",
-                "a URL (https://, http:// or file:///) without user or password, in which "
-                "{version}, {distribution} and {architecture} are filled in",
-                "file:///srv/lustre/{version}/{distribution}/client",
-                500,
-            ),
-            "Its base. `{distribution}` is `ubuntu2404` or `el9.6`, as in the folders of "
-            "downloads.whamcloud.com.",
-            True,
-        ),
-        Key(
-            "key",
-            Text(r"[^\s{}'\"]+", "a file of the controller", "keys/lustre.asc", 500),
-            "File with the public key that signs it, relative to the inventory.",
-            True,
-        ),
-        Key(
-            "key_sha256",
-            Text(
-                r"[0-9a-f]{64}",
-                "a SHA-256 checksum (64 digits 0 to 9, a to f)",
-                "what sha256sum FILE prints",
-                64,
-            ),
-            "Checksum of that file.",
-            True,
-        ),
-        Key(
-            "signed_metadata",
-            Boolean(),
-            "Whether dnf checks the signature of the metadata too; of packages it always does.",
-            default=True,
-        ),
-    ),
-    dict.fromkeys(
-        ("trusted", "gpgcheck", "verify", "validate_certs"),
-        "Leave it out: signatures are always verified. Sign a mirror with a key of your own",
-    ),
+    "Where the client's packages come from. `{distribution}` is `ubuntu2404` or `el9.6`, as in the "
+    "folders of downloads.whamcloud.com.",
+    ("version", "distribution", "architecture"),
 )
 
 PACKAGES = Section(
@@ -139,7 +86,7 @@ PACKAGES = Section(
             "method",
             OneOf((DKMS, PREBUILT, PRESENT)),
             "`dkms`: modules are built on the node. `prebuilt`: modules of the node's kernel come "
-            "in packages. `present`: the site installs the client, and it is only looked for.",
+            "in packages. `present`: the site installs the client, and its presence is checked.",
             default=PRESENT,
         ),
         Key(
@@ -183,6 +130,7 @@ STRIPES = Section(
     ),
 )
 
+_VALUE = Text(r"[^\s\"'\\#]+", "a value without blanks", "'50' (in quotes)", 200)
 SETTINGS = Section(
     VARIABLE,
     "How nodes are clients of Lustre.",
@@ -196,16 +144,10 @@ SETTINGS = Section(
         Key("discovery", Boolean(), "Dynamic discovery of peers.", default=True),
         Key("peers", ListOf(PEER, "peers"), "Servers without discovery.", default=[]),
         Key("routes", ListOf(ROUTE, "routes"), "Routers of LNet.", default=[]),
-        Key("packages", PACKAGES, "The client's packages.", default=PACKAGES.defaults()),
+        Key("packages", PACKAGES, "The client's packages."),
         Key(
             "modprobe",
-            Table(
-                Table(
-                    Text(r"[^\s\"'\\#]+", "a value without blanks", "'50' (in quotes)", 200),
-                    "options",
-                ),
-                "kernel modules",
-            ),
+            Table(Table(_VALUE, "options"), "kernel modules"),
             "Options of kernel modules, `{lnet: {lnet_transaction_timeout: '50'}}`.",
             default={},
         ),
@@ -223,5 +165,4 @@ SETTINGS = Section(
             default=95,
         ),
     ),
-    {"lnet": "Write networks: [{net: o2ib0, interfaces: rails}]"},
 )

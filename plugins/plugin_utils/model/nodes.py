@@ -13,7 +13,7 @@ from ..schema.findings import Findings, Path
 
 @dataclass
 class NodeSpec:
-    """A node as the model states it. `path` is the place to blame."""
+    """A node as the model states it. Paths are the places of its values."""
 
     name: str
     index: int
@@ -30,38 +30,25 @@ class NodeSpec:
     vars: dict[str, Any] = field(default_factory=dict)
 
 
-def specify(model: dict[str, Any], findings: Findings) -> Optional[list[NodeSpec]]:
-    """Every node in order; None when the section is too broken to say."""
-    if not findings.clean(("nodes",)):
-        return None
+def specify(model: dict[str, Any], findings: Findings) -> list[NodeSpec]:
+    """Every node in order; none when it is not clear which there are."""
     nodes = model["nodes"]
-    listed = nodes["list"]
-    if (nodes["count"] is None) == (listed is None):
-        there = "both are" if listed is not None else "neither is"
+    counted, listed = nodes["count"], nodes["list"]
+    if (counted is None) == (listed is None):
         findings.add(
             "model.counted_or_listed",
             ("nodes",),
-            f"nodes are either counted or listed, and {there} here",
+            "nodes are either counted or listed",
             "Write one of count and list",
-            value=(nodes["count"], listed),
+            (counted, listed),
         )
-        return None
+        return []
     if listed is None:
-        numbers = range(nodes["start"], nodes["start"] + nodes["count"])
+        numbers = range(nodes["start"], nodes["start"] + counted)
         names = [nodes["name"].format(number) for number in numbers]
-        own: dict[str, dict[str, Any]] = {}
     else:
         names = [entry["name"] for entry in listed]
-        own = {entry["name"]: entry for entry in listed}
-    if not names:
-        findings.add(
-            "model.no_nodes",
-            ("nodes",),
-            "the cluster is empty: it has no node",
-            "Give it at least one",
-        )
-        return None
-    known = set(names)
+    known, absent = set(names), set(nodes["absent"])
     named: list[tuple[Path, str]] = [
         (("nodes", "overrides", name), name) for name in nodes["overrides"]
     ]
@@ -69,34 +56,24 @@ def specify(model: dict[str, Any], findings: Findings) -> Optional[list[NodeSpec
         named += [(("nodes", key, index), name) for index, name in enumerate(nodes[key])]
     for path, name in named:
         if name not in known:
-            findings.add(
-                "model.unknown_node",
-                path,
-                f"there is no node {name!r}",
-                nearest(name, names),
-                value=name,
-            )
-    absent = set(nodes["absent"])
-    specs = [spec for spec in _specs(model, names, own) if spec.name not in absent]
+            problem = f"there is no node {name!r}"
+            findings.add("model.unknown_node", path, problem, nearest(name, names), name)
+    specs = [spec for spec in _specs(model, names, listed) if spec.name not in absent]
     if not specs:
         findings.add(
-            "model.all_absent",
-            ("nodes", "absent"),
-            "the cluster is empty: every node is absent",
+            "model.no_nodes",
+            ("nodes",),
+            "the cluster is empty: it has no node, or every node is absent",
             "Keep at least one",
         )
-        return None
     _require_basics(specs, findings)
     return specs
 
 
 def _specs(
-    model: dict[str, Any], names: list[str], own: dict[str, dict[str, Any]]
+    model: dict[str, Any], names: list[str], listed: Optional[list[dict[str, Any]]]
 ) -> list[NodeSpec]:
-    nodes = model["nodes"]
-    rails_pci = (model["rails"] or {}).get("pci")
-    gpus = model["gpus"] or {}
-    slots = nodes["slots"] or gpus.get("count") or 0
+    nodes, gpus = model["nodes"], model["gpus"]
     per_rack = nodes["nodes_per_rack"] or len(names)
     drained = set(nodes["drained"])
     first = nodes["management_first"]
@@ -105,32 +82,30 @@ def _specs(
         spec = NodeSpec(
             name=name,
             index=index,
-            path=("nodes",),
+            path=("nodes", "name"),
             management=None if first is None else first + index,
             management_path=("nodes", "management_first"),
             rack=nodes["rack"].format(index // per_rack + 1),
-            slots=slots,
+            slots=nodes["slots"] or gpus["count"],
             drained=name in drained,
-            pci=rails_pci,
-            gpu_pci=gpus.get("pci"),
+            pci=model["rails"]["pci"],
+            gpu_pci=gpus["pci"],
         )
-        if name in own:
+        if listed is not None:
             spec.path = ("nodes", "list", index)
-            _refine(spec, own[name], spec.path)
+            _refine(spec, listed[index], spec.path)
         if name in nodes["overrides"]:
-            path = ("nodes", "overrides", name)
-            _refine(spec, nodes["overrides"][name], path)
+            _refine(spec, nodes["overrides"][name], ("nodes", "overrides", name))
         specs.append(spec)
     return specs
 
 
 def _refine(spec: NodeSpec, entry: dict[str, Any], path: Path) -> None:
-    if entry["management"] is not None:
-        spec.management, spec.management_path = entry["management"], (*path, "management")
-    if entry["pci"] is not None:
-        spec.pci, spec.pci_path = entry["pci"], (*path, "pci")
-    if entry["gpu_pci"] is not None:
-        spec.gpu_pci, spec.gpu_pci_path = entry["gpu_pci"], (*path, "gpu_pci")
+    """Take over what an entry of one node sets, with its place."""
+    for key in ("management", "pci", "gpu_pci"):
+        if entry[key] is not None:
+            setattr(spec, key, entry[key])
+            setattr(spec, f"{key}_path", (*path, key))
     spec.rack = entry["rack"] or spec.rack
     spec.slots = entry["slots"] or spec.slots
     if entry["drained"] is not None:
@@ -139,21 +114,20 @@ def _refine(spec: NodeSpec, entry: dict[str, Any], path: Path) -> None:
 
 
 def _require_basics(specs: list[NodeSpec], findings: Findings) -> None:
-    if any(spec.management is None for spec in specs):
-        names = [spec.name for spec in specs if spec.management is None]
+    without = [spec.name for spec in specs if spec.management is None]
+    if without:
+        more = f" and {len(without) - 1} more have" if without[1:] else " has"
         findings.add(
             "model.no_management_address",
             ("nodes", "management_first"),
-            f"{names[0]} and {len(names) - 1} more have no management address"
-            if len(names) > 1
-            else f"{names[0]} has no management address",
+            f"{without[0]}{more} no management address",
             "Give the first node's here, or each its own management",
-            value=(names[0], len(names)),
+            (without[0], len(without)),
         )
-    if findings.clean(("gpus",)) and any(spec.slots == 0 for spec in specs):
+    if any(spec.slots == 0 for spec in specs):
         findings.add(
             "model.no_slots",
             ("nodes", "slots"),
             "nodes without GPUs have no MPI slots",
-            "Say how many slots a node has, or describe gpus",
+            "Write the slots of a node, or describe gpus",
         )

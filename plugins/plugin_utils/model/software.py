@@ -1,5 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""From the variable `cluster_software` to a set, or to every reason why there can be none."""
+"""Every key of `software`, and the set that its value is compiled to (`cluster_software`).
+
+Messages and the pages under docs/ come from the keys; software_rules.py has which versions go
+together.
+"""
 
 from __future__ import annotations
 
@@ -8,34 +12,226 @@ from typing import Any, Optional
 
 from ...module_utils.software.compatibility import REFUSED
 from ...module_utils.software.software_set import (
+    CUDA_URL,
     DOCA,
     DOCA_PROFILE,
+    DOCA_URL,
+    INBOX,
+    NO_RDMA,
+    OPEN,
+    PROPRIETARY,
     SoftwareSet,
 )
 from ..schema.findings import Findings, Path, RefusedError, dotted
-from ..schema.kinds import check
-from .software_keys import SOFTWARE, VARIABLE
+from ..schema.kinds import Boolean, Key, OneOf, OrNull, Section, Text
 from .software_rules import judge
 
-# What no set can say, whatever the versions: keys that need or exclude each other.
-#
-# Which versions go together is in compatibility.py.
+KEY = "software"
+"""The key of a cluster model."""
+VARIABLE = "cluster_software"
+"""The variable that it is compiled to."""
 
-Value = dict[str, Any]
-OF_THE_GPU = ("cuda", "dcgm", "gdrcopy", "nccl")
-
-
-def check_software(value: Value, findings: Findings, path: Path) -> None:
-    """Each rule where the sections that it looks at are right by themselves."""
-    if findings.clean((*path, "rdma")):
-        _doca(value["rdma"], findings, path)
-    if findings.clean((*path, "driver")):
-        _without_driver(value, findings, path)
-    if findings.clean((*path, "repositories"), (*path, "rdma"), (*path, "driver")):
-        _repositories(value, findings, path)
+GPUS = ("B300", "B200", "H200", "H100")
+_OF_THE_GPU = ("cuda", "dcgm", "gdrcopy", "nccl")
 
 
-def _doca(rdma: Value, findings: Findings, path: Path) -> None:
+def _version(parts: int, wanted: str, example: str, empty: bool = True) -> Text:
+    form = r"\.".join([r"\d+"] * parts)
+    return Text(form, wanted, f'"{example}" (in quotes)', 40, empty)
+
+
+RDMA = Section(
+    "software.rdma",
+    "RDMA drivers and tools, the layer `rdma`.",
+    (
+        Key(
+            "source",
+            OneOf((DOCA, INBOX, NO_RDMA)),
+            "`doca`: DOCA-OFED of NVIDIA. `inbox`: drivers of the kernel, tools of the "
+            "distribution. `none`: the layer does nothing.",
+            default=INBOX,
+        ),
+        Key(
+            "version",
+            _version(3, "a release of DOCA", "3.2.0"),
+            "Release of DOCA, for the source `doca` alone.",
+            default="",
+        ),
+        Key(
+            "profile",
+            Text(r"doca-[a-z0-9-]+", "a profile of DOCA", "doca-ofed", 40, empty=True),
+            "Its meta package: `doca-ofed`, `doca-roce`, `doca-all`, ...",
+            default_text=f"`{DOCA_PROFILE}` with the source `doca`",
+        ),
+    ),
+)
+
+DRIVER = Section(
+    "software.driver",
+    "The NVIDIA driver, and with it the layer `gpu`. Fabric manager, NSCQ, IMEX and persistenced "
+    "have its version by construction: there is no key for them.",
+    (
+        # All numbers: DKMS and the driver itself report all of them.
+        Key(
+            "version",
+            _version(3, "a driver version with all its numbers", "580.95.05", empty=False),
+            "Its version; the branch is the first number.",
+            required=True,
+        ),
+        Key("modules", OneOf((OPEN, PROPRIETARY)), "Its kernel modules.", default=OPEN),
+        Key(
+            "gpu",
+            OneOf(GPUS),
+            "The GPU of the nodes, which decides what is needed beside the driver.",
+            default=GPUS[0],
+        ),
+    ),
+)
+
+
+def repository(name: str, text: str, fields: tuple[str, ...], url: str = "") -> Section:
+    """The keys of a package repository. `fields` in its URL are filled in; `url` is the default.
+
+    The URL has no braces but these: nothing that is computed can be a template.
+    """
+    filled_in = ", ".join(f"{{{field}}}" for field in fields)
+    form = r"(https?://[^\s{}'\"@]|file:///)([^\s{}'\"@]|\{(" + "|".join(fields) + r")\})*"
+    wanted = (
+        f"a URL (https, http, file) without user or password, in which {filled_in} are filled in"
+    )
+    return Section(
+        name,
+        text,
+        (
+            Key(
+                "url",
+                Text(form, wanted, "file:///srv/packages/{distribution}", 500, secret=True),
+                "Its base; a mirror or a folder (`file:///`) serves too.",
+                required=not url,
+                default=url,
+            ),
+            Key(
+                "key",
+                Text(r"[^\s{}'\"]+", "a file of the controller", "keys/cuda.asc", 500),
+                "File with the public key that signs it, on the controller, relative to the "
+                "inventory.",
+                required=True,
+            ),
+            Key(
+                "key_sha256",
+                Text(
+                    r"[0-9a-f]{64}",
+                    "a SHA-256 checksum (64 digits 0 to 9, a to f)",
+                    "what sha256sum FILE prints",
+                    empty=True,
+                ),
+                "Checksum of that file: compare the key's fingerprint first, then run sha256sum. "
+                "While it is empty, no layer uses the repository.",
+                required=True,
+            ),
+            Key(
+                "signed_metadata",
+                Boolean(),
+                "Whether dnf checks the signature of the metadata too; of packages it always does.",
+                default=True,
+            ),
+        ),
+    )
+
+
+_CUDA = repository(
+    "software.repositories.cuda",
+    "Driver, CUDA, DCGM, GDRCopy, NCCL. `{distribution}` is `ubuntu2204`, `ubuntu2404` or `rhel9`.",
+    ("distribution", "architecture"),
+    CUDA_URL,
+)
+_DOCA = repository(
+    "software.repositories.doca",
+    "DOCA-OFED. `{version}` is `rdma.version`, `{distribution}` is `ubuntu22.04`, `ubuntu24.04` or "
+    "`rhel9`.",
+    ("version", "distribution", "architecture"),
+    DOCA_URL,
+)
+REPOSITORIES = Section(
+    "software.repositories",
+    "Where the packages of the set come from.",
+    (
+        Key("cuda", OrNull(_CUDA), "Needed with a driver."),
+        Key("doca", OrNull(_DOCA), "Needed with `rdma.source: doca`."),
+    ),
+)
+
+SOFTWARE = Section(
+    "software",
+    "The one set of versions that the layers `rdma` and `gpu` install, pin and hold: "
+    "[software-set.md](software-set.md).",
+    (
+        Key(
+            "kernel",
+            Text(r"[0-9][A-Za-z0-9._+~-]*", "a kernel release", "6.8.0-79-generic", 80, empty=True),
+            "The kernel that has to run, as `uname -r` reports it. Empty: the one that is "
+            "installed is held.",
+            default="",
+        ),
+        Key("rdma", RDMA, "RDMA drivers and tools."),
+        Key("driver", OrNull(DRIVER), "The NVIDIA driver. Left out, there is no layer `gpu`."),
+        Key(
+            "cuda",
+            _version(2, "a CUDA toolkit by its first two numbers", "13.0"),
+            "CUDA toolkit. Empty: not in the set; likewise the next three.",
+            default="",
+        ),
+        Key("dcgm", _version(3, "a version of DCGM", "4.4.1"), "DCGM.", default=""),
+        Key(
+            "gdrcopy",
+            _version(3, "a version of GDRCopy with all its numbers", "2.5.1"),
+            "GDRCopy.",
+            default="",
+        ),
+        Key("nccl", _version(3, "a version of NCCL", "2.28.3"), "NCCL.", default=""),
+        Key("repositories", REPOSITORIES, "Package repositories."),
+    ),
+)
+
+
+class SoftwareError(RefusedError):
+    """The set is refused."""
+
+    what = f"{VARIABLE} cannot be installed"
+
+
+def read_software(value: Optional[Mapping[str, Any]]) -> SoftwareSet:
+    """The set that `value` describes; None and {} are the defaults. Raises SoftwareError."""
+    findings, path = Findings(), (VARIABLE,)
+    checked = SOFTWARE.check({} if value is None else value, findings, path)
+    software = None if findings else finish(checked, findings, path)
+    if software is None or findings:
+        raise SoftwareError(findings.found)
+    return software
+
+
+def finish(value: dict[str, Any], findings: Findings, path: Path) -> SoftwareSet:
+    """The set of a value in which SOFTWARE.check found nothing."""
+    before = len(findings.found)
+    _check_keys(value, findings, path)
+    rdma = value["rdma"]
+    profile = rdma["profile"] or (DOCA_PROFILE if rdma["source"] == DOCA else "")
+    software = SoftwareSet.of({**value, "rdma": {**rdma, "profile": profile}})
+    if len(findings.found) == before:
+        for judgement in judge(software):
+            if judgement.status == REFUSED:
+                findings.add(
+                    f"software.{judgement.rule}",
+                    (*path, *judgement.key),
+                    judgement.problem,
+                    judgement.remedy,
+                )
+    return software
+
+
+def _check_keys(value: dict[str, Any], findings: Findings, path: Path) -> None:
+    """Keys that need or exclude each other, whatever the versions."""
+    rdma, driver, repositories = value["rdma"], value["driver"], value["repositories"]
     if rdma["source"] == DOCA and not rdma["version"]:
         findings.add(
             "software.no_doca_version",
@@ -51,29 +247,20 @@ def _doca(rdma: Value, findings: Findings, path: Path) -> None:
                 f"{rdma[key]!r} is of DOCA, and {dotted((*path, 'rdma', 'source'))} is "
                 f"{rdma['source']}",
                 "Leave it out, or write source: doca",
-                value=rdma[key],
+                rdma[key],
             )
-
-
-def _without_driver(value: Value, findings: Findings, path: Path) -> None:
-    if value["driver"]:
-        return
-    for key in OF_THE_GPU:
-        if findings.clean((*path, key)) and value[key]:
+    for key in _OF_THE_GPU:
+        if value[key] and not driver:
             findings.add(
                 "software.needs_driver",
                 (*path, key),
                 f"{value[key]!r} needs the NVIDIA driver, and the set has none",
                 f"Write {dotted((*path, 'driver', 'version'))}, or leave it out",
-                value=value[key],
+                value[key],
             )
-
-
-def _repositories(value: Value, findings: Findings, path: Path) -> None:
-    repositories = value["repositories"]
     for name, needed, why in (
-        ("cuda", value["driver"] is not None, "the driver comes from it"),
-        ("doca", value["rdma"]["source"] == DOCA, "rdma.source is doca"),
+        ("cuda", driver is not None, "the driver comes from it"),
+        ("doca", rdma["source"] == DOCA, "rdma.source is doca"),
     ):
         if needed and not repositories[name]:
             findings.add(
@@ -82,47 +269,3 @@ def _repositories(value: Value, findings: Findings, path: Path) -> None:
                 f"is missing, and {why}",
                 "Add it with key and key_sha256",
             )
-
-
-class SoftwareError(RefusedError):
-    """The set is refused."""
-
-    what = f"{VARIABLE} cannot be installed"
-
-
-def read_software(value: Optional[Mapping[str, Any]]) -> SoftwareSet:
-    """The set that `value` describes; None and {} are the defaults. Raises SoftwareError."""
-    findings = Findings()
-    checked = check(SOFTWARE, {} if value is None else value, findings, (VARIABLE,))
-    software = finish(checked, findings, (VARIABLE,))
-    if software is not None:
-        refuse(software, findings, (VARIABLE,))
-    if software is None or findings:
-        raise SoftwareError(findings.found)
-    return software
-
-
-def finish(checked: Any, findings: Findings, path: Path) -> Optional[SoftwareSet]:
-    """The set of a value that went through `check`; None where anything was found in it."""
-    if checked is None:
-        return None
-    check_software(checked, findings, path)
-    return _software(checked) if findings.clean(path) else None
-
-
-def refuse(software: SoftwareSet, findings: Findings, path: Path) -> None:
-    """Versions that are known not to go together, wherever they are installed."""
-    for judgement in judge(software):
-        if judgement.status == REFUSED:
-            findings.add(
-                f"software.{judgement.rule}",
-                (*path, *judgement.key),
-                judgement.problem,
-                judgement.remedy,
-            )
-
-
-def _software(value: dict[str, Any]) -> SoftwareSet:
-    rdma = value["rdma"]
-    profile = rdma["profile"] or (DOCA_PROFILE if rdma["source"] == DOCA else "")
-    return SoftwareSet.of({**value, "rdma": {**rdma, "profile": profile}})

@@ -1,8 +1,9 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Which versions of a software set are known not to go together, which are doubtful or unknown.
+"""Which versions of a software set are known not to go together.
 
 docs/software-set.md is written from here. Rules that need to know the node are in
-`module_utils/software/compatibility.py`.
+`module_utils/software/compatibility.py`. A version without a package has no rule: its layer stops
+before it changes anything.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from ...module_utils.software.compatibility import (
     NOWHERE,
     PEERMEM,
     REFUSED,
-    UNKNOWN,
     WARNED,
     Holds,
     Judgement,
@@ -23,16 +23,8 @@ from ...module_utils.software.compatibility import (
     Rule,
     older,
 )
-from ...module_utils.software.gpu_catalog import NVLINK5, OLDEST_BRANCH, cuda_major
-from ...module_utils.software.software_set import (
-    CUDA_URL,
-    DOCA,
-    INBOX,
-    NO_RDMA,
-    PROPRIETARY,
-    Driver,
-    SoftwareSet,
-)
+from ...module_utils.software.gpu_catalog import NVLINK5
+from ...module_utils.software.software_set import NO_RDMA, PROPRIETARY, Driver, SoftwareSet
 
 
 def judge(software: SoftwareSet, node: Node = NOWHERE) -> list[Judgement]:
@@ -55,22 +47,6 @@ def _cuda_newer(software: SoftwareSet, _node: Node) -> bool:
     return newer and not _cuda_too_new(software)
 
 
-def _build(part: str) -> Holds:
-    """Whether a part is not known to exist for the CUDA major of the set."""
-
-    def holds(software: SoftwareSet, _node: Node) -> bool:
-        version = getattr(software, part)
-        if not version or not software.driver:
-            return False
-        builds = known.BUILDS.get(cuda_major(software, software.driver))
-        if builds is None:
-            return True
-        oldest, newest = builds[part]
-        return older(version, oldest) or older(newest, version)
-
-    return holds
-
-
 RULES: tuple[Rule, ...] = (
     Rule(
         "blackwell_proprietary",
@@ -91,38 +67,6 @@ RULES: tuple[Rule, ...] = (
         f"Choose branch {known.B300_PRACTICE} or later",
         known.FABRIC_GUIDE,
         _of_driver(lambda d: d.gpu in NVLINK5 and d.branch < known.BLACKWELL_MINIMUM),
-    ),
-    Rule(
-        "old_branch",
-        REFUSED,
-        "driver.version",
-        f"a branch below {OLDEST_BRANCH} for another GPU",
-        f"names of packages are known from branch {OLDEST_BRANCH} on",
-        "Choose a newer branch",
-        known.DRIVER_INSTALL,
-        _of_driver(lambda d: d.gpu not in NVLINK5 and d.branch < OLDEST_BRANCH),
-    ),
-    Rule(
-        "b300_early_branch",
-        WARNED,
-        "driver.version",
-        f"a branch from {known.BLACKWELL_MINIMUM} to below {known.B300_PRACTICE} for B300",
-        f"sites run B300 with branch {known.B300_PRACTICE} and later",
-        f"Prefer branch {known.B300_PRACTICE} or later",
-        known.PRACTICE,
-        _of_driver(
-            lambda d: d.gpu == "B300" and known.BLACKWELL_MINIMUM <= d.branch < known.B300_PRACTICE
-        ),
-    ),
-    Rule(
-        "unknown_branch",
-        UNKNOWN,
-        "driver.version",
-        f"a branch other than {', '.join(map(str, known.BRANCHES))}",
-        "whether its packages have the names of the catalogue is not known",
-        "Look at what check mode says of the packages before the run",
-        known.DRIVER_INSTALL,
-        _of_driver(lambda d: d.branch >= OLDEST_BRANCH and d.branch not in known.BRANCHES),
     ),
     Rule(
         "cuda_driver",
@@ -148,83 +92,6 @@ RULES: tuple[Rule, ...] = (
         _cuda_newer,
     ),
     Rule(
-        "unknown_cuda",
-        UNKNOWN,
-        "cuda",
-        f"a toolkit other than {', '.join(known.CUDA_DRIVER)}",
-        "the driver that it needs is not known here",
-        "Compare its release notes with the driver",
-        known.CUDA_NOTES,
-        lambda s, _node: bool(s.driver and s.cuda and s.cuda not in known.CUDA_DRIVER),
-    ),
-    Rule(
-        "gpu_toolkit",
-        WARNED,
-        "cuda",
-        "a toolkit older than the GPU: "
-        + ", ".join(f"{gpu} {first}" for gpu, first in known.GPU_TOOLKIT.items()),
-        "its compilers do not know the GPU",
-        "Choose a newer toolkit",
-        known.CUDA_NOTES,
-        lambda s, _node: bool(
-            s.driver and s.cuda and older(s.cuda, known.GPU_TOOLKIT[s.driver.gpu])
-        ),
-    ),
-    Rule(
-        "old_dcgm",
-        REFUSED,
-        "dcgm",
-        f"DCGM below {known.DCGM_MAJOR}",
-        f"packages are named as those of DCGM {known.DCGM_MAJOR}, one for each CUDA major",
-        f"Choose DCGM {known.DCGM_MAJOR}",
-        known.DRIVER_INSTALL,
-        lambda s, _node: bool(s.dcgm) and older(s.dcgm, known.DCGM_MAJOR),
-    ),
-    Rule(
-        "unknown_dcgm",
-        UNKNOWN,
-        "dcgm",
-        f"DCGM above {known.DCGM_MAJOR}",
-        "names of its packages are not known",
-        "Look at what check mode says of the packages before the run",
-        known.DRIVER_INSTALL,
-        lambda s, _node: (
-            bool(s.dcgm)
-            and (s.dcgm.split(".")[0] != known.DCGM_MAJOR and not older(s.dcgm, known.DCGM_MAJOR))
-        ),
-    ),
-    *(
-        Rule(
-            f"{part}_build",
-            UNKNOWN,
-            part,
-            f"{name} other than "
-            + "; ".join(
-                f"{' to '.join(builds[part])} for CUDA {major}"
-                for major, builds in known.BUILDS.items()
-            ),
-            "no build of it is known",
-            "Choose a newer one, or look at what check mode says of the packages before the run",
-            source,
-            _build(part),
-        )
-        for part, name, source in (
-            ("dcgm", "DCGM", known.PRACTICE),
-            ("gdrcopy", "GDRCopy", known.GDRCOPY_INDEX),
-            ("nccl", "NCCL", known.PRACTICE),
-        )
-    ),
-    Rule(
-        "gdrcopy_repository",
-        UNKNOWN,
-        "gdrcopy",
-        "GDRCopy from the vendor's CUDA repository",
-        "its packages are published as files; whether that repository has them is not known",
-        "Serve them from a mirror or a folder if the layer says that no repository has them",
-        known.GDRCOPY_INDEX,
-        lambda s, _node: bool(s.gdrcopy) and s.repositories["cuda"].url == CUDA_URL,
-    ),
-    Rule(
         "nvlink_rdma",
         REFUSED,
         "rdma.source",
@@ -234,40 +101,6 @@ RULES: tuple[Rule, ...] = (
         "Write doca or inbox",
         known.OPERATOR_ISSUE,
         lambda s, _node: bool(s.driver and s.driver.gpu in NVLINK5 and s.rdma.source == NO_RDMA),
-    ),
-    Rule(
-        "inbox_connectx8",
-        UNKNOWN,
-        "rdma.source",
-        "rdma.source inbox with B300",
-        "whether the kernel's own driver serves its ConnectX-8 is not known",
-        "Compare the devices that the layer rdma finds, or write source: doca",
-        known.DOCA_SUPPORT,
-        lambda s, _node: bool(s.driver and s.driver.gpu == "B300" and s.rdma.source == INBOX),
-    ),
-    Rule(
-        "mft",
-        UNKNOWN,
-        "rdma.version",
-        "DOCA with the driver of B300 or B200: mft is in both repositories",
-        "DOCA's mft is installed, never that of the CUDA repository; whether it is as new as "
-        "nvlink5 asks depends on both versions",
-        "The layer gpu says so before it changes a package; then choose a newer DOCA or an older "
-        "driver",
-        known.PRACTICE,
-        lambda s, _node: bool(s.driver and s.driver.gpu in NVLINK5 and s.rdma.source == DOCA),
-    ),
-    Rule(
-        "unknown_doca",
-        UNKNOWN,
-        "rdma.version",
-        f"DOCA other than {' and '.join(f'{release}.x' for release in known.DOCA_RELEASES)}",
-        "the distributions and kernels that it serves are not known here",
-        "Compare its page of general support",
-        known.DOCA_SUPPORT,
-        lambda s, _node: (
-            s.rdma.source == DOCA and compatibility.doca_release(s) not in known.DOCA_RELEASES
-        ),
     ),
     Rule(
         "dma_buf_modules",
@@ -294,11 +127,11 @@ BY_CONSTRUCTION = (
     ),
     (
         "the vendor's pinning package beside the pins of this collection",
-        "`nvidia-driver-pinning-*` of the set's driver is taken away",
+        "`nvidia-driver-pinning-*` of the set's driver is removed",
     ),
     (
         "open and proprietary modules, or packages of two branches, side by side",
-        "the other ones are taken away in the same plan",
+        "the other ones are removed in the same plan",
     ),
     (
         "NCCL or DCGM built for another CUDA major than the toolkit's",

@@ -1,336 +1,275 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""File systems of a model: keys that need or exclude each other, and names, places and devices that
-meet."""
+"""Rules on file systems: keys that need or exclude each other, and names, places and devices that
+overlap."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import combinations
 from typing import Any, Optional
 
 from ...module_utils.core.dataclass import dataclass
-from ...module_utils.core.mounts import overlap
+from ...module_utils.core.mounts import overlap, within
 from ...module_utils.core.text import nearest, some
 from ...module_utils.storage.file_system import (
     CHECKPOINTS,
     HOME,
     LUSTRE,
     NFS,
-    PORTS,
     RDMA,
-    SCRATCH,
     TCP,
     FileSystem,
     of_variable,
 )
 from ..schema.findings import Findings, Path, RefusedError, dotted
-from ..schema.kinds import Wrong, check
-from .storage_keys import FILE_SYSTEMS, NFS_KEYS, VARIABLE
-from .storage_places import check_options, wrong_lustre, wrong_nfs, wrong_served
+from .storage_keys import FILE_SYSTEMS, PLAIN_PATH, VARIABLE
 
-WITH_SWITCHES = ("all", "leaf", "spine", "ungrouped")
-"""Groups that hold switches or nobody: nothing is mounted there."""
-WITHOUT_RAILS = ("launcher",)
-"""Groups that have no RDMA: the layer `rdma` is of compute hosts."""
+_WITHOUT_MOUNTS = ("all", "leaf", "spine", "ungrouped")
+"""Groups that hold switches, or no hosts."""
+_WITHOUT_RAILS = ("launcher",)
+
+_HOST = r"(?!-)[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*"
+_NID = rf"{_HOST}@(tcp|o2ib)\d{{0,3}}"
+_SOURCES = {
+    NFS: (
+        re.compile(rf"({_HOST}|\[[0-9A-Fa-f:.]+\]):/(?!/)[A-Za-z0-9._/+@=~-]*"),
+        "server:/directory, such as storage01:/srv/checkpoints",
+    ),
+    LUSTRE: (
+        re.compile(rf"{_NID}([,:]{_NID})*:/[A-Za-z0-9_-]{{1,8}}(/[A-Za-z0-9._/-]+)?"),
+        "NIDs and a name of at most 8 characters, such as 10.0.0.5@o2ib:/scratch",
+    ),
+}
+
+_OF_THE_SYSTEM = (
+    *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/root"),
+    *("/run", "/sbin", "/snap", "/sys", "/tmp", "/usr", "/var", "/opt/mellanox", "/opt/nvidia"),
+)
+"""Nothing is mounted over these, nor anywhere in them."""
+_OF_USR_LOCAL = (
+    *("bin", "etc", "games", "include", "lib", "lib64", "libexec", "man", "sbin", "share", "src"),
+)
+"""What a distribution has in /usr/local; other directories there are the operator's."""
+_SHARED_BY_MANY = ("/home", "/media", "/mnt", "/opt", "/srv")
+"""Directories for directories: with another owner, everything in them suffers."""
+
+_BY_KEY = {
+    NFS: {
+        **dict.fromkeys(("vers", "nfsvers", "minorversion"), "version"),
+        **dict.fromkeys(("v2", "v3", "v4", "v4.0", "v4.1", "v4.2"), "version"),
+        **dict.fromkeys(("proto", "tcp", "udp", "rdma"), "transport"),
+        **{"port": "port", "nconnect": "connections"},
+    },
+    LUSTRE: dict.fromkeys(("flock", "localflock", "noflock"), "flock"),
+}
+"""Options that a key of the type's section sets."""
+_LOST = "it ends in an error when the server is slow, and what a job has written is lost"
+_LOCKS = "locks that one node takes would not be seen by the others"
+_NEVER = {
+    **dict.fromkeys(("soft", "softerr"), _LOST),
+    **dict.fromkeys(("nolock", "local_lock"), _LOCKS),
+    "bg": "a mount in the background is reported before it is there",
+}
+"""Options that no file system gets, and why."""
 
 Value = dict[str, Any]
 Placed = list[tuple[Path, Value]]
-"""Entries that are mappings, with their places."""
+"""Entries with their places."""
 
 
 @dataclass(frozen=True)
 class Site:
+    """The cluster around the file systems."""
+
     groups: tuple[str, ...]
-    """All there are."""
     hosts: Collection[str]
     """Nodes, launcher and storage hosts, by name."""
     names: Callable[[str], frozenset[str]]
     """Names and addresses by which others reach a host; asked only for hosts that matter."""
     more: frozenset[str] = frozenset()
-    """Hosts that may have addresses besides: cables of storage hosts have addresses that no model
-    knows."""
+    """Hosts that may have addresses besides: those of cables of storage hosts are in no model."""
 
     def owner(self, server: str) -> Optional[str]:
-        """The host that a name or address is of."""
+        """The host that has a name or address."""
         if server in self.hosts:
             return server
         return next((host for host in self.hosts if server in self.names(host)), None)
 
 
-def check_one(entry: Value, findings: Findings, at: Path, site: Optional[Site]) -> None:
-    """Each rule where the keys that it looks at are right by themselves."""
-
-    def right(*keys: str) -> bool:
-        return findings.clean(*((*at, key) for key in keys))
-
-    if right("mount", "purpose"):
-        _mount(entry, findings, at)
-    if right("owner", "purpose"):
-        _owner(entry, findings, at)
-    if right("hosts"):
-        _hosts(entry["hosts"], findings, (*at, "hosts"), site)
-    if not right("type"):
-        return
-    if right("source"):
-        _tell(wrong_of(entry), entry["source"], findings, (*at, "source"))
-    _of_the_other(entry, findings, at)
-    if entry["type"] == NFS and entry["nfs"] and right("nfs"):
-        _nfs(entry["nfs"], findings, (*at, "nfs"))
-        if entry["nfs"]["transport"] == RDMA and right("hosts"):
-            _rails(entry["hosts"], findings, at)
-    if right("options", "purpose"):
-        check_options(entry, findings, at)
-    if entry["serve"] is not None and right("source"):
-        _serve(entry, findings, at, site)
+class StorageError(RefusedError):
+    what = f"{VARIABLE} cannot be mounted"
 
 
-def wrong_of(entry: Value) -> Optional[Wrong]:
-    source: str = entry["source"]
-    return wrong_nfs(source) if entry["type"] == NFS else wrong_lustre(source)
+def read_filesystems(value: Any, site: Optional[Site] = None) -> tuple[FileSystem, ...]:
+    """The file systems of `value`; None and [] are none. Raises StorageError.
+
+    `site`: the cluster around them; without it, groups and servers are taken as they are written.
+    """
+    findings, path = Findings(), (VARIABLE,)
+    checked = FILE_SYSTEMS.check([] if value is None else value, findings, path)
+    found = () if findings else finish(checked, findings, path, site)
+    if findings:
+        raise StorageError(findings.found)
+    return found
 
 
-def _tell(wrong: Optional[Wrong], source: str, findings: Findings, path: Path) -> None:
-    if wrong is not None:
-        findings.add(wrong.code, path, wrong.problem, wrong.remedy, source)
+def finish(
+    checked: Sequence[Value], findings: Findings, path: Path, site: Optional[Site]
+) -> tuple[FileSystem, ...]:
+    """The file systems of a value in which FILE_SYSTEMS.check found nothing."""
+    entries: Placed = [((*path, index), entry) for index, entry in enumerate(checked)]
+    for at, entry in entries:
+        _check_one(entry, findings, at, site)
+    _check_together(entries, findings)
+    return tuple(of_variable(entry) for _at, entry in entries)
 
 
-def _mount(entry: Value, findings: Findings, at: Path) -> None:
-    if entry["mount"] == "/home" and entry["purpose"] != HOME:
+def _check_one(entry: Value, findings: Findings, at: Path, site: Optional[Site]) -> None:
+    kind, mount = entry["type"], entry["mount"]
+    system = _system_directory(mount)
+    if system or mount == "/opt" or (mount == "/home" and entry["purpose"] != HOME):
         findings.add(
-            "storage.mount_on_home",
+            "storage.mount_in_system",
             (*at, "mount"),
-            f"'/home' would hide the homes of every account, and purpose is {entry['purpose']}",
-            "Mount it elsewhere, or write purpose: home",
+            f"{mount!r} would hide {system or mount}, a directory of the system",
+            "Mount it somewhere such as /mnt/checkpoints; /home needs purpose: home",
+            mount,
         )
-
-
-def _owner(entry: Value, findings: Findings, at: Path) -> None:
-    owner = entry["owner"]
-    if owner in ("nobody", "nfsnobody"):
+    form, example = _SOURCES[kind]
+    if not form.fullmatch(entry["source"]):
         findings.add(
-            "storage.owner_squashed",
-            (*at, "owner"),
-            f"{owner!r} is what root of every client is taken for: it would own all of it",
-            "Leave it out for the MPI user, or name another account",
-            value=owner,
+            "storage.source",
+            (*at, "source"),
+            f"{entry['source']!r} is not a source of {kind}",
+            f"Write {example}",
+            entry["source"],
         )
-    elif owner == "root" and entry["purpose"] in (CHECKPOINTS, SCRATCH):
-        findings.add(
-            "storage.owner_root",
-            (*at, "owner"),
-            f"'root', and jobs of the MPI user write what is for {entry['purpose']}",
-            "Leave it out: the MPI user owns it",
-        )
-
-
-def _hosts(hosts: list[str], findings: Findings, path: Path, site: Optional[Site]) -> None:
-    if not hosts:
-        findings.add(
-            "storage.no_groups",
-            path,
-            "the list is empty: nobody would mount it",
-            "Name groups, such as [compute]",
-        )
-    for index, group in enumerate(hosts):
-        if group in hosts[:index]:
-            findings.add(
-                "storage.group_twice",
-                (*path, index),
-                f"{group!r} is there twice",
-                "Remove one of them",
-                value=group,
-            )
-        elif group in WITH_SWITCHES:
-            findings.add(
-                "storage.group_with_switches",
-                (*path, index),
-                f"{group!r} has hosts that mount nothing in it, such as switches",
-                "Name those that do: compute, launcher, storage or a rack",
-                value=group,
-            )
-        elif site is not None and group not in site.groups:
-            known = [name for name in site.groups if name not in WITH_SWITCHES]
-            findings.add(
-                "storage.unknown_group",
-                (*path, index),
-                f"there is no group {group!r}",
-                nearest(group, known),
-                value=group,
-            )
-
-
-def _of_the_other(entry: Value, findings: Findings, at: Path) -> None:
-    other = LUSTRE if entry["type"] == NFS else NFS
+    other = LUSTRE if kind == NFS else NFS
     if entry[other] is not None:
         findings.add(
             "storage.section_of_other_type",
             (*at, other),
-            f"is for the type {other}, and this one is {entry['type']}",
+            f"is for the type {other}, and this one is {kind}",
             "Leave it out, or change type",
         )
+    _check_hosts(entry, findings, at, site)
+    for index, option in enumerate(entry["options"]):
+        path, name = (*at, "options", index), option.partition("=")[0]
+        if name in _BY_KEY[kind]:
+            key = _BY_KEY[kind][name]
+            problem = f"{name!r} is set by {dotted((*at, kind, key))}"
+            findings.add("storage.option_is_key", path, problem, f"Write {key} instead", name)
+        elif name in _NEVER:
+            problem = f"{name!r} is not for these mounts: {_NEVER[name]}"
+            findings.add("storage.option_never", path, problem, "Leave it out", name)
+    if entry["serve"] is not None:
+        _check_served(entry, findings, at, site)
 
 
-def _nfs(nfs: Value, findings: Findings, at: Path) -> None:
-    transport, port = nfs["transport"], nfs["port"]
-    other = TCP if transport == RDMA else RDMA
-    if port == PORTS[other]:
-        findings.add(
-            "storage.port_of_other_transport",
-            (*at, "port"),
-            f"{port} is the port of NFS over {other.upper()}, and {dotted((*at, 'transport'))} is "
-            f"{transport}: nobody would answer there",
-            f"Write {PORTS[transport]}, or leave it out",
-            value=port,
-        )
+def _system_directory(path: str) -> Optional[str]:
+    """The directory of the system that a path is, or is in."""
+    if within(path, "/usr/local/") and path.split("/")[3] not in _OF_USR_LOCAL:
+        return None
+    return next((directory for directory in _OF_THE_SYSTEM if within(path, directory)), None)
 
 
-def _rails(hosts: list[str], findings: Findings, at: Path) -> None:
-    without = [group for group in hosts if group in WITHOUT_RAILS]
-    if without:
-        rest = [group for group in hosts if group not in without] or ["compute"]
+def _check_hosts(entry: Value, findings: Findings, at: Path, site: Optional[Site]) -> None:
+    known = [group for group in site.groups if group not in _WITHOUT_MOUNTS] if site else None
+    for index, group in enumerate(entry["hosts"]):
+        if group in _WITHOUT_MOUNTS or (known is not None and group not in known):
+            findings.add(
+                "storage.unknown_group",
+                (*at, "hosts", index),
+                f"{group!r} is not a group of hosts that mount file systems",
+                nearest(group, known or ()),
+                group,
+            )
+    without = [group for group in entry["hosts"] if group in _WITHOUT_RAILS]
+    if without and (entry["nfs"] or {}).get("transport") == RDMA:
         findings.add(
             "storage.groups_without_rails",
             (*at, "hosts"),
             f"{some(without)} has no rails, and {dotted((*at, 'nfs', 'transport'))} is rdma",
-            f"Write hosts: [{', '.join(rest)}], or transport: tcp",
-            value=tuple(without),
+            "Write hosts: [compute], or transport: tcp",
+            tuple(without),
         )
 
 
-def _serve(entry: Value, findings: Findings, at: Path, site: Optional[Site]) -> None:
+def _check_served(entry: Value, findings: Findings, at: Path, site: Optional[Site]) -> None:
     serve, path = entry["serve"], (*at, "serve")
     if entry["type"] == LUSTRE:
         findings.add(
             "storage.lustre_not_served",
             path,
-            "Lustre is not served from here: its servers have metadata and object targets that "
-            "are set up with their own tools",
+            "the collection sets up no servers of Lustre",
             "Leave it out, and name their NIDs in source",
         )
         return
-    server, _sign, directory = entry["source"].rpartition(":/")
-    _tell(wrong_served("/" + directory), entry["source"], findings, (*at, "source"))
-    right = findings.clean((*path, "device"), (*path, "format"))
-    if right and serve["format"] and not serve["device"]:
+    server, directory = entry["source"].rpartition(":/")[0], _directory(entry)
+    plain = re.fullmatch(PLAIN_PATH, directory) is not None
+    if not plain or directory in _SHARED_BY_MANY or _system_directory(directory):
+        findings.add(
+            "storage.served_directory",
+            (*at, "source"),
+            f"{directory!r} is a directory of the system, or not plain: it is created with the "
+            "owner and mode of the file system",
+            "Serve a directory of its own, such as /srv/checkpoints",
+            directory,
+        )
+    if serve["format"] and not serve["device"]:
         findings.add(
             "storage.format_without_device",
             (*path, "format"),
-            f"{serve['format']!r} without a device to put it on",
+            f"{serve['format']!r} without a device to format",
             "Write device, or leave it out",
-            value=serve["format"],
+            serve["format"],
         )
-    if site is not None and findings.clean((*path, "host"), (*at, "source")):
-        _server(server, serve["host"], findings, at, site)
-
-
-def _server(server: str, host: str, findings: Findings, at: Path, site: Site) -> None:
-    if host not in site.hosts:
+    if site is None:
+        return
+    if serve["host"] not in site.hosts:
         findings.add(
             "storage.unknown_host",
-            (*at, "serve", "host"),
-            f"there is no host {host!r}",
-            nearest(host, sorted(site.hosts)),
-            value=host,
+            (*path, "host"),
+            f"there is no host {serve['host']!r}",
+            nearest(serve["host"], sorted(site.hosts)),
+            serve["host"],
         )
         return
-    names = site.names(host)
-    if server in names:
+    names, owner = site.names(serve["host"]), site.owner(server)
+    if server in names or (owner is None and serve["host"] in site.more):
         return
-    owner = site.owner(server)
-    if owner is None and host in site.more:
-        return
-    whose = f"is of {owner}" if owner is not None else f"is no name or address of {host}"
     findings.add(
         "storage.source_of_other_host",
         (*at, "source"),
-        f"{server!r} {whose}, and {dotted((*at, 'serve', 'host'))} is {host}",
+        f"{server!r} is {f'of {owner}' if owner else 'unknown'}, and {dotted((*path, 'host'))} is "
+        f"{serve['host']}",
         f"Begin it with one of {some(sorted(names), 6)}",
-        value=(server, owner),
+        (server, owner),
     )
 
 
 # Beside each other
 
 
-def check_together(entries: Placed, findings: Findings) -> None:
-    """Each rule over the entries that are right in what it looks at."""
-
-    def right(*keys: str) -> Placed:
-        return [
-            (at, entry) for at, entry in entries if findings.clean(*((*at, key) for key in keys))
-        ]
-
-    # What each rule looks at is decided first: what one of them finds hides nothing from the next.
-    names, purposes, mounts = right("name"), right("purpose"), right("mount")
-    nfs = [
-        (at, {**entry, "nfs": entry["nfs"] or NFS_KEYS.defaults()})
-        for at, entry in right("source", "serve", "type", "hosts", "nfs")
-        if entry["type"] == NFS
-    ]
-    served = [
-        (at, entry) for at, entry in right("source", "serve", "type") if entry["serve"] is not None
-    ]
-    for at, entry, other in _repeated(names, lambda entry: entry["name"]):
+def _check_together(entries: Placed, findings: Findings) -> None:
+    served = [(at, entry) for at, entry in entries if entry["serve"] is not None]
+    for at, entry, other in _repeated(entries, lambda entry: entry["name"]):
         findings.add(
             "storage.name_twice",
             (*at, "name"),
             f"{entry['name']!r} is also the name of {findings.place(other)}",
             "Rename one of them",
-            value=entry["name"],
+            entry["name"],
         )
-    checkpoints = [(at, entry) for at, entry in purposes if entry["purpose"] == CHECKPOINTS]
+    checkpoints = [(at, entry) for at, entry in entries if entry["purpose"] == CHECKPOINTS]
     for at, _entry, other in _repeated(checkpoints, lambda entry: CHECKPOINTS):
         findings.add(
             "storage.checkpoints_twice",
             (*at, "purpose"),
-            f"checkpoints are also the purpose of {findings.place(other)}, and jobs are told of "
-            "one",
+            f"checkpoints are also the purpose of {findings.place(other)}, and jobs know one",
             "Write scratch for the other one",
         )
-    for number, (at, entry) in enumerate(mounts):
-        mount = entry["mount"]
-        for other, before in mounts[:number]:
-            if overlap(mount, before["mount"]):
-                findings.add(
-                    "storage.mounts_overlap",
-                    (*at, "mount"),
-                    f"{mount!r} meets {before['mount']!r}, that of {findings.place(other)}: one "
-                    "would hide the other",
-                    "Mount them beside each other",
-                    value=(mount, before["mount"]),
-                )
-                break
-    _served(served, findings)
-    _transports(nfs, findings)
-    for at, entry in mounts:
-        for other, before in served:
-            # The same path on the server and on its clients is fine, of the same file system.
-            mount, directory = entry["mount"], _directory(before)
-            if overlap(mount, directory) and not (at == other and mount == directory):
-                findings.add(
-                    "storage.mount_hides_served",
-                    (*at, "mount"),
-                    f"{mount!r} meets {directory!r}, which {before['serve']['host']} serves for "
-                    f"{findings.place(other)}: a mount there would hide what is served",
-                    "Mount it elsewhere, such as in /mnt",
-                    value=(mount, directory),
-                )
-                break
-
-
-def _served(served: Placed, findings: Findings) -> None:
-    for number, (at, entry) in enumerate(served):
-        host, directory = entry["serve"]["host"], _directory(entry)
-        for other, before in served[:number]:
-            if host == before["serve"]["host"] and overlap(directory, _directory(before)):
-                findings.add(
-                    "storage.served_overlap",
-                    (*at, "source"),
-                    f"{directory!r} on {host} meets {_directory(before)!r} of "
-                    f"{findings.place(other)}: each has its own owner, space and exports",
-                    "Serve directories beside each other",
-                    value=(directory, _directory(before)),
-                )
-                break
     devices = [(at, entry) for at, entry in served if entry["serve"]["device"]]
     for at, entry, other in _repeated(
         devices, lambda entry: (entry["serve"]["host"], entry["serve"]["device"])
@@ -341,35 +280,71 @@ def _served(served: Placed, findings: Findings) -> None:
             (*at, "serve", "device"),
             f"{device!r} of {entry['serve']['host']} is also that of {findings.place(other)}",
             "Give each file system its own",
-            value=device,
+            device,
         )
-
-
-def _transports(mounted: Placed, findings: Findings) -> None:
-    """From version 4 on, the kernel takes a connection that it has to the same server."""
-
-    def server(entry: Value) -> str:
-        return str((entry["serve"] or {}).get("host") or entry["source"].rpartition(":/")[0])
-
-    for number, (at, entry) in enumerate(mounted):
-        nfs = entry["nfs"]
-        for other, before in mounted[:number]:
-            if (
-                nfs["version"] == before["nfs"]["version"] != "3"
-                and nfs["transport"] != before["nfs"]["transport"]
-                and server(entry) == server(before)
-                and set(entry["hosts"]) & set(before["hosts"])
-            ):
+    for (other, before), (at, entry) in combinations(entries, 2):
+        if overlap(entry["mount"], before["mount"]):
+            findings.add(
+                "storage.mounts_overlap",
+                (*at, "mount"),
+                f"{entry['mount']!r} overlaps {before['mount']!r} of {findings.place(other)}: one "
+                "would hide the other",
+                "Mount them beside each other",
+                (entry["mount"], before["mount"]),
+            )
+        _check_transports(entry, before, findings, at, other)
+    for (other, before), (at, entry) in combinations(served, 2):
+        directory, first = _directory(entry), _directory(before)
+        if entry["serve"]["host"] == before["serve"]["host"] and overlap(directory, first):
+            findings.add(
+                "storage.served_overlap",
+                (*at, "source"),
+                f"{directory!r} overlaps {first!r} of {findings.place(other)} on "
+                f"{entry['serve']['host']}: each has its own owner, space and exports",
+                "Serve directories beside each other",
+                (directory, first),
+            )
+    for at, entry in entries:
+        for other, before in served:
+            # A file system may be mounted at the path that it has on its server.
+            mount, directory = entry["mount"], _directory(before)
+            if overlap(mount, directory) and not (at == other and mount == directory):
                 findings.add(
-                    "storage.transports_of_one_server",
-                    (*at, "nfs", "transport"),
-                    f"{nfs['transport']!r} for {entry['name']!r}, and {before['name']!r} "
-                    f"({findings.place(other)}) has {before['nfs']['transport']!r} to "
-                    f"{server(entry)} by the same version: the kernel shares one connection",
-                    "Write another nfs.version for one of them, or the same transport",
-                    value=(nfs["transport"], before["nfs"]["transport"]),
+                    "storage.mount_hides_served",
+                    (*at, "mount"),
+                    f"{mount!r} overlaps {directory!r}, which {before['serve']['host']} serves for "
+                    f"{findings.place(other)}: a mount there would hide what is served",
+                    "Mount it elsewhere, such as in /mnt",
+                    (mount, directory),
                 )
-                break
+
+
+def _check_transports(
+    entry: Value, before: Value, findings: Findings, at: Path, other: Path
+) -> None:
+    """From version 4 on, the kernel shares a connection between mounts of one server."""
+
+    def way(entry: Value) -> tuple[str, str, str]:
+        nfs = entry["nfs"] or {}
+        server = (entry["serve"] or {}).get("host") or entry["source"].rpartition(":/")[0]
+        return str(server), nfs.get("version", "4.2"), nfs.get("transport", TCP)
+
+    (server, version, transport), (first, first_version, first_transport) = way(entry), way(before)
+    if (
+        entry["type"] == before["type"] == NFS
+        and (server, version) == (first, first_version)
+        and version != "3"
+        and transport != first_transport
+        and set(entry["hosts"]) & set(before["hosts"])
+    ):
+        findings.add(
+            "storage.transports_of_one_server",
+            (*at, "nfs", "transport"),
+            f"{transport!r}, and {findings.place(other)} has {first_transport!r} to {server} by "
+            "the same version: the kernel shares one connection",
+            "Write another nfs.version for one of them, or the same transport",
+            (transport, first_transport),
+        )
 
 
 def _repeated(
@@ -385,43 +360,3 @@ def _repeated(
 
 def _directory(entry: Value) -> str:
     return "/" + str(entry["source"]).rpartition(":/")[2]
-
-
-class StorageError(RefusedError):
-    what = f"{VARIABLE} cannot be mounted"
-
-
-def read_filesystems(
-    value: Optional[Sequence[Any]], site: Optional[Site] = None
-) -> tuple[FileSystem, ...]:
-    """The file systems of `value`; None and [] are none. Raises StorageError.
-
-    `site`: the cluster around them, where it is known; without it, groups and servers are taken as
-    they are written.
-    """
-    findings = Findings()
-    entries = list(value or ()) if value is None or isinstance(value, tuple) else value
-    checked = check(FILE_SYSTEMS, entries, findings, (VARIABLE,))
-    found = finish(checked, findings, (VARIABLE,), site)
-    if found is None:
-        raise StorageError(findings.found)
-    return found
-
-
-def finish(
-    checked: Any, findings: Findings, path: Path, site: Optional[Site] = None
-) -> Optional[tuple[FileSystem, ...]]:
-    """The file systems of a value that went through `check`; None where anything was found.
-
-    Rules speak of what is left after the first look: one wrong type hides no contradiction
-    elsewhere.
-    """
-    if checked is None:
-        return None
-    entries = [((*path, index), entry) for index, entry in enumerate(checked) if entry is not None]
-    for at, entry in entries:
-        check_one(entry, findings, at, site)
-    check_together(entries, findings)
-    if not findings.clean(path):
-        return None
-    return tuple(of_variable(entry) for _at, entry in entries)

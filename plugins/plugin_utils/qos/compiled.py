@@ -3,11 +3,22 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Optional, Union
 
 from ...module_utils.core.dataclass import dataclass
 from ...module_utils.qos import HostSettings, TrafficClass
-from .contract import DSCPS, PRIORITIES, TRUST, Cables, Contract, Ecn, ForwardingClass
+from .contract import (
+    DSCPS,
+    PRIORITIES,
+    TRUST,
+    BestEffort,
+    Cables,
+    CnpClass,
+    Contract,
+    Ecn,
+    FurtherClass,
+    RoceClass,
+)
 
 LOSSY_PRIORITY_GROUP = 0
 
@@ -65,39 +76,56 @@ class FabricIntent:
 
 
 def fabric_intent(contract: Contract) -> FabricIntent:
-    queues = tuple(_queue(entry, contract) for entry in contract.forwarding)
+    queues = _queues(contract)
     to_class = {dscp: queue.traffic_class for queue in queues for dscp in queue.dscps}
     watchdog = contract.pfc.watchdog
     return FabricIntent(
         trust=TRUST,
         queues=queues,
         dscp_to_traffic_class=tuple(to_class[dscp] for dscp in range(DSCPS)),
-        pfc_priorities=tuple(queue.priority for queue in queues if queue.lossless),
+        pfc_priorities=(contract.roce.priority,),
         xoff_bytes=contract.pfc.xoff_bytes,
-        watchdog=PfcWatchdog(
-            enabled=watchdog.enabled,
-            poll_ms=watchdog.detection_ms // 2,
-            detection_ms=watchdog.detection_ms,
-            restoration_ms=watchdog.restoration_ms,
-            action=watchdog.action,
-        ),
+        watchdog=PfcWatchdog(poll_ms=watchdog.detection_ms // 2, **vars(watchdog)),
         mtu_ip=contract.mtu.fabric_ip,
         mtu_frame=contract.mtu.fabric_frame,
         cable_metres=contract.cable_metres,
     )
 
 
-def _queue(entry: ForwardingClass, contract: Contract) -> Queue:
+def _queues(contract: Contract) -> tuple[Queue, ...]:
+    """Every class, in the order of traffic classes, as NICs and switches sort packets."""
+    roce, cnp, further = contract.roce, contract.cnp, contract.classes
+    marked = {roce.dscp, cnp.dscp, *(dscp for entry in further for dscp in entry.dscps)}
+    unmarked = tuple(dscp for dscp in range(DSCPS) if dscp not in marked)
+    found = [
+        _queue("roce", roce, (roce.dscp,), roce.bandwidth_percent, contract.ecn),
+        _queue("cnp", cnp, (cnp.dscp,), 0),
+        _queue(
+            "best_effort", contract.best_effort, unmarked, contract.best_effort.bandwidth_percent
+        ),
+        *(_queue(each.name, each, each.dscps, each.bandwidth_percent) for each in further),
+    ]
+    return tuple(sorted(found, key=lambda queue: queue.traffic_class))
+
+
+def _queue(
+    name: str,
+    entry: Union[RoceClass, CnpClass, BestEffort, FurtherClass],
+    dscps: tuple[int, ...],
+    share: int,
+    ecn: Optional[Ecn] = None,
+) -> Queue:
+    """A class with `ecn` is the lossless one, one without a share is strict."""
     return Queue(
-        name=entry.name,
+        name=name,
         traffic_class=entry.traffic_class,
         priority=entry.priority,
-        priority_group=entry.priority if entry.lossless else LOSSY_PRIORITY_GROUP,
-        dscps=entry.dscps,
-        lossless=entry.lossless,
-        strict=entry.bandwidth_percent is None,
-        weight_percent=entry.bandwidth_percent or 0,
-        ecn=contract.ecn if entry.lossless else None,
+        priority_group=LOSSY_PRIORITY_GROUP if ecn is None else entry.priority,
+        dscps=dscps,
+        lossless=ecn is not None,
+        strict=share == 0,
+        weight_percent=share,
+        ecn=ecn,
     )
 
 
@@ -106,21 +134,22 @@ def host_settings(contract: Contract) -> HostSettings:
     # Priorities that no class has, which only a VLAN tag could name, are best effort.
     priority_to_tc = [contract.best_effort.traffic_class] * PRIORITIES
     ets = [TrafficClass("ets", 0)] * PRIORITIES
-    for entry in contract.forwarding:
-        dscp_to_priority.update(dict.fromkeys(entry.dscps, entry.priority))
-        priority_to_tc[entry.priority] = entry.traffic_class
-        share = entry.bandwidth_percent
-        ets[entry.traffic_class] = TrafficClass("strict" if share is None else "ets", share or 0)
+    for queue in _queues(contract):
+        dscp_to_priority.update(dict.fromkeys(queue.dscps, queue.priority))
+        priority_to_tc[queue.priority] = queue.traffic_class
+        tsa = "strict" if queue.strict else "ets"
+        ets[queue.traffic_class] = TrafficClass(tsa, queue.weight_percent)
+    congestion_control = contract.congestion_control.reaction_point
     return HostSettings(
         trust=TRUST,
         dscp_to_priority=dict(sorted(dscp_to_priority.items())),
         priority_to_tc=tuple(priority_to_tc),
         ets=tuple(ets),
-        pfc_priorities=tuple(entry.priority for entry in contract.forwarding if entry.lossless),
+        pfc_priorities=(contract.roce.priority,),
         traffic_class=contract.traffic_class_byte,
         service_level=contract.roce.priority,
         cnp_dscp=contract.cnp.dscp,
         cnp_priority=contract.cnp.priority,
-        ecn_priorities=(contract.roce.priority,) if contract.congestion_control.on else (),
+        ecn_priorities=(contract.roce.priority,) if congestion_control else (),
         roce_mtu=contract.mtu.roce_path,
     )

@@ -1,16 +1,21 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The QoS contract that both ends of every link keep: how packets are marked, which are lossless.
 
-`rules.read_contract` validates what an operator wrote; `contract_of` trusts what the model made.
+Fields are the keys of `roce_qos`: their kinds, defaults and help serve validation, messages and the
+docs. The defaults are the contract of a site that writes none, and stand only here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Optional, Union
+from typing import Any, Optional
 
 from ...module_utils.core.dataclass import dataclass
+from ...module_utils.qos import IP_MTU_LIMITS
+from ..schema.kinds import Boolean, Integer, ListOf, OneOf, OrNull, Text, build, key, section_of
+
+VARIABLE = "roce_qos"
 
 ECT0 = 0b10
 """ECN-capable transport: without it switches drop a packet where they would have marked it."""
@@ -21,7 +26,7 @@ TRUST = "dscp"
 PRIORITIES = 8
 DSCPS = 64
 
-
+FRAME, IP = "frame", "ip"
 FRAME_OVERHEAD = 18
 """Ethernet header (14) and checksum (4) around an IP packet; routed links carry no VLAN tag."""
 
@@ -32,119 +37,132 @@ MTU 4096 from 4192 bytes on."""
 
 PATH_MTUS = (256, 512, 1024, 2048, 4096)
 
+_DSCP = Integer(1, DSCPS - 1)  # 0 is the DSCP of every unmarked packet
+_PRIORITY = Integer(0, PRIORITIES - 1)
+_SHARE = Integer(1, 100, "percent")
+_BYTES = Integer(1024, 1 << 30, "bytes")
+_METRES = Integer(1, 2000, "metres")
 
-def needed_ip_mtu(path_mtu: int) -> int:
-    """The smallest IP MTU that carries RoCE packets of this path MTU."""
-    return path_mtu + ROCE_OVERHEAD
 
-
-def traffic_class_of(dscp: int) -> int:
-    """The byte of the IP header (TOS, traffic class) of an ECN-capable packet with this DSCP."""
-    return dscp << 2 | ECT0
+def _traffic_class() -> Any:
+    return key(
+        Integer(0, 7),
+        "Queue of a port that serves it (802.1Q traffic class, not the byte of the IP header).",
+        default_text="the number of its priority",
+    )
 
 
 @dataclass(frozen=True)
 class RoceClass:
-    """RoCE data: the lossless class, the only one with PFC."""
+    """RoCE data: lossless, marked by ECN. The only class with PFC."""
 
-    dscp: int
-    priority: int
-    traffic_class: int
-    """0..7, the queue of a port. The byte of the IP header is `Contract.traffic_class_byte`."""
-    bandwidth_percent: int
+    dscp: int = key(_DSCP, "Its DSCP.", 26)
+    priority: int = key(_PRIORITY, "Its priority; PFC is on here.", 3)
+    traffic_class: int = _traffic_class()
+    bandwidth_percent: int = key(_SHARE, "Its share of a full port.", 50)
 
 
 @dataclass(frozen=True)
 class CnpClass:
-    """Congestion notification packets: lossy, strict, ahead of what they slow down."""
+    """Congestion notification packets, which slow senders down: lossy, and strict, so that they
+    never wait behind the queue that they are about."""
 
-    dscp: int
-    priority: int
-    traffic_class: int
-    strict: bool = True
+    dscp: int = key(_DSCP, "Their DSCP.", 48)
+    priority: int = key(_PRIORITY, "Their priority.", 6)
+    traffic_class: int = _traffic_class()
 
 
 @dataclass(frozen=True)
 class BestEffort:
-    """Every packet whose DSCP no class names."""
+    """Every packet whose DSCP no class names, and what has no DSCP."""
 
-    priority: int
-    traffic_class: int
-    bandwidth_percent: int
+    priority: int = key(_PRIORITY, "Its priority.", 0)
+    traffic_class: int = _traffic_class()
+    bandwidth_percent: int = key(_SHARE, "Its share.", default_text="what the others leave")
 
 
 @dataclass(frozen=True)
 class FurtherClass:
-    """A lossy class of the site's own, for storage say."""
+    """One further class, for storage for example. Lossy, as everything but RoCE data is."""
 
-    name: str
-    dscps: tuple[int, ...]
-    priority: int
-    traffic_class: int
-    bandwidth_percent: int
-
-
-@dataclass(frozen=True)
-class ForwardingClass:
-    """Any of the classes above, as a port sees it: which packets, which queue, how served."""
-
-    name: str
-    """`roce`, `cnp`, `best_effort`, or that of a further class."""
-    dscps: tuple[int, ...]
-    priority: int
-    traffic_class: int
-    bandwidth_percent: Optional[int]
-    """None: strict, served before all that have a share."""
-    lossless: bool
-
-
-def _forwarding(
-    name: str,
-    entry: Union[RoceClass, CnpClass, BestEffort, FurtherClass],
-    dscps: Iterable[int],
-    share: Optional[int],
-    lossless: bool = False,
-) -> ForwardingClass:
-    return ForwardingClass(name, tuple(dscps), entry.priority, entry.traffic_class, share, lossless)
+    name: str = key(
+        Text(r"[a-z][a-z0-9_-]*", "a name of a to z, 0 to 9, - and _", "storage", 20),
+        "Its name.",
+        required=True,
+    )
+    dscps: tuple[int, ...] = key(ListOf(_DSCP, "DSCPs", least=1), "Its DSCPs.", required=True)
+    priority: int = key(_PRIORITY, "Its priority.", required=True)
+    traffic_class: int = _traffic_class()
+    bandwidth_percent: int = key(_SHARE, "Its share of a full port.", required=True)
 
 
 @dataclass(frozen=True)
 class Ecn:
-    """Queue lengths of the RoCE class between which a switch marks, and the share it marks."""
+    """Where switches mark RoCE data: queue lengths, and how many packets at the upper one."""
 
-    minimum_bytes: int
-    maximum_bytes: int
-    probability_percent: int
+    # What Cumulus Linux sets for lossless RoCE. No vendor has published a rule for 800G.
+    minimum_bytes: int = key(_BYTES, "Marking begins.", 150_000)
+    maximum_bytes: int = key(
+        _BYTES, "From here on every packet is marked. Below the PFC point.", 1_500_000
+    )
+    probability_percent: int = key(_SHARE, "Share of packets marked just below the maximum.", 100)
 
 
 @dataclass(frozen=True)
 class Watchdog:
-    """What a switch does about a queue that PFC holds for too long."""
+    """What a switch does about a queue that pause frames hold for too long."""
 
-    enabled: bool
-    detection_ms: int
-    restoration_ms: int
-    action: str
+    enabled: bool = key(Boolean(), "Whether it watches.", True)
+    detection_ms: int = key(
+        Integer(200, 5000, "milliseconds"), "Held for so long, a queue is taken for stuck.", 200
+    )
+    restoration_ms: int = key(
+        Integer(200, 60_000, "milliseconds"), "Not held for so long, it is served again.", 400
+    )
+    action: str = key(
+        OneOf(("drop", "forward", "alert")),
+        "What happens to packets of a stuck queue; `alert` only reports it.",
+        "drop",
+    )
 
 
 @dataclass(frozen=True)
 class Pfc:
-    xoff_bytes: Optional[int]
-    """Queue length at which a switch sends a pause; None where the buffer decides as it fills."""
-    watchdog: Watchdog
+    """Pauses of the RoCE class, the last resort when marking was not enough."""
+
+    xoff_bytes: Optional[int] = key(
+        OrNull(_BYTES),
+        "Queue length at which a switch sends a pause; ECN is checked against it. Null where the "
+        "switch decides from its free buffer.",
+    )
+    watchdog: Watchdog = key(section_of(Watchdog, "roce_qos.pfc.watchdog"), "Stuck queues.")
 
 
 @dataclass(frozen=True)
 class Mtu:
-    fabric: int
-    fabric_layer: str
-    """`frame`: `fabric` counts the Ethernet frame. `ip`: it counts the IP packet."""
-    roce_path: int
+    """How large packets are. The layer defines what the fabric's number counts."""
+
+    fabric: int = key(
+        Integer(IP_MTU_LIMITS[0] + FRAME_OVERHEAD, 10_240, "bytes"),
+        "What every switch port carries.",
+        9216,
+    )
+    fabric_layer: str = key(
+        OneOf((FRAME, IP)),
+        "`frame`: the whole Ethernet frame, 18 bytes more than the IP packet in it. `ip`: the IP "
+        "packet, as `rails.mtu` counts.",
+        FRAME,
+    )
+    roce_path: int = key(
+        OneOf(PATH_MTUS),
+        "RoCE payload of one packet, in bytes. An IP packet is up to 96 bytes larger.",
+        default_text=f"`{PATH_MTUS[-1]}`, or the largest that rails and fabric carry",
+    )
 
     @property
     def fabric_ip(self) -> int:
         """The largest IP packet that the fabric carries."""
-        return self.fabric if self.fabric_layer == "ip" else self.fabric - FRAME_OVERHEAD
+        return self.fabric if self.fabric_layer == IP else self.fabric - FRAME_OVERHEAD
 
     @property
     def fabric_frame(self) -> int:
@@ -154,50 +172,43 @@ class Mtu:
 
 @dataclass(frozen=True)
 class Cables:
-    """The longest cable of each kind, in metres: its content needs room after a pause."""
+    """The longest cables: packets under way on them need buffer after a pause."""
 
-    to_nodes: int
-    between_switches: int
+    # Too long a cable costs buffer, too short a one loses packets: rather long.
+    to_nodes: int = key(_METRES, "From a leaf to a node.", 50)
+    between_switches: int = key(_METRES, "From a leaf to a spine.", 100)
 
 
 @dataclass(frozen=True)
 class CongestionControl:
-    """DCQCN in the NICs: the receiver notifies the sender of marks, the sender reacts."""
+    """DCQCN in the NICs, on the RoCE priority. Both on, or both off where another one runs."""
 
-    notification_point: bool
-    reaction_point: bool
-
-    @property
-    def on(self) -> bool:
-        return self.notification_point and self.reaction_point
+    notification_point: bool = key(
+        Boolean(), "The receiver answers a marked packet with a CNP.", True
+    )
+    reaction_point: bool = key(Boolean(), "The sender slows down on a CNP.", True)
 
 
 @dataclass(frozen=True)
 class Contract:
-    roce: RoceClass
-    cnp: CnpClass
-    best_effort: BestEffort
-    classes: tuple[FurtherClass, ...]
-    ecn: Ecn
-    pfc: Pfc
-    mtu: Mtu
-    cable_metres: Cables
-    congestion_control: CongestionControl
+    """The QoS contract of RoCE traffic, for NICs, MPI and switches alike:
+    [qos-contract.md](qos-contract.md)."""
 
-    @property
-    def forwarding(self) -> tuple[ForwardingClass, ...]:
-        """Every class, in the order of traffic classes, as NICs and switches sort packets."""
-        roce, cnp, best_effort = self.roce, self.cnp, self.best_effort
-        rest = set(range(DSCPS)) - {roce.dscp, cnp.dscp}
-        rest -= {dscp for entry in self.classes for dscp in entry.dscps}
-        classes = [
-            _forwarding("roce", roce, (roce.dscp,), roce.bandwidth_percent, lossless=True),
-            _forwarding("cnp", cnp, (cnp.dscp,), None),
-            _forwarding("best_effort", best_effort, sorted(rest), best_effort.bandwidth_percent),
-        ]
-        for entry in self.classes:
-            classes.append(_forwarding(entry.name, entry, entry.dscps, entry.bandwidth_percent))
-        return tuple(sorted(classes, key=lambda entry: entry.traffic_class))
+    roce: RoceClass = key(section_of(RoceClass, "roce_qos.roce"), "RoCE data.")
+    cnp: CnpClass = key(section_of(CnpClass, "roce_qos.cnp"), "Congestion notification packets.")
+    best_effort: BestEffort = key(
+        section_of(BestEffort, "roce_qos.best_effort"), "Everything else."
+    )
+    classes: tuple[FurtherClass, ...] = key(
+        ListOf(section_of(FurtherClass, "roce_qos.classes")), "Further classes.", []
+    )
+    ecn: Ecn = key(section_of(Ecn, "roce_qos.ecn"), "Marking in switches.")
+    pfc: Pfc = key(section_of(Pfc, "roce_qos.pfc"), "Pauses, and their watchdog.")
+    mtu: Mtu = key(section_of(Mtu, "roce_qos.mtu"), "Sizes of packets.")
+    cable_metres: Cables = key(section_of(Cables, "roce_qos.cable_metres"), "Lengths of cables.")
+    congestion_control: CongestionControl = key(
+        section_of(CongestionControl, "roce_qos.congestion_control"), "DCQCN."
+    )
 
     def as_variable(self) -> dict[str, Any]:
         """The value of `roce_qos` with nothing left out; reading it gives this contract again."""
@@ -207,23 +218,24 @@ class Contract:
 
     @property
     def traffic_class_byte(self) -> int:
-        """The byte of the IP header that RoCE data carries."""
-        return traffic_class_of(self.roce.dscp)
+        """The byte of the IP header (TOS) that RoCE data carries: ECN-capable, with its DSCP."""
+        return self.roce.dscp << 2 | ECT0
+
+
+CONTRACT = section_of(Contract, VARIABLE)
 
 
 def contract_of(value: Mapping[str, Any]) -> Contract:
     """The contract of a complete value, such as the compiled variable `roce_qos`: trusted."""
-    pfc = value["pfc"]
-    return Contract(
-        roce=RoceClass(**value["roce"]),
-        cnp=CnpClass(**value["cnp"]),
-        best_effort=BestEffort(**value["best_effort"]),
-        classes=tuple(
-            FurtherClass(**{**entry, "dscps": tuple(entry["dscps"])}) for entry in value["classes"]
-        ),
-        ecn=Ecn(**value["ecn"]),
-        pfc=Pfc(pfc["xoff_bytes"], Watchdog(**pfc["watchdog"])),
-        mtu=Mtu(**value["mtu"]),
-        cable_metres=Cables(**value["cable_metres"]),
-        congestion_control=CongestionControl(**value["congestion_control"]),
-    )
+    contract: Contract = build(CONTRACT, value)
+    return contract
+
+
+def needed_ip_mtu(path_mtu: int) -> int:
+    """The smallest IP MTU that carries RoCE packets of this path MTU."""
+    return path_mtu + ROCE_OVERHEAD
+
+
+def largest_path_mtu(ip_mtu: int) -> int:
+    """The path MTU of links that carry IP packets of `ip_mtu`."""
+    return max(size for size in PATH_MTUS if needed_ip_mtu(size) <= ip_mtu)

@@ -17,7 +17,6 @@ from ...module_utils.storage.units import serves
 from ..model.key_files import MOST, KeyFileError
 from ..model.lustre import SETTINGS, VARIABLE
 from ..schema.findings import Findings, RefusedError
-from ..schema.kinds import check
 
 ADDRESSES = "shared_storage_client_addresses"
 """Variable of a host: addresses beside those of the model that its requests may come from."""
@@ -89,7 +88,7 @@ def lustre_settings(
     if not points:
         return {}
     findings = Findings()
-    found: dict[str, Any] = check(SETTINGS, dict(value or {}), findings, (VARIABLE,))
+    found: dict[str, Any] = SETTINGS.check(dict(value or {}), findings, (VARIABLE,))
     for number, stripes in enumerate([] if findings else found["stripes"]):
         if not any(within(stripes["directory"], point) for point in points):
             findings.add(
@@ -99,10 +98,6 @@ def lustre_settings(
                 f"Choose one below {some(points)}",
                 value=stripes["directory"],
             )
-    for number, peer in enumerate([] if findings else found["peers"]):
-        if not peer["nids"]:
-            path = (VARIABLE, "peers", number, "nids")
-            findings.add("lustre.peer_without_nid", path, "is empty", "Write its NIDs")
     nets = [read_net(each["net"]) for each in found["networks"] or ()] if not findings else []
     for number, net in enumerate(nets):
         if net in nets[:number]:

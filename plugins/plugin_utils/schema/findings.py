@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What is wrong with what somebody wrote: collected first, then told all at once."""
+"""What is wrong with what an operator wrote: collected first, then reported all at once."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import field
 from typing import Any, Callable, Optional, Union
 
 from ...module_utils.core.dataclass import dataclass
+from ...module_utils.core.text import counted
 
 Path = tuple[Union[str, int], ...]
 """Where a value stands: `("nodes", "list", 2, "pci")`."""
@@ -21,19 +22,27 @@ class Finding:
     """One thing that is wrong: where, which value, what about it, and what to do."""
 
     code: str
-    """What is wrong, whatever the words: `qos.rail_mtu`. Programs and tests go by it."""
+    """Identifies what is wrong, for programs and tests: `qos.rail_mtu`."""
     path: Path
     problem: str
     remedy: str
     line: Optional[int] = None
     value: Any = field(default=None, repr=False, hash=False)
-    """What is wrong there, or those that do not go together. No secret that the problem hides."""
+    """What is wrong there, or values that exclude each other. No secret that the problem hides."""
 
     def text(self) -> str:
         place = f"line {self.line}: " if self.line is not None else ""
         key = f"{dotted(self.path)}: " if self.path else ""
         remedy = f" {self.remedy}." if self.remedy else ""
         return f"{place}{key}{self.problem}.{remedy}"
+
+
+def listed(head: str, findings: Sequence[Finding]) -> str:
+    """`HEAD 2 errors:` and a line for each finding, up to SHOWN."""
+    lines = [finding.text() for finding in findings[:SHOWN]]
+    if len(findings) > SHOWN:
+        lines.append(f"... and {len(findings) - SHOWN} more.")
+    return "\n  ".join([f"{head} {counted(len(findings), 'error')}:", *lines])
 
 
 class RefusedError(ValueError):
@@ -44,9 +53,7 @@ class RefusedError(ValueError):
 
     def __init__(self, findings: Sequence[Finding]) -> None:
         self.findings = tuple(findings)
-        count = len(self.findings)
-        head = f"{self.what}, {count} error{'s' if count != 1 else ''}:"
-        super().__init__("\n  ".join([head, *(finding.text() for finding in self.findings)]))
+        super().__init__(listed(f"{self.what},", self.findings))
 
 
 class Findings:
@@ -72,20 +79,12 @@ class Findings:
         line = self._line_of(path)
         return dotted(path) if line is None else f"{dotted(path)} (line {line})"
 
-    def clean(self, *prefixes: Path) -> bool:
-        """Whether nothing was found at or below these places: they can be reasoned about."""
-        return not any(
-            finding.path[: len(prefix)] == prefix or prefix[: len(finding.path)] == finding.path
-            for finding in self.found
-            for prefix in prefixes
-        )
-
     def __bool__(self) -> bool:
         return bool(self.found)
 
 
 def dotted(path: Path) -> str:
-    """`nodes.list[2].pci`: a path as people write it."""
+    """`nodes.list[2].pci`: a path in one word."""
     text = ""
     for part in path:
         if isinstance(part, int):

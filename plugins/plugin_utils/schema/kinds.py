@@ -1,16 +1,15 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """What a key may hold. One description serves validation, messages and the docs.
 
-A kind turns a YAML value into a checked Python value, or raises Wrong with code, problem and way
-out. `Section`, `ListOf` and `Table` hold further kinds; `check` walks them and collects.
+`Kind.check` turns a YAML value into a checked Python value and collects what is wrong with it.
+Scalars raise Wrong; sections, lists and tables check what they hold.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import field
-from typing import Any, Optional
+from dataclasses import field, fields
+from typing import Any, ClassVar, Optional
 
 from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.text import nearest
@@ -18,7 +17,7 @@ from .findings import Findings, Path
 
 
 class Wrong(Exception):
-    """`value`: what is told of the value, where that is not just itself."""
+    """What is wrong with a value. `value` replaces the value itself in the finding."""
 
     def __init__(self, code: str, problem: str, remedy: str, value: Any = None) -> None:
         super().__init__(problem)
@@ -34,14 +33,27 @@ class Kind:
     reads_text = False
 
     def convert(self, value: Any) -> Any:
+        """The checked value. Raises Wrong."""
         return value
 
+    def check(self, value: Any, findings: Findings, path: Path = ()) -> Any:
+        """The checked value with defaults filled in; None where something was found."""
+        if self.reads_text and value is not None and not isinstance(value, (str, list, dict)):
+            written = findings.written(path)
+            value = value if written is None else written
+        try:
+            return self.convert(value)
+        except Wrong as wrong:
+            shown = value if wrong.value is None else wrong.value
+            findings.add(wrong.code, path, wrong.problem, wrong.remedy, shown)
+            return None
+
     def describe(self) -> str:
-        """What it is, in Markdown, for the docs."""
-        raise AssertionError(f"{type(self).__name__} does not say what it is")
+        """The kind in Markdown, for the docs."""
+        raise NotImplementedError
 
     def wanted_text(self) -> str:
-        """What it is, for a message."""
+        """The kind as plain text, for a message."""
         return self.describe().replace("`", "")
 
 
@@ -64,51 +76,33 @@ class Integer(Kind):
     low: int
     high: int
     unit: str = ""
+    types: ClassVar[Any] = (int,)
+    name = "integer"
 
-    def convert(self, value: Any) -> int:
+    def convert(self, value: Any) -> Any:
         remedy = f"Write one from {self.low} to {self.high}"
         remedy += f" ({self.unit})" if self.unit else ""
-        if isinstance(value, str) and value.strip().isdigit():
-            raise Wrong(
-                "model.number_in_quotes",
-                f"{value!r} is text, not a number",
-                f"Write {value.strip()} without quotes",
-            )
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise Wrong("model.not_a_whole_number", f"{shown(value)} is not a whole number", remedy)
-        if not self.low <= value <= self.high:
-            raise Wrong(
-                "model.out_of_range",
-                f"{value} is out of range",
-                remedy,
-                (value, self.low, self.high),
-            )
+        if isinstance(value, bool) or not isinstance(value, self.types):
+            problem = f"{shown(value)} is not a number (type {self.name})"
+            raise Wrong("model.not_a_number", problem, remedy)
+        if not self.low <= value <= self.high:  # NaN is outside as well
+            limits = (value, self.low, self.high)
+            raise Wrong("model.out_of_range", f"{value} is out of range", remedy, limits)
         return value
 
     def describe(self) -> str:
-        return f"integer {self.low}..{self.high}" + (f", {self.unit}" if self.unit else "")
+        return f"{self.name} {self.low}..{self.high}" + (f", {self.unit}" if self.unit else "")
 
 
 @dataclass(frozen=True)
-class Number(Kind):
-    """A number that may have a fraction, from 0 on."""
+class Number(Integer):
+    """A number that may have a fraction."""
 
-    high: float
-    unit: str = ""
+    types = (int, float)
+    name = "number"
 
     def convert(self, value: Any) -> float:
-        remedy = f"Write one from 0 to {self.high:g}"
-        remedy += f" ({self.unit})" if self.unit else ""
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise Wrong("model.not_a_number", f"{shown(value)} is not a number", remedy)
-        if not 0 <= value <= self.high:  # what is not a number at all is not in it either
-            raise Wrong(
-                "model.out_of_range", f"{value} is out of range", remedy, (value, 0, self.high)
-            )
-        return float(value)
-
-    def describe(self) -> str:
-        return f"number 0..{self.high:g}" + (f", {self.unit}" if self.unit else "")
+        return float(super().convert(value))
 
 
 @dataclass(frozen=True)
@@ -124,16 +118,19 @@ class Boolean(Kind):
 
 @dataclass(frozen=True)
 class OneOf(Kind):
-    choices: tuple[str, ...]
+    """One of several words or numbers."""
 
-    def convert(self, value: Any) -> str:
+    choices: tuple[Any, ...]
+
+    @property
+    def reads_text(self) -> bool:  # type: ignore[override]
+        return isinstance(self.choices[0], str)
+
+    def convert(self, value: Any) -> Any:
         if value not in self.choices:
-            raise Wrong(
-                "model.not_a_choice",
-                f"{shown(value)} is not a choice",
-                nearest(str(value), self.choices),
-            )
-        return str(value)
+            remedy = nearest(str(value), map(str, self.choices))
+            raise Wrong("model.not_a_choice", f"{shown(value)} is not a choice", remedy)
+        return value
 
     def describe(self) -> str:
         return " or ".join(f"`{choice}`" for choice in self.choices)
@@ -141,39 +138,29 @@ class OneOf(Kind):
 
 @dataclass(frozen=True)
 class Text(Kind):
-    """Text of a form: `form` is matched whole, `wanted` says it in words."""
+    """Text of a form: `form` matches all of it, `wanted` describes it."""
 
     form: str
     wanted: str
     example: str
     most: int = 253
     empty: bool = False
-    reserved: Optional[Callable[[str], bool]] = None
-    """Names of the form that are not to be had, and what they are in words."""
-    reserved_is: str = ""
+    secret: bool = False
+    """A wrong value is not shown: a password may be part of it."""
     reads_text = True
 
     def convert(self, value: Any) -> str:
-        if not isinstance(value, str):
-            raise self.wrong(value)
         if value == "" and self.empty:
-            return value
-        if len(value) > self.most or not re.fullmatch(self.form, value):
-            raise self.wrong(value)
-        if self.reserved is not None and self.reserved(value):
+            return ""
+        fits = isinstance(value, str) and len(value) <= self.most
+        if not fits or not re.fullmatch(self.form, value):
             raise Wrong(
-                "model.reserved_name",
-                f"{value!r} is {self.reserved_is}",
+                "model.wrong_form",
+                f"{'the value' if self.secret else shown(value)} is not {self.wanted}",
                 f"Write one such as {self.example}",
+                "a secret" if self.secret else None,
             )
-        return value
-
-    def wrong(self, value: Any) -> Wrong:
-        return Wrong(
-            "model.wrong_form",
-            f"{shown(value)} is not {self.wanted}",
-            f"Write one such as {self.example}",
-        )
+        return str(value)
 
     def describe(self) -> str:
         return self.wanted
@@ -185,12 +172,8 @@ class OrNull(Kind):
 
     kind: Kind
 
-    @property
-    def reads_text(self) -> bool:  # type: ignore[override]
-        return self.kind.reads_text
-
-    def convert(self, value: Any) -> Any:
-        return None if value is None else self.kind.convert(value)
+    def check(self, value: Any, findings: Findings, path: Path = ()) -> Any:
+        return None if value is None else self.kind.check(value, findings, path)
 
     def describe(self) -> str:
         return f"{self.kind.describe()} or null"
@@ -200,12 +183,17 @@ class OrNull(Kind):
 class ListOf(Kind):
     kind: Kind
     plural: str = ""
+    least: int = 0
+
+    def check(self, value: Any, findings: Findings, path: Path = ()) -> Any:
+        if not isinstance(value, list) or len(value) < self.least:
+            problem = "is an empty list" if value == [] else f"{shown(value)} is not a list"
+            findings.add("model.not_a_list", path, problem, f"Write a {self.wanted_text()}", value)
+            return None
+        return [self.kind.check(item, findings, (*path, index)) for index, item in enumerate(value)]
 
     def describe(self) -> str:
         return f"list of {self.plural or self.kind.describe()}"
-
-    def wanted_text(self) -> str:
-        return f"list of {self.plural or self.kind.wanted_text()}"
 
 
 @dataclass(frozen=True)
@@ -215,20 +203,20 @@ class OneOrList(Kind):
     one: Kind
     many: Kind
 
+    def check(self, value: Any, findings: Findings, path: Path = ()) -> Any:
+        kind = ListOf(self.many) if isinstance(value, list) else self.one
+        return kind.check(value, findings, path)
+
     def describe(self) -> str:
         return f"{self.one.describe()}, or list of {self.many.describe()}"
 
 
-class Walked(Kind):
-    """A kind that looks into its value itself, to tell of each thing at its own place."""
-
-    def walk(self, value: Any, findings: Findings, path: Path) -> Any:
-        raise AssertionError(f"{type(self).__name__} does not look into its value")
-
-
 @dataclass(frozen=True)
 class Key:
-    """One key of a section. A key with no default and not required is null when left out."""
+    """One key of a section.
+
+    Left out and without a default, a section has the defaults of its keys, anything else is null.
+    """
 
     name: str
     kind: Kind
@@ -237,18 +225,39 @@ class Key:
     default: Any = None
     default_text: str = ""
 
+    def left_out(self) -> Any:
+        """The value of a key that is not written."""
+        if isinstance(self.kind, Section) and not self.required:
+            return {key.name: key.left_out() for key in self.kind.keys}
+        return self.default
+
 
 @dataclass(frozen=True)
 class Section(Kind):
     name: str
     help: str
-    keys: tuple[Key, ...] = field(default_factory=tuple)
-    hints: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """Names that people write here from what they know elsewhere, and what to write instead."""
+    keys: tuple[Key, ...] = ()
+    made: Optional[type] = None
+    """The dataclass that has the keys as fields."""
 
-    def defaults(self) -> dict[str, Any]:
-        """What the section holds when nobody writes it."""
-        return {key.name: key.default for key in self.keys}
+    def check(self, value: Any, findings: Findings, path: Path = ()) -> Any:
+        if not is_mapping(value, path, findings):
+            return None
+        known = {key.name: key for key in self.keys}
+        for name in value:
+            if name not in known:
+                remedy = nearest(str(name), known)
+                findings.add("model.unknown_key", (*path, str(name)), "unknown key", remedy)
+        checked = {}
+        for name, key in known.items():
+            if name in value:
+                checked[name] = key.kind.check(value[name], findings, (*path, name))
+                continue
+            checked[name] = key.left_out()
+            if key.required:
+                remedy = f"Add it: {key.kind.wanted_text()}"
+                findings.add("model.missing_key", (*path, name), "is missing", remedy)
+        return checked
 
     def describe(self) -> str:
         return f"section [`{self.name}`](#{self.name.replace('.', '')})"
@@ -265,6 +274,14 @@ class Table(Kind):
     kind: Kind
     of: str
 
+    def check(self, value: Any, findings: Findings, path: Path = ()) -> Any:
+        if not is_mapping(value, path, findings):
+            return None
+        return {
+            str(name): self.kind.check(item, findings, (*path, str(name)))
+            for name, item in value.items()
+        }
+
     def describe(self) -> str:
         return f"{self.of} to {self.kind.describe()}"
 
@@ -276,87 +293,34 @@ def section_in(kind: Kind) -> Optional[Section]:
     return kind if isinstance(kind, Section) else None
 
 
-def check(kind: Kind, value: Any, findings: Findings, path: Path = ()) -> Any:
-    """The checked value with defaults filled in; None where something was found."""
-    if isinstance(kind, OrNull) and section_in(kind) is not None:
-        return None if value is None else check(kind.kind, value, findings, path)
-    if isinstance(kind, Section):
-        return _check_section(kind, value, findings, path)
-    if isinstance(kind, OneOrList):
-        if not isinstance(value, list):
-            return check(kind.one, value, findings, path)
-        kind = ListOf(kind.many)
-    if isinstance(kind, ListOf):
-        if not isinstance(value, list):
-            findings.add(
-                "model.not_a_list",
-                path,
-                f"{shown(value)} is not a list",
-                f"Write a {kind.wanted_text()}",
-                value=value,
-            )
-            return None
-        return [
-            check(kind.kind, item, findings, (*path, index)) for index, item in enumerate(value)
-        ]
-    if isinstance(kind, Table):
-        if not is_mapping(value, path, findings):
-            return None
-        return {
-            str(name): check(kind.kind, item, findings, (*path, str(name)))
-            for name, item in value.items()
-        }
-    if isinstance(kind, Walked):
-        return kind.walk(value, findings, path)
-    return _check_scalar(kind, value, findings, path)
-
-
-def _check_scalar(kind: Kind, value: Any, findings: Findings, path: Path) -> Any:
-    if kind.reads_text and value is not None and not isinstance(value, (str, list, dict)):
-        written = findings.written(path)
-        value = value if written is None else written
-    try:
-        return kind.convert(value)
-    except Wrong as wrong:
-        told = value if wrong.value is None else wrong.value
-        findings.add(wrong.code, path, wrong.problem, wrong.remedy, told)
-        return None
-
-
-def _check_section(
-    kind: Section, value: Any, findings: Findings, path: Path
-) -> Optional[dict[str, Any]]:
-    if not is_mapping(value, path, findings):
-        return None
-    known = {key.name: key for key in kind.keys}
-    for name in value:
-        if name not in known:
-            remedy = kind.hints.get(str(name)) or nearest(str(name), known)
-            findings.add("model.unknown_key", (*path, str(name)), "unknown key", remedy)
-    checked = {}
-    for key in kind.keys:
-        if key.name in value:
-            checked[key.name] = check(key.kind, value[key.name], findings, (*path, key.name))
-            continue
-        checked[key.name] = key.default
-        if key.required:
-            findings.add(
-                "model.missing_key",
-                (*path, key.name),
-                "is missing",
-                f"Add it: {key.kind.wanted_text()}",
-            )
-    return checked
-
-
 def is_mapping(value: Any, path: Path, findings: Findings) -> bool:
     if isinstance(value, dict):
         return True
-    findings.add(
-        "model.not_a_mapping",
-        path,
-        f"{shown(value)} is not a mapping",
-        "Write keys below it",
-        value=value,
-    )
+    problem, remedy = f"{shown(value)} is not a mapping", "Write keys below it"
+    findings.add("model.not_a_mapping", path, problem, remedy, value)
     return False
+
+
+# Dataclasses whose fields are the keys of a section
+
+
+def key(
+    kind: Kind, text: str, default: Any = None, *, required: bool = False, default_text: str = ""
+) -> Any:
+    """A field of a dataclass that is also a key of its section; `text` is its help."""
+    return field(metadata={"key": (kind, text, required, default, default_text)})
+
+
+def section_of(made: type, name: str) -> Section:
+    """The section whose keys are the fields of a dataclass, and whose help is its docstring."""
+    keys = tuple(Key(each.name, *each.metadata["key"]) for each in fields(made))
+    return Section(name, " ".join((made.__doc__ or "").split()), keys, made)
+
+
+def build(kind: Kind, value: Any) -> Any:
+    """The dataclasses of a complete value, of its sections and of those in lists."""
+    if isinstance(kind, Section) and kind.made is not None:
+        return kind.made(**{key.name: build(key.kind, value[key.name]) for key in kind.keys})
+    if isinstance(kind, ListOf):
+        return tuple(build(kind.kind, item) for item in value)
+    return value

@@ -1,0 +1,93 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Numbers of the QoS contract and versions of the software set stand in one place each.
+
+A second DSCP 26, or a driver's version in a role, would be the one that is forgotten.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SIMULATORS = "roles/virtual_nodes/files/switch"
+
+QOS = re.compile(
+    r"\b(9_?216|150_?000|1_?500_?000)\b"
+    r"|(?i:dscp|tos|traffic_?class|tclass)\w*\W{1,4}(26|48|104|106)\b"
+    r"|(?i:prio|priority|pfc|pfc_priorities)\W{1,4}[36]\b(?!\.)"
+    r"|\bkey\(_\w+, \"[^\"]*\", \d+\)"
+)
+"""Distinctive defaults anywhere, common numbers beside a name; or a key with its default."""
+VERSION = re.compile(
+    r"(?<![\d.])[4-6]\d\d\.\d{2,3}(\.\d\d)?(?![\d.])"  # a driver
+    r"|(?i:driver|cuda|doca|dcgm|gdrcopy|nccl|toolkit|ofed)[\w\"'-]*\s*(?::|=|==|>=|~=|,)\s*"
+    r"[\"']?v?(?:\d+\.\d+(?:\.\d+)?|[4-9]\d\d)(?![\w.])"
+    r"|(?i:nvidia-[a-z-]+|nvlink5|cuda-drivers|cuda-toolkit|libnvidia-\w+)-\d{2,3}(-\d)?\b"
+)
+ALLOWED = {
+    QOS: {
+        "plugins/plugin_utils/qos/contract.py",
+        f"{SIMULATORS}/nvue/vendor.py",  # what Cumulus Linux does by itself
+        f"{SIMULATORS}/sonic/yang.py",  # the largest MTU of SONiC's models
+    },
+    VERSION: {
+        "plugins/module_utils/software/known_versions.py",  # bounds that a set is compared with
+        "plugins/plugin_utils/model/software.py",  # examples in messages
+    },
+}
+
+
+def lines(text: str, suffix: str) -> Iterator[str]:
+    """Without comments, docstrings and the documentation of modules."""
+    if suffix == ".py":
+        text = re.sub(
+            r'^(DOCUMENTATION|EXAMPLES|RETURN) = r?""".*?"""', "", text, flags=re.S | re.M
+        )
+        text = re.sub(r'^\s*r?""".*?"""', "", text, flags=re.S | re.M)
+    for line in text.splitlines():
+        yield re.sub(r"(^|\s)#.*", "", line)
+
+
+@cache
+def code() -> list[tuple[str, str]]:
+    """Every line of code with its file."""
+    return [
+        (str(path.relative_to(ROOT)), line)
+        for folder in ("roles", "plugins", "playbooks")
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.suffix in (".py", ".yml", ".yaml", ".j2", ".sh", "")
+        and path.is_file()
+        and "__pycache__" not in path.parts
+        for line in lines(path.read_text(encoding="utf-8"), path.suffix)
+    ]
+
+
+@pytest.mark.parametrize("pattern", [QOS, VERSION], ids=["qos", "version"])
+def test_constants_stand_in_one_place(pattern: re.Pattern[str]) -> None:
+    found = [(name, line) for name, line in code() if pattern.search(line)]
+    assert [each for each in found if each[0] not in ALLOWED[pattern]] == []
+    assert {name for name, _line in found} == ALLOWED[pattern]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "line", "is_one"),
+    [
+        (QOS, "settings(dscp=26)", True),
+        (QOS, "set_pfc(3)", True),
+        (QOS, "mtu = 9216", True),
+        (QOS, "priority = contract.roce.priority", False),
+        (VERSION, 'DRIVER = "580.95.05"', True),
+        (VERSION, 'name = "nvidia-open-580"', True),
+        (VERSION, "nvidia_gpu_driver_version: 580", True),
+        (VERSION, 'name = f"nvidia-open-{branch}"', False),
+        (VERSION, 'version_added: "0.1.0"', False),
+        (VERSION, "datacenter-gpu-manager-4", False),
+    ],
+)
+def test_the_search_finds_them(pattern: re.Pattern[str], line: str, is_one: bool) -> None:
+    assert bool(pattern.search(line)) is is_one
