@@ -51,9 +51,11 @@ from ..module_utils.core.commands import CommandError, Runner, run
 from ..module_utils.virtual.host_network import Journal
 
 KEYRING = "usr/share/keyrings/debian-archive-keyring.gpg"
-INOTIFY_PER_NODE, INOTIFY_PER_SWITCH = 10, 4
+INOTIFY_PER_NODE = 10
+INOTIFY_PER_SWITCH = 4
 """inotify instances of the systemd and the services of one, generously."""
-MIB_PER_CONTAINER, MIB_PER_SWITCH = 100, 60
+MIB_PER_CONTAINER = 100
+MIB_PER_SWITCH = 60
 MIB_OF_QEMU = 150
 """What a machine takes beside its own memory; translated instructions are kept as well."""
 

@@ -211,9 +211,7 @@ def _routes(
     """Of each leaf: over every spine to the rails of other leaves. Of each spine: to every leaf."""
     rails = {rail.network: homes.get(rail.leaf) for node in nodes for rail in node.rails}
     hops: dict[str, dict[str, set[str]]] = {namespace: {} for namespace in homes.values()}
-    for cable in uplinks:
-        leaf, spine = cable.near, cable.far
-        assert spine is not None
+    for leaf, spine in ((cable.near, cable.far) for cable in uplinks if cable.far):
         for network, home in rails.items():
             here, there = (spine, leaf) if home == leaf.namespace else (leaf, spine)
             gateway = there.addresses[0].partition("/")[0]
