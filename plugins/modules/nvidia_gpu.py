@@ -130,13 +130,13 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.engine import Layer, Settled, carry_out
 from ..module_utils.core.part import Node, PlanError
-from ..module_utils.core.system import distribution, manager_of
+from ..module_utils.core.system import manager_of
 from ..module_utils.gpu import stack
 from ..module_utils.gpu.shared import Kernel
 from ..module_utils.packages.engine import Installer
 from ..module_utils.software.arguments import DRIVER_STACK
 from ..module_utils.software.catalog import gpu_packages
-from ..module_utils.software.distribution import NotInCatalog, UnsupportedDistribution
+from ..module_utils.software.distribution import NotInCatalog, UnsupportedDistribution, distribution
 from ..module_utils.software.software_set import SoftwareSet
 
 LAYER = Layer(

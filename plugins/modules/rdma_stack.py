@@ -103,13 +103,13 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.engine import Layer, Settled, carry_out, settle
 from ..module_utils.core.part import Node
-from ..module_utils.core.system import distribution, manager_of
+from ..module_utils.core.system import manager_of
 from ..module_utils.hardware import SurveyError
 from ..module_utils.rdma.hardware import THIS, Hardware
 from ..module_utils.rdma.options import stack
 from ..module_utils.software.arguments import DRIVER_STACK
 from ..module_utils.software.catalog import rdma_packages
-from ..module_utils.software.distribution import NotInCatalog, UnsupportedDistribution
+from ..module_utils.software.distribution import NotInCatalog, UnsupportedDistribution, distribution
 from ..module_utils.software.software_set import SoftwareSet
 
 LAYER = Layer(

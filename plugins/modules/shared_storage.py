@@ -140,6 +140,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.engine import Layer, Settled, carry_out, settle
 from ..module_utils.core.part import Node
+from ..module_utils.software.distribution import UnsupportedDistribution
 from ..module_utils.storage.options import storage
 from ..module_utils.storage.service import THREADS
 
@@ -147,6 +148,7 @@ LAYER = Layer(
     "storage",
     command_s=900.0,  # mkfs on a large device, which tells it first that all of it is free
     look_s=60.0,
+    refusals=(UnsupportedDistribution,),
 )
 
 

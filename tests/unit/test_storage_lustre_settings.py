@@ -85,7 +85,7 @@ BAD = {
                 "repository": {"url": "https://u:secret@h/", "key": "k", "key_sha256": "0" * 64},
             }
         },
-        ["lustre.secret_in_url packages.repository.url 'a secret'"],
+        ["model.wrong_form packages.repository.url 'a secret'"],
     ),
     "stripes elsewhere": (
         {"stripes": [{"directory": "/home/a"}]},
@@ -95,7 +95,7 @@ BAD = {
         {"networks": [{"net": "o2ib"}, {"net": "o2ib0"}]},
         ["lustre.network_twice networks[1].net 'o2ib'"],
     ),
-    "no NID": ({"peers": [{"nids": []}]}, ["lustre.peer_without_nid peers[0].nids"]),
+    "no NID": ({"peers": [{"nids": []}]}, ["model.not_a_list peers[0].nids list"]),
     "time": ({"time_limit_s": 1}, ["model.out_of_range time_limit_s (1, 5, 300)"]),
 }
 

@@ -28,9 +28,12 @@ class Machine:
 
     def __init__(self, root: Path, family: str, *installed: str) -> None:
         self.root = root
-        if family == DEBIAN:
-            (root / "usr/bin").mkdir(parents=True)
-            (root / "usr/bin/dpkg-query").touch()
+        release = "ID=debian\nVERSION_ID=12\n" if family == DEBIAN else "ID=rocky\nVERSION_ID=9.4\n"
+        (root / "etc").mkdir(parents=True, exist_ok=True)
+        (root / "etc/os-release").write_text(release)
+        # EPEL has dpkg: the family is read from the release.
+        (root / "usr/bin").mkdir(parents=True)
+        (root / "usr/bin/dpkg-query").touch()
         self.installed = set(installed)
         self.removed: set[str] = set()
         self.calls: list[list[str]] = []

@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import platform
+from pathlib import Path
+
 from ..core.dataclass import dataclass
 
 DEBIAN, REDHAT = "debian", "redhat"
+OS_RELEASE = "etc/os-release"
 
 
 class UnsupportedDistribution(ValueError):
@@ -74,3 +78,19 @@ def distribution_of(name: str, version: str, architecture: str = "x86_64") -> Di
     raise UnsupportedDistribution(
         f"{found}: no packages are known for it. There are: {_KNOWN}. Install one of these"
     )
+
+
+def distribution(root: Path = Path("/")) -> Distribution:
+    """From /etc/os-release, for what Ansible's facts would take a call of their own.
+
+    Raises UnsupportedDistribution.
+    """
+    try:
+        text = (root / OS_RELEASE).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UnsupportedDistribution(f"/{OS_RELEASE}: {error.strerror}") from error
+    values = {}
+    for line in text.splitlines():
+        key, _equals, value = line.partition("=")
+        values[key.strip()] = value.strip().strip("\"'")
+    return distribution_of(values.get("ID", ""), values.get("VERSION_ID", ""), platform.machine())

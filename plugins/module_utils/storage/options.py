@@ -18,6 +18,7 @@ from ..core.commands import CommandError, Runner, run
 from ..core.dataclass import dataclass
 from ..core.part import Node, Part, Plan, Step, StepError, Verdict
 from ..nic import BOOT_UNIT
+from ..software.distribution import DEBIAN, distribution
 from . import service
 from .device import Device, LeftDevices
 from .exports import Directory, Exports, Served, User, served_by
@@ -81,9 +82,12 @@ class Packages:
 
     @staticmethod
     def _is_debian(node: Node) -> bool:
-        return node.path("usr/bin/dpkg-query").exists()
+        # Not by its programs: EPEL has dpkg.
+        return distribution(node.root).family == DEBIAN
 
     def _names(self, node: Node) -> list[str]:
+        if not self.purposes:
+            return []
         of_nfs = _DEBIAN if self._is_debian(node) else dict.fromkeys(_DEBIAN, "nfs-utils")
         table = {**of_nfs, **_OF_FORMAT}
         return list(dict.fromkeys(table[each] for each in self.purposes))
