@@ -23,7 +23,7 @@ from ansible.utils.display import Display
 from ..module_utils.core.checks import STRICT, Check, as_dicts, failure_message, not_applicable
 from ..plugin_utils.fabric import promises, session
 from ..plugin_utils.fabric.compiler import SPINE, batches, compile_switch
-from ..plugin_utils.fabric.sonic.commands import Completed
+from ..plugin_utils.fabric.sonic.reading import Completed
 from ..plugin_utils.fabric.system import (
     Difference,
     Login,

@@ -20,7 +20,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compiler
     compile_switch,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import tables
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.commands import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
     Completed,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.difference import (

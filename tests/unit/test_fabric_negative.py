@@ -20,7 +20,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.cabling 
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM as EOS
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue import SYSTEM as NVUE
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM as SONIC
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.commands import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
     Completed,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import parsed

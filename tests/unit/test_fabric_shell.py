@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleConnectionFailure
 from ansible_collections.baremetal.mpi_roce.plugins.action import switch_qos
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.commands import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
     Completed,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import SwitchError

@@ -13,7 +13,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.asics im
     Asic,
     WantedError,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM, tables
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.difference import (
     PollInterval,
 )
@@ -474,10 +474,3 @@ def test_a_whole_switch_is_planned_in_few_steps() -> None:
     assert len(intent.ports) == 64
     whole = plan(new_switch(), intent)
     assert len(whole.steps) == len(plan(new_switch()).steps)
-
-
-def test_tables_of_objects_come_before_those_that_refer_to_them() -> None:
-    order = [*tables.OBJECTS, *tables.ROWS]
-    for (table, _), target in tables.REFERENCES.items():
-        if table in order and target in order:
-            assert order.index(target) < order.index(table)

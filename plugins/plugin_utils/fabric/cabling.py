@@ -103,9 +103,9 @@ class Stranger(NamedTuple):
     """A neighbour that is not an end of a link of the model."""
 
     text: str
-    host: str
+    host: str = ""
     """The host of the model whose name it sends; empty where there is none."""
-    bare: bool
+    bare: bool = False
     """It sends a MAC address and nothing else."""
 
 
@@ -113,38 +113,47 @@ Heard = Union[End, Stranger]
 
 
 class Neighbours:
+    """What LLDP heard, compared with the cables of the model."""
+
     def __init__(
         self, cabling: Cabling, switches: Mapping[str, Switch], nodes: Mapping[str, Node]
     ) -> None:
-        self._cabling = cabling
+        self._peers = cabling.peers
         self._switches = switches
         self._nodes = nodes
-        self._named = _Names((*switches, *nodes))
-        self._by_mac = dict(_macs(nodes.values()))
-        self._by_alias = dict(_aliases(switches.values()))
+        self._by_label: dict[str, list[str]] = {}
+        for host in (*switches, *nodes):
+            self._by_label.setdefault(_labels(host)[0], []).append(host)
+        self._by_mac = {
+            rail["mac"].lower(): End(node.name, name)
+            for node in nodes.values()
+            for name, rail in ((node.state or {}).get("rails") or {}).items()
+            if rail.get("mac")
+        }
+        self._by_alias = {
+            End(switch.name, port["alias"]): End(switch.name, port["name"])
+            for switch in switches.values()
+            for port in (switch.report or {}).get("ports", ())
+            if port.get("alias")
+        }
         self.proven = 0
         """Cables that at least one end has heard as the model has them."""
 
     def findings(self) -> list[Finding]:
-        heard, findings = self._listen()
-        return [*findings, *self._wrong(heard)]
-
-    def _listen(self) -> tuple[dict[End, Heard], list[Finding]]:
-        """Ends that hear another peer than the model's; and findings on what is not heard."""
         wrong: dict[End, Heard] = {}
         proven: set[frozenset[End]] = set()
         silent: list[End] = []
+        unread: dict[str, int] = {}
         findings: list[Finding] = []
-        unread: list[tuple[End, End]] = []
         for switch in self._switches.values():
             if switch.report is None:
                 continue
             if not switch.report["lldp"]:
-                findings.append(self._deaf(switch))
+                findings.append(_deaf(switch))
                 continue
             for port in switch.report["ports"]:
                 here = End(switch.name, port["name"])
-                peer = self._cabling.peers.get(here)
+                peer = self._peers.get(here)
                 if peer is None or not port["present"]:
                     continue
                 neighbour = port.get("neighbour")
@@ -152,192 +161,137 @@ class Neighbours:
                     if port.get("up") is not False:
                         silent.append(here)
                     continue
-                found = self._who(neighbour["system"], neighbour["port"], peer.host)
+                found = self._heard(neighbour["system"], neighbour["port"], peer.host)
                 if found == peer:
                     proven.add(frozenset((here, peer)))
                 elif self._may_be(found, peer):
-                    unread.append((here, peer))
+                    unread[peer.host] = unread.get(peer.host, 0) + 1
                 else:
                     wrong[here] = found
         self.proven = len(proven)
-        return wrong, [*findings, *self._silent(silent), *_unread(unread)]
+        reason = "the host was not read, so which of its ports or rails is heard is not known"
+        return [
+            *findings,
+            *self._silent(silent),
+            *(
+                _finding(f"{count} of its ends", None, host, reason, (host,), NOT_APPLICABLE)
+                for host, count in unread.items()
+            ),
+            *self._wrong(wrong),
+        ]
 
-    def _who(self, system: str, port: str, expected: str) -> Heard:
+    def _heard(self, system: str, port: str, expected: str) -> Heard:
         by_mac = self._by_mac.get(port.lower())
-        if by_mac in self._cabling.peers:
+        if by_mac in self._peers:
             return by_mac
         shown = f"{system} {port}".strip()
-        hosts = self._named.like(system)
-        host = expected if expected in hosts else next(iter(hosts), None)
-        if len(hosts) > 1 and host != expected:
-            text = f"{shown}, which is the name of {' and of '.join(hosts)}"
-            return Stranger(text, "", bare=False)
-        if host is None:
+        hosts = self._named(system)
+        if len(hosts) > 1 and expected not in hosts:
+            return Stranger(f"{shown}, which is the name of {' and of '.join(hosts)}")
+        if not hosts:
             text = f"a neighbour that is not in the model, {shown or 'without a name'}"
-            return Stranger(text, "", bare=not system)
+            return Stranger(text, bare=not system)
+        host = expected if expected in hosts else hosts[0]
         end = End(host, port)
-        if end in self._cabling.peers:
+        end = end if end in self._peers else self._by_alias.get(end, end)
+        if end in self._peers:
             return end
-        alias = self._by_alias.get(end)
-        if alias is not None:
-            return alias
-        return Stranger(f"{shown}, which is not an end of the model", host, bare=False)
+        return Stranger(f"{shown}, which is not an end of the model", host)
+
+    def _named(self, system: str) -> list[str]:
+        """Hosts by the name that LLDP sends, with or without the domain that the inventory has.
+
+        One of two names must be the other's beginning: `leaf01.dc1` is not `leaf01.dc2`.
+        """
+        sent = _labels(system)
+        return [
+            host
+            for host in self._by_label.get(sent[0], ())
+            if all(one == other for one, other in zip(sent, _labels(host)))
+        ]
 
     def _may_be(self, found: Heard, peer: End) -> bool:
-        """Whether it can be the right one: the MAC addresses of an unread host are not known."""
-        if not isinstance(found, Stranger) or self._knows_ports(peer.host):
+        """Whether it can be the right one: MAC addresses and aliases of an unread host."""
+        if not isinstance(found, Stranger) or not (found.bare or found.host == peer.host):
             return False
-        return found.bare or found.host == peer.host
-
-    def _knows_ports(self, host: str) -> bool:
-        """Whether this host was read: its rails' MAC addresses, or its ports' aliases."""
-        if host in self._nodes:
-            return self._nodes[host].state is not None
-        return host not in self._switches or self._switches[host].report is not None
-
-    def _deaf(self, switch: Switch) -> Finding:
-        between = any(group["kind"] in (UPLINK, DOWNLINK) for group in switch.ports)
-        check = Check(
-            NAME,
-            "the neighbours of every port",
-            None,
-            FAILED if between else NOT_APPLICABLE,
-            switch.name,
-            "the switch reports no LLDP neighbours, so swapped cables cannot be found: enable LLDP",
-        )
-        return Finding(check, (switch.name,))
+        if peer.host in self._nodes:
+            return self._nodes[peer.host].state is None
+        return peer.host in self._switches and self._switches[peer.host].report is None
 
     def _silent(self, silent: Iterable[End]) -> list[Finding]:
         findings = []
-        nodes: dict[str, list[End]] = {}
+        nodes: dict[str, int] = {}
         for here in silent:
-            peer = self._cabling.peers[here]
+            peer = self._peers[here]
             if peer.host not in self._switches:
-                nodes.setdefault(here.host, []).append(here)
+                nodes[here.host] = nodes.get(here.host, 0) + 1
                 continue
             reason = f"{here.host} hears no neighbour: enable LLDP on {peer.host}, check the cable"
-            check = Check(NAME, str(peer), None, FAILED, f"{here} - {peer}", reason)
-            findings.append(Finding(check, (here.host, peer.host)))
-        for host, ends in nodes.items():
+            hosts = (here.host, peer.host)
+            findings.append(_finding(str(peer), None, f"{here} - {peer}", reason, hosts))
+        for host, count in nodes.items():
             # One line per leaf: many nodes run no LLDP.
             reason = f"ports to nodes hear no neighbour: {HOW}"
-            wanted = f"the neighbours of {len(ends)} ports"
-            check = Check(NAME, wanted, None, NOT_APPLICABLE, f"{host} to nodes", reason)
-            findings.append(Finding(check, (host,)))
+            wanted = f"the neighbours of {count} ports"
+            subject = f"{host} to nodes"
+            findings.append(_finding(wanted, None, subject, reason, (host,), NOT_APPLICABLE))
         return findings
 
     def _wrong(self, heard: Mapping[End, Heard]) -> list[Finding]:
         findings = []
         done: set[frozenset[End]] = set()
         for here, found in heard.items():
+            peer = self._peers[here]
             if isinstance(found, Stranger):
-                findings.append(self._stranger(here, found))
+                reason = (
+                    f"{here} hears {found.text}: look where this cable goes, and plug {peer} in, "
+                    "or correct the model"
+                )
+                findings.append(_finding(str(peer), found.text, str(here), reason, (here.host,)))
                 continue
             cable = frozenset((here, found))
             if cable in done:
                 continue
             done.add(cable)
-            other = self._swapped(here, found, heard)
-            if other is None:
-                findings.append(self._misplaced(here, found))
-            else:
-                done.add(frozenset((other, self._cabling.peers[here])))
-                findings.append(self._swap(here, found, other))
+            other = self._peers[found]
+            if heard.get(other) != peer:
+                reason = (
+                    f"the cable of {found} belongs in {other}: plug it there and {peer} here, or "
+                    "correct the model"
+                )
+                hosts = (here.host, other.host)
+                findings.append(_finding(str(peer), str(found), str(here), reason, hosts))
+                continue
+            # The other port has the cable of this one.
+            done.add(frozenset((other, peer)))
+            both = f"{here} and {other.interface if other.host == here.host else other}"
+            wanted = f"{here}: {peer}; {other}: {found}"
+            swapped = f"{here}: {found}; {other}: {peer}"
+            reason = f"the cables of {both} are swapped: swap them, or correct the model"
+            hosts = tuple(dict.fromkeys((here.host, other.host)))
+            findings.append(_finding(wanted, swapped, both, reason, hosts))
         return findings
 
-    def _swapped(self, here: End, found: End, heard: Mapping[End, Heard]) -> Optional[End]:
-        """The port that has the cable of this one, whose cable this one has."""
-        other = self._cabling.peers.get(found)
-        if other is not None and heard.get(other) == self._cabling.peers[here]:
-            return other
-        return None
 
-    def _swap(self, here: End, found: End, other: End) -> Finding:
-        peer = self._cabling.peers[here]
-        both = f"{here} and {other.interface if other.host == here.host else other}"
-        check = Check(
-            NAME,
-            f"{here}: {peer}; {other}: {found}",
-            f"{here}: {found}; {other}: {peer}",
-            FAILED,
-            both,
-            f"the cables of {both} are swapped: swap them, or correct the model",
-        )
-        return Finding(check, tuple(dict.fromkeys((here.host, other.host))))
-
-    def _misplaced(self, here: End, found: End) -> Finding:
-        peer, place = self._cabling.peers[here], self._cabling.peers[found]
-        check = Check(
-            NAME,
-            str(peer),
-            str(found),
-            FAILED,
-            str(here),
-            f"the cable of {found} belongs in {place}: plug it there and {peer} here, or correct "
-            "the model",
-        )
-        return Finding(check, (here.host, place.host))
-
-    def _stranger(self, here: End, found: Stranger) -> Finding:
-        peer = self._cabling.peers[here]
-        reason = (
-            f"{here} hears {found.text}: look where this cable goes, and plug {peer} in, or "
-            "correct the model"
-        )
-        check = Check(NAME, str(peer), found.text, FAILED, str(here), reason)
-        return Finding(check, (here.host,))
+def _labels(name: str) -> list[str]:
+    """`leaf01`, `dc1`, `example` of `leaf01.dc1.example`."""
+    return name.lower().split(".")
 
 
-class _Names:
-    """Hosts by the name that LLDP sends, with or without the domain that the inventory has.
-
-    One of two names must be the other's beginning: `leaf01.dc1` is not `leaf01.dc2`.
-    """
-
-    def __init__(self, hosts: Iterable[str]) -> None:
-        self._whole: dict[str, str] = {}
-        self._begun: dict[str, list[str]] = {}
-        for host in hosts:
-            self._whole[host.lower()] = host
-            for name in _beginnings(host.lower()):
-                self._begun.setdefault(name, []).append(host)
-
-    def like(self, system: str) -> Sequence[str]:
-        """Several where only the missing domain would distinguish them."""
-        sent = system.lower()
-        for name in (sent, *_beginnings(sent)):
-            if name in self._whole:
-                return (self._whole[name],)
-        return self._begun.get(sent, ())
+def _deaf(switch: Switch) -> Finding:
+    between = any(group["kind"] in (UPLINK, DOWNLINK) for group in switch.ports)
+    reason = "the switch reports no LLDP neighbours, so swapped cables cannot be found: enable LLDP"
+    status = FAILED if between else NOT_APPLICABLE
+    wanted = "the neighbours of every port"
+    return _finding(wanted, None, switch.name, reason, (switch.name,), status)
 
 
-def _beginnings(name: str) -> list[str]:
-    """`leaf01.dc1` and `leaf01` of `leaf01.dc1.example`; the longest first."""
-    labels = name.split(".")
-    return [".".join(labels[:count]) for count in range(len(labels) - 1, 0, -1)]
-
-
-def _unread(ends: list[tuple[End, End]]) -> list[Finding]:
-    """The right host was heard; which of its ports or rails is not known."""
-    hosts: dict[str, int] = {}
-    for _here, peer in ends:
-        hosts[peer.host] = hosts.get(peer.host, 0) + 1
-    reason = "the host was not read, so which of its ports or rails is heard is not known"
-    return [
-        Finding(Check(NAME, f"{count} of its ends", None, NOT_APPLICABLE, host, reason), (host,))
-        for host, count in hosts.items()
-    ]
-
-
-def _macs(nodes: Iterable[Node]) -> Iterable[tuple[str, End]]:
-    for node in nodes:
-        for name, rail in ((node.state or {}).get("rails") or {}).items():
-            if rail.get("mac"):
-                yield rail["mac"].lower(), End(node.name, name)
-
-
-def _aliases(switches: Iterable[Switch]) -> Iterable[tuple[End, End]]:
-    for switch in switches:
-        for port in (switch.report or {}).get("ports", ()):
-            if port.get("alias"):
-                yield End(switch.name, port["alias"]), End(switch.name, port["name"])
+def _finding(
+    wanted: str,
+    found: Optional[str],
+    subject: str,
+    reason: str,
+    hosts: tuple[str, ...],
+    status: str = FAILED,
+) -> Finding:
+    return Finding(Check(NAME, wanted, found, status, subject, reason), hosts)

@@ -12,10 +12,8 @@ import contextlib
 import functools
 import json
 import ssl
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Optional
 
 from ...module_utils.core.dataclass import dataclass
@@ -30,10 +28,6 @@ else:
 
 LONGEST_MESSAGE = 400
 """Characters of a switch's own message that are shown."""
-LARGEST_ANSWER = 64 << 20
-"""Bytes; a hundred times the whole configuration of a switch."""
-PATIENCE = 4
-"""So many times the timeout an answer may take that trickles in."""
 
 
 class Lost(SwitchError):
@@ -41,13 +35,11 @@ class Lost(SwitchError):
 
 
 class Refused(SwitchError):
-    """The switch answered with an error. `message` is its own, without secrets."""
+    """The switch answered with an error."""
 
-    def __init__(self, where: str, asked: str, status: int, message: str, advice: str) -> None:
-        said = f": {message.rstrip('. ')}" if message else ""
-        super().__init__(f"{where}: {asked}: HTTP {status}{said}. {advice}".rstrip())
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
         self.status = status
-        self.message = message
 
 
 @dataclass(frozen=True)
@@ -84,9 +76,14 @@ class Https:
         self._login = login
         self._service = service
         self.where = where(login, service)
+        user = (login.user.encode(), login.password.encode())
+        token = login.token.strip()
         self._client = httpx.Client(
-            base_url=_base(login, service),
-            auth=_auth(login),
+            base_url=httpx.URL(
+                scheme="https", host=login.address, port=login.port or service.port, path="/"
+            ),
+            auth=None if token or not login.user else httpx.BasicAuth(*user),
+            headers={"Authorization": f"Bearer {token}"} if token else None,
             verify=_tls(login) if transport is None else True,
             timeout=login.timeout_s,
             follow_redirects=False,
@@ -94,18 +91,10 @@ class Https:
             transport=transport,
         )
 
-    def __repr__(self) -> str:
-        return f"Https({self._service.name} of {self.where})"
-
     def __enter__(self) -> Https:
         return self
 
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._client.close()
 
     def get(self, path: str, query: Optional[dict[str, str]] = None) -> Any:
@@ -123,43 +112,33 @@ class Https:
 
         `path` is used as it is: quote what may hold a slash.
         """
-        asked = f"{method} {path}"
+        asked = f"{self.where}: {method} {path}"
         timeout = self._login.timeout_s if timeout_s is None else timeout_s
-        given_up = time.monotonic() + PATIENCE * timeout
         answer: Optional[httpx.Response] = None
-        content, reason = bytearray(), ""
+        reason = ""
         try:
-            with self._client.stream(
-                method, path, params=query, json=body, timeout=timeout
-            ) as answer:
-                for part in answer.iter_bytes():
-                    content += part
-                    if len(content) > LARGEST_ANSWER or time.monotonic() > given_up:
-                        reason = (
-                            f"the answer has no end after {PATIENCE * timeout:g} s or "
-                            f"{LARGEST_ANSWER} bytes. switch_qos_timeout_s sets the time."
-                        )
-                        break
+            answer = self._client.request(method, path, params=query, json=body, timeout=timeout)
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             reason = self._reason(error, timeout)
-        if answer is None or reason:
+        if answer is None:
             # Raised here, where no exception is being handled: chained to httpx's, it would carry
             # the request and with it the Authorization header.
-            raise Lost(f"{self.where}: {asked}: {reason}")
+            raise Lost(f"{asked}: {reason}")
         if not answer.is_success:
-            message = text_of(content.decode(errors="replace"))
+            message = text_of(answer.text)
             for secret in _secrets(self._login):
                 message = message.replace(secret, "***")
-            raise Refused(self.where, asked, answer.status_code, message, self._advice(answer))
-        if not content.strip():
+            message = f": {message.rstrip('. ')}" if message else ""
+            advice = self._advice(answer.status_code)
+            text = f"{asked}: HTTP {answer.status_code}{message}. {advice}"
+            raise Refused(text.rstrip(), answer.status_code)
+        if not answer.content.strip():
             return None
-        try:
-            return json.loads(content)
-        except ValueError:
-            pass
+        with contextlib.suppress(ValueError):
+            return answer.json()
         raise SwitchError(
-            f"{self.where}: {asked}: the answer is {answer.headers.get('content-type', 'untyped')},"
-            f" not JSON. Is this port the {self._service.name}? switch_qos_port sets another one."
+            f"{asked}: the answer is {answer.headers.get('content-type', 'untyped')}, not JSON. "
+            f"Is this port the {self._service.name}? switch_qos_port sets another one."
         )
 
     def _reason(self, error: BaseException, timeout: float) -> str:
@@ -172,61 +151,27 @@ class Https:
                     f"{trusted}). It must be valid for {self._login.address}; switch_qos_ca_file "
                     "names the PEM file of its authority."
                 )
-        service = self._service
         if any(isinstance(cause, httpx.TimeoutException) for cause in causes):
             return f"timed out after {timeout:g} s. switch_qos_timeout_s sets the limit."
         texts = [cause.strerror for cause in causes if isinstance(cause, OSError)]
         text = next(filter(None, texts), "the connection was cut before the answer was complete")
-        return f"{text}. Is the {service.name} on? {service.how_to_enable}"
+        return f"{text}. Is the {self._service.name} on? {self._service.how_to_enable}"
 
-    def _advice(self, answer: httpx.Response) -> str:
+    def _advice(self, status: int) -> str:
         user = self._login.user or "(none)"
         return {
             401: f"User {user} was refused: check switch_qos_user and switch_qos_password.",
             403: f"User {user} may not do this: give it a role on the switch that may.",
             404: f"The {self._service.name} of this release has no such object.",
             409: "Another change of the switch is under way: run again after it.",
-        }.get(answer.status_code, "")
-
-
-class _Bearer(httpx.Auth if HTTPX_MISSING is None else object):  # type: ignore[misc]
-    """A token instead of user and password."""
-
-    def __init__(self, token: str) -> None:
-        self._header = f"Bearer {token}"
-
-    def auth_flow(self, request: Any) -> Any:
-        request.headers["Authorization"] = self._header
-        yield request
-
-
-def _base(login: Login, service: Service) -> httpx.URL:
-    try:
-        return httpx.URL(
-            scheme="https", host=login.address, port=login.port or service.port, path="/"
-        )
-    except httpx.InvalidURL:
-        pass
-    raise SwitchError(f"{login.address!r} is not an address of a switch: see management.")
-
-
-def _auth(login: Login) -> Optional[httpx.Auth]:
-    if login.token:
-        if not all("!" <= letter <= "~" for letter in login.token):
-            raise SwitchError(
-                f"{login.address}: switch_qos_token holds a character that HTTP headers cannot "
-                "carry, such as a line break. Write the bare token."
-            )
-        return _Bearer(login.token)
-    if login.user:
-        return httpx.BasicAuth(login.user.encode(), login.password.encode())
-    return None
+        }.get(status, "")
 
 
 def _secrets(login: Login) -> tuple[str, ...]:
     """Every form in which an answer could return the credentials."""
     basic = base64.b64encode(f"{login.user}:{login.password}".encode()).decode()
-    return tuple(filter(None, (login.token, login.password, basic if login.password else "")))
+    known = (login.token.strip(), login.password, basic if login.password else "")
+    return tuple(filter(None, known))
 
 
 @functools.lru_cache(maxsize=8)

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, Optional
 from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check
 from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.text import some
-from ..qos import Contract, fabric_intent, host_settings
+from ..qos import Contract, fabric_intent
 from . import ends
 from .asics import Asic, asic_named
 from .cabling import End, Finding, Link, Neighbours, Node, Switch, cabling_of
-from .ends import NicEnds, Reading, SwitchEnds, Unread, contract_of, show
+from .ends import Reading, SwitchEnds, Unread, nic_end, show
 from .system import HOST, STORAGE, UPLINK
 
 REPORT = "link_report"
@@ -29,10 +29,7 @@ WHY = {
     ends.SPEED: "headroom and ECN thresholds are made for another speed",
     ends.MTU: "packets that one end sends whole vanish at the other",
     ends.TRUST: "packets are not sorted by DSCP",
-    ends.ROCE_DSCP: "RoCE data is not in the lossless class",
-    ends.CNP_DSCP: "CNP wait in a queue of other packets",
-    ends.OTHER_DSCPS: "packets of other classes are in the wrong queue",
-    ends.PRIORITY: "a pause stops the wrong packets, or none",
+    ends.DSCP_MAP: "packets are in the wrong queue, RoCE data outside of the lossless class",
     ends.PFC: "a pause must mean the same priority at both ends, and no other",
     ends.LOSSLESS: "PFC without a lossless buffer drops what it pauses too late",
     ends.QUEUES: "CNP must be served before the traffic that they slow down, and nothing else may",
@@ -41,9 +38,16 @@ WHY = {
     ends.CABLE: "the buffer for packets under way is made for another cable",
     ends.HEADROOM: "packets under way after a pause do not fit",
     ends.WATCHDOG: "one stuck queue can block the whole fabric",
-    ends.MARKING: "switches sort by this DSCP",
-    ends.CNP_MARKING: "switches do not know these CNP",
-    ends.ECN_POINTS: "marks of the switches have no effect",
+    ends.SETTINGS: "the NIC treats RoCE as any other traffic",
+    "dscp_to_priority": "a pause stops the wrong packets, or none",
+    "priority_to_tc": "packets are in the wrong queue",
+    "ets": "CNP must be served before the traffic that they slow down, and nothing else may",
+    "cma_roce_tos": "switches sort by this DSCP, and mark only with ECT",
+    "traffic_class": "switches sort by this DSCP, and mark only with ECT",
+    "cnp_dscp": "switches do not know these CNP",
+    "cnp_priority": "switches do not know these CNP",
+    "ecn_np": "marks of the switches have no effect",
+    "ecn_rp": "marks of the switches have no effect",
 }
 """What follows when an aspect differs from the contract."""
 
@@ -55,8 +59,7 @@ BY_HAND = {
 """Remedies of what no layer repairs."""
 
 _FIGURES = (
-    ends.ROCE_DSCP,
-    ends.CNP_DSCP,
+    ends.DSCP_MAP,
     ends.QUEUES,
     ends.PFC,
     ends.ECN,
@@ -148,7 +151,6 @@ class _Check:
         self.nodes = nodes
         self.switches = switches
         intent = fabric_intent(contract)
-        nic = contract_of(host_settings(contract), intent)
         self.switch_ends = {
             name: SwitchEnds(
                 switch.system,
@@ -157,10 +159,6 @@ class _Check:
                 intent,
             )
             for name, switch in switches.items()
-        }
-        known: dict[Any, Reading] = {}
-        self.nic_ends = {
-            name: NicEnds(node.state or {}, intent, nic, known) for name, node in nodes.items()
         }
         self.unread: dict[tuple[str, str], dict[str, set[str]]] = {}
         """By host and reason: the interfaces, and the aspects that each does not report."""
@@ -272,8 +270,8 @@ class _Check:
         node = self.nodes.get(end.host)
         if node is None or node.state is None:
             return Side(end, {}, None)
-        there = self.nic_ends[end.host]
-        return Side(end, there.wanted(link.speed_gbps, link.mtu), there.found(end.interface))
+        wanted, found = nic_end(node.state, end.interface, link.speed_gbps, link.mtu)
+        return Side(end, wanted, found)
 
     def _wrong(self, sides: tuple[Side, Side]) -> dict[str, list[Side]]:
         """By aspect, the sides that differ from the contract; notes what is not reported."""

@@ -11,8 +11,7 @@ from ....module_utils.core.dataclass import dataclass
 from ....module_utils.core.text import counted
 from ..system import Change, Difference, Impact, SwitchError, SwitchIntent
 from . import tables
-from .commands import SAVED_FILE
-from .reading import Present
+from .reading import SAVED_FILE, Present
 from .tables import Config, Row, Wanted, natural, port_of
 from .target import target
 
@@ -28,7 +27,7 @@ def patch(before: Config, after: Config) -> list[Operation]:
     """Objects before the rows that refer to them; what is added before what is removed."""
     added: list[Operation] = []
     removed: list[Operation] = []
-    for table in (*tables.OBJECTS, *tables.ROWS):
+    for table in tables.CHANGED:
         old, new = before.get(table) or {}, after.get(table) or {}
         if not old and new:
             added.append({"op": "add", "path": path(table), "value": new})
@@ -70,26 +69,26 @@ def _fields(table: str, key: str, old: Row, new: Row) -> Iterator[Operation]:
 # `config apply-patch` takes a port down and up again for any change of its rows in the tables
 # below (its patch sorter says so; it may do so for nothing else).
 
-BOUNCING = (tables.PORT_QOS_MAP, tables.QUEUE, tables.BUFFER_PG, tables.BUFFER_QUEUE)
+BOUNCING = ("PORT_QOS_MAP", "QUEUE", "BUFFER_PG", "BUFFER_QUEUE")
 
 _ASYMMETRIC = "PORT pfc_asym"
 _OF_PORTS = {
     _ASYMMETRIC: "{} no longer obeys pauses of every priority",
-    tables.PORT: "the MTU of {} changes: larger packets are dropped until both ends have it",
-    tables.PFC_WD: "the PFC watchdog of {} starts anew: a stuck queue is noticed later",
+    "PORT": "the MTU of {} changes: larger packets are dropped until both ends have it",
+    "PFC_WD": "the PFC watchdog of {} starts anew: a stuck queue is noticed later",
 }
 _OF_SWITCH = {
-    tables.CABLE_LENGTH: "cable lengths change, and with them headroom that the switch computes",
-    tables.DSCP_TO_TC_MAP: "the map from DSCP changes under traffic: packets can be missorted",
-    tables.TC_TO_QUEUE_MAP: "the map to queues changes under traffic: packets can be reordered",
-    tables.TC_TO_PRIORITY_GROUP_MAP: "the map to priority groups changes under traffic: packets "
+    "CABLE_LENGTH": "cable lengths change, and with them headroom that the switch computes",
+    "DSCP_TO_TC_MAP": "the map from DSCP changes under traffic: packets can be missorted",
+    "TC_TO_QUEUE_MAP": "the map to queues changes under traffic: packets can be reordered",
+    "TC_TO_PRIORITY_GROUP_MAP": "the map to priority groups changes under traffic: packets "
     "without headroom can be lost",
-    tables.MAP_PFC_PRIORITY_TO_QUEUE: "pauses hold another queue: packets can be lost",
-    tables.PFC_PRIORITY_TO_PRIORITY_GROUP_MAP: "pauses are sent for another priority group: "
+    "MAP_PFC_PRIORITY_TO_QUEUE": "pauses hold another queue: packets can be lost",
+    "PFC_PRIORITY_TO_PRIORITY_GROUP_MAP": "pauses are sent for another priority group: "
     "packets can be lost",
-    tables.WRED_PROFILE: "ECN thresholds change under traffic",
-    tables.SCHEDULER: "shares of the queues change under traffic",
-    tables.BUFFER_PROFILE: "thresholds of lossless buffers change: packets can be lost",
+    "WRED_PROFILE": "ECN thresholds change under traffic",
+    "SCHEDULER": "shares of the queues change under traffic",
+    "BUFFER_PROFILE": "thresholds of lossless buffers change: packets can be lost",
 }
 
 
@@ -123,7 +122,7 @@ def impact(changes: tuple[Change, ...], before: Config) -> Impact:
 def _down(touched: dict[str, dict[str, None]], before: Config) -> dict[str, None]:
     """In the order of the switch's ports. One that is down by configuration cannot go down."""
     bounced = {key for table in BOUNCING for key in touched.get(table, {})}
-    ports = before.get(tables.PORT, {})
+    ports = before.get("PORT", {})
     return {
         name: None
         for name, row in ports.items()
@@ -156,13 +155,13 @@ Step = Union[Patch, PollInterval]
 
 def difference(intent: SwitchIntent, wanted: Wanted, present: Present) -> Difference:
     try:
-        goal = target(wanted, present)
+        goal = target(intent, wanted, present)
     except SwitchError as error:
         raise SwitchError(f"{intent.name}: {error}") from None
-    before = {table: present.config.get(table, {}) for table in (*tables.OBJECTS, *tables.ROWS)}
+    before = {table: present.config.get(table, {}) for table in tables.CHANGED}
     changes = tuple(_changes(before, goal.final))
     if not changes and not present.unconfirmed:
-        lost = _lost_by_a_restart(wanted, present)
+        lost = _lost_by_a_restart(intent, wanted, present)
         if lost:
             unsaved = Change(SAVED_FILE, "not saved", "as it is in force")
             return Difference(
@@ -177,13 +176,15 @@ def difference(intent: SwitchIntent, wanted: Wanted, present: Present) -> Differ
     )
 
 
-def _lost_by_a_restart(wanted: Wanted, present: Present) -> tuple[Change, ...]:
+def _lost_by_a_restart(
+    intent: SwitchIntent, wanted: Wanted, present: Present
+) -> tuple[Change, ...]:
     """What would differ if the switch came up with what is saved."""
     if present.saved is None or present.saved == present.config:
         return ()
-    saved = {table: present.saved.get(table, {}) for table in (*tables.OBJECTS, *tables.ROWS)}
+    saved = {table: present.saved.get(table, {}) for table in tables.CHANGED}
     try:
-        goal = target(wanted, replace(present, config=present.saved))
+        goal = target(intent, wanted, replace(present, config=present.saved))
     except SwitchError as error:
         return (Change(SAVED_FILE, str(error), None),)
     return tuple(_changes(saved, goal.final))
@@ -191,11 +192,11 @@ def _lost_by_a_restart(wanted: Wanted, present: Present) -> tuple[Change, ...]:
 
 def _steps(before: Config, bound: Config, final: Config) -> list[Step]:
     steps: list[Step] = []
-    interval = bound.get(tables.PFC_WD, {}).get(tables.GLOBAL)
-    if interval and tables.GLOBAL not in before[tables.PFC_WD]:
+    interval = bound.get("PFC_WD", {}).get(tables.GLOBAL)
+    if interval and tables.GLOBAL not in before["PFC_WD"]:
         steps.append(PollInterval(interval["POLL_INTERVAL"]))
-        rows = {**before[tables.PFC_WD], tables.GLOBAL: interval}
-        before = {**before, tables.PFC_WD: rows}
+        rows = {**before["PFC_WD"], tables.GLOBAL: interval}
+        before = {**before, "PFC_WD": rows}
     for old, new in ((before, bound), (bound, final)):
         operations = patch(old, new)
         if operations:
@@ -204,7 +205,7 @@ def _steps(before: Config, bound: Config, final: Config) -> list[Step]:
 
 
 def _changes(before: Config, after: Config) -> Iterator[Change]:
-    for table in (*tables.OBJECTS, *tables.ROWS):
+    for table in tables.CHANGED:
         old, new = before.get(table, {}), after.get(table, {})
         for key in sorted({*old, *new}, key=natural):
             yield from _row(f"{table}|{key}", old.get(key), new.get(key))

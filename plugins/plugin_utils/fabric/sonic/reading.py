@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a switch says of itself, read by one command line.
+"""What a switch reports, read by one command line.
 
 `sonic-cfggen` gives CONFIG_DB as `config apply-patch` sees it, `sonic-db-dump` the state of ports
 and neighbours: both are JSON, and both are on every release. What `show` prints is for people.
@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import field
 from shlex import quote
-from typing import Any, Optional
+from typing import Any, Optional, Protocol
 
 from ....module_utils.core.dataclass import dataclass
 from ...qos.compiled import PfcWatchdog
@@ -27,49 +27,81 @@ from ..system import (
     port_id,
 )
 from . import tables
-from .commands import OURS, SAVED_FILE, Completed, last_lines
 from .tables import Config, Row, Table
+
+OURS = "baremetal-mpi-roce-"
+"""Checkpoints and units of the collection begin with it."""
+SAVED_FILE = "/etc/sonic/config_db.json"
+
+
+@dataclass(frozen=True)
+class Completed:
+    rc: int
+    stdout: str
+    stderr: str
+
+
+class Shell(Protocol):
+    """Runs as root, in POSIX sh, without a terminal: a command goes on if the line is cut."""
+
+    def run(self, command: str, stdin: str = "", timeout_s: int = 60) -> Completed:
+        """Of any status; SwitchError where the connection was lost or time ran out."""
+
+    def reconnect(self) -> None:
+        """The next command opens a new connection."""
+
+
+MOST_CHARACTERS = 600
+_NOISE = re.compile(r"^(usage:|try .* for help|\s*$)", re.IGNORECASE)
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def last_lines(answer: Completed) -> str:
+    """`: its last lines`; empty where it printed nothing."""
+    text = _COLOUR.sub("", f"{answer.stdout if answer.rc else ''}\n{answer.stderr}")
+    lines = dict.fromkeys(line.strip() for line in text.splitlines() if not _NOISE.match(line))
+    printed = "; ".join(list(lines)[-3:])[:MOST_CHARACTERS]
+    return f": {printed.rstrip('.')}" if printed else ""
+
 
 CONFIG, SAVED, VERSION = "config", "saved", "version"
 PORTS, NEIGHBOURS, UNITS = "ports", "neighbours", "units"
 
 _ONLY_TABLES = """\
 import json, subprocess, sys
-ran = subprocess.run(["sonic-cfggen", "-d", "--print-data"], stdout=subprocess.PIPE)
-if ran.returncode:
-    sys.exit(ran.returncode if ran.returncode > 0 else 128 - ran.returncode)
-try:
-    found = json.loads(ran.stdout).items()
-except (ValueError, AttributeError):
-    sys.exit("it printed no JSON object")
-json.dump({table: rows for table, rows in found if table in sys.argv[1:]}, sys.stdout)
+saved, tables = sys.argv[1], sys.argv[2:]
+if saved:
+    try:
+        with open(saved, "rb") as file:
+            found = json.load(file).items()
+    except (FileNotFoundError, ValueError, AttributeError):
+        found = ()  # the switch would come up with nothing
+else:
+    ran = subprocess.run(["sonic-cfggen", "-d", "--print-data"], stdout=subprocess.PIPE)
+    if ran.returncode:
+        sys.exit(ran.returncode if ran.returncode > 0 else 128 - ran.returncode)
+    try:
+        found = json.loads(ran.stdout).items()
+    except (ValueError, AttributeError):
+        sys.exit("it printed no JSON object")
+json.dump({table: rows for table, rows in found if table in tables}, sys.stdout)
 """
 """Runs on the switch, so that the rest of CONFIG_DB stays there: whatever comes here Ansible shows
 at -vvv and writes into its log."""
 
-_ONLY_SAVED_TABLES = """\
-import json, sys
-try:
-    with open(sys.argv[1], "rb") as file:
-        found = json.load(file).items()
-except (FileNotFoundError, ValueError, AttributeError):
-    found = ()
-json.dump({table: rows for table, rows in found if table in sys.argv[2:]}, sys.stdout)
-"""
-"""No file, or half of one, is nothing that the switch could come up with."""
+
+def _only_tables(saved: str) -> str:
+    return " ".join(("python3 -I -c", quote(_ONLY_TABLES), quote(saved), *tables.READ))
 
 
-def only_tables(program: str, *words: str) -> str:
-    return " ".join(("python3 -I -c", quote(program), *map(quote, words), *tables.LOOKED_AT))
-
-
+LIST_UNITS = f"systemctl list-units --all --plain --no-legend '{OURS}*'"
 PARTS = {
-    CONFIG: only_tables(_ONLY_TABLES),
-    SAVED: only_tables(_ONLY_SAVED_TABLES, SAVED_FILE),
+    CONFIG: _only_tables(""),
+    SAVED: _only_tables(SAVED_FILE),
     VERSION: "cat /etc/sonic/sonic_version.yml",
     PORTS: "sonic-db-dump -n APPL_DB -k 'PORT_TABLE:*' -y",
     NEIGHBOURS: "sonic-db-dump -n APPL_DB -k 'LLDP_ENTRY_TABLE:*' -y",
-    UNITS: f"systemctl list-units --all --plain --no-legend '{OURS}*'",
+    UNITS: LIST_UNITS,
 }
 SHOWN = {
     **PARTS,
@@ -108,7 +140,7 @@ class Present:
 
     @property
     def metadata(self) -> Row:
-        return self.config.get(tables.DEVICE_METADATA, {}).get("localhost", {})
+        return self.config.get("DEVICE_METADATA", {}).get("localhost", {})
 
     @property
     def buffer_model(self) -> str:
@@ -116,7 +148,7 @@ class Present:
 
 
 def parsed(answer: Completed) -> Present:
-    """SwitchError where the switch did not say what is needed; `said` are its own words."""
+    """SwitchError where the switch did not report what is needed."""
     parts = _parts(answer)
     for name in (CONFIG, SAVED, VERSION, PORTS):
         rc, _out = parts.get(name, (None, ""))
@@ -217,7 +249,7 @@ def lookup_of(text: str) -> dict[tuple[str, str], int]:
 
 def report(intent: SwitchIntent, present: Present) -> SwitchReport:
     switch = _Switch(present)
-    lldp = present.config.get(tables.FEATURE, {}).get("lldp", {}).get("state", "enabled")
+    lldp = present.config.get("FEATURE", {}).get("lldp", {}).get("state", "enabled")
     return SwitchReport(
         switch=intent.name,
         system=intent.system,
@@ -231,22 +263,22 @@ class _Switch:
     def __init__(self, present: Present) -> None:
         self.present = present
         self.config = present.config
-        self.queues = tables.by_port(self.table(tables.QUEUE))
-        self.groups = tables.by_port(self.table(tables.BUFFER_PG))
+        self.queues = tables.by_port(self.table("QUEUE"))
+        self.groups = tables.by_port(self.table("BUFFER_PG"))
 
     def table(self, name: str) -> Table:
         return self.config.get(name, {})
 
     def port(self, name: str) -> PortReport:
-        row = self.table(tables.PORT).get(name)
+        row = self.table("PORT").get(name)
         if row is None:
             return PortReport(name, present=False)
         state = self.present.ports.get(name, {})
-        qos = {**self.table(tables.PORT_QOS_MAP).get(name, {})}
+        qos = {**self.table("PORT_QOS_MAP").get(name, {})}
         qos.setdefault("dscp_to_tc_map", self._everywhere("dscp_to_tc_map"))
         groups = self._lossless(name, qos)
         queues = dict(self._queues(name))
-        schedulers = {n: self._object(tables.SCHEDULER, q, "scheduler") for n, q in queues.items()}
+        schedulers = {n: self._object("SCHEDULER", q, "scheduler") for n, q in queues.items()}
         return PortReport(
             name=name,
             present=True,
@@ -272,31 +304,31 @@ class _Switch:
         )
 
     def _everywhere(self, field: str) -> str:
-        return self.table(tables.PORT_QOS_MAP).get("global", {}).get(field, "")
+        return self.table("PORT_QOS_MAP").get("global", {}).get(field, "")
 
     def _object(self, table: str, row: Row, field: str) -> Row:
         return self.table(table).get(row.get(field, ""), {})
 
     def _queues(self, port: str) -> Iterable[tuple[int, Row]]:
-        rows = self.table(tables.QUEUE)
+        rows = self.table("QUEUE")
         found = {n: rows[key] for key in self.queues.get(port, []) for n in tables.numbers_of(key)}
         return sorted(found.items())
 
     def _dscps(self, qos: Row) -> Optional[tuple[int, ...]]:
-        entries = self._object(tables.DSCP_TO_TC_MAP, qos, "dscp_to_tc_map")
+        entries = self._object("DSCP_TO_TC_MAP", qos, "dscp_to_tc_map")
         if not entries:
             return None
         return tuple(tables.number(entries.get(str(dscp))) for dscp in range(DSCPS))
 
     def _lossless(self, port: str, qos: Row) -> dict[int, str]:
         """Priorities whose packets have headroom, with the profile."""
-        rows, profiles = self.table(tables.BUFFER_PG), self.table(tables.BUFFER_PROFILE)
+        rows, profiles = self.table("BUFFER_PG"), self.table("BUFFER_PROFILE")
         bound = {
             number: rows[key].get("profile", "")
             for key in self.groups.get(port, [])
             for number in tables.numbers_of(key)
         }
-        to_group = self._object(tables.PFC_PRIORITY_TO_PRIORITY_GROUP_MAP, qos, "pfc_to_pg_map")
+        to_group = self._object("PFC_PRIORITY_TO_PRIORITY_GROUP_MAP", qos, "pfc_to_pg_map")
         found = {}
         for priority in range(PRIORITIES):
             profile = bound.get(tables.number(to_group.get(str(priority)), priority), "")
@@ -307,7 +339,7 @@ class _Switch:
     def _headroom(self, port: str, groups: dict[int, str], qos: Row) -> Optional[int]:
         """The least of the paused priorities. None: the switch computes it and does not say."""
         paused = _priorities(qos.get("pfc_enable", ""))
-        profiles = self.table(tables.BUFFER_PROFILE)
+        profiles = self.table("BUFFER_PROFILE")
         sizes = [profiles.get(groups[p], {}).get("xoff") for p in paused if p in groups]
         numbers = [tables.number(size) for size in sizes if size is not None]
         return min(numbers) if numbers and len(numbers) == len(sizes) else None
@@ -315,7 +347,7 @@ class _Switch:
     def _ecn(self, queues: dict[int, Row]) -> dict[int, EcnReport]:
         found = {}
         for number, queue in queues.items():
-            profile = self._object(tables.WRED_PROFILE, queue, "wred_profile")
+            profile = self._object("WRED_PROFILE", queue, "wred_profile")
             if profile.get("ecn", "ecn_none") not in ("ecn_all", "ecn_green"):
                 continue
             found[number] = EcnReport(
@@ -326,11 +358,11 @@ class _Switch:
         return found
 
     def _cable(self, port: str) -> Optional[int]:
-        lengths = {row[port] for row in self.table(tables.CABLE_LENGTH).values() if port in row}
+        lengths = {row[port] for row in self.table("CABLE_LENGTH").values() if port in row}
         return _number(lengths.pop().rstrip("m")) if len(lengths) == 1 else None
 
     def _watchdog(self, port: str, qos: Row) -> PfcWatchdog:
-        rows = self.table(tables.PFC_WD)
+        rows = self.table("PFC_WD")
         row, poll = rows.get(port, {}), rows.get(tables.GLOBAL, {}).get("POLL_INTERVAL")
         return PfcWatchdog(
             enabled=bool(row) and bool(qos.get("pfcwd_sw_enable")),

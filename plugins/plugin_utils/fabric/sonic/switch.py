@@ -1,5 +1,11 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""One SONiC switch over a shell: read, apply with a way back, keep or undo."""
+"""One SONiC switch over a root shell: read, apply with a way back, keep or undo.
+
+SONiC has no commit timer. A transient systemd timer takes its place: it rolls back to a checkpoint
+unless it is stopped in time, whatever becomes of connection and controller. After a reboot of the
+switch there is no timer and nothing to undo: only what was confirmed is saved. Timers also keep
+runs apart: each arms its own, then looks for others. Every program used ships with SONiC.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +15,23 @@ import json
 import secrets
 import socket
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from shlex import quote
 
 from ..system import Applied, Difference, Saved, SwitchError
-from . import commands
-from .commands import OURS, Completed, Shell, last_lines
 from .difference import Patch, PollInterval, Save, Step
-from .reading import PARTS, READ, UNITS, Present, lookup_file, lookup_of, parsed
-
-_WAIT = (
-    "wait for it, and run again. If it was cut off, the switch lets go of it within "
-    f"{commands.LOCK_S // 60} minutes"
+from .reading import (
+    LIST_UNITS,
+    OURS,
+    READ,
+    SAVED_FILE,
+    Completed,
+    Present,
+    Shell,
+    last_lines,
+    lookup_file,
+    lookup_of,
+    parsed,
 )
 
 READ_S = 120
@@ -29,23 +39,38 @@ COMMAND_S = 180
 LEAST_APPLY_S, PER_PORT_S, PER_OPERATION_S = 120, 20, 1
 """`config apply-patch` checks all of CONFIG_DB before each of its moves, waits a second after it,
 and takes ports down one by one: so long it may take, and so long the undoing waits for it."""
+UNSAVED_S = 30
+"""Until a change that could not be saved is rolled back."""
+
+TOO_LATE, NOT_SAVED, GONE = 75, 76, 77
+"""Exit statuses: the timer has rolled back; `config save` failed; there is no checkpoint."""
+
+LIST_CHECKPOINTS = "config list-checkpoints"
+UNDO_INTERVAL = "sonic-db-cli CONFIG_DB DEL 'PFC_WD|GLOBAL'"
+"""`config rollback` may not remove that row where the rest of the table stays."""
+
+_TO_FILE = (
+    "umask 077; f=$(mktemp /tmp/baremetal-mpi-roce.XXXXXX) || exit; "
+    "trap 'rm -f \"$f\"' EXIT; trap 'exit 129' HUP INT TERM; cat > \"$f\" || exit; "
+)
+"""The patch comes on standard input and is on the switch's disk only while it is applied."""
 
 
 class SonicSwitch:
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
-        self.who = f"run of {_user()} on {socket.gethostname()}, {time.strftime('%H:%M:%S %Z')}"
+        self.owner = f"run of {_user()} on {socket.gethostname()}, {time.strftime('%H:%M:%S %Z')}"
         """Shown to another run that finds this one at work."""
-        self._units: tuple[str, ...] = ()
-        """Units of this run, which are not leftovers."""
+        self._name = ""
+        """Checkpoint of this run. Its units begin with it."""
         self.undone_within_s = 0
         """See `Switch`."""
 
     def read(self) -> Present:
         self._shell.reconnect()
         present = parsed(self._shell.run(READ, timeout_s=READ_S))
-        self._refuse_leftovers(present.units)
-        if any(self._is_of_this_run(line) and " inactive " not in line for line in present.units):
+        self._refuse_others(present.units)
+        if any(self._is_own(_unit(line)) and " inactive " not in line for line in present.units):
             present = replace(present, unconfirmed=True)
         path = lookup_file(present)
         if path:
@@ -54,35 +79,33 @@ class SonicSwitch:
                 present = replace(present, lookup=lookup_of(answer.stdout))
         return present
 
-    def _refuse_leftovers(self, units: tuple[str, ...]) -> None:
+    def _is_own(self, unit: str) -> bool:
+        return bool(self._name) and unit.startswith(self._name)
+
+    def _refuse_others(self, units: tuple[str, ...]) -> None:
         for line in units:
-            name = _unit(line)
-            if not name or self._is_of_this_run(line) or " inactive " in line:
+            unit = _unit(line)
+            if not unit or self._is_own(unit) or " inactive " in line:
                 continue
-            if name.rpartition(".")[0].endswith(commands.FORGET):
-                continue  # that run is over
             if " failed " in line:
                 raise SwitchError(
-                    f"{name}: the undoing of an earlier run failed. See `journalctl -u {name}`, "
-                    "then put the switch right with `config rollback` (checkpoints: `config "
-                    f"list-checkpoints`) and forget the unit: `systemctl reset-failed {name}`"
+                    f"{unit}: the rollback of an earlier run failed. See `journalctl -u {unit}`, "
+                    "repair the switch with `config rollback` (checkpoints: `config "
+                    f"list-checkpoints`) and run `systemctl reset-failed {unit}`"
                 )
-            if name.startswith(commands.LOCK):
-                raise SwitchError(f"another run is changing this switch ({_who(line)}): {_WAIT}")
             raise SwitchError(
-                f"{name} ({_who(line)}): another run is changing this switch, or was cut off, and "
-                f"the switch is about to undo it (`systemctl list-timers '{OURS}*'` says when). "
-                "Wait until that is done and run again; to keep what is in force instead, "
-                f"`systemctl stop {name}` first: the next run saves it"
+                f"{unit} ({_owner(line)}): another run is changing this switch, or was cut off, "
+                "and the switch is about to undo it (`systemctl list-timers "
+                f"'{OURS}*'` says when). Wait until that is done and run again; to keep what is in "
+                f"force instead, `systemctl stop {unit}` first: the next run saves it"
             )
 
-    def _is_of_this_run(self, line: str) -> bool:
-        return _unit(line).rpartition(".")[0] in self._units
-
     def apply(self, difference: Difference, confirm_s: int) -> Applied:
-        name = f"{OURS}{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(3)}"
         if isinstance(difference.steps, Save):
-            return self._save(name)
+            self._refuse_others(self._units())
+            state = "all is in force, and not saved: a restart of the switch loses it"
+            self.done(f"{saving()} || exit {NOT_SAVED}", state, "config save -y")
+            return Saved()
         steps: list[Step] = difference.steps
         operations = sum(len(step.operations) for step in steps if isinstance(step, Patch))
         limit_s = (
@@ -90,78 +113,60 @@ class SonicSwitch:
             + PER_PORT_S * len(difference.impact.ports_down)
             + PER_OPERATION_S * operations
         )
-        undo = commands.UNDO_INTERVAL if any(isinstance(s, PollInterval) for s in steps) else ""
+        undo = UNDO_INTERVAL if any(isinstance(s, PollInterval) for s in steps) else ""
         if isinstance(steps[0], Patch):
             self._try(steps[0], limit_s, "nothing was changed")
-        applied = SonicApplied(self, name, undo, limit_s)
-        guard = f"{name}-applying"
-        self._units = (guard, f"{name}-confirm", f"{name}-confirm-unsaved")
+        self._name = f"{OURS}{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(3)}"
+        applied = SonicApplied(self, self._name, undo, limit_s)
         armed_s = len(steps) * 2 * limit_s + confirm_s
         self.undone_within_s = armed_s + 2 * limit_s
-        last_arm = commands.arm(applied.unit, name, confirm_s, undo, self.who)
-        keep_s = f"{last_arm} && {commands.disarm(guard)}"
-        with self._alone():
-            self.done(commands.checkpoint(name), "nothing was changed")
-            try:
-                armed = commands.arm(guard, name, armed_s, undo, self.who)
-                self.done(armed, "nothing was changed", "systemd-run")
-            except BaseException:
-                self._give_up(guard, name)
-                raise
+        self._arm_guard(applied.arm("applying", armed_s))
+        keep = f"{applied.arm('confirm', confirm_s)} && {applied.disarm('applying')}"
         try:
             for number, step in enumerate(steps):
-                last = number == len(steps) - 1
-                self._step(step, limit_s, number > 0, keep_s if last else "")
+                self._step(step, limit_s, number > 0, keep if number == len(steps) - 1 else "")
         except SwitchError as error:
             raise SwitchError(f"{error}. {applied.undone()}") from None
         except BaseException:
-            # The run is ended: the switch undoes it alone.
+            # The run was interrupted: the switch undoes it alone.
             with contextlib.suppress(SwitchError):
                 applied.undo_soon()
             raise
         return applied
 
-    def _save(self, name: str) -> Saved:
-        self._others()
-        state = "all is in force, and not saved: a restart of the switch loses it"
-        self.done(commands.save(name, self.who), state, "config save -y")
-        return Saved()
-
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Until this run has a timer of its own, which every other run sees."""
-        answer = self._shell.run(commands.lock(self.who), timeout_s=COMMAND_S)
-        if answer.rc != 0:
-            # Its holder, as `read` reports it; else why it could not be taken.
-            self._others()
-            raise SwitchError(
-                f"`systemd-run` ended with status {answer.rc}{last_lines(answer)}. "
-                "Nothing was changed"
-            )
+    def _arm_guard(self, armed: str) -> None:
+        """A checkpoint, and the timer that goes back to it. No other run is at work then."""
+        state = "nothing was changed"
+        self.done(f"config checkpoint {self._name}", state)
         try:
-            self._others(held=True)
-            self._clean()
-            yield
-        finally:
-            with contextlib.suppress(SwitchError):  # it ends by itself
-                self._shell.run(commands.unlock(), timeout_s=COMMAND_S)
+            self.done(armed, state, "systemd-run")
+            self._refuse_others(self._units())
+            for name in checkpoints(self.done(LIST_CHECKPOINTS, state).stdout):
+                if name.startswith(OURS) and name != self._name:  # of runs that were cut off
+                    self.done(f"config delete-checkpoint {quote(name)}", state)
+        except BaseException:
+            with contextlib.suppress(SwitchError):
+                self._shell.run(
+                    f"systemctl stop {self._name}-applying.timer; "
+                    f"config delete-checkpoint {self._name}",
+                    timeout_s=COMMAND_S,
+                )
+            raise
 
-    def _give_up(self, guard: str, name: str) -> None:
-        """Its answer may have been lost, and not the command."""
-        with contextlib.suppress(SwitchError):
-            self._shell.run(commands.disarm(guard), timeout_s=COMMAND_S)
-            self._drop(name)
+    def _units(self) -> tuple[str, ...]:
+        return tuple(self.done(LIST_UNITS, "nothing was changed").stdout.splitlines())
 
-    def _step(self, step: Step, limit_s: int, try_first: bool, then: str) -> None:
+    def _step(self, step: Step, limit_s: int, try_first: bool, keep: str) -> None:
+        """`keep` runs on the switch right after, even if the connection is lost meanwhile."""
+        then = f" && {keep}" if keep else ""
         if isinstance(step, PollInterval):
-            command = commands.poll_interval(step.milliseconds)
-            whole = f"{command} && {then}" if then else command
-            self.done(whole, "the watchdog cannot be set", command)
+            command = f"pfcwd interval {quote(step.milliseconds)}"
+            self.done(f"{command}{then}", "the watchdog cannot be set", command)
             return
         if try_first:
             self._try(step, limit_s, "what comes before it was applied")
         self.done(
-            commands.apply_patch(limit_s, then),
+            f'{_TO_FILE}timeout {limit_s} config apply-patch "$f"{then}',
             "it may be applied in part",
             "config apply-patch",
             json.dumps(step.operations),
@@ -169,31 +174,12 @@ class SonicSwitch:
         )
 
     def _try(self, step: Patch, limit_s: int, state: str) -> None:
+        command = f'{_TO_FILE}timeout {limit_s} config apply-patch -d "$f"'
         text = json.dumps(step.operations)
-        command = commands.dry_run(limit_s)
         self.done(command, state, "config apply-patch -d", text, limit_s + 30)
 
-    def _others(self, held: bool = False) -> None:
-        """SwitchError where another run is at work: it may have begun since the plan."""
-        units = self.done(PARTS[UNITS], "nothing was changed").stdout.splitlines()
-        lines = (line for line in units if not (held and _unit(line).startswith(commands.LOCK)))
-        self._refuse_leftovers(tuple(lines))
-
-    def _clean(self) -> None:
-        """Checkpoints of runs that ended without their timer, such as by a reboot of the switch.
-
-        None of a run that is still at work: that has a timer, or the lock.
-        """
-        self.done(commands.forget_backups(), "nothing was changed")
-        answer = self.done(commands.LIST_CHECKPOINTS, "nothing was changed")
-        for name in checkpoints(answer.stdout):
-            if name.startswith(OURS):
-                self._drop(name)
-
-    def _drop(self, name: str) -> None:
-        self.done(
-            commands.forget(name), "nothing else was changed", commands.delete_checkpoint(name)
-        )
+    def run(self, command: str, timeout_s: int = COMMAND_S) -> Completed:
+        return self._shell.run(command, timeout_s=timeout_s)
 
     def done(
         self,
@@ -203,68 +189,109 @@ class SonicSwitch:
         stdin: str = "",
         timeout_s: int = COMMAND_S,
     ) -> Completed:
-        """Run it. SwitchError with what it said where it did not end well.
+        """Run it. SwitchError with its output where it failed.
 
         `state`: what that means. `shown`: the part of it that an operator would run by hand.
         """
         answer = self._shell.run(command, stdin=stdin, timeout_s=timeout_s)
         if answer.rc != 0:
-            raise SwitchError(
-                f"`{shown or command}` ended with status {answer.rc}{last_lines(answer)}. "
-                f"{state[0].upper()}{state[1:]}"
-            )
+            raise failed(shown or command, answer, state)
         return answer
+
+
+def failed(command: str, answer: Completed, state: str) -> SwitchError:
+    return SwitchError(
+        f"`{command}` ended with status {answer.rc}{last_lines(answer)}. "
+        f"{state[0].upper()}{state[1:]}"
+    )
 
 
 class SonicApplied:
     """In force, not saved, and undone by the switch unless confirmed."""
 
     def __init__(self, switch: SonicSwitch, name: str, undo: str, limit_s: int) -> None:
+        """`undo`: what has to be done besides the rollback to checkpoint `name`."""
         self._switch = switch
-        self._name, self._undo, self._limit_s = name, undo, limit_s
-        self.unit = f"{name}-confirm"
+        self._name, self._limit_s = name, limit_s
+        # What it prints is the patch, with what others changed meanwhile.
+        rollback = f"config rollback {name} > /dev/null"
+        self._undo = f"{undo}; {rollback}" if undo else rollback
+        self._saved = False
+        """It may be saved, or is."""
+
+    def arm(self, kind: str, seconds: int) -> str:
+        """Roll back in so many seconds."""
+        body = f"{self._undo} && config delete-checkpoint {self._name}"
+        return (
+            f"systemd-run --quiet --on-active={seconds}s --timer-property=AccuracySec=1s "
+            f"--unit={self._name}-{kind} --description={quote(self._switch.owner)} "
+            f"/bin/sh -c {quote(body)}"
+        )
+
+    def disarm(self, kind: str) -> str:
+        return f"systemctl stop {self._name}-{kind}.timer"
 
     def confirm(self) -> None:
-        try:
-            self._switch.done(
-                commands.confirm(self.unit, self._name, self._undo, self._switch.who),
-                "what was applied is not saved, and the switch undoes it within a minute",
-                "config save -y",
+        unit = f"{self._name}-confirm"
+        self._saved = True
+        answer = self._switch.run(
+            f"systemctl is-active --quiet {unit}.timer || exit {TOO_LATE}; "
+            f"{self.disarm('confirm')}; "
+            f"systemctl is-active --quiet {unit}.service && exit {TOO_LATE}; "
+            f"{saving()} || {{ {self.arm('unsaved', UNSAVED_S)}; exit {NOT_SAVED}; }}"
+        )
+        self._saved = answer.rc == 0
+        if answer.rc == TOO_LATE:
+            raise SwitchError(
+                "the switch has undone it already, because it was not confirmed in time. Raise "
+                "switch_qos_confirm_s, and look for what makes the switch slow"
             )
-        except SwitchError as error:
-            if f"status {commands.TOO_LATE}" in str(error):
-                raise SwitchError(
-                    "the switch has undone it already, because it was not confirmed in time. Raise "
-                    "switch_qos_confirm_s, and look for what makes the switch slow"
-                ) from None
-            raise
-        # It is kept: what is left over here the next run removes.
+        if answer.rc:
+            state = "what was applied is not saved, and the switch undoes it within a minute"
+            raise failed("config save -y", answer, state)
+        # It is kept: a checkpoint that is left over the next run removes.
         with contextlib.suppress(SwitchError):
-            self._switch.done(commands.forget(self._name), "it is saved")
+            self._switch.run(f"config delete-checkpoint {self._name}")
 
     def rollback(self) -> None:
         self.went_back()
 
     def went_back(self) -> bool:
         """False where there was nothing to go back to, or no more."""
-        answer = self._switch.done(
-            self._rollback(),
-            f"run `config rollback {self._name}` on the switch; what is saved is as it was, so a "
-            "reboot undoes it as well",
-            f"config rollback {self._name}",
-            timeout_s=2 * self._limit_s + 2 * commands.LOCK_PATIENCE_S,
-        )
-        return commands.GONE not in answer.stdout
+        answer = self._switch.run(self.going_back(), timeout_s=2 * self._limit_s + COMMAND_S)
+        if answer.rc not in (0, GONE):
+            state = (
+                f"run `config rollback {self._name}` on the switch; what is saved is as it was, so "
+                "a reboot undoes it as well"
+            )
+            raise failed(f"config rollback {self._name}", answer, state)
+        return answer.rc == 0
 
     def undo_soon(self) -> None:
-        unit = f"{self._name}-undoing"
-        command = commands.undo_soon(unit, self._rollback(), self._switch.who)
+        """Begin to go back, and let the switch end it alone."""
+        unit = f"--unit={self._name}-undoing --description={quote(self._switch.owner)}"
+        command = f"systemd-run --quiet {unit} /bin/sh -c {quote(self.going_back())}"
         self._switch.done(command, "its timer undoes it", "systemd-run")
 
-    def _rollback(self) -> str:
-        words = ("-applying", "-confirm", "-confirm-unsaved", commands.FORGET)
-        units = tuple(f"{self._name}{word}" for word in words)
-        return commands.rollback(units, self._name, self._limit_s, self._undo, self._switch.who)
+    def going_back(self) -> str:
+        """Undo now, or wait for the timer's undoing that is under way.
+
+        A patch that a lost connection left behind is still being applied: it ends first.
+        """
+        stops = "".join(
+            f"systemctl stop {self._name}-{kind}.timer 2> /dev/null; "
+            f"while systemctl is-active --quiet {self._name}-{kind}.service; do sleep 1; done; "
+            for kind in ("applying", "confirm", "unsaved")
+        )
+        save = f" && {{ {saving()}; }}" if self._saved else ""
+        return (
+            "n=0; while pgrep -f '[c]onfig apply-patch' > /dev/null && "
+            f"[ $n -lt {self._limit_s} ]; do sleep 1; n=$((n + 1)); done; {stops}"
+            f"names=$({LIST_CHECKPOINTS}) || exit; "
+            f'case "$names" in *\'"{self._name}"\'*) ;; *) exit {GONE} ;; esac; '
+            f"timeout {self._limit_s} /bin/sh -c {quote(self._undo)}{save} && "
+            f"config delete-checkpoint {self._name}"
+        )
 
     def undone(self) -> str:
         """Undo, and return the result as a sentence."""
@@ -280,12 +307,22 @@ class SonicApplied:
         return f"There is no checkpoint {self._name} to go back to any more"
 
 
+def saving() -> str:
+    """Save what is in force. Failing that the saved file is as before."""
+    backup = f"{SAVED_FILE}.{OURS}backup"
+    return (
+        f"{{ rm -f {backup}; [ ! -e {SAVED_FILE} ] || cp -p {SAVED_FILE} {backup}; }} && "
+        f"{{ {{ config save -y && python3 -m json.tool {SAVED_FILE} > /dev/null; }} || "
+        f"{{ [ ! -e {backup} ] || mv -f {backup} {SAVED_FILE}; false; }}; }} && rm -f {backup}"
+    )
+
+
 def _unit(line: str) -> str:
     """Of ours, in a line of `systemctl list-units`."""
     return next((word for word in line.split() if word.startswith(OURS)), "")
 
 
-def _who(line: str) -> str:
+def _owner(line: str) -> str:
     """What stands after the unit and its three states."""
     words = line.partition(_unit(line))[2].split(maxsplit=3)
     return words[3] if len(words) > 3 else "owner unknown"
@@ -299,7 +336,7 @@ def _user() -> str:
 
 
 def checkpoints(text: str) -> list[str]:
-    """Names that `config list-checkpoints` prints as JSON, after whatever it logs."""
+    """Names that `config list-checkpoints` prints as JSON, after its log lines."""
     start = text.find("[")
     try:
         names = json.loads(text[start:]) if start >= 0 else []
