@@ -20,14 +20,14 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.compiler
     compile_switch,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import tables
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
-    Completed,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.difference import (
     Patch,
     PollInterval,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import Present
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
+    Completed,
+    Present,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import (
     SwitchError,
     SwitchIntent,

@@ -85,7 +85,7 @@ def test_rails_without_a_nic_are_one_line_for_a_node() -> None:
         (f"{name} rail0, rail1, rail2, rail3, rail4, rail5, rail6, rail7", reason)
         for name in ("node01", "node02")
     ]
-    assert told[0].wanted.startswith("cnp_dscp, cnp_marking, ecn_points, marking, other_dscps, pfc")
+    assert (told[0].name, told[0].wanted) == ("link_settings", "settings")
 
 
 def test_a_rail_without_rdma_device_fails_with_its_reason() -> None:
@@ -215,15 +215,9 @@ def test_a_watchdog_may_look_more_often_than_wanted_and_not_less() -> None:
 def test_a_port_without_a_dscp_map() -> None:
     fabric = Fabric()
     fabric.port("leaf01", "Ethernet8").update(dscp_to_traffic_class=None, trust="none")
-    failed = fabric.failed()
-    assert {check.name for check in failed} == {
-        "link_trust",
-        "link_roce_dscp",
-        "link_cnp_dscp",
-        "link_other_dscps",
-    }
-    found = {check.name: check.found for check in failed}
-    assert found["link_roce_dscp"].startswith("leaf01 Ethernet8: it has no DSCP map;")
+    found = {check.name: check.found for check in fabric.failed()}
+    assert set(found) == {"link_trust", "link_dscp_map"}
+    assert found["link_dscp_map"] == "leaf01 Ethernet8: the switch does not report it"
 
 
 def test_a_link_that_is_down_says_nothing_of_speeds() -> None:

@@ -22,8 +22,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.nvue imp
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM as SONIC
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
     Completed,
+    parsed,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import parsed
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import SwitchError
 
 from tests.unit.findings import brief
@@ -185,7 +185,8 @@ ROWS: tuple[tuple[str, Told, str], ...] = (
     (
         "DSCP left on SONiC's default map, which sends 26 to a lossy class",
         sonic(default_map),
-        "link_roce_dscp leaf01: DSCP 26 to TC 1, DSCP 3 to TC 3, not DSCP 26 to TC 3",
+        "link_dscp_map leaf01: DSCP 0-2, 5-7, 9-45, 47, 49-63 to TC 1, DSCP 3 to TC 3, DSCP 4 to "
+        "TC 4, DSCP 46 to TC 5, DSCP 48 to TC 6, not DSCP 26 to TC 3, DSCP 48 to TC 6",
     ),
     (
         "48 in a queue that shares, as SONiC's default has it",
@@ -195,18 +196,19 @@ ROWS: tuple[tuple[str, Told, str], ...] = (
     (
         "24 on the NIC and 26 on the switch",
         fabric(nic("dscp_to_priority", "0-23:0 24:3 25-47:0 48:6 49-63:0")),
-        "link_roce_dscp node02: DSCP 26 to TC 0, DSCP 24 to TC 3, not DSCP 26 to TC 3",
+        "link_dscp_to_priority node02: 0-23:0 24:3 25-47:0 48:6 49-63:0, not 0-25:0 26:3 27-47:0 "
+        "48:6 49-63:0",
     ),
     (
         "the NIC sends 24, whatever it trusts",
         fabric(nic("traffic_class", 24 << 2 | 2)),
-        "link_marking node02: sends DSCP 26 by default, sends DSCP 24 in fact, not sends DSCP 26",
+        "link_traffic_class node02: 98, not 106",
     ),
     (
         "24 on both sides and 26 in the contract",
         fabric(both_on_24),
-        "link_roce_dscp leaf01+node02: DSCP 26 to TC 0, DSCP 24 to TC 3; DSCP 26 to TC 0, DSCP "
-        "24 to TC 3, not DSCP 26 to TC 3",
+        "link_dscp_map leaf01: DSCP 26 to TC 0, DSCP 24 to TC 3, DSCP 48 to TC 6, not DSCP 26 to "
+        "TC 3, DSCP 48 to TC 6",
     ),
     (
         "PFC left on 3 and 4",
@@ -347,7 +349,7 @@ ROWS: tuple[tuple[str, Told, str], ...] = (
     (
         "no DSCP map at all",
         sonic(lambda c: qos_map(c, dscp_to_tc_map=None)),
-        "link_cnp_dscp leaf01: it has no DSCP map, not DSCP 48 to TC 6",
+        "link_dscp_map leaf01: the switch does not report it, not DSCP 26 to TC 3, DSCP 48 to TC 6",
     ),
     (
         "sorted by VLAN tag",
@@ -357,9 +359,9 @@ ROWS: tuple[tuple[str, Told, str], ...] = (
     (
         "EOS's default map below DSCP 16",
         eos(f"qos map dscp{ALL_IN_ZERO} to traffic-class 0\n", ""),
-        "link_other_dscps leaf01: DSCP 0-7 to TC 1, DSCP 16-23 to TC 2, DSCP 24-25, 27-31 to "
-        "TC 3, DSCP 32-39 to TC 4, DSCP 40-47 to TC 5, DSCP 49-55 to TC 6, DSCP 56-63 to TC 7, "
-        "not as the contract",
+        "link_dscp_map leaf01: DSCP 0-7 to TC 1, DSCP 16-23 to TC 2, DSCP 24-31 to TC 3, DSCP "
+        "32-39 to TC 4, DSCP 40-47 to TC 5, DSCP 48-55 to TC 6, DSCP 56-63 to TC 7, not DSCP 26 to "
+        "TC 3, DSCP 48 to TC 6",
     ),
     (
         "PFC off on EOS",
@@ -398,19 +400,17 @@ ROWS: tuple[tuple[str, Told, str], ...] = (
     (
         "CNP that no switch knows",
         fabric(nic("cnp_dscp", 46)),
-        "link_cnp_marking node02: CNP with DSCP 46 in priority 6, not CNP with DSCP 48 in "
-        "priority 6",
+        "link_cnp_dscp node02: 46, not 48",
     ),
     (
         "a NIC that does not slow down",
         fabric(nic("ecn_rp", [])),
-        "link_ecn_points node02: notification on for 3, reaction on for none, not on for "
-        "priority 3",
+        "link_ecn_rp node02: none, not 3",
     ),
     (
         "a NIC without ECT",
-        fabric(lambda f: (nic("cma_roce_tos", 26 << 2)(f), nic("traffic_class", 26 << 2)(f))),
-        "link_marking node02: sends DSCP 26 and does not let switches mark, not sends DSCP 26",
+        fabric(nic("cma_roce_tos", 26 << 2)),
+        "link_cma_roce_tos node02: 104, not 106",
     ),
     (
         "a NIC that answers nothing",

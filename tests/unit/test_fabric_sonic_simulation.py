@@ -9,9 +9,6 @@ from typing import Any, Optional
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic import SYSTEM
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.reading import (
-    Completed,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.difference import (
     PollInterval,
 )
@@ -22,6 +19,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.sonic.re
     PORTS,
     SAVED,
     VERSION,
+    Completed,
     Present,
     lookup_file,
     lookup_of,
