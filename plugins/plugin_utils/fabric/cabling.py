@@ -268,8 +268,8 @@ class Neighbours:
             wanted = f"{here}: {peer}; {other}: {found}"
             swapped = f"{here}: {found}; {other}: {peer}"
             reason = f"the cables of {both} are swapped: swap them, or correct the model"
-            hosts = tuple(dict.fromkeys((here.host, other.host)))
-            findings.append(_finding(wanted, swapped, both, reason, hosts))
+            both_hosts = tuple(dict.fromkeys((here.host, other.host)))
+            findings.append(_finding(wanted, swapped, both, reason, both_hosts))
         return findings
 
 
