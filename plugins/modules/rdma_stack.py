@@ -56,8 +56,8 @@ options:
     default: ""
   hardware_root:
     description:
-      - Directory below which C(sys) is read. Another one than C(/) is a simulation, and the result
-        says so.
+      - Directory below which C(sys) is read. Another one than C(/) is a simulation, and is reported
+        in RV(simulated).
     type: path
     default: /
 """
@@ -102,15 +102,19 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ..module_utils.core.engine import Layer, Settled, carry_out, settle
-from ..module_utils.core.part import Node
+from ..module_utils.core.part import Node, Part
 from ..module_utils.core.system import manager_of
 from ..module_utils.hardware import SurveyError
-from ..module_utils.rdma.hardware import THIS, Hardware
-from ..module_utils.rdma.options import stack
+from ..module_utils.os_baseline.kernel_cmdline import KernelArguments
+from ..module_utils.packages.package import Manager, PackageSet
+from ..module_utils.rdma import THIS, Hardware, pcie
+from ..module_utils.rdma.devices import Devices, Tools
+from ..module_utils.rdma.drivers import Drivers, Kernel, Modules, SecureBoot
+from ..module_utils.rdma.packages import Packages
 from ..module_utils.software.arguments import DRIVER_STACK
 from ..module_utils.software.catalog import rdma_packages
 from ..module_utils.software.distribution import NotInCatalog, UnsupportedDistribution, distribution
-from ..module_utils.software.software_set import SoftwareSet
+from ..module_utils.software.software_set import NO_RDMA, SoftwareSet
 
 LAYER = Layer(
     "rdma",
@@ -122,15 +126,48 @@ LAYER = Layer(
 def converge(given: Mapping[str, Any], node: Node) -> Settled:
     root = Path(given["hardware_root"])
     hardware = Hardware(root, simulated=root != THIS)
+    if hardware.simulated:
+        hardware.notes.append(f"hardware is read below {root}: it is not this machine's")
     software = SoftwareSet.of(given["software"])
     found = distribution()
     release = software.kernel or hardware.release(node)
     keys = {name: base64.b64decode(text) for name, text in given["keys"].items()}
     wanted = rdma_packages(software, found, keys, release)
     manager = manager_of(found, wanted, LAYER.tag)
-    parts, simulated = stack(given, node, software, wanted, manager, hardware)
-    outcome = settle(parts, node)
-    return Settled(outcome, simulated, returned={"source": software.rdma.source})
+    outcome = settle(stack(given, node, software, wanted, manager, hardware), node)
+    return Settled(outcome, hardware.notes, returned={"source": software.rdma.source})
+
+
+def stack(
+    given: Mapping[str, Any],
+    node: Node,
+    software: SoftwareSet,
+    wanted: PackageSet,
+    manager: Manager,
+    hardware: Hardware,
+) -> list[Part]:
+    """The parts, in the order in which they are done. Without RDMA, what was ours goes."""
+    source = software.rdma.source
+    nothing = source == NO_RDMA
+    downgrade, in_use = given["allow_downgrade"], given["change_in_use"]
+    parts: list[Part] = [
+        SecureBoot(hardware, source),
+        Packages(hardware, software.rdma, wanted, manager, downgrade, in_use),
+        Modules(hardware, [] if nothing else given["modules"]),
+        KernelArguments([] if nothing else pcie.arguments(given["iommu"], node.root)),
+        pcie.Acs(hardware, pcie.KEEP if nothing else given["acs"]),
+    ]
+    if nothing:
+        return parts
+    return [
+        *parts[:2],
+        Kernel(hardware, software.kernel),
+        Drivers(hardware, source, given["restart_driver"]),
+        *parts[2:],
+        pcie.IommuGroups(hardware, given["iommu"], given["rails"], given["gpus"]),
+        Devices(hardware, given["rails"], given["firmware_minimum"]),
+        Tools(hardware, source),
+    ]
 
 
 def main() -> None:
@@ -145,11 +182,7 @@ def main() -> None:
                 "default": ["mlx5_ib", "ib_umad", "rdma_ucm"],
             },
             "iommu": {"type": "str", "choices": ["pt", "on", "off", ""], "default": "pt"},
-            "acs": {
-                "type": "str",
-                "choices": ["disable", "verify", "keep"],
-                "default": "disable",
-            },
+            "acs": {"type": "str", "choices": ["disable", "verify", "keep"], "default": "disable"},
             "firmware_minimum": {"type": "str", "default": ""},
             "hardware_root": {"type": "path", "default": "/"},
         },

@@ -36,8 +36,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.packages.packag
     Stage,
     Wanted,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma.hardware import Hardware
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma.options import stack
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rdma import Hardware
+from ansible_collections.baremetal.mpi_roce.plugins.modules.rdma_stack import stack
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import read_software
 
 from tests.hardware.trees import recording
@@ -274,9 +274,9 @@ class RdmaNode:
         packages = DOCA_WANTED if self.source == "doca" else INBOX_WANTED
         node = self.node(check_mode=check_mode, container=container)
         hardware = Hardware(self.hw, simulated=simulated)
-        parts, self.simulated = stack(
-            {**OPTIONS, **wanted}, node, given, packages, self.store, hardware
-        )  # type: ignore[arg-type]
+        self.notes = hardware.notes
+        options = {**OPTIONS, **wanted}
+        parts = stack(options, node, given, packages, self.store, hardware)  # type: ignore[arg-type]
         return settle(parts, node)
 
     def node(self, *, check_mode: bool, container: Optional[str]) -> Node:

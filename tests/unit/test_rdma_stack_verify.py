@@ -80,11 +80,6 @@ FAULTS: dict[str, tuple[Callable[[RdmaNode], None], str, str]] = {
         "rdma_devices_seen",
         "",
     ),
-    "ofed_info of another release": (
-        answer(ofed_info=(0, "OFED-internal-24.10-0.7.0:\n")),
-        "rdma_ofed",
-        "",
-    ),
     "drivers of the kernel": (
         lambda node: node.modinfo.update(
             mlx5_core=("25.10-1.2.8", "25.10-1.2.8-mlx5_core", "kernel/mlx5_core.ko")
@@ -142,11 +137,12 @@ def test_drivers_that_changed_on_disk_wait_for_the_reboot_once(node: RdmaNode) -
     node.install_doca_drivers("26.01-1.0.0")
     outcome = node.settle(DOCA_SET)
     (reason,) = outcome.reasons
-    assert (reason.subject, reason.wanted) == ("RDMA drivers", "mlx5_core 26.01-1.0.0")
+    built = "mlx5_core 26.01-1.0.0 srcversion 26.01-1.0.0-mlx5_core"
+    assert (reason.subject, reason.wanted) == ("RDMA drivers", built)
     assert len(wrong(outcome)) == 1
     version, _source, path = node.modinfo["mlx5_core"]
     node.modinfo["mlx5_core"] = ("25.10-1.2.8", "REBUILT", path)
-    assert node.settle(DOCA_SET).reasons[0].wanted == "mlx5_core srcversion REBUILT"
+    assert node.settle(DOCA_SET).reasons[0].wanted.endswith("srcversion REBUILT")
     node.modinfo["mlx5_core"] = (version, "NEW", path)
     node.settle(DOCA_SET)
     assert not node.settle(DOCA_SET).changed
@@ -256,7 +252,7 @@ def test_off_is_no_group_at_all(node: RdmaNode) -> None:
     assert wrong(node.settle(DOCA_SET, iommu="off")) == []
 
 
-def test_a_machine_without_iommu_is_told_from_one_that_does_not_use_it(node: RdmaNode) -> None:
+def test_a_machine_without_iommu_is_not_one_that_does_not_use_it(node: RdmaNode) -> None:
     shutil.rmtree(node.sys("kernel/iommu_groups"))
     check = found(node.settle(DOCA_SET), "iommu_group")[""]
     assert check.status == "not_applicable"
@@ -298,7 +294,7 @@ def test_a_bridge_that_redirects_is_pending_in_check_mode_and_failed_for_verify(
     assert node.control("0000:10:00.0") == 0x04
 
 
-def test_a_kernel_that_is_locked_down_is_not_written_to_and_the_check_says_why(
+def test_a_kernel_that_is_locked_down_is_not_written_to(
     node: RdmaNode,
 ) -> None:
     (node.sys("kernel/security")).mkdir(parents=True)

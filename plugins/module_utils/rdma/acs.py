@@ -49,7 +49,7 @@ class Bridge:
 
 
 def locked_down(root: Path) -> bool:
-    """Whether the kernel says that it is; one without lockdown says nothing."""
+    """Whether the kernel is; one without that feature has no such file."""
     try:
         text = _text(root / "sys/kernel/security/lockdown")
     except OSError:

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Whether the kernel and drivers that run are the installed ones, whose, and who uses them.
+"""Kernel, drivers and modules: whether what runs is what is installed, whose, and who uses it.
 
 A new driver package changes files. The kernel goes on with what it loaded, until the drivers are
 loaded again, which takes every RDMA device away for a moment, or until the next boot.
@@ -8,20 +8,18 @@ loaded again, which takes every RDMA device away for a moment, or until the next
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Optional
 
-from ..core import mounts, processes, systemd
-from ..core.checks import OK, Check, differs, not_applicable
+from ..core import mounts, processes, secure_boot, systemd
+from ..core.checks import OK, Check, compare, not_applicable
 from ..core.dataclass import dataclass
-from ..core.part import Node, Plan, Step, StepError, Verdict
+from ..core.part import NAME, Node, Plan, PlanError, Step, StepError, Verdict
 from ..core.reboots import Reason
 from ..core.text import some
 from ..hardware import tree as sysfs
 from ..software.software_set import DOCA, INBOX
-from .hardware import Hardware
+from . import Hardware
 
 DRIVERS = (
     "mlx5_core",
@@ -39,11 +37,75 @@ SERVICE = "openibd"
 """Loads and unloads the drivers of DOCA-OFED in their order."""
 SUBJECT = "RDMA drivers"
 _OUT_OF_TREE = re.compile(r"/lib/modules/[^/]+/(updates|extra|weak-updates)/")
+_WHY = {
+    DOCA: "the drivers of DOCA-OFED are not built for this kernel: see dkms status (Ubuntu), "
+    "rpm -q kmod-mlnx-ofa_kernel (RHEL), and that headers of the running kernel are installed",
+    INBOX: "drivers of another package take the place of the kernel's: dpkg -S or rpm -qf names "
+    "it; remove it, or write software.rdma.source: doca",
+}
+
+
+@dataclass(frozen=True)
+class SecureBoot:
+    """Whether the kernel would load the drivers that DKMS builds of DOCA-OFED.
+
+    If not, the node comes back from its next reboot without mlx5_core: without rails, and without
+    network at all where that is on such a NIC. So this is asked before a package changes.
+    """
+
+    hardware: Hardware
+    source: str
+
+    def plan(self, node: Node) -> Plan:
+        # Signed by whom does not matter where the kernel has taken such a driver already: its taint
+        # is O then.
+        taint = sysfs.text(self.hardware.root / "sys/module/mlx5_core/taint")
+        if self.source != DOCA or self.hardware.missing(node) or "O" in taint:
+            return Plan()
+        refusal = secure_boot.refusal(node, self.hardware.root)
+        if refusal:
+            raise PlanError(
+                f"DOCA-OFED: {refusal}; or use the kernel's own drivers (software.rdma.source: "
+                "inbox). Otherwise no NVIDIA NIC has a driver after the next reboot"
+            )
+        return Plan()
+
+    def verify(self, node: Node) -> Verdict:
+        return Verdict()
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """`wanted`: the release of the set; empty, and the one that runs is as good."""
+
+    hardware: Hardware
+    wanted: str
+
+    def plan(self, node: Node) -> Plan:
+        return Plan()
+
+    def verify(self, node: Node) -> Verdict:
+        if not self.wanted:
+            return Verdict()
+        missing = self.hardware.missing(node, "the kernel is the host's")
+        if missing:
+            return Verdict([not_applicable(KERNEL, self.wanted, missing)])
+        found = self.hardware.release(node)
+        if found == self.wanted:
+            return Verdict([Check(KERNEL, self.wanted, found, OK)])
+        if not node.path(f"lib/modules/{self.wanted}").is_dir():
+            reason = "it is not installed: install it, or correct software.kernel"
+            status = self.hardware.wrong(node)  # the kernel of the set is one of the packages
+            return Verdict([Check(KERNEL, self.wanted, found, status, "", reason)])
+        waits = Reason("kernel", self.wanted, found, "the kernel of the set is installed")
+        remedy = "make it the boot loader's default (grub-set-default, grubby --set-default)"
+        status, why = node.reboot_due(waits, remedy)
+        return Verdict([Check(KERNEL, self.wanted, found, status, "", why)], [waits])
 
 
 @dataclass(frozen=True)
 class Module:
-    """One kernel module, installed or loaded. What it does not say is empty."""
+    """One kernel module, installed or loaded. What is unknown of it is empty."""
 
     name: str
     version: str = ""
@@ -51,33 +113,24 @@ class Module:
     """srcversion: a checksum of what it was built from."""
     path: str = ""
 
-    def same(self, other: Module) -> bool:
-        if self.source and other.source:
-            return self.source == other.source
-        return self.version == other.version
-
-    def shown(self, beside: Optional[Module] = None) -> str:
-        """With what tells it from another one of that name."""
-        alike = beside is not None and self.version == beside.version
-        what = self.version if self.version and not alike else f"srcversion {self.source}"
-        return f"{self.name} {what}"
+    @property
+    def build(self) -> str:
+        version = f" {self.version}" if self.version else ""
+        return f"{self.name}{version} srcversion {self.source}"
 
 
 def loaded(hardware: Hardware) -> dict[str, Module]:
     """What runs. Modules that are built into the kernel have no state, and cannot be others."""
-    directory = hardware.root / "sys/module"
-    return {
-        name: Module(
-            name,
-            sysfs.text(directory / name / "version"),
-            sysfs.text(directory / name / "srcversion"),
-        )
-        for name in DRIVERS
-        if (directory / name / "initstate").exists()
-    }
+    found = {}
+    for name in DRIVERS:
+        entry = hardware.root / "sys/module" / name
+        if (entry / "initstate").exists():
+            version, source = sysfs.text(entry / "version"), sysfs.text(entry / "srcversion")
+            found[name] = Module(name, version, source)
+    return found
 
 
-def installed(node: Node, names: list[str]) -> dict[str, Module]:
+def installed(node: Node, names: Sequence[str]) -> dict[str, Module]:
     """What modprobe would load now, for the kernel that runs."""
     if not names:
         return {}
@@ -102,34 +155,48 @@ def installed(node: Node, names: list[str]) -> dict[str, Module]:
 class Drivers:
     """`restart`: load changed drivers again at once, where nothing uses RDMA."""
 
+    hardware: Hardware
     source: str
     restart: bool = False
-    changing: Callable[[], bool] = lambda: False
-    """Whether packages of drivers are about to change."""
-    hardware: Hardware = field(default_factory=Hardware)
 
     def plan(self, node: Node) -> Plan:
         if not self.restart or self.hardware.missing(node):
             return Plan()
         stale = self._stale(node)
-        if not stale and not self.changing():
+        if not stale and not self.hardware.changing:
             return Plan()
-        before = ", ".join(each.shown(new) for each, new in stale) or "as they are now"
+        before = ", ".join(each.build for each, _new in stale) or "as they are now"
         return Plan([], [Step(SUBJECT, before, "as installed", lambda: self._load(node))])
 
     def verify(self, node: Node) -> Verdict:
         missing = self.hardware.missing(node, "drivers are the host's")
-        if missing:
-            return Verdict([not_applicable(RUNNING, "as installed", missing)])
-        running = loaded(self.hardware)
+        running = {} if missing else loaded(self.hardware)
         if not running:
             # Devices that are missing for it are named one by one elsewhere.
-            why = "no RDMA driver is loaded as a module"
+            why = missing or "no RDMA driver is loaded as a module"
             return Verdict([not_applicable(RUNNING, "as installed", why)])
         there = installed(node, list(running))
-        verdict = Verdict(self._origins(node, running, there))
-        self._judge(node, running, there, verdict)
-        return verdict
+        origins = [
+            self._origin(node, name, there[name].path if name in there else "")
+            for name in ("mlx5_core", "ib_core")
+            if name in running
+        ]
+        stale = _differing(running, there)
+        if not stale:
+            first = next(iter(running.values())).build
+            return Verdict([*origins, Check(RUNNING, first, first, OK)])
+        old, new = stale[0]
+        names = some([module.name for module, _new in stale], 1)
+        reason = Reason(
+            subject=SUBJECT,
+            wanted=new.build,
+            running=old.build,
+            reason=f"{names} changed on disk, and the kernel goes on with what it loaded",
+        )
+        remedy = "its initramfs has the old drivers: update-initramfs -u or dracut -f, then reboot"
+        status, why = node.reboot_due(reason, remedy)
+        check = Check(RUNNING, reason.wanted, reason.running, status, "", why)
+        return Verdict([*origins, check], [reason])
 
     def _stale(self, node: Node) -> list[tuple[Module, Module]]:
         running = loaded(self.hardware)
@@ -146,61 +213,18 @@ class Drivers:
             )
         systemd.restart(node, SERVICE)
 
-    def _judge(
-        self,
-        node: Node,
-        running: Mapping[str, Module],
-        there: Mapping[str, Module],
-        verdict: Verdict,
-    ) -> None:
-        differing = _differing(running, there)
-        if not differing:
-            first = next(iter(running.values())).shown()
-            verdict.checks.append(Check(RUNNING, first, first, OK))
-            return
-        old, new = differing[0]
-        more = f" and {len(differing) - 1} more" if len(differing) > 1 else ""
-        reason = Reason(
-            subject=SUBJECT,
-            wanted=new.shown(old),
-            running=old.shown(new),
-            reason=f"{old.name}{more} changed on disk, and the kernel goes on with what it loaded",
-        )
-        verdict.reasons.append(reason)
-        remedy = "its initramfs has the old drivers: update-initramfs -u or dracut -f, then reboot"
-        status, why = node.reboot_due(reason, remedy)
-        verdict.checks.append(Check(RUNNING, reason.wanted, reason.running, status, "", why))
-
-    def _origins(
-        self, node: Node, running: Mapping[str, Module], there: Mapping[str, Module]
-    ) -> list[Check]:
+    def _origin(self, node: Node, name: str, path: str) -> Check:
         """Whether what is installed for the running kernel is of the source that is wanted."""
-        checks = []
-        wrong = differs(node.check_mode and self.changing())
-        for name in ("mlx5_core", "ib_core"):
-            if name not in running:
-                continue
-            path = there[name].path if name in there else ""
-            found = DOCA if _OUT_OF_TREE.search(path) else INBOX
-            if not path and self.hardware.simulated and self.source != DOCA:
-                why = "the machine is recorded, and its kernel's modules are not on this disk"
-                checks.append(not_applicable(ORIGIN, self.source, why, subject=name))
-            elif not path:
-                reason = "the module is not on disk any more: is its package half removed?"
-                checks.append(Check(ORIGIN, self.source, "none", wrong, name, reason))
-            elif found == self.source:
-                checks.append(Check(ORIGIN, self.source, found, OK, name))
-            else:
-                checks.append(Check(ORIGIN, self.source, path, wrong, name, _WHY[self.source]))
-        return checks
-
-
-_WHY = {
-    DOCA: "the drivers of DOCA-OFED are not built for this kernel: see dkms status (Ubuntu), "
-    "rpm -q kmod-mlnx-ofa_kernel (RHEL), and that headers of the running kernel are installed",
-    INBOX: "drivers of another package take the place of the kernel's: dpkg -S or rpm -qf names "
-    "it; remove it, or write software.rdma.source: doca",
-}
+        found = DOCA if _OUT_OF_TREE.search(path) else INBOX
+        if not path and self.hardware.simulated and self.source != DOCA:
+            why = "the machine is recorded, and its kernel's modules are not on this disk"
+            return not_applicable(ORIGIN, self.source, why, subject=name)
+        if path and found == self.source:
+            return Check(ORIGIN, self.source, found, OK, name)
+        gone = "the module is not on disk any more: is its package half removed?"
+        reason = _WHY[self.source] if path else gone
+        status = self.hardware.wrong(node)
+        return Check(ORIGIN, self.source, path or "none", status, name, reason)
 
 
 def _differing(
@@ -209,9 +233,11 @@ def _differing(
     return [
         (module, there[name])
         for name, module in running.items()
-        if name in there and not module.same(there[name])
+        if name in there and module.build != there[name].build
     ]
 
+
+# What uses RDMA
 
 DEVICES = "/dev/infiniband/"
 SHOWN = 8
@@ -237,32 +263,49 @@ def _nvme(root: Path) -> Iterator[str]:
             yield f"{name} (NVMe over RDMA)"
 
 
-@dataclass(frozen=True)
-class Kernel:
-    """`wanted`: the release of the set; empty, and the one that runs is as good."""
+# Kernel modules of RDMA that no device asks for by itself: loaded now, and at every boot.
+#
+# The NVLink fabric of B200 and B300 needs ib_umad, and so does every tool that sends management
+# packets; rdma_ucm is what connections by address need.
 
-    wanted: str
-    hardware: Hardware = field(default_factory=Hardware)
-    changing: Callable[[], bool] = lambda: False
-    """Whether the plan changes packages: the kernel of the set is one of them."""
+FILE = f"etc/modules-load.d/{NAME}-rdma.conf"
+MODULE = "rdma_module"
+OF_NVIDIA_NICS = frozenset({"mlx5_core", "mlx5_ib"})
+"""Drivers of one vendor's NICs: without such a NIC they would do nothing."""
+LOADED, NOT_LOADED = "loaded", "not loaded"
+
+
+@dataclass(frozen=True)
+class Modules:
+    hardware: Hardware
+    names: Sequence[str]
 
     def plan(self, node: Node) -> Plan:
-        return Plan()
+        if self.hardware.missing(node):
+            return Plan()
+        names = [name for name in self.names if not self._pointless(name)]
+        steps = [
+            Step(f"kernel module {name}", NOT_LOADED, LOADED, node.doing("modprobe", "--", name))
+            for name in names
+            if self._state(name) == NOT_LOADED
+        ]
+        return Plan([node.file(FILE, "".join(f"{name}\n" for name in names) or None)], steps)
 
     def verify(self, node: Node) -> Verdict:
-        if not self.wanted:
-            return Verdict()
-        missing = self.hardware.missing(node, "the kernel is the host's")
-        if missing:
-            return Verdict([not_applicable(KERNEL, self.wanted, missing)])
-        found = self.hardware.release(node)
-        if found == self.wanted:
-            return Verdict([Check(KERNEL, self.wanted, found, OK)])
-        if not node.path(f"lib/modules/{self.wanted}").is_dir():
-            reason = "it is not installed: install it, or correct software.kernel"
-            status = differs(node.check_mode and self.changing())
-            return Verdict([Check(KERNEL, self.wanted, found, status, "", reason)])
-        waits = Reason("kernel", self.wanted, found, "the kernel of the set is installed")
-        remedy = "make it the boot loader's default (grub-set-default, grubby --set-default)"
-        status, why = node.reboot_due(waits, remedy)
-        return Verdict([Check(KERNEL, self.wanted, found, status, "", why)], [waits])
+        missing = self.hardware.missing(node, "modules are loaded into the host's kernel")
+        return Verdict([self._check(node, name, missing) for name in self.names])
+
+    def _state(self, name: str) -> str:
+        """/sys/module has underscores where modprobe takes dashes as well."""
+        return LOADED if name.replace("-", "_") in self.hardware.modules else NOT_LOADED
+
+    def _pointless(self, name: str) -> bool:
+        return name in OF_NVIDIA_NICS and not self.hardware.nvidia_nics
+
+    def _check(self, node: Node, name: str, missing: str) -> Check:
+        if missing or self._pointless(name):
+            why = missing or "no NIC of this machine has that driver"
+            return not_applicable(MODULE, LOADED, why, subject=name)
+        why = f"modprobe {name}; see dmesg, the kernel's extra modules, dkms status"
+        found, check_mode = self._state(name), node.check_mode
+        return compare(MODULE, LOADED, found, subject=name, check_mode=check_mode, reason=why)

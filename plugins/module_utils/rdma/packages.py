@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import replace
 
 from ..core.checks import compare, not_applicable
 from ..core.dataclass import dataclass
@@ -14,6 +14,7 @@ from ..core.text import some
 from ..packages.engine import Installer
 from ..packages.package import INSTALL, Manager, PackageSet, Wanted
 from ..software.software_set import DOCA, INBOX, NO_RDMA, Rdma
+from . import Hardware
 from .drivers import SHOWN, users
 
 SOURCE = "rdma_source"
@@ -32,17 +33,16 @@ def source_of(installed: Mapping[str, str]) -> str:
     return INBOX if any(name in installed for name in _OF_ANY) else NO_RDMA
 
 
-@dataclass
+@dataclass(frozen=True)
 class Packages:
     """`change_in_use`: change drivers although something has RDMA devices open."""
 
+    hardware: Hardware
     rdma: Rdma
     wanted: PackageSet
     manager: Manager
     allow_downgrade: bool = False
     change_in_use: bool = False
-    changing: bool = field(default=False, init=False)
-    """Whether the plan changes packages; known once it is made."""
 
     def plan(self, node: Node) -> Plan:
         if self.rdma.source == NO_RDMA:
@@ -53,7 +53,7 @@ class Packages:
             wanted, downgrade = self._back_to_inbox(node.layer), True
         installer = Installer(wanted, self.manager, node.layer, downgrade)
         plan = installer.plan()
-        self.changing = bool(plan.changes)
+        self.hardware.changing = bool(plan.changes)
         if not plan.changed:
             return Plan()
         disturbing = [each for each in plan.changes if each.kind != INSTALL]

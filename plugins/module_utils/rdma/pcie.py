@@ -11,7 +11,6 @@ from __future__ import annotations
 import pkgutil
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,105 +18,87 @@ from typing import Any
 from ..core import systemd
 from ..core.checks import FAILED, OK, PENDING, Check, compare, not_applicable
 from ..core.dataclass import dataclass
-from ..core.files import HEADER, FilePlan, plan_file
+from ..core.files import HEADER, FilePlan
 from ..core.part import Node, Plan, Step, Verdict
 from ..hardware import tree as sysfs
-from . import acs
-from .hardware import Hardware
+from . import Hardware, acs
 
 PASS_THROUGH, TRANSLATED, OFF = "pt", "on", "off"
 INTEL, AMD = "GenuineIntel", "AuthenticAMD"
 
 _MODES = {PASS_THROUGH: "pt", TRANSLATED: "nopt", OFF: "off"}
-_TYPES = {PASS_THROUGH: ("identity",), TRANSLATED: ("DMA", "DMA-FQ")}
+_TYPES = {PASS_THROUGH: ("identity",), TRANSLATED: ("DMA", "DMA-FQ"), OFF: ("no IOMMU",)}
 """Types of a group, as the kernel calls them."""
 TABLES = ("DMAR", "IVRS")
 """How the firmware of Intel and AMD machines describes an IOMMU that is turned on."""
 IOMMU = "iommu_group"
 GROUPS = "sys/kernel/iommu_groups"
+DMESG = "look for DMAR or AMD-Vi in dmesg"
 
 
 def arguments(setting: str, root: Path = Path("/")) -> list[str]:
     """Arguments of the kernel command line for `setting` on this machine's processor."""
     if not setting:
         return []
-    vendor, found = _vendor(root), [f"iommu={_MODES[setting]}"]
+    cpus = sysfs.text(root / "proc/cpuinfo")
+    match = re.search(r"^vendor_id\s*:\s*(\S+)", cpus, re.MULTILINE)
+    vendor, found = match[1] if match else "", [f"iommu={_MODES[setting]}"]
     if vendor == INTEL:
         return [f"intel_iommu={'off' if setting == OFF else 'on'}", *found]
     return ["amd_iommu=off", *found] if (vendor, setting) == (AMD, OFF) else found
-
-
-def _vendor(root: Path) -> str:
-    match = re.search(r"^vendor_id\s*:\s*(\S+)", sysfs.text(root / "proc/cpuinfo"), re.MULTILINE)
-    return match[1] if match else ""
 
 
 @dataclass(frozen=True)
 class IommuGroups:
     """What became of the arguments: how the kernel treats the DMA of each rail's NIC and GPU."""
 
+    hardware: Hardware
     setting: str
     rails: Sequence[Mapping[str, Any]] = ()
     gpus: Sequence[Mapping[str, Any]] = ()
-    hardware: Hardware = field(default_factory=Hardware)
 
     def plan(self, node: Node) -> Plan:
         return Plan()
 
     def verify(self, node: Node) -> Verdict:
-        types = _TYPES.get(self.setting)
-        wanted = types[0] if types else "no IOMMU"
         if not self.setting:
             return Verdict()
+        types = _TYPES[self.setting]
         missing = self.hardware.missing(node, "the IOMMU is the host's")
         if missing:
-            return Verdict([not_applicable(IOMMU, wanted, missing)])
+            return Verdict([not_applicable(IOMMU, types[0], missing)])
         running = (node.read("proc/cmdline") or "").split()
-        configured = all(each in running for each in arguments(self.setting, node.root))
-        if not self.hardware.simulated and not configured:
+        if not self.hardware.simulated and not {*arguments(self.setting, node.root)} <= {*running}:
             return Verdict()  # the arguments wait for a reboot: see kernel_argument
-        if types is None:
-            groups = len(sysfs.names(self.hardware.root / GROUPS))
-            found = f"{groups} groups" if groups else wanted
-            return Verdict(
-                [
-                    compare(
-                        IOMMU, wanted, found, reason="it is still on: see DMAR or AMD-Vi in dmesg"
-                    )
-                ]
-            )
-        return Verdict(self._groups(wanted, types))
-
-    def _groups(self, wanted: str, types: Sequence[str]) -> list[Check]:
-        if not sysfs.names(self.hardware.root / GROUPS):
-            acpi = self.hardware.root / "sys/firmware/acpi/tables"
-            tables = [name for name in TABLES if (acpi / name).exists()]
-            if tables:
-                reason = (
-                    f"the firmware describes one ({tables[0]}), and the kernel does not use it: "
-                    "look for DMAR or AMD-Vi in dmesg"
-                )
-                return [Check(IOMMU, wanted, "no IOMMU", FAILED, reason=reason)]
-            why = "the firmware describes no IOMMU: this is a virtual machine, or it is off there"
-            return [not_applicable(IOMMU, wanted, why)]
-        return [self._group(pci, wanted, types) for pci in self._functions()]
-
-    def _functions(self) -> list[str]:
+        groups = sysfs.names(self.hardware.root / GROUPS)
+        if self.setting == OFF:
+            found = f"{len(groups)} groups" if groups else types[0]
+            return Verdict([compare(IOMMU, types[0], found, reason=f"it is still on: {DMESG}")])
+        if not groups:
+            return Verdict([self._none(types[0])])
         given = [each.get("pci") for each in (*self.rails, *self.gpus)]
-        there = self.hardware.machine.functions
-        return sorted({str(pci) for pci in given if pci and pci in there})
+        functions = {str(pci) for pci in given if pci in self.hardware.machine.functions}
+        return Verdict([self._group(pci, types) for pci in sorted(functions)])
 
-    def _group(self, pci: str, wanted: str, types: Sequence[str]) -> Check:
+    def _none(self, wanted: str) -> Check:
+        acpi = self.hardware.root / "sys/firmware/acpi/tables"
+        if any((acpi / name).exists() for name in TABLES):
+            reason = f"the firmware describes one, and the kernel does not use it: {DMESG}"
+            return Check(IOMMU, wanted, "no IOMMU", FAILED, reason=reason)
+        why = "the firmware describes no IOMMU: this is a virtual machine, or it is off there"
+        return not_applicable(IOMMU, wanted, why)
+
+    def _group(self, pci: str, types: Sequence[str]) -> Check:
         root = self.hardware.root
         number = sysfs.target(root / "sys/bus/pci/devices" / pci / "iommu_group")
         found = sysfs.text(root / GROUPS / number / "type") if number else "none"
         if found in types:
-            return compare(IOMMU, found, found, subject=pci)
+            return Check(IOMMU, found, found, OK, pci)
         reason = (
             "something else chose it: /sys/kernel/iommu_groups, a kernel built with another "
             "default, or a device that the kernel does not trust"
         )
-        return Check(IOMMU, wanted, found, FAILED, pci, reason)
+        return Check(IOMMU, types[0], found, FAILED, pci, reason)
 
 
 DISABLE, VERIFY, KEEP = "disable", "verify", "keep"
@@ -155,8 +136,8 @@ def program_text() -> str:
 
 @dataclass(frozen=True)
 class Acs:
+    hardware: Hardware
     setting: str = DISABLE
-    hardware: Hardware = field(default_factory=Hardware)
 
     def plan(self, node: Node) -> Plan:
         if node.container is not None:
@@ -164,12 +145,16 @@ class Acs:
         bridges = acs.bridges(self.hardware.root)
         wanted = self.setting == DISABLE and bool(bridges)
         files = self._files(node, wanted)
-        steps = []
-        if self._clears():
-            for each in bridges:
-                if each.redirects:
-                    act = partial(acs.clear, each.pci, self.hardware.root)
-                    steps.append(Step(f"ACS of bridge {each.pci}", REDIRECTS, DIRECT, act))
+        steps = [
+            Step(
+                f"ACS of bridge {each.pci}",
+                REDIRECTS,
+                DIRECT,
+                partial(acs.clear, each.pci, self.hardware.root),
+            )
+            for each in (bridges if self._clears() else ())
+            if each.redirects
+        ]
         enabled = node.path(ENABLED).is_symlink()
         if enabled != wanted or any(planned.changed for planned in files):
             act = partial(_enable, node, wanted)
@@ -180,24 +165,20 @@ class Acs:
         if self.setting == KEEP:
             return Verdict()
         missing = self.hardware.missing(node, "PCIe bridges are the host's")
-        if missing:
-            return Verdict([not_applicable(ACS, DIRECT, missing)])
+        bridges: list[acs.Bridge] = []
         try:
-            bridges = acs.bridges(self.hardware.root)
+            bridges = [] if missing else acs.bridges(self.hardware.root)
         except OSError as error:
-            if self.hardware.simulated:
-                why = "the recorded machine has no configuration spaces"
-                return Verdict([not_applicable(ACS, DIRECT, why)])
-            return Verdict([Check(ACS, DIRECT, "cannot be read", FAILED, reason=str(error))])
+            if not self.hardware.simulated:
+                return Verdict([Check(ACS, DIRECT, "cannot be read", FAILED, reason=str(error))])
+            missing = "the recorded machine has no configuration spaces"
         if not bridges:
-            why = "no GPU and NIC of this machine share a PCIe switch"
+            why = missing or "no GPU and NIC of this machine share a PCIe switch"
             return Verdict([not_applicable(ACS, DIRECT, why)])
         checks = [self._check(node, each) for each in bridges]
         if self.setting == DISABLE and node.container is None:
-            found = _enabled(node.path(ENABLED).is_symlink())
-            checks.append(
-                compare(ACS_BOOT, "enabled", found, subject=UNIT, check_mode=node.check_mode)
-            )
+            found, check_mode = _enabled(node.path(ENABLED).is_symlink()), node.check_mode
+            checks.append(compare(ACS_BOOT, "enabled", found, subject=UNIT, check_mode=check_mode))
         return Verdict(checks)
 
     def _clears(self) -> bool:
@@ -222,9 +203,8 @@ class Acs:
     def _files(self, node: Node, wanted: bool) -> list[FilePlan]:
         if not wanted and not any(node.path(each).exists() for each in (PROGRAM, UNIT_FILE)):
             return []
-        program = program_text() if wanted else None
         return [
-            plan_file(node.path(PROGRAM), program, mode=0o755, uid=node.uid, gid=node.gid),
+            node.record(PROGRAM, program_text() if wanted else None, mode=0o755),
             node.file(UNIT_FILE, _UNIT_BODY if wanted else None),
         ]
 
