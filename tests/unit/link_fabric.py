@@ -202,7 +202,6 @@ def nic_settings(contract: Any) -> dict[str, Any]:
             "wanted": setting.wanted,
             "found": setting.wanted,
             "status": "ok",
-            "tool": "dcb",
             "persistence": "runtime",
             "reason": "",
         }

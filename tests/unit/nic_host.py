@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A host with RoCE NICs: `dcb`, `mlnx_qos`, `mlxreg`, configfs, sysfs and PCI space keep state.
+"""A host with RoCE NICs: `dcb`, `mlxreg`, configfs, sysfs and PCI space keep state.
 
-The programs print what the real ones print (iproute2 6.1, mlnx-tools 26.07, MFT), and refuse what
-mlx5 refuses: deleting a DSCP entry whose place another one took, and shares that are not 100 %.
+The programs print what the real ones print (iproute2 6.1, MFT), and refuse what mlx5 refuses:
+deleting a DSCP entry whose place another one took, and shares that are not 100 %.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
     CommandError,
     Result,
 )
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import RdmaDevice
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import engine, request
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.ethtool import Rings
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.nic_settings import Rings
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import Rail
 
 from tests.unit.qos_contracts import compiled
@@ -106,7 +107,7 @@ class FakeNode:
         self.registers = {}
         self.commands = []
         self.broken = {}
-        """Words of a command, and what it then says on standard error."""
+        """Words of a command, and what it then prints on standard error."""
         self.deaf = set()
         """Words of commands that are taken and change nothing."""
         self.rails = [self._add(number) for number in range(count)]
@@ -167,13 +168,18 @@ class FakeNode:
 
     # What tests do with it
 
-    def host(self):
-        which = {name: f"/usr/sbin/{name}" for name in self.tools}.get
-        return request.Host(self.run, self.root, self.ethtool, which, os.getuid(), os.getgid())
+    def nics(self, model=(), **given):
+        """What reads and sets them."""
+        wanted = request.Request.read({"qos": compiled(), **NO_FIRMWARE, **given})
+        node = Node("rails", self.root, self.run, None, "", uid=os.getuid(), gid=os.getgid())
+        return engine.Nics(wanted, node, model, ethtool=self.ethtool, which=self.which)
+
+    def which(self, name):
+        return f"/usr/sbin/{name}" if name in self.tools else None
 
     def providers(self, **given):
-        wanted = request.Request.read({"qos": compiled(), **NO_FIRMWARE, **given})
-        return wanted.providers(self.host())
+        nics = self.nics(**given)
+        return nics.request.providers(nics.node, self.ethtool, self.which)
 
     def converge(self, *, check_mode=False, **given):
         return converge(self.rails, self.providers(**given), check_mode=check_mode)
@@ -201,7 +207,7 @@ class FakeNode:
 
     def writes(self):
         """Commands that change something."""
-        reading = lambda argv: "show" in argv or "--get" in argv or argv[-1] == "-a"  # noqa: E731
+        reading = lambda argv: "show" in argv or "--get" in argv  # noqa: E731
         return [argv for argv in self.commands if not reading(argv)]
 
     # The programs
@@ -210,9 +216,9 @@ class FakeNode:
         self.commands.append(tuple(argv))
         words = set(argv)
         program = argv[0]
-        for broken, told in self.broken.items():
+        for broken, error in self.broken.items():
             if set(broken.split()) <= words:
-                return self._end(argv, 1, "", told, check)
+                return self._end(argv, 1, "", error, check)
         if program not in {*self.tools, "modprobe", "ip"}:
             raise CommandError(f"{program}: not installed")
         if any(set(deaf.split()) <= words for deaf in self.deaf):
@@ -298,36 +304,6 @@ class FakeNode:
             }
         return {"dscp_prio": [list(pair) for pair in sorted(state["app"])]} if state["app"] else {}
 
-    def _mlnx_qos(self, words, _stdin):
-        assert words[0] == "-i"
-        name, rest = words[1], words[2:]
-        state = self.ports[name]
-        entries = dict(state["app"])
-        while rest:
-            option = rest.pop(0)
-            if option == "-a":
-                continue
-            value = rest.pop(0)
-            if option == "-d":
-                state["dcbx"]["host"] = value == "os"
-            elif option == "--trust":
-                entries = {dscp: dscp >> 3 for dscp in range(64)} if value == "dscp" else {}
-            elif option == "--dscp2prio":
-                _set, dscp, priority = value.split(",")
-                entries[int(dscp)] = int(priority)
-            elif option == "--pfc":
-                state["pfc"] = {place for place, on in enumerate(value.split(",")) if on == "1"}
-            elif option == "--tsa":
-                state["tsa"] = value.split(",")
-            elif option == "--tcbw":
-                state["bw"] = [int(share) for share in value.split(",")]
-            elif option == "--prio_tc":
-                state["prio_tc"] = [int(tc) for tc in value.split(",")]
-            else:
-                raise AssertionError(option)
-        state["app"] = set(entries.items())
-        return 0, mlnx_qos_text(state), ""
-
     def _mlxreg(self, words, _stdin):
         assert words[0] == "-d" and words[2:4] == ["--reg_name", "ROCE_ACCL"], words
         fields = self.registers[words[1]]
@@ -353,31 +329,6 @@ def kernel_writes(monkeypatch):
         return plain(path, text, **more)
 
     monkeypatch.setattr(Path, "write_text", write_text)
-
-
-def mlnx_qos_text(state):
-    """What `mlnx_qos -i rail0 -a` prints."""
-    mode = "OS" if state["dcbx"].get("host") else "Firmware"
-    text = (
-        f"DCBX mode: {mode} controlled\nPriority trust state: {'dscp' if state['app'] else 'pcp'}\n"
-    )
-    if state["app"]:
-        text += "dscp2prio mapping:\n"
-        for priority in range(8):
-            dscps = sorted(dscp for dscp, own in state["app"] if own == priority)
-            for first in range(0, len(dscps), 8):
-                listed = "".join(f"{dscp:02d}," for dscp in dscps[first : first + 8])
-                text += f"\tprio:{priority} dscp:{listed}\n"
-    text += "Receive buffer size (bytes): 20016,156096,0,0,0,0,0,0,max_buffer_size=1027728\n"
-    text += "Cable len: 7\nPFC configuration:\n\tpriority    0   1   2   3   4   5   6   7\n"
-    enabled = "".join(f"{int(priority in state['pfc'])}   " for priority in range(8))
-    text += f"\tenabled     {enabled}\n\tbuffer      0   0   0   1   0   0   0   0   \n"
-    for tc in range(8):
-        how = state["tsa"][tc] + (f", bw: {state['bw'][tc]}%" if state["tsa"][tc] == "ets" else "")
-        text += f"tc: {tc} ratelimit: unlimited, tsa: {how}\n"
-        for priority, own in enumerate(state["prio_tc"]):
-            text += f"\t priority:  {priority}\n" if own == tc else ""
-    return text
 
 
 def config_space(read_request):

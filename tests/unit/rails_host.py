@@ -19,8 +19,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine imp
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.machine import container
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import Node
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import (
+    backends,
     converge,
-    networkd,
     plan,
     survey,
 )
@@ -126,14 +126,15 @@ class FakeHost:
         self.now += seconds
 
     def converge(self, rails, *, check_mode=False, nics=None, **more):
+        node = self.node(check_mode)
         part = converge.Rails(
             survey.Request(plan.plan_rails(rails), **more),
-            networkd.Networkd(self.run, self.root),
+            backends.Networkd(node),
             nics or NoNics(),
             sleep=self.sleep,
             clock=lambda: self.now,
         )
-        outcome = settle([part], self.node(check_mode))
+        outcome = settle([part], node)
         outcome.reconfigured, outcome.rolled_back = part.reconfigured, part.rolled_back
         outcome.removed, outcome.rails = part.survey.removed, part.running()
         return outcome
@@ -142,10 +143,10 @@ class FakeHost:
         self.commands.append(tuple(argv))
         words = list(argv)
         if words[:3] == ["ip", "-N", "-j"]:
-            return self._said(argv, json.dumps(self._addresses()))
+            return self._answer(argv, json.dumps(self._addresses()))
         if words[:4] == ["ip", "-4", "-N", "-j"]:
             answer = self.rules if words[4] == "rule" else self.routes
-            return self._said(argv, json.dumps(answer))
+            return self._answer(argv, json.dumps(answer))
         if words[0] == "ip":
             self._ip(words[1:])
         elif words[0] == "networkctl" and words[1] == "reload":
@@ -154,19 +155,19 @@ class FakeHost:
             for name in words[2:]:
                 self._configure(name)
         elif words[0] == "networkctl":
-            return self._said(argv, self._status(words[words.index("--") + 1 :]))
+            return self._answer(argv, self._status(words[words.index("--") + 1 :]))
         elif words[:2] == ["systemctl", "show"]:
-            return self._said(argv, self.service)
+            return self._answer(argv, self.service)
         elif words[:2] == ["systemctl", "enable"]:
             self.service = RUNNING
         elif words[0] == "ping":
             return Result(tuple(argv), 1 if words[-1] in self.silent_gateways else 0, "", "")
         elif words[0] != "systemctl":
             raise AssertionError(f"unexpected command: {argv}")
-        return self._said(argv, "")
+        return self._answer(argv, "")
 
     @staticmethod
-    def _said(argv, text):
+    def _answer(argv, text):
         return Result(tuple(argv), 0, text, "")
 
     # The kernel

@@ -43,7 +43,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.boot_unit i
     UDEV_RULE,
     UNIT_FILE,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.request import Host, Request
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.request import Request
 
 from tests.unit.qos_contracts import compiled
 from tests.unit.rails_host import NoNics
@@ -129,11 +129,10 @@ class Node:
         return done.diff, done.changed, done.checks[-1]
 
     def program(self, *arguments, sleep=None, which=lambda name: None):
-        host = Host(self.nic.run, self.root, which=which, uid=os.getuid(), gid=os.getgid())
         moment = iter(range(10_000))
-        return boot_program.main(
-            arguments, host, sleep or self.slept.append, lambda: float(next(moment))
-        )
+        words = (*arguments, "--root", str(self.root))
+        clock = lambda: float(next(moment))  # noqa: E731
+        return boot_program.main(words, self.nic.run, which, sleep or self.slept.append, clock)
 
     def failed(self):
         return json.loads((self.root / RESULT).read_text())["failed"]
@@ -267,25 +266,23 @@ def test_a_masked_unit_fails_and_stays(node):
 
 
 @pytest.mark.parametrize(
-    ("result", "said"),
+    ("result", "why"),
     [
         (None, "it has not run in this boot"),
         ("half {", "it has not run in this boot"),
-        ("[]", "it has not run in this boot"),
-        ('{"failed": 1, "installed": %s}', "it has not run in this boot"),
         ('{"failed": ["rail_pfc rail0: wanted [3]"], "installed": %s}', "rail_pfc rail0"),
         ('{"failed": [], "installed": {"former": "0"}}', "another version, or had another request"),
     ],
 )
-def test_a_run_that_proves_nothing_is_repeated(node, result, said):
+def test_a_run_that_proves_nothing_is_repeated(node, result, why):
     node.converge()
     path = node.root / RESULT
     now = json.dumps(boot_program.installed(node.root))
     path.unlink() if result is None else path.write_text(result.replace("%s", now))
 
     diff, changed, check = node.converge(check_mode=True)
-    assert changed and check.status == PENDING and said in check.reason
-    assert said in diff[0]["before"]
+    assert changed and check.status == PENDING and why in check.reason
+    assert why in diff[0]["before"]
     _diff, changed, check = node.converge()
     assert changed and check.status == OK
     assert node.calls == [RELOAD, START]
@@ -411,22 +408,14 @@ def test_tools_of_the_firmware_run_only_for_an_operator(node):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (None, STATE),
-        ("{", "JSONDecodeError"),
-        ("{}", "KeyError"),
-        ("[]", "TypeError"),
-        ('{"rails": [], "with_rdma": [], "qos": []}', STATE),
-        ('{"rails": [], "with_rdma": [], "qos": {}}', "KeyError: 'dscp_to_priority'"),
-    ],
+    ("text", "why"), [(None, STATE), ("{", "JSONDecodeError"), ("{}", "KeyError")]
 )
-def test_what_cannot_be_read_is_neither_good_nor_bad(node, capsys, text, said):
+def test_what_cannot_be_read_is_neither_good_nor_bad(node, capsys, text, why):
     install(node)
     path = node.root / STATE
     path.unlink() if text is None else path.write_text(text)
     assert node.program("--check") == boot_program.UNKNOWN
-    assert said in capsys.readouterr().err
+    assert why in capsys.readouterr().err
 
 
 # The installed program on its own
@@ -486,18 +475,3 @@ def test_a_nic_that_comes_back_starts_it():
     text = boot_unit.udev_rule_text(("rail0", "rail1"))
     assert f'KERNEL=="rail0|rail1", TAG+="systemd", ENV{{SYSTEMD_WANTS}}+="{BOOT_UNIT}"' in text
     assert 'ACTION=="add", SUBSYSTEM=="infiniband"' in text
-
-
-@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd-analyze")
-def test_systemd_accepts_the_unit(tmp_path):
-    path = tmp_path / BOOT_UNIT
-    text = boot_unit.unit_text(("rail0",), OPTIONS).replace(f"/{PROGRAM}", "/bin/true")
-    path.write_text(text)
-    done = subprocess.run(
-        ["systemd-analyze", "verify", str(path)],
-        capture_output=True,
-        text=True,
-        timeout=deadline(300),
-    )
-    ours = [line for line in done.stderr.splitlines() if BOOT_UNIT in line]
-    assert ours == []

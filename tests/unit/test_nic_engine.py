@@ -1,11 +1,13 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""All of a rail or nothing, no rail at another's cost, and the truth about each setting."""
+"""All of a rail or nothing, no rail at another's cost; alone, and within a run of the rails."""
 
 from __future__ import annotations
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import Check
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import CommandError
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import RdmaDevice
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import Machine, RdmaDevice
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic import engine
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import (
     FIRMWARE,
     RUNTIME,
@@ -16,7 +18,8 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting imp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.nic_host import converge
+from tests.unit.nic_host import PCI, FakeNode, converge, kernel_writes
+from tests.unit.rails_host import FakeHost, NoNics, rail
 
 NIC = RdmaDevice("rail", "mlx5_0", pci="0000:5d:00.0")
 RXE = RdmaDevice("software", "rxe0")
@@ -24,8 +27,6 @@ RXE = RdmaDevice("software", "rxe0")
 
 class Dial(Setting):
     """A setting that is a number in a dictionary."""
-
-    tool = "dial"
 
     def __init__(self, store, rail, name, wanted, persistence=RUNTIME):
         self.store, self.rail, self.name, self.wanted = store, rail, name, wanted
@@ -163,19 +164,16 @@ def test_a_nic_that_cannot_keep_one_promise_is_not_touched(value):
     assert statuses(store.converge(check_mode=True), "rail0")["a"] == "failed"
 
 
-def test_soft_roce_need_not_have_everything():
-    store = Store(device=RXE, rails=1)
-    store.values["rail0", "b"] = Reading.unsupported("no such thing")
+@pytest.mark.parametrize(
+    ("device", "reading"),
+    [(RXE, Reading.unsupported("no such thing")), (NIC, Reading.kept_otherwise("firmware has it"))],
+)
+def test_what_soft_roce_has_not_or_something_else_keeps_is_no_failure(device, reading):
+    store = Store(device=device, rails=1)
+    store.values["rail0", "b"] = reading
     outcome = store.converge()
     assert statuses(outcome, "rail0") == {"a": "set", "b": "not_supported", "c": "set"}
     assert [check.status for check in outcome.checks] == ["ok", "not_applicable", "ok"]
-
-
-def test_what_something_else_keeps_is_no_failure_on_a_nic():
-    store = Store(rails=1)
-    store.values["rail0", "b"] = Reading.kept_otherwise("firmware holds it")
-    outcome = store.converge()
-    assert statuses(outcome, "rail0") == {"a": "set", "b": "not_supported", "c": "set"}
 
 
 def test_firmware_waits_for_its_reset():
@@ -205,21 +203,16 @@ def test_a_value_that_would_go_away_at_the_next_reset_is_written():
     assert of(outcome, "rail0", "f")["status"] == "set"
 
 
-def test_what_is_no_roce_nic_is_one_line_naming_its_driver():
+@pytest.mark.parametrize(
+    ("driver", "status"), [("veth", "not_applicable"), ("mlx5_core", "failed")]
+)
+def test_a_rail_without_rdma_device_is_one_check_by_its_driver(driver, status):
     store = Store(rails=0)
-    store.rails = [Rail("rail0", "rail0", "veth")]
+    store.rails = [Rail("rail0", "ens5f0", driver)]
     outcome = store.converge()
     (check,) = outcome.checks
-    assert (check.name, check.subject, check.status) == ("rail_settings", "rail0", "not_applicable")
-    assert check.reason == "not applicable on what is no RoCE NIC (driver veth)"
-    assert outcome.settings == {"rail0": {}}
-
-
-def test_a_roce_nic_without_rdma_device_has_failed():
-    store = Store(rails=0)
-    store.rails = [Rail("rail0", "ens5f0", "mlx5_core")]
-    (check,) = store.converge().checks
-    assert check.status == "failed"
+    assert (check.name, check.subject, check.status) == ("rail_settings", "rail0", status)
+    assert driver in check.reason and outcome.settings == {"rail0": {}}
 
 
 @given(
@@ -233,9 +226,149 @@ def test_a_rail_is_all_wanted_or_all_as_it_was(values, failing):
     store.values, store.failing = dict(values), failing
     before = {(r.name, n): values.get((r.name, n), 0) for r in store.rails for n in "abc"}
     store.converge()
-    for rail in ("rail0", "rail1"):
-        now = [store.values.get((rail, name), 0) for name in "abc"]
-        assert now in ([1, 1, 1], [before[rail, name] for name in "abc"])
+    for name in ("rail0", "rail1"):
+        now = [store.values.get((name, dial), 0) for dial in "abc"]
+        assert now in ([1, 1, 1], [before[name, dial] for dial in "abc"])
     store.failing = set()
     store.converge()
     assert not store.converge().changed
+
+
+# Within a run of the rails
+
+RAILS = [rail(0), rail(1)]
+
+
+class Recorder(NoNics):
+    """Stands in for the NIC settings; notes what is asked of it, and when."""
+
+    def __init__(self, host, *, differs=(), after=None):
+        self.host, self.differs, self.after = host, list(differs), after
+        self.asked = []
+
+    def look(self, interfaces, reached_by):
+        self.asked.append(("look", dict(interfaces), sorted(reached_by)))
+
+    @property
+    def diff(self):
+        return [
+            {"before_header": name, "after_header": name, "before": "a", "after": "b"}
+            for name in self.differs
+        ]
+
+    def act(self):
+        self.asked.append(("act", list(self.host.touched)))
+        if self.after:
+            self.after()
+        return self.differs
+
+    def rail_checks(self, later, *, check_mode):
+        self.asked.append(("checks", dict(later), check_mode))
+        return [Check("nic", 1, 1, "ok", "rail0")]
+
+
+def test_settings_are_read_first_and_set_before_the_network_service_acts(tmp_path):
+    host = FakeHost(tmp_path)
+    nics = Recorder(host, differs=["rail1"])
+    outcome = host.converge(RAILS, nics=nics)
+    assert outcome.changed and Check("nic", 1, 1, "ok", "rail0") in outcome.checks
+    assert nics.asked == [
+        ("look", {"rail0": "rail0", "rail1": "rail1"}, []),
+        ("act", []),
+        ("checks", {}, False),
+    ]
+
+
+def test_a_rail_that_is_named_at_the_next_boot_waits_for_it(tmp_path):
+    host = FakeHost(tmp_path, names=())
+    host.add_link("ens5f0", PCI.format(16))
+    host.links["ens5f0"].update(up=True, addresses=["192.0.2.7/24"])
+    nics = Recorder(host)
+    host.converge([rail(0, pci=PCI.format(16))], nics=nics)
+    assert nics.asked[0][1] == {}
+    assert "next boot" in nics.asked[-1][1]["rail0"]
+
+
+def test_a_link_that_goes_down_for_a_moment_is_waited_for(tmp_path):
+    """PFC takes a ConnectX's link down and up."""
+    host = FakeHost(tmp_path)
+    host.converge(RAILS)
+    since = host.now
+
+    def bounce():
+        host.links["rail1"]["carrier"] = False
+
+    def sleep(seconds):
+        host.now += seconds
+        if host.now - since > 3:
+            host.links["rail1"]["carrier"] = True
+
+    host.sleep = sleep
+    outcome = host.converge(RAILS, nics=Recorder(host, differs=["rail1"], after=bounce))
+    assert host.now - since > 3
+    assert {check.status for check in outcome.checks} <= {"ok", "not_applicable"}
+
+
+def machine(monkeypatch, names):
+    """The RDMA devices that sysfs has, of interfaces by their PCI address."""
+
+    def survey(sys):
+        ports = [
+            RdmaDevice("rail", f"mlx5_{number}", netdev=name, pci=pci, driver="mlx5_core")
+            for number, (pci, of) in enumerate(names.items())
+            for name in of
+            if (sys / "class/net" / name).exists()
+        ]
+        return Machine(tuple(ports))
+
+    monkeypatch.setattr(engine, "survey", survey)
+    monkeypatch.setattr(engine, "compare_with_model", lambda *_given, **_more: [])
+
+
+def test_a_run_sets_rails_and_nics_and_a_nic_that_fails_keeps_no_rail_from_its_address(
+    tmp_path, monkeypatch
+):
+    kernel_writes(monkeypatch)
+    node, host = FakeNode(tmp_path), FakeHost(tmp_path, names=("rail0", "rail1"))
+    machine(monkeypatch, {PCI.format(16 + n): [f"rail{n}"] for n in range(2)})
+    node.broken["pfc set rail0"] = "no\n"
+    nics = node.nics(RAILS)
+    outcome = host.converge(RAILS, nics=nics)
+    failed = {(check.subject, check.name) for check in outcome.checks if check.status == "failed"}
+    assert ("rail0", "rail_pfc") in failed and {subject for subject, _name in failed} == {"rail0"}
+    assert nics.rolled_back == ["rail0"]
+    assert nics.settings(check_mode=False)["rail1"]["pfc"]["status"] == "set"
+    assert host.links["rail0"]["addresses"] == ["10.100.0.11/24"]
+
+    node.broken.clear()
+    outcome = host.converge(RAILS, nics=node.nics(RAILS))
+    assert {check.status for check in outcome.checks} == {"ok", "not_applicable"}
+    assert not host.converge(RAILS, nics=node.nics(RAILS)).changed
+
+
+def test_settings_go_to_the_rail_under_its_new_name(tmp_path, monkeypatch):
+    node = FakeNode(tmp_path, 1)
+    pci = PCI.format(16)
+    host = FakeHost(tmp_path, names=())
+    host.add_link("ens5f0", pci)
+    node.ports["ens5f0"] = node.ports["rail0"]
+    for known in (node.ethtool.drivers, node.ethtool.ring, node.ethtool.paused):
+        known["ens5f0"] = known["rail0"]
+    machine(monkeypatch, {pci: ["rail0", "ens5f0"]})
+    rails = [rail(0, pci=pci)]
+    nics = node.nics(rails)
+    outcome = host.converge(rails, nics=nics)
+    assert [diff["before_header"] for diff in outcome.diff][-1] == "rail0 (settings)"
+    assert node.writes()
+    assert not [argv for argv in node.writes() if "ens5f0" in argv]
+    assert nics.settings(check_mode=False)["rail0"]["pfc"]["status"] == "set"
+
+
+def test_veth_rails_cost_no_program(tmp_path, monkeypatch):
+    host, node = FakeHost(tmp_path, names=("rail0", "rail1")), FakeNode(tmp_path, 0)
+    node.ethtool.drivers = {"rail0": "veth", "rail1": "veth"}
+    machine(monkeypatch, {})
+    outcome = host.converge(RAILS, nics=node.nics(RAILS, firmware=True))
+    checks = [check for check in outcome.checks if check.name == "rail_settings"]
+    assert [check.status for check in checks] == ["not_applicable"] * 2
+    assert node.commands == []

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The interface that a host is reached by is never made a rail, whatever the model says."""
+"""The interface that a host is reached by is never made a rail."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def files_of(host, name):
 
 
 @pytest.mark.parametrize(
-    ("management", "login", "routes", "told"),
+    ("management", "login", "routes", "why"),
     [
         ({"address": "10.10.1.1", "prefix": 22}, "", [], "10.10.1.1, the management address"),
         ({"address": "10.10.3.9", "prefix": 22}, "", [], "in the management network 10.10.0.0/22"),
@@ -43,7 +43,7 @@ def files_of(host, name):
 )
 @pytest.mark.parametrize("pci", [None, PCI])
 def test_a_name_that_is_the_management_interface_is_refused(
-    tmp_path, management, login, routes, told, pci
+    tmp_path, management, login, routes, why, pci
 ):
     host = FakeHost(tmp_path, names=("rail0",))
     if pci:
@@ -55,7 +55,7 @@ def test_a_name_that_is_the_management_interface_is_refused(
         outcome = host.converge(wanted, management=guard, check_mode=check_mode)
         (failed,) = [check for check in outcome.checks if check.status == "failed"]
         assert (failed.name, failed.subject) == ("rail_name", "mgmt0")
-        assert told in failed.reason
+        assert why in failed.reason
         assert "in the model" in failed.reason
     assert host.links["mgmt0"]["addresses"] == ["10.10.1.1/22"]
     assert host.touched == ["rail0"], "the other rails go on"

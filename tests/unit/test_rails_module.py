@@ -36,14 +36,8 @@ def host(tmp_path, monkeypatch):
     """The module on a simulated host, reached over SSH by rail1's address."""
     host = FakeHost(tmp_path)
     host.links["rail1"]["addresses"] = ["10.0.0.9/24"]
-    backend_named = roce_rails.survey.backend_named
     monkeypatch.setattr(roce_rails, "Nics", lambda *_given: NoNics())
     monkeypatch.setattr(roce_rails, "login_address", lambda: "10.0.0.9")
-    monkeypatch.setattr(
-        roce_rails.survey,
-        "backend_named",
-        lambda name, run, root=tmp_path: backend_named(name, host.run, tmp_path),
-    )
     return host
 
 

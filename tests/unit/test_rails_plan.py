@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import ipaddress
-
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.plan import (
     MAIN_TABLE,
@@ -13,8 +11,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.plan impo
     Rule,
     plan_rails,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.unit.rails_host import rail
 
@@ -84,27 +80,3 @@ def test_an_address_is_a_network_as_the_kernel_shows_it():
 def test_arp_routing_with_a_gateway_is_refused():
     with pytest.raises(PlanError, match="roce_rails_routing"):
         plan_rails([rail(0)], routing="arp")
-
-
-@given(st.integers(1, 64), st.integers(1, 8), st.integers(8, 30))
-def test_tables_rules_and_metrics_never_meet(count, planes, prefix):
-    size = 1 << (32 - prefix)
-    rails = []
-    for number in range(count):
-        for plane in range(planes):
-            first = ipaddress.ip_address("10.0.0.0") + (number * planes + plane) * size
-            if int(first) + size > int(ipaddress.ip_address("240.0.0.0")):
-                return
-            network = str(ipaddress.ip_network(f"{first}/{prefix}"))
-            own = {"address": str(first + 2), "gateway": str(first + 1), "network": network}
-            name = f"rail{number}p{plane}"
-            rails.append(rail(number, plane=plane, interface=name, prefix=prefix, **own))
-    plans = plan_rails(rails, networks=["10.0.0.0/8"])
-    for pick in (
-        lambda plan: plan.rule.table,
-        lambda plan: plan.rule.priority,
-        lambda plan: plan.routes[-1].metric,
-    ):
-        assert len({pick(plan) for plan in plans}) == len(plans)
-    for plan in plans:
-        assert {route.table for route in plan.routes} == {plan.rule.table, MAIN_TABLE}

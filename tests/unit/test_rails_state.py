@@ -7,11 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import (
-    device,
-    networkd,
-    state,
-)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails import backends, state
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.rails.plan import (
     MAIN_TABLE,
     Route,
@@ -47,14 +43,14 @@ def test_routes_as_recorded():
 
 def test_networkctl_as_recorded():
     text = (GOLDEN / "networkctl_status.txt").read_text()
-    files = networkd.parse_status(text)
+    files = backends.parse_status(text)
     assert files["rail0"] == "/run/systemd/network/10-netplan-rail0.network"
     assert files["rail1"] == "/run/systemd/network/10-netplan-rail1.network"
 
 
 def test_a_failed_link_is_not_taken_for_configured():
     text = "* 3: rail0\n  Network File: /etc/a.network\n  State: routable (failed)\n"
-    assert networkd.parse_status(text) == {"rail0": "/etc/a.network, routable (failed)"}
+    assert backends.parse_status(text) == {"rail0": "/etc/a.network, routable (failed)"}
 
 
 def test_a_failed_dhcp_leaves_an_address_that_counts():
@@ -126,39 +122,40 @@ def link(name, **more):
     return Link(name, **{**values, **more})
 
 
-def naming(links, by_pci, in_use=(), pci=PCI):
+def naming(links, by_pci, routes=(), pci=PCI):
     (plan,) = plan_rails([rail(3, pci=pci)])
-    return device.naming(plan, {each.name: each for each in links}, by_pci, frozenset(in_use))
+    found = {name: (Route(MAIN_TABLE, "10.0.0.0/8"),) for name in routes}
+    return state.naming(plan, state.State({each.name: each for each in links}, found), by_pci, {})
 
 
 def test_interfaces_are_found_by_the_last_pci_address_on_their_way(tmp_path):
     add(tmp_path, "ens5f0", "0000:50:01.0", PCI)
     add(tmp_path, "eth7", "0000:50:02.0", "0000:60:00.0", "virtio3")
     (tmp_path / "sys/class/net/lo").mkdir()
-    assert device.interfaces_by_pci(tmp_path) == {PCI: ["ens5f0"], "0000:60:00.0": ["eth7"]}
+    assert state.interfaces_by_pci(tmp_path) == {PCI: ["ens5f0"], "0000:60:00.0": ["eth7"]}
 
 
 @pytest.mark.parametrize("port", ["pf0vf0", "pf1vf12", "c1pf0vf3", "pf0sf88", "pf0hpf", "pf0"])
 def test_representors_are_no_ports(tmp_path, port):
     add(tmp_path, "rep", "0000:50:01.0", PCI, port=port)
-    assert device.interfaces_by_pci(tmp_path) == {}
+    assert state.interfaces_by_pci(tmp_path) == {}
 
 
 def test_without_pci_address_the_name_has_to_be_there():
-    assert naming([link("rail3")], {}, pci=None).verdict == device.NAMED
+    assert naming([link("rail3")], {}, pci=None).verdict == state.NAMED
     missing = naming([link("lo"), link("eth0")], {}, pci=None)
-    assert missing.verdict == device.REFUSED
+    assert missing.verdict == state.REFUSED
     assert "no interface rail3" in missing.reason
     assert "eth0" in missing.reason
 
 
 def test_an_idle_interface_is_renamed():
     found = naming([link("ens5f0", up=True)], {PCI: ["ens5f0"]})
-    assert (found.verdict, found.interface) == (device.RENAME, "ens5f0")
+    assert (found.verdict, found.interface) == (state.RENAME, "ens5f0")
 
 
 @pytest.mark.parametrize(
-    ("links", "in_use", "told"),
+    ("links", "routes", "why"),
     [
         ([link("ens5f0", addresses=("10.1.1.1/24",))], (), "carries 10.1.1.1/24"),
         ([link("ens5f0", master="bond0")], (), "belongs to bond0"),
@@ -166,22 +163,22 @@ def test_an_idle_interface_is_renamed():
         ([], (), "is not visible to ip"),
     ],
 )
-def test_an_interface_in_use_waits_for_the_reboot(links, in_use, told):
-    found = naming(links, {PCI: ["ens5f0"]}, in_use)
-    assert found.verdict == device.REBOOT
-    assert told in found.reason
+def test_an_interface_in_use_waits_for_the_reboot(links, routes, why):
+    found = naming(links, {PCI: ["ens5f0"]}, routes)
+    assert found.verdict == state.REBOOT
+    assert why in found.reason
     assert "becomes rail3 at the next boot" in found.reason
 
 
 def test_the_name_at_another_place_is_refused_naming_both():
     found = naming([link("rail3"), link("ens5f0")], {"0000:aa:00.0": ["rail3"], PCI: ["ens5f0"]})
-    assert found.verdict == device.REFUSED
+    assert found.verdict == state.REFUSED
     for part in ("rail3 is at 0000:aa:00.0", f"the model has {PCI}", "ens5f0"):
         assert part in found.reason
 
 
 def test_a_missing_nic_is_refused_and_the_others_are_listed():
     found = naming([link("ens1")], {"0000:aa:00.0": ["ens1"]})
-    assert found.verdict == device.REFUSED
+    assert found.verdict == state.REFUSED
     assert f"no network interfaces at PCI address {PCI}" in found.reason
     assert "0000:aa:00.0 (ens1)" in found.reason

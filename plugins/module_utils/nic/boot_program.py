@@ -19,15 +19,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
-from ..core import commands, locks
+from ..core import locks
 from ..core.checks import FAILED, PENDING, Check
+from ..core.commands import Runner, find_program, run
 from ..core.dataclass import dataclass
 from ..core.files import HEADER, write_atomically
-from ..core.part import PlanError
+from ..core.part import Node, PlanError
 from ..hardware.survey import SurveyError
 from ..rails import LOCK
-from .engine import Nics, shown
-from .request import QUICK_S, Host, Request
+from .engine import Nics
+from .request import QUICK_S, Request
+from .setting import shown
 
 STATE = "etc/baremetal-mpi-roce/rails.json"
 """What is wanted of the rails, as the last run of the role left it."""
@@ -77,38 +79,46 @@ class Saved:
 
 def main(
     arguments: Sequence[str],
-    host: Optional[Host] = None,
+    runner: Optional[Runner] = None,
+    which: Callable[[str], Optional[str]] = find_program,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> int:
     given = _arguments(arguments)
-    quick = partial(commands.run, timeout_s=QUICK_S)
-    host = host or Host(
-        commands.run, Path(given.root), uid=os.getuid(), gid=os.getgid(), quick=quick
+    node = Node(
+        layer="rails",
+        root=Path(given.root),
+        run=runner or run,
+        looks=runner or partial(run, timeout_s=QUICK_S),
+        container=None,
+        boot_id="",
+        check_mode=not given.apply,
+        uid=os.getuid(),
+        gid=os.getgid(),
     )
     try:
-        with locks.alone(host.root / LOCK, LOCK_S if given.apply else 2.0):
-            ran = installed(host.root)
-            saved = Saved.read((host.root / STATE).read_text(encoding="utf-8"))
+        with locks.alone(node.path(LOCK), LOCK_S if given.apply else 2.0):
+            ran = installed(node.root)
+            saved = Saved.read(node.path(STATE).read_text(encoding="utf-8"))
             end = clock() + given.wait
             pause = _FIRST_PAUSE_S
-            nics, wrong = _once(saved, host, given.apply)
+            nics, wrong = _once(saved, node, which)
             while wrong and clock() < end:
                 _print(f"not yet: {wrong[0].line()}")
                 sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
-                nics, wrong = _once(saved, host, given.apply)
+                nics, wrong = _once(saved, node, which)
             if given.apply:
-                _record(host, wrong, ran)
+                _record(node, wrong, ran)
     except (OSError, SurveyError, PlanError, locks.HeldError, *MALFORMED) as error:
         remedy = f"Run this as root; where /{STATE} is at fault, run the role roce_rails"
         sys.stderr.write(f"rails: {type(error).__name__}: {error}. {remedy}\n")
         return UNKNOWN
-    settings = nics.settings(check_mode=not given.apply)
+    settings = nics.settings(check_mode=node.check_mode)
     if given.json:
         _print(json.dumps({"settings": settings, "wrong": [each.line() for each in wrong]}))
     else:
-        _show(settings, wrong, every=not given.apply)
+        _show(settings, wrong, every=node.check_mode)
     return DRIFT if wrong else HOLDS
 
 
@@ -125,15 +135,17 @@ def _arguments(words: Sequence[str]) -> Any:
     return parser.parse_args(words)
 
 
-def _once(saved: Saved, host: Host, apply: bool) -> tuple[Nics, list[Check]]:
+def _once(
+    saved: Saved, node: Node, which: Callable[[str], Optional[str]]
+) -> tuple[Nics, list[Check]]:
     """Set what differs, or only look; and what does not hold then."""
-    net = host.root / "sys/class/net"
+    net = node.path("sys/class/net")
     there = {name: name for name in saved.interfaces if (net / name).exists()}
     # A reboot forgets nothing of the firmware, and its tools are slow and may hang.
-    request = replace(saved.request, firmware=saved.request.firmware and not apply)
-    nics = Nics(request, host)
+    request = replace(saved.request, firmware=saved.request.firmware and node.check_mode)
+    nics = Nics(request, node, which=which)
     nics.look(there)
-    if apply:
+    if not node.check_mode:
         nics.act()
     kept = [name for name in nics.written if name not in nics.rolled_back]
     if kept:
@@ -148,7 +160,7 @@ def _once(saved: Saved, host: Host, apply: bool) -> tuple[Nics, list[Check]]:
         for name in saved.with_rdma
         if name in there and name not in nics.with_rdma
     ]
-    checks = nics.checks(check_mode=not apply)
+    checks = nics.checks(check_mode=node.check_mode)
     return nics, [*wrong, *(check for check in checks if check.status in (FAILED, PENDING))]
 
 
@@ -161,11 +173,11 @@ def installed(root: Path) -> dict[str, str]:
     return found
 
 
-def _record(host: Host, wrong: Sequence[Check], ran: dict[str, str]) -> None:
+def _record(node: Node, wrong: Sequence[Check], ran: dict[str, str]) -> None:
     """What was found, for the next run of Ansible."""
     content = {"failed": [check.line() for check in wrong], "installed": ran}
     text = json.dumps(content, indent=2) + "\n"
-    write_atomically(host.root / RESULT, text, 0o644, host.uid, host.gid)
+    write_atomically(node.path(RESULT), text, 0o644, node.uid, node.gid)
 
 
 def _show(settings: Mapping[str, Any], wrong: Sequence[Check], *, every: bool) -> None:

@@ -11,16 +11,17 @@ import io
 import json
 import sys
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, Optional
+from typing import Optional
 
 from ..core import systemd
-from ..core.checks import FAILED, OK, PENDING, REBOOT, Check, not_applicable
+from ..core.checks import FAILED, OK, REBOOT, Check, differs, not_applicable
 from ..core.dataclass import dataclass
-from ..core.files import HEADER, FilePlan, diff, diffs, plan_file, with_header
+from ..core.files import HEADER, FilePlan, diff, diffs, with_header
 from ..core.part import Node, Plan, Step, Verdict
-from ..rails.readback import NAME
+from ..rails.survey import NAME
 from . import BOOT_UNIT, boot_program
 from .boot_program import LOCK_S, MALFORMED, PROGRAM, RESULT, STATE, Saved, installed
 from .engine import WHOLE, Nics
@@ -78,12 +79,12 @@ class BootUnit:
     asked: bool = True
 
     def plan(self, node: Node) -> Plan:
-        if self._unseen or self._masked(node):
+        if self._left_alone(node):
             return Plan()
         files, shown = self._differing(node)
-        trouble = "" if self._needless(node) else _trouble(node)
-        starts = not self._needless(node) and self._holds and self._named
-        starts = starts and bool(shown or trouble)
+        needless = bool(self._needless(node))
+        trouble = "" if needless else _trouble(node)
+        starts = bool(shown or trouble) and not needless and self._holds and self._named
         if not shown and not starts:
             return Plan()
         act = partial(self._install, node, files, starts)
@@ -118,17 +119,8 @@ class BootUnit:
                 UNIT_FILE: unit_text(self.interfaces, self.options),
                 UDEV_RULE: udev_rule_text(self.interfaces),
             }
-        files = [
-            plan_file(
-                node.path(path),
-                text,
-                mode=0o755 if path == PROGRAM else 0o644,
-                uid=node.uid,
-                gid=node.gid,
-                secret=path == PROGRAM,  # its text is an archive
-            )
-            for path, text in texts.items()
-        ]
+        program = replace(node.record(PROGRAM, texts.pop(PROGRAM), mode=0o755), secret=True)
+        files = [program, *(node.record(path, text) for path, text in texts.items())]
         shown = diffs(files)
         enabled = node.path(ENABLED).is_symlink()
         if enabled != wanted:
@@ -149,25 +141,14 @@ class BootUnit:
         return ""
 
     @property
-    def _states(self) -> list[Mapping[str, Any]]:
-        settings = self.nics.settings(check_mode=True)
-        return [state for of_rail in settings.values() for state in of_rail.values()]
-
-    @property
     def _forgetful(self) -> bool:
         """Whether any rail can be set to something that a reboot forgets."""
+        settings = self.nics.settings(check_mode=True)
         return any(
             state["persistence"] == RUNTIME and state["status"] != NOT_SUPPORTED
-            for state in self._states
+            for of_rail in settings.values()
+            for state in of_rail.values()
         )
-
-    @property
-    def _unseen(self) -> list[str]:
-        """Rails whose NICs are gone or refused, where that may be why nothing is to be set."""
-        if not self.asked or not self._named or self._forgetful:
-            return []
-        seen = self.nics.settings(check_mode=True)
-        return [name for name in self.interfaces if name not in seen]
 
     @property
     def _holds(self) -> bool:
@@ -181,38 +162,46 @@ class BootUnit:
         """Whether all rails have their names; the others get theirs at the next boot."""
         return not any(each.name in (WHOLE, NAME) and each.status == REBOOT for each in self.rails)
 
-    @staticmethod
-    def _masked(node: Node) -> bool:
-        return node.path(UNIT_FILE).is_symlink()
+    def _left_alone(self, node: Node) -> Optional[Check]:
+        """The check where nothing may be done: NICs that cannot be read, or a masked unit."""
+        if self.asked and self._named and not self._forgetful:
+            # Rails whose NICs are gone or refused: that may be why nothing is to be set.
+            seen = self.nics.settings(check_mode=True)
+            unseen = [name for name in self.interfaces if name not in seen]
+            if unseen:
+                why = f"left as it was: {', '.join(unseen)} could not be read"
+                return not_applicable(CHECK, WANTED, why)
+        if not node.path(UNIT_FILE).is_symlink():
+            return None
+        needless = self._needless(node)
+        if needless:
+            return not_applicable(CHECK, WANTED, needless)
+        reason = f"it is a link, so nothing was changed. Run: systemctl unmask {BOOT_UNIT}"
+        return Check(CHECK, WANTED, f"/{UNIT_FILE} masked", FAILED, reason=reason)
 
     def _check(self, node: Node) -> Check:
         """The files again, and what the unit's last run found."""
-        differs = PENDING if node.check_mode else FAILED
-        needless = self._needless(node)
-        if self._unseen:
-            why = f"left as it was: {', '.join(self._unseen)} could not be read"
-            return not_applicable(CHECK, WANTED, why)
-        if self._masked(node):
-            if needless:
-                return not_applicable(CHECK, WANTED, needless)
-            reason = f"it is a link, so nothing was changed. Run: systemctl unmask {BOOT_UNIT}"
-            return Check(CHECK, WANTED, f"/{UNIT_FILE} masked", FAILED, reason=reason)
+        left = self._left_alone(node)
+        if left:
+            return left
+        status = differs(node.check_mode)
         shown = self._differing(node)[1]
         if shown:
             reason = ", ".join(each["before_header"] for each in shown)
-            return Check(CHECK, WANTED, "missing or different", differs, reason=reason)
-        trouble = _trouble(node)
+            return Check(CHECK, WANTED, "missing or different", status, reason=reason)
+        needless = self._needless(node)
         if needless:
             return not_applicable(CHECK, WANTED, needless)
+        trouble = _trouble(node)
         if not trouble:
             return Check(CHECK, WANTED, WANTED, OK)
         if not self._named:
-            differs, more = REBOOT, "it runs at the next boot, with the rails' names"
+            status, more = REBOOT, "it runs at the next boot, with the rails' names"
         elif not self._holds:
             more = "it was not started, because the rails do not hold: see their checks"
         else:
             more = f"see: systemctl status {BOOT_UNIT}; /{PROGRAM} --check"
-        return Check(CHECK, WANTED, "installed, enabled", differs, reason=f"{trouble}; {more}")
+        return Check(CHECK, WANTED, "installed, enabled", status, reason=f"{trouble}; {more}")
 
 
 def _trouble(node: Node) -> str:
@@ -262,29 +251,26 @@ def unit_text(interfaces: Sequence[str], options: BootOptions) -> str:
     So it can be run again by `systemctl start`, and by udev, without `restart`, which would restart
     as well what requires it: the job manager.
     """
-    # As systemd-escape writes an interface's name in a unit's.
+    # As systemd-escape writes an interface's name in a unit's. Wanted, not required: with a NIC
+    # missing, the others are still set up, and it is named.
     escaped = (name.replace("-", r"\x2d") for name in interfaces)
     devices = " ".join(f"sys-subsystem-net-devices-{name}.device" for name in escaped)
-    lines = [
-        "[Unit]",
-        "Description=RoCE settings of the rails, which a reboot forgets (baremetal.mpi_roce)",
-        # Wanted, not required: with a NIC missing, the others are still set up, and it is named.
-        f"Wants={devices}",
-        f"After={devices}",
-        f"After={_DRIVERS} {_NETWORK}",
-        *([f"Before={' '.join(options.before)}"] if options.before else []),
-        "StartLimitIntervalSec=0",
-        "",
-        "[Service]",
-        "Type=oneshot",
-        f"ExecStart=/{PROGRAM} --apply --wait {options.wait_s}",
-        f"TimeoutStartSec={options.longest_s}",
-        "",
-        "[Install]",
-        "WantedBy=multi-user.target",
-        "",
-    ]
-    return with_header("\n".join(lines))
+    before = f"Before={' '.join(options.before)}\n" if options.before else ""
+    return with_header(f"""[Unit]
+Description=RoCE settings of the rails, which a reboot forgets (baremetal.mpi_roce)
+Wants={devices}
+After={devices}
+After={_DRIVERS} {_NETWORK}
+{before}StartLimitIntervalSec=0
+
+[Service]
+Type=oneshot
+ExecStart=/{PROGRAM} --apply --wait {options.wait_s}
+TimeoutStartSec={options.longest_s}
+
+[Install]
+WantedBy=multi-user.target
+""")
 
 
 def udev_rule_text(interfaces: Sequence[str]) -> str:

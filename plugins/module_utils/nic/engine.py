@@ -7,23 +7,24 @@ rail on which anything fails gets back what was read before, and the others go o
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import field
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Optional
 
 from ..core import checks
 from ..core.checks import REBOOT, Check
-from ..core.commands import CommandError
-from ..core.dataclass import dataclass
+from ..core.commands import find_program
 from ..core.files import diff
+from ..core.part import Node
 from ..core.reboots import Reason
-from ..hardware import Machine
+from ..hardware import Machine, survey
 from ..hardware.compare import VFS, compare_with_model
-from .request import Host, Request
+from .nic_settings import Ethtool
+from .request import Request
 from .setting import (
     FAILED,
+    FAULTS,
     FIRMWARE,
     NEEDS_RESET,
     NOT_SUPPORTED,
@@ -34,18 +35,14 @@ from .setting import (
     Rail,
     Reading,
     Setting,
-    find_rails,
-    machine_of,
+    fault_text,
+    shown,
 )
 
 WHOLE = "rail_settings"
 """The one check of a rail without settings of its own: it is no RoCE NIC."""
 PROMISE = "the NIC settings of the QoS contract"
 ROCE_DRIVERS = ("mlx5_core", "bnxt_en")
-RESET = "the device keeps it and takes it up at its next reset: reboot the host"
-
-_FAULTS = (CommandError, OSError, ValueError, LookupError, TypeError)
-"""What a device or a program may answer one rail with; the others go on."""
 _STATUS = {
     OK: checks.OK,
     SET: checks.OK,
@@ -56,148 +53,72 @@ _STATUS = {
 }
 
 
-@dataclass
-class _Item:
-    """One setting, and what is known of it."""
-
-    setting: Setting
-    physical: bool
-    reading: Reading = field(default_factory=lambda: Reading(None))
-    error: str = ""
-    """Why it could not be read."""
-    written: bool = False
-    complaint: str = ""
-    """What went wrong when it was written, and what was done about it."""
-
-    def read(self) -> None:
-        self.error = ""
-        try:
-            self.reading = self.setting.read()
-        except _FAULTS as error:
-            self.reading, self.error = Reading(None), _text(error)
-
-    @property
-    def fault(self) -> str:
-        """Why nothing may be written on its rail, or nothing has stayed there."""
-        if self.complaint or self.error:
-            return self.complaint or self.error
-        if self.reading.refused:
-            return self.reading.refused
-        if not self.reading.supported and self.physical and not self.reading.excused:
-            return self.reading.reason
-        return ""
-
-    @property
-    def settable(self) -> bool:
-        return self.reading.supported and not self.error
-
-    @property
-    def holds(self) -> bool:
-        return self.reading.found == self.setting.wanted and self.reading.pending in (
-            None,
-            self.setting.wanted,
-        )
-
-    @property
-    def waits(self) -> bool:
-        """The device keeps the wanted value until its next reset."""
-        return self.reading.pending is not None and self.reading.pending == self.setting.wanted
-
-    @property
-    def differs(self) -> bool:
-        return self.settable and not self.holds and not self.waits
-
-    def state(self, check_mode: bool, rail_fault: str) -> dict[str, Any]:
-        """What the module returns of it."""
-        status, reason = self._status(check_mode, rail_fault)
-        return {
-            "wanted": self.setting.wanted,
-            "found": self.reading.found,
-            "status": status,
-            "tool": self.setting.tool,
-            "persistence": self.setting.persistence,
-            "reason": reason,
-        }
-
-    def _status(self, check_mode: bool, rail_fault: str) -> tuple[str, str]:
-        if self.fault:
-            return FAILED, self.fault
-        if not self.reading.supported:
-            return NOT_SUPPORTED, self.reading.reason
-        if self.holds:
-            return (SET if self.written else OK), ""
-        if self.waits:
-            return NEEDS_RESET, RESET
-        if rail_fault:
-            return FAILED, rail_fault
-        return (PENDING, "") if check_mode else (FAILED, "read back differently")
-
-
-@dataclass
-class _RailRun:
+class RailRun:
     """One rail on its way."""
 
-    rail: Rail
-    items: list[_Item]
-    rolled_back: bool = False
+    def __init__(self, rail: Rail, settings: Sequence[Setting]) -> None:
+        self.rail = rail
+        self.settings = settings
+        self.rolled_back = False
+        for setting in settings:
+            setting.physical = rail.physical
+            setting.look()
 
     @property
     def fault(self) -> str:
         """Why its other settings were not written, or did not stay."""
-        names = [item.setting.name for item in self.items if item.fault]
+        names = [setting.name for setting in self.settings if setting.fault]
         return f"as it was, all or nothing on a rail: see {', '.join(names)}" if names else ""
 
     @property
-    def to_write(self) -> list[_Item]:
-        return [] if self.fault else [item for item in self.items if item.differs]
+    def to_write(self) -> list[Setting]:
+        return [] if self.fault else [setting for setting in self.settings if setting.differs]
 
     def write(self) -> None:
         """All that differs, or nothing."""
-        begun: list[tuple[_Item, Reading]] = []
-        failures: dict[str, str] = {}
-        for item in self.to_write:
-            begun.append((item, item.reading))
+        begun: list[tuple[Setting, Reading]] = []
+        failures: dict[Setting, str] = {}
+        for setting in self.to_write:
+            begun.append((setting, setting.reading))
             try:
-                item.setting.write()
-            except _FAULTS as error:
-                failures[item.setting.name] = f"could not be set: {_text(error)}"
+                setting.write()
+            except FAULTS as error:
+                failures[setting] = f"could not be set: {fault_text(error)}"
                 break
         self.look()
-        for item, _reading in begun if not failures else ():
-            if item.error or not (item.holds or item.waits):
-                found = item.error or shown(item.reading.found)
-                failures[item.setting.name] = f"was set and read back as {found}"
+        for setting, _reading in begun if not failures else ():
+            if setting.error or not (setting.holds or setting.waits):
+                found = setting.error or shown(setting.reading.found)
+                failures[setting] = f"was set and read back as {found}"
         if failures:
-            self._roll_back(begun, failures)
+            done = self._roll_back(begun)
+            for setting, failure in failures.items():
+                setting.complaint = f"{failure}; {done}"
         else:
-            for item, _reading in begun:
-                item.written = True
+            for setting, _reading in begun:
+                setting.written = True
 
-    def _roll_back(
-        self, begun: Sequence[tuple[_Item, Reading]], failures: Mapping[str, str]
-    ) -> None:
+    def _roll_back(self, begun: Sequence[tuple[Setting, Reading]]) -> str:
+        """Returns what was done."""
         troubles = []
-        for item, reading in reversed(begun):
+        for setting, reading in reversed(begun):
             try:
-                item.setting.restore(reading)
-            except _FAULTS as error:
-                troubles.append(f"{item.setting.name} could not be put back: {_text(error)}")
+                setting.restore(reading)
+            except FAULTS as error:
+                troubles.append(f"{setting.name} could not be put back: {fault_text(error)}")
         self.look()
         self.rolled_back = True
-        done = "; ".join(troubles) or "all settings of this rail were put back to what they were"
-        for item, _reading in begun:
-            if item.setting.name in failures:
-                item.complaint = f"{failures[item.setting.name]}; {done}"
+        return "; ".join(troubles) or "all settings of this rail were put back to what they were"
 
     def look(self) -> None:
         """Read all of this rail again."""
-        for item in self.items:
-            item.setting.forget()
-        for item in self.items:
-            item.read()
+        for setting in self.settings:
+            setting.forget()
+        for setting in self.settings:
+            setting.look()
 
     def states(self, check_mode: bool) -> dict[str, dict[str, Any]]:
-        return {item.setting.name: item.state(check_mode, self.fault) for item in self.items}
+        return {each.name: each.state(check_mode, self.fault) for each in self.settings}
 
     def checks(self, check_mode: bool) -> list[Check]:
         """One for each setting; what failed for one and the same reason is reported once."""
@@ -207,19 +128,19 @@ class _RailRun:
             if state["status"] == FAILED:
                 alike.setdefault(state["reason"], {})[name] = state
             else:
-                found.append(self._check(name, state, state["wanted"], state["found"]))
+                found.append(self._check(name, state))
         # the causes first, then what was left as it was because of them
         for reason in sorted(alike, key=lambda reason: reason == self.fault):
             states = alike[reason]
             name, state = next(iter(states.items()))
-            wanted, seen = state["wanted"], state["found"]
             if len(states) > 1:
-                wanted = {each: other["wanted"] for each, other in states.items()}
-                seen = {each: other["found"] for each, other in states.items()}
-            found.append(self._check(name, state, wanted, seen))
+                both = {key: {n: each[key] for n, each in states.items()} for key in _BOTH}
+                state = {**state, **both}
+            found.append(self._check(name, state))
         return found
 
-    def _check(self, name: str, state: Mapping[str, Any], wanted: Any, found: Any) -> Check:
+    def _check(self, name: str, state: Mapping[str, Any]) -> Check:
+        wanted, found = (state[key] for key in _BOTH)
         status = _STATUS[state["status"]]
         return Check(f"rail_{name}", wanted, found, status, self.rail.name, state["reason"])
 
@@ -233,15 +154,29 @@ class _RailRun:
 
     def diff(self) -> list[dict[str, str]]:
         """Exactly the settings that would be written, as one diff."""
-        if not self.to_write:
-            return []
-        before, after = "", ""
-        for item in self.to_write:
-            reading, name = item.reading, item.setting.name
-            next_value = reading.found if reading.pending is None else reading.pending
-            before += f"{name}: {shown(next_value)}\n"
-            after += f"{name}: {shown(item.setting.wanted)}\n"
-        return [diff(f"{self.rail.name} (settings)", before, after)]
+        differing = self.to_write
+        before = "".join(f"{each.name}: {shown(each.reading.to_come)}\n" for each in differing)
+        after = "".join(f"{each.name}: {shown(each.wanted)}\n" for each in differing)
+        return [diff(f"{self.rail.name} (settings)", before, after)] if differing else []
+
+    def resets(self, check_mode: bool) -> list[Reason]:
+        """What waits for a reset; in check mode also what would after a run."""
+        name = self.rail.name
+        return [
+            Reason(
+                subject=f"{name} {each.name}",
+                wanted=str(each.wanted),
+                running=str(each.reading.found),
+                reason=f"firmware of {name} takes {each.name} up at its reset",
+            )
+            for each in self.settings
+            if each.persistence == FIRMWARE
+            and (each.waits or (check_mode and each in self.to_write))
+            and each.reading.found != each.wanted
+        ]
+
+
+_BOTH = ("wanted", "found")
 
 
 class Nics:
@@ -250,17 +185,22 @@ class Nics:
     def __init__(
         self,
         request: Request,
-        host: Host,
+        node: Node,
         model: Sequence[Mapping[str, Any]] = (),
         gpus: Sequence[Mapping[str, Any]] = (),
+        *,
+        ethtool: Optional[Ethtool] = None,
+        which: Callable[[str], Optional[str]] = find_program,
     ) -> None:
         """`model` and `gpus` are what the hardware is compared with."""
         self.request = request
-        self.host = host
+        self.node = node
+        self.ethtool = ethtool or Ethtool()
+        self.which = which
         self._model = model
         self._gpus = gpus
         self._machine = Machine()
-        self._runs: list[_RailRun] = []
+        self._runs: list[RailRun] = []
         self._acted = False
         self.diff: list[dict[str, str]] = []
         """Per rail what would be written."""
@@ -273,19 +213,27 @@ class Nics:
         reached_by: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """`interfaces`: rail to its present name; `reached_by`: those that management needs."""
-        self._machine = machine_of(self.host.root)
-        providers = self.request.providers(self.host, reached_by)
-        self.read(find_rails(interfaces, self._machine, self.host.ethtool), providers)
+        self._machine = self._survey()
+        providers = self.request.providers(self.node, self.ethtool, self.which, reached_by)
+        self.read([self._rail(*each) for each in interfaces.items()], providers)
 
     def read(self, rails: Sequence[Rail], providers: Sequence[Provider]) -> None:
         self._runs = [
-            _RailRun(rail, [_Item(each, rail.physical) for of in providers for each in of(rail)])
-            for rail in rails
+            RailRun(rail, [each for of in providers for each in of(rail)]) for rail in rails
         ]
-        for run in self._runs:
-            for item in run.items:
-                item.read()
         self.diff = [shown for run in self._runs for shown in run.diff()]
+
+    def _survey(self) -> Machine:
+        return survey(self.node.root / "sys")
+
+    def _rail(self, name: str, interface: str) -> Rail:
+        port = self._machine.device_of(interface)
+        driver = port.driver if port is not None else ""
+        with contextlib.suppress(OSError):
+            # A PCI function's driver may be another one: virtio-pci has virtio_net on top.
+            driver = self.ethtool.driver(interface)
+        device = port if port is not None and port.name else None
+        return Rail(name, interface, driver, port.pci if port else None, device)
 
     def act(self) -> list[str]:
         """Write what differs, rail after rail. Returns the rails on which anything was written."""
@@ -301,7 +249,7 @@ class Nics:
 
     def rail_checks(self, later: Mapping[str, str], *, check_mode: bool) -> list[Check]:
         """Hardware against the model, settings, and rails that get their names `later`, and why."""
-        machine = machine_of(self.host.root) if self._acted else self._machine
+        machine = self._survey() if self._acted else self._machine
         hardware = compare_with_model(machine, self._model, self._gpus, check_mode=check_mode)
         return [
             # Virtual functions are a setting, which also knows what uses them.
@@ -324,26 +272,4 @@ class Nics:
         return {run.rail.name: run.states(check_mode) for run in self._runs}
 
     def resets(self, *, check_mode: bool) -> list[Reason]:
-        """What waits for a reset; in check mode also what would after a run."""
-        return [
-            Reason(
-                subject=f"{run.rail.name} {item.setting.name}",
-                wanted=str(item.setting.wanted),
-                running=str(item.reading.found),
-                reason=f"firmware of {run.rail.name} takes {item.setting.name} up at its reset",
-            )
-            for run in self._runs
-            for item in run.items
-            if item.setting.persistence == FIRMWARE
-            and (item.waits or (check_mode and item in run.to_write))
-            and item.reading.found != item.setting.wanted
-        ]
-
-
-def shown(value: Any) -> str:
-    """A value as text: text as it is, anything else as JSON."""
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _text(error: Exception) -> str:
-    return str(error) if isinstance(error, (CommandError, OSError)) else f"bad answer: {error!r}"
+        return [reason for run in self._runs for reason in run.resets(check_mode)]

@@ -19,8 +19,10 @@ from typing import Any, Optional, Union
 from ..core.commands import CommandError, Runner
 from ..core.dataclass import dataclass
 from ..core.part import PlanError
+from ..hardware import tree as sysfs
+from ..hardware.inventory import card_of
 from ..qos import HostSettings
-from ..rails.device import pci_address
+from ..rails.state import pci_address
 from .setting import FIRMWARE, Rail, Reading, Setting, number
 
 TOOLS = ("mlxconfig", "mstconfig")
@@ -48,8 +50,8 @@ UNREAD = (
 _ETHERNET = 2
 _HEADING = "Configurations:"
 _COLUMNS = ("Default", "Current", "Next Boot")
-_NUMBERED = re.compile(r".*\((\d+)\)")
-"""`ETH(2)`, `False(0)`: the number is what counts, the word differs between versions."""
+_NUMBER = re.compile(r"(?:.*\()?(\d+)\)?")
+"""`16`, `ETH(2)`, `False(0)`: the number is what counts, the word differs between versions."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Firmwares:
 
     def parameters(self, pci: str) -> Mapping[str, Parameter]:
         """What the firmware of the card at `pci` knows. Raises CommandError, the same one again."""
-        card = _card(pci)
+        card = card_of(pci)
         if card not in self._answers:
             try:
                 self._answers[card] = self._query(pci)
@@ -85,23 +87,21 @@ class Firmwares:
     def set(self, pci: str, values: Mapping[str, int]) -> None:
         """Of these known ones, what the next reset would not bring: in one call, or none."""
         known = self.parameters(pci)
-        differing = {
-            name: value for name, value in values.items() if known[name].next_boot != value
+        new = {
+            name: Parameter(known[name].current, value)
+            for name, value in sorted(values.items())
+            if known[name].next_boot != value
         }
-        if not differing:
-            return
-        if self.tool is None:
-            raise CommandError(NO_TOOL)
-        card = _card(pci)
-        self._written.add(card)
-        words = [f"{name}={value}" for name, value in sorted(differing.items())]
-        self._run((self.tool, "-y", "-d", pci, "set", *words))
-        new = {name: Parameter(known[name].current, value) for name, value in differing.items()}
-        self._answers[card] = {**known, **new}
+        if new:
+            card = card_of(pci)
+            self._written.add(card)
+            words = [f"{name}={each.next_boot}" for name, each in new.items()]
+            self._run((self.tool or "", "-y", "-d", pci, "set", *words))
+            self._answers[card] = {**known, **new}
 
     def forget(self, pci: str) -> None:
         """Ask a card again that was written to since it was asked."""
-        card = _card(pci)
+        card = card_of(pci)
         if card in self._written:
             self._written.discard(card)
             self._answers.pop(card, None)
@@ -111,28 +111,18 @@ class Firmwares:
 
         Where the firmware has no such port, every function of the card has port 1.
         """
-        stem, _separator, port = name.rpartition("_P")
-        if not stem or not port.isdigit():
-            return name
-        own = f"{stem}_P{int(pci[-1]) + 1}"
+        own = re.sub(r"_P\d+$", f"_P{int(pci[-1]) + 1}", name)
         return own if own in self.parameters(pci) else name
 
     def _query(self, pci: str) -> dict[str, Parameter]:
         """All are asked for at once: a list with one unknown name in it is refused as a whole."""
-        if self.tool is None:
-            raise CommandError(NO_TOOL)
-        argv = (self.tool, "-d", pci, "-e", "q")
+        argv = (self.tool or "", "-d", pci, "-e", "q")
         result = self._run(argv, check=False)
         known = parse(result.stdout)
         if not known:
             output = (result.stderr.strip() or result.stdout.strip() or "no output")[-1000:]
             raise CommandError(f"{' '.join(argv)}: exit status {result.rc}: {output}")
         return known
-
-
-def _card(pci: str) -> str:
-    """The address without its function."""
-    return pci.rpartition(".")[0]
 
 
 def parse(text: str) -> dict[str, Parameter]:
@@ -146,19 +136,17 @@ def parse(text: str) -> dict[str, Parameter]:
         words = line.split()
         while words and words[0] in ("*", "RO", "*RO"):
             words.pop(0)
-        if not columns or len(words) != len(columns) + 1:
-            continue
-        values = dict(zip(columns, map(_number, words[1:])))
-        next_boot = values.get("Next Boot")
-        if next_boot is not None:
-            found[words[0]] = Parameter(values.get("Current"), next_boot)
+        if columns and len(words) == len(columns) + 1:
+            values = dict(zip(columns, map(_number, words[1:])))
+            next_boot = values.get("Next Boot")
+            if next_boot is not None:
+                found[words[0]] = Parameter(values.get("Current"), next_boot)
     return found
 
 
 def _number(word: str) -> Optional[int]:
-    match = _NUMBERED.fullmatch(word)
-    digits = match.group(1) if match else word
-    return int(digits) if digits.isdigit() else None
+    match = _NUMBER.fullmatch(word)
+    return int(match[1]) if match else None
 
 
 def wanted_parameters(
@@ -193,21 +181,16 @@ def firmware_settings(
     pci = pci_address(root / "sys/class/net" / rail.interface)
     if rail.device is None or rail.driver != DRIVER or pci is None:
         return []
+    # What keeps the promise where the firmware has nothing to set.
+    kept_by = dict.fromkeys(parameters, "")
+    if rail.device.link_layer == "Ethernet":
+        kept_by[LINK_TYPE] = "its port is Ethernet only"
+    if not sysfs.number(root / "sys/bus/pci/devices" / pci / "sriov_totalvfs"):
+        kept_by.update(dict.fromkeys(SRIOV, "it has no virtual functions to give"))
     settings: list[FirmwareSetting] = []
     for name, value in parameters.items():
-        kept_by = _kept_by(rail, root / "sys/bus/pci/devices" / pci, name)
-        settings.append(FirmwareSetting(name, value, firmwares, pci, kept_by, settings))
+        settings.append(FirmwareSetting(name, value, firmwares, pci, kept_by[name], settings))
     return settings
-
-
-def _kept_by(rail: Rail, function: Path, name: str) -> str:
-    """What keeps the promise where the firmware has nothing to set; empty for nothing."""
-    if name == LINK_TYPE and rail.device and rail.device.link_layer == "Ethernet":
-        return "its port is Ethernet only"
-    total = function / "sriov_totalvfs"
-    if name in SRIOV and (not total.exists() or total.read_text("ascii").strip() == "0"):
-        return "it has no virtual functions to give"
-    return ""
 
 
 class FirmwareSetting(Setting):
@@ -228,7 +211,6 @@ class FirmwareSetting(Setting):
         # The same for every port.
         self.name = f"firmware_{re.sub('_P1$', '', first_port_parameter).lower()}"
         self.wanted = wanted
-        self.tool = firmwares.tool or "mlxconfig or mstconfig"
         self._first_port_parameter = first_port_parameter
         self._firmwares = firmwares
         self._pci = pci
@@ -243,8 +225,7 @@ class FirmwareSetting(Setting):
         if self._firmwares.tool is None:
             return Reading.unsupported(NO_TOOL)
         try:
-            known = self._firmwares.parameters(self._pci)
-            parameter = known.get(self.parameter)
+            parameter = self._firmwares.parameters(self._pci).get(self.parameter)
         except CommandError as error:
             return Reading.unsupported(f"its firmware settings cannot be read: {error}. {UNREAD}")
         if parameter is None:

@@ -3,29 +3,86 @@
 
 from __future__ import annotations
 
+import array
+import errno
+import fcntl
 import os
 import re
+import socket
 import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional
 
 from ..core.commands import CommandError, Runner
-from .ethtool import Ethtool, unanswered
-from .rdma_settings import SOFTWARE_REASON
-from .setting import Rail, Reading, Setting
+from ..core.dataclass import dataclass
+from .setting import SOFTWARE_REASON, Rail, Reading, Setting
 
-ROCE_ACCL = "ROCE_ACCL"
-PROGRAMS = ("mlxreg", "mstreg")
-"""Of MFT (DOCA-OFED) and of mstflint: registers of a ConnectX that a reset forgets."""
-_FIELD = re.compile(r"^(\w+)\s*\|\s*(0x[0-9a-fA-F]+)\s*$", re.M)
+# Driver, ring sizes and link pause by the system call that `ethtool` makes. The call is the same on
+# every kernel and needs no package; what `ethtool` prints differs from release to release.
+
+_SIOCETHTOOL = 0x8946
+_GET_DRIVER, _GET_RINGS, _SET_RINGS, _GET_PAUSE, _SET_PAUSE = 0x03, 0x10, 0x11, 0x12, 0x13
+_RINGS, _PAUSE = struct.Struct("9I"), struct.Struct("4I")
+_IFREQ_BYTES, _DRIVER_INFO_BYTES, _DRIVER_NAME = 40, 196, slice(4, 36)
+
+
+@dataclass(frozen=True)
+class Rings:
+    """Entries of the receive and send rings, now and at most."""
+
+    rx: int
+    tx: int
+    rx_max: int
+    tx_max: int
+
+
+class Ethtool:
+    """The drivers of the running kernel; OSError with EOPNOTSUPP where one has no answer."""
+
+    def driver(self, interface: str) -> str:
+        question = struct.pack("I", _GET_DRIVER).ljust(_DRIVER_INFO_BYTES, b"\0")
+        answer = self._ask(interface, question)
+        return answer[_DRIVER_NAME].split(b"\0", 1)[0].decode("ascii", "replace")
+
+    def rings(self, interface: str) -> Rings:
+        rx_max, _mini, _jumbo, tx_max, rx, _mini, _jumbo, tx = self._rings(interface)[1:]
+        return Rings(rx, tx, rx_max, tx_max)
+
+    def set_rings(self, interface: str, rx: int, tx: int) -> None:
+        # mini and jumbo rings stay as they are
+        found = self._rings(interface)
+        self._ask(interface, _RINGS.pack(_SET_RINGS, *found[1:5], rx, *found[6:8], tx))
+
+    def pause(self, interface: str) -> tuple[bool, bool]:
+        """Whether pauses of the whole link are obeyed (rx) and sent (tx)."""
+        answer = self._ask(interface, _PAUSE.pack(_GET_PAUSE, 0, 0, 0))
+        _command, _autoneg, rx, tx = _PAUSE.unpack(answer)
+        return bool(rx), bool(tx)
+
+    def set_pause(self, interface: str, rx: bool, tx: bool) -> None:
+        self._ask(interface, _PAUSE.pack(_SET_PAUSE, 0, rx, tx))
+
+    def _rings(self, interface: str) -> tuple[int, ...]:
+        return _RINGS.unpack(self._ask(interface, _RINGS.pack(_GET_RINGS, *[0] * 8)))
+
+    @staticmethod
+    def _ask(interface: str, question: bytes) -> bytes:
+        buffer = array.array("B", question)
+        address, _length = buffer.buffer_info()
+        request = struct.pack("16sP", interface.encode(), address).ljust(_IFREQ_BYTES, b"\0")
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+            try:
+                fcntl.ioctl(any_socket, _SIOCETHTOOL, request)
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, f"ethtool {interface}") from error
+        return buffer.tobytes()
 
 
 class LinkPause(Setting):
     """Off: a pause of the whole link would stop the lossy classes with the lossless one."""
 
     name = "link_pause"
-    tool = "ethtool --pause"
     wanted = "off"
 
     def __init__(self, rail: Rail, ethtool: Ethtool) -> None:
@@ -36,9 +93,9 @@ class LinkPause(Setting):
         try:
             rx, tx = self._ethtool.pause(self._interface)
         except OSError as error:
-            if unanswered(error):
-                return Reading.kept_otherwise("its driver knows no link pause")
-            raise
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            return Reading.kept_otherwise("its driver knows no link pause")
         on = [name for name, value in (("rx", rx), ("tx", tx)) if value]
         return Reading(" ".join(on) or "off")
 
@@ -47,42 +104,85 @@ class LinkPause(Setting):
         self._ethtool.set_pause(self._interface, rx="rx" in on, tx="tx" in on)
 
 
+class RingSizes(Setting):
+    """Entries of the rings of the Ethernet side, which RoCE does not pass through."""
+
+    name = "rings"
+
+    def __init__(self, rail: Rail, wanted: Mapping[str, int], ethtool: Ethtool) -> None:
+        self.wanted = dict(sorted(wanted.items()))
+        self._interface = rail.interface
+        self._ethtool = ethtool
+
+    def read(self) -> Reading:
+        try:
+            rings = self._ethtool.rings(self._interface)
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            return Reading.unsupported("its driver has no ring sizes")
+        most = {"rx": rings.rx_max, "tx": rings.tx_max}
+        for name, value in self.wanted.items():
+            if value > most[name]:
+                return Reading.unsupported(f"its {name} ring has {most[name]} entries at most")
+        found = {"rx": rings.rx, "tx": rings.tx}
+        return Reading({name: found[name] for name in self.wanted})
+
+    def set(self, value: Any) -> None:
+        now = self._ethtool.rings(self._interface)
+        self._ethtool.set_rings(self._interface, value.get("rx", now.rx), value.get("tx", now.tx))
+
+
 # Largest read that a PCIe function asks of memory at once: three bits of its configuration space,
 # read and written through sysfs, as `setpci -s PCI CAP_EXP+8.w` does.
 
+SIZES = (128, 256, 512, 1024, 2048, 4096)
 _FIRST_CAPABILITY = 0x34
 _PCI_EXPRESS = 0x10
 _DEVICE_CONTROL = 8
 """Its offset in the PCI Express capability."""
 _SHIFT, _MASK = 12, 0x7000
 _HEADER_BYTES = 64
-SIZES = (128, 256, 512, 1024, 2048, 4096)
 
 
 class NoPcieError(Exception):
     """The function has no PCI Express capability, or only its header may be read."""
 
 
-def config_path(pci: str, root: Path = Path("/")) -> Path:
-    return root / "sys/bus/pci/devices" / pci / "config"
+class MaxReadRequest(Setting):
+    """How much the NIC asks of memory at once, in bytes."""
+
+    name = "max_read_request_bytes"
+
+    def __init__(self, rail: Rail, wanted: int, root: Path) -> None:
+        self.wanted = wanted
+        self._config = root / "sys/bus/pci/devices" / (rail.pci or "-") / "config"
+        self._real = rail.physical
+
+    def read(self) -> Reading:
+        if not self._real:
+            return Reading.unsupported(SOFTWARE_REASON)
+        try:
+            return Reading(max_read_request(self._config))
+        except NoPcieError as error:
+            return Reading.unsupported(str(error))
+
+    def set(self, value: Any) -> None:
+        """Change these three bits and no other."""
+        file = os.open(self._config, os.O_RDWR)
+        try:
+            offset, control = _device_control(os.pread(file, 256, 0))
+            new = control & ~_MASK | SIZES.index(value) << _SHIFT
+            os.pwrite(file, struct.pack("<H", new), offset)
+        finally:
+            os.close(file)
 
 
-def max_read_request(pci: str, root: Path = Path("/")) -> int:
+def max_read_request(config: Path) -> int:
     """In bytes. Raises NoPcieError, or OSError."""
-    with config_path(pci, root).open("rb") as stream:
+    with config.open("rb") as stream:
         _offset, control = _device_control(stream.read(256))
     return 128 << ((control & _MASK) >> _SHIFT)
-
-
-def set_max_read_request(pci: str, size: int, root: Path = Path("/")) -> None:
-    """Change these three bits and no other."""
-    file = os.open(config_path(pci, root), os.O_RDWR)
-    try:
-        offset, control = _device_control(os.pread(file, 256, 0))
-        value = control & ~_MASK | SIZES.index(size) << _SHIFT
-        os.pwrite(file, struct.pack("<H", value), offset)
-    finally:
-        os.close(file)
 
 
 def _device_control(config: bytes) -> tuple[int, int]:
@@ -100,57 +200,10 @@ def _device_control(config: bytes) -> tuple[int, int]:
     raise NoPcieError("it is no PCI Express function")
 
 
-class MaxReadRequest(Setting):
-    """How much the NIC asks of memory at once, in bytes."""
-
-    name = "max_read_request_bytes"
-
-    def __init__(self, rail: Rail, wanted: int, root: Path) -> None:
-        self.wanted = wanted
-        self.tool = str(config_path(rail.pci or "-", root))
-        self._pci = rail.pci if rail.physical else None
-        self._root = root
-
-    def read(self) -> Reading:
-        if self._pci is None:
-            return Reading.unsupported(SOFTWARE_REASON)
-        try:
-            return Reading(max_read_request(self._pci, self._root))
-        except NoPcieError as error:
-            return Reading.unsupported(str(error))
-
-    def set(self, value: Any) -> None:
-        set_max_read_request(self._pci or "", value, self._root)
-
-
-class RingSizes(Setting):
-    """Entries of the rings of the Ethernet side, which RoCE does not pass through."""
-
-    name = "rings"
-    tool = "ethtool --set-ring"
-
-    def __init__(self, rail: Rail, wanted: Mapping[str, int], ethtool: Ethtool) -> None:
-        self.wanted = dict(sorted(wanted.items()))
-        self._interface = rail.interface
-        self._ethtool = ethtool
-
-    def read(self) -> Reading:
-        try:
-            rings = self._ethtool.rings(self._interface)
-        except OSError as error:
-            if unanswered(error):
-                return Reading.unsupported("its driver has no ring sizes")
-            raise
-        most = {"rx": rings.rx_max, "tx": rings.tx_max}
-        for name, value in self.wanted.items():
-            if value > most[name]:
-                return Reading.unsupported(f"its {name} ring has {most[name]} entries at most")
-        found = {"rx": rings.rx, "tx": rings.tx}
-        return Reading({name: found[name] for name in self.wanted})
-
-    def set(self, value: Any) -> None:
-        now = self._ethtool.rings(self._interface)
-        self._ethtool.set_rings(self._interface, value.get("rx", now.rx), value.get("tx", now.tx))
+ROCE_ACCL = "ROCE_ACCL"
+PROGRAMS = ("mlxreg", "mstreg")
+"""Of MFT (DOCA-OFED) and of mstflint: registers of a ConnectX that a reset forgets."""
+_FIELD = re.compile(r"^(\w+)\s*\|\s*(0x[0-9a-fA-F]+)\s*$", re.M)
 
 
 class Accelerations(Setting):
@@ -163,14 +216,13 @@ class Accelerations(Setting):
     ) -> None:
         """`program` is the one of PROGRAMS that is installed."""
         self.wanted = dict(sorted(wanted.items()))
-        self.tool = f"{program or PROGRAMS[0]} {ROCE_ACCL}"
-        self._physical = rail.physical
+        self._real = rail.physical
         self._run = run
         self._program = program
-        self._argv = (program or PROGRAMS[0], "-d", rail.pci or "", "--reg_name", ROCE_ACCL)
+        self._argv = (program or "", "-d", rail.pci or "", "--reg_name", ROCE_ACCL)
 
     def read(self) -> Reading:
-        if not self._physical:
+        if not self._real:
             return Reading.unsupported(SOFTWARE_REASON)
         if self._program is None:
             return Reading.unsupported(

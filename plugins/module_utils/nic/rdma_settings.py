@@ -13,12 +13,10 @@ from typing import Any, Union
 from ..core.commands import Runner
 from ..qos import HostSettings
 from .dcb import EIGHT
-from .setting import Rail, Reading, Setting
+from .setting import SOFTWARE_REASON, Rail, Reading, Setting
 
 ROCE_V2 = "RoCE v2"
-SOFTWARE_REASON = "Soft-RoCE has no such setting"
 MLX5 = "mlx5_core"
-CONFIGFS = "sys/kernel/config"
 MODE, TOS = "default_roce_mode", "default_roce_tos"
 
 
@@ -87,18 +85,15 @@ class RdmaCm:
 
     def __init__(self, run: Runner, root: Path = Path("/")) -> None:
         self._run = run
-        self._configfs = root / CONFIGFS
-        self._devices = self._configfs / "rdma_cm"
+        self._devices = root / "sys/kernel/config/rdma_cm"
 
     @property
     def loaded(self) -> bool:
         return self._devices.is_dir()
 
     def load(self) -> None:
-        """Load the module, and mount configfs where nothing did."""
+        """Load the module; systemd has configfs mounted."""
         self._run(("modprobe", "rdma_cm"))
-        if not self.loaded and self._configfs.is_dir() and not any(self._configfs.iterdir()):
-            self._run(("mount", "-t", "configfs", "configfs", str(self._configfs)))
 
     def path(self, device: str, port: int, name: str) -> Path:
         return self._devices / device / "ports" / str(port) / name
@@ -134,7 +129,6 @@ class RdmaCmDefault(Setting):
         self.wanted = wanted
         self._rdma_cm = rdma_cm
         self._place = (*of_device(rail), file)
-        self.tool = str(rdma_cm.path(*self._place))
 
     def read(self) -> Reading:
         # Not loaded is not unsupported: writing loads it.
@@ -160,7 +154,6 @@ class _FileSetting(Setting):
         self.name = name
         self.wanted = wanted
         self.path = path
-        self.tool = str(path)
         self._unsupported = unsupported
         # The in-tree module has no version of its own.
         self._doca = (root / "sys/module/mlx5_core/version").exists()

@@ -6,22 +6,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from functools import partial
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Optional
 
-from ..core.commands import Runner, find_program
 from ..core.dataclass import dataclass
-from ..core.part import PlanError
+from ..core.part import Node, PlanError
 from ..qos import HostSettings
-from . import firmware
-from .dcb import Dcb, MlnxQos, qos_settings
-from .ethtool import Ethtool
-from .firmware import Firmwares
+from . import dcb, firmware
 from .nic_settings import (
     PROGRAMS,
     SIZES,
     Accelerations,
+    Ethtool,
     LinkPause,
     MaxReadRequest,
     RingSizes,
@@ -31,22 +27,8 @@ from .setting import Provider, Rail, Setting, number
 from .sriov import sriov_settings
 
 QUICK_S = 10.0
-"""Time limit of a QoS program, at each question."""
+"""Time limit of `dcb`, at each question: it answers at once or never."""
 MAX_READ_REQUEST_BYTES = 4096
-
-
-@dataclass(frozen=True)
-class Host:
-    """What settings are read and written with; tests bring their own."""
-
-    run: Runner
-    root: Path = Path("/")
-    ethtool: Ethtool = field(default_factory=Ethtool)
-    which: Callable[[str], Optional[str]] = find_program
-    uid: int = 0
-    gid: int = 0
-    quick: Optional[Runner] = None
-    """The same as `run` with less patience, for programs that answer at once or never."""
 
 
 @dataclass(frozen=True)
@@ -75,13 +57,17 @@ class Request:
         return {**vars(self), "qos": self.qos.as_variable()}
 
     def providers(
-        self, host: Host, keep: Mapping[str, str] = MappingProxyType({})
+        self,
+        node: Node,
+        ethtool: Ethtool,
+        which: Callable[[str], Optional[str]],
+        keep: Mapping[str, str] = MappingProxyType({}),
     ) -> list[Provider]:
         """In the order in which a rail is written. `keep`: interfaces the host is reached by.
 
         Raises PlanError where an option cannot be.
         """
-        nic = self.nic
+        nic, root = self.nic, node.root
         read_request = nic.get("max_read_request_bytes", MAX_READ_REQUEST_BYTES)
         if read_request not in (None, *SIZES):
             raise PlanError(
@@ -100,36 +86,34 @@ class Request:
             for point, values in (nic.get("congestion_control") or {}).items()
             for name, value in _numbers(f"congestion_control.{point}", values).items()
         }
-        # DOCA-OFED's tool where it is, for it supports its own driver; else iproute2's.
-        tools = [tool for tool in (MlnxQos, Dcb) if host.which(tool.name)]
-        tool = tools[0](host.quick or host.run) if tools else None
-        rdma_cm = RdmaCm(host.run, host.root)
-        register = next(filter(host.which, PROGRAMS), None)
+        register = next(filter(which, PROGRAMS), None)
 
         def nic_settings(rail: Rail) -> list[Setting]:
             if rail.device is None:
                 return []
             # Pause first: a port cannot have both, and PFC is written after it.
-            settings: list[Setting] = [LinkPause(rail, host.ethtool)]
+            settings: list[Setting] = [LinkPause(rail, ethtool)]
             if read_request is not None:
-                settings.append(MaxReadRequest(rail, read_request, host.root))
+                settings.append(MaxReadRequest(rail, read_request, root))
             if rings:
-                settings.append(RingSizes(rail, rings, host.ethtool))
+                settings.append(RingSizes(rail, rings, ethtool))
             if accelerations:
-                settings.append(Accelerations(rail, accelerations, host.run, register))
+                settings.append(Accelerations(rail, accelerations, node.run, register))
             return settings
 
+        program = dcb.Dcb(node.look) if which(dcb.PROGRAM) else None
+        rdma_cm = RdmaCm(node.run, root)
         providers: list[Provider] = [
             nic_settings,
-            partial(qos_settings, self.qos, tool),
-            partial(rdma_settings, self.qos, rdma_cm, host.root, congestion_control),
+            partial(dcb.qos_settings, self.qos, program),
+            partial(rdma_settings, self.qos, rdma_cm, root, congestion_control),
         ]
         if self.firmware:
             wanted = firmware.wanted_parameters(self.qos, self.firmware_parameters)
-            firmwares = Firmwares(next(filter(host.which, firmware.TOOLS), None), host.run)
-            providers.append(partial(firmware.firmware_settings, firmwares, wanted, host.root))
+            firmwares = firmware.Firmwares(next(filter(which, firmware.TOOLS), None), node.run)
+            providers.append(partial(firmware.firmware_settings, firmwares, wanted, root))
         remove = self.remove_vfs_in_use
-        return [*providers, partial(sriov_settings, host.run, remove, keep, host.root)]
+        return [*providers, partial(sriov_settings, node.run, remove, keep, root)]
 
 
 def _numbers(option: str, given: Optional[Mapping[str, Any]]) -> dict[str, int]:

@@ -3,17 +3,16 @@
 
 from __future__ import annotations
 
-import contextlib
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
+from ..core.commands import CommandError
 from ..core.dataclass import dataclass
 from ..core.part import PlanError
-from ..hardware import Machine, RdmaDevice, survey
+from ..hardware import RdmaDevice
 from ..hardware.inventory import SOFTWARE
-from .ethtool import Ethtool
 
 RUNTIME = "runtime"
 """Holds at once, and is forgotten by a reboot: the boot unit sets it again."""
@@ -31,6 +30,11 @@ NOT_SUPPORTED = "not_supported"
 """Cannot be set on this device, for the given reason."""
 FAILED = "failed"
 """Could not be read or written, was read back differently, or cannot be on a RoCE NIC."""
+
+FAULTS = (CommandError, OSError, ValueError, LookupError, TypeError)
+"""What a device or a program may answer one rail with; the others go on."""
+SOFTWARE_REASON = "Soft-RoCE has no such setting"
+RESET = "the device keeps it and takes it up at its next reset: reboot the host"
 
 
 @dataclass(frozen=True)
@@ -51,24 +55,6 @@ class Rail:
     def physical(self) -> bool:
         """A RoCE NIC of its own, not Soft-RoCE: here every setting has to be possible."""
         return self.device is not None and self.device.kind != SOFTWARE
-
-
-def machine_of(root: Path = Path("/")) -> Machine:
-    return survey(root / "sys")
-
-
-def find_rails(interfaces: Mapping[str, str], machine: Machine, ethtool: Ethtool) -> list[Rail]:
-    """The rails, given what each is called now."""
-    rails = []
-    for name, interface in interfaces.items():
-        port = machine.device_of(interface)
-        driver = port.driver if port is not None else ""
-        with contextlib.suppress(OSError):
-            # A PCI function's driver may be another one: virtio-pci has virtio_net on top.
-            driver = ethtool.driver(interface)
-        device = port if port is not None and port.name else None
-        rails.append(Rail(name, interface, driver, port.pci if port else None, device))
-    return rails
 
 
 @dataclass(frozen=True)
@@ -96,9 +82,14 @@ class Reading:
         """Nothing here can be set, and something else keeps the promise."""
         return cls(None, supported=False, reason=reason, excused=True)
 
+    @property
+    def to_come(self) -> Any:
+        """What holds after the next reset."""
+        return self.found if self.pending is None else self.pending
+
 
 class Setting(ABC):
-    """One setting of one rail.
+    """One setting of one rail, and what is known of it.
 
     `read` may be called any time and changes nothing. `set` raises CommandError or OSError; the
     engine then puts the whole rail back to what was read before it wrote anything.
@@ -108,9 +99,16 @@ class Setting(ABC):
     """Stable and lower case: `pfc`. Its check is `rail_pfc`."""
     wanted: Any
     """A JSON value, in the form in which `read` gives what it found."""
-    tool: str
-    """What reads and writes it, for the operator: `dcb pfc`, or the path of a file."""
     persistence = RUNTIME
+
+    physical = False
+    """Whether it is of a RoCE NIC of its own."""
+    reading = Reading(None)
+    error = ""
+    """Why it could not be read."""
+    complaint = ""
+    """What went wrong when it was written, and what was done about it."""
+    written = False
 
     @abstractmethod
     def read(self) -> Reading: ...
@@ -123,10 +121,67 @@ class Setting(ABC):
 
     def restore(self, reading: Reading) -> None:
         """Set what `reading` found again; in firmware what was to come."""
-        self.set(reading.found if reading.pending is None else reading.pending)
+        self.set(reading.to_come)
 
     def forget(self) -> None:  # noqa: B027  (most keep nothing)
         """What was read and kept is out of date."""
+
+    def look(self) -> None:
+        self.error = ""
+        try:
+            self.reading = self.read()
+        except FAULTS as error:
+            self.reading, self.error = Reading(None), fault_text(error)
+
+    @property
+    def fault(self) -> str:
+        """Why nothing may be written on its rail, or nothing has stayed there."""
+        reading = self.reading
+        if self.complaint or self.error or reading.refused:
+            return self.complaint or self.error or reading.refused
+        needed = self.physical and not reading.supported and not reading.excused
+        return reading.reason if needed else ""
+
+    @property
+    def holds(self) -> bool:
+        return bool(self.reading.found == self.reading.to_come == self.wanted)
+
+    @property
+    def waits(self) -> bool:
+        """The device keeps the wanted value until its next reset."""
+        return self.reading.pending is not None and self.reading.pending == self.wanted
+
+    @property
+    def differs(self) -> bool:
+        return self.reading.supported and not (self.error or self.holds or self.waits)
+
+    def state(self, check_mode: bool, rail_fault: str) -> dict[str, Any]:
+        """What the module returns of it."""
+        status, reason = self._status(check_mode, rail_fault)
+        return {
+            "wanted": self.wanted,
+            "found": self.reading.found,
+            "status": status,
+            "persistence": self.persistence,
+            "reason": reason,
+        }
+
+    def _status(self, check_mode: bool, rail_fault: str) -> tuple[str, str]:
+        if self.fault:
+            return FAILED, self.fault
+        if not self.reading.supported:
+            return NOT_SUPPORTED, self.reading.reason
+        if self.holds:
+            return (SET if self.written else OK), ""
+        if self.waits:
+            return NEEDS_RESET, RESET
+        if rail_fault:
+            return FAILED, rail_fault
+        return (PENDING, "") if check_mode else (FAILED, "read back differently")
+
+
+Provider = Callable[[Rail], Sequence[Setting]]
+"""Gives the settings of one rail, in the order in which they are written; it does not raise."""
 
 
 def number(place: str, value: Any) -> int:
@@ -138,5 +193,10 @@ def number(place: str, value: Any) -> int:
     return value
 
 
-Provider = Callable[[Rail], Sequence[Setting]]
-"""Gives the settings of one rail, in the order in which they are written; it does not raise."""
+def shown(value: Any) -> str:
+    """A value as text: text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def fault_text(error: Exception) -> str:
+    return str(error) if isinstance(error, (CommandError, OSError)) else f"bad answer: {error!r}"

@@ -1,11 +1,12 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The rails of a compute node: plain addressing, written for the next boot and proved now.
 
-plan         what is wanted; state: what the kernel has; device: which interface a PCI address is
+plan         what is wanted of each rail
+state        what the kernel has, and which interface a PCI address is
 management   by which interfaces the host is reached: none of them becomes a rail
 claims       files of the operator's that claim a rail
-backend      what netplan, networkd and networkmanager have in common
-survey       everything that was read, and what differs; readback: the checks
+backends     networkd and NetworkManager
+survey       everything that was read, what differs, and the checks
 converge     one run: write, activate, wait, roll back
 """
 

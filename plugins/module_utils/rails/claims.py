@@ -9,24 +9,20 @@ in another way is found by the read-back (`rail_config`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from ..core.part import NAME
 from .plan import RailPlan
-from .state import Link
+from .state import NETWORK_PREFIX, Link
 
-NETWORK_PREFIX = f"10-{NAME}-"
-"""Of our files in /etc/systemd/network: before the distribution's and netplan's own."""
-NETPLAN_FILES = [f"{each}/netplan/*.yaml" for each in ("etc", "run", "lib", "usr/lib")]
 _SYSTEMD = [f"{each}/systemd/network" for each in ("etc", "run", "usr/lib", "lib")]
-_PROFILES = [f"{each}/NetworkManager/system-connections" for each in ("etc", "usr/lib")]
 _KINDS = (
-    NETPLAN_FILES,
+    [f"{each}/netplan/*.yaml" for each in ("etc", "run", "lib", "usr/lib")],
     [f"{each}/*.network" for each in _SYSTEMD],
     [f"{each}/*.link" for each in _SYSTEMD],
-    [f"{each}/*.nmconnection" for each in _PROFILES],
+    [f"{each}/NetworkManager/system-connections/*.nmconnection" for each in ("etc", "usr/lib")],
     ["etc/sysconfig/network-scripts/ifcfg-*"],
     ["etc/network/interfaces", "etc/network/interfaces.d/*"],
 )
@@ -36,22 +32,12 @@ _COMMENT = re.compile(r"(^|\s)#.*|^\s*;.*")
 _BETWEEN = re.compile(r"[\s,;=\[\]{}\"']+")
 
 
-def others(root: Path, patterns: Iterable[str]) -> list[Path]:
-    """Files that are neither ours nor netplan's product; a name hides itself in later places."""
-    seen: dict[str, Path] = {}
-    for pattern in patterns:
-        for path in sorted(root.glob(pattern)):
-            if NAME not in path.name and not path.name.startswith("10-netplan-"):
-                seen.setdefault(path.name, path)
-    return [path for _name, path in sorted(seen.items())]
-
-
 def find_claims(
     rails: Sequence[RailPlan], links: Mapping[str, Link], root: Path
 ) -> dict[str, tuple[str, ...]]:
     """By rail the lines that claim it."""
     found: dict[str, tuple[str, ...]] = {}
-    for path in (path for kind in _KINDS for path in others(root, kind) if path.is_file()):
+    for path in _files(root):
         first = path.suffix not in _ORDERED or path.name < NETWORK_PREFIX
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         for number, line in enumerate(lines, 1):
@@ -63,6 +49,16 @@ def find_claims(
                     claim = f"{where}: {line.strip()!r} claims {rail.interface}"
                     found[rail.interface] = (*found.get(rail.interface, ()), claim)
     return found
+
+
+def _files(root: Path) -> Iterator[Path]:
+    """Those that are neither ours nor netplan's product; a name hides itself in later places."""
+    for kind in _KINDS:
+        seen: dict[str, Path] = {}
+        for path in (path for pattern in kind for path in sorted(root.glob(pattern))):
+            if NAME not in path.name and not path.name.startswith("10-netplan-"):
+                seen.setdefault(path.name, path)
+        yield from (path for _name, path in sorted(seen.items()) if path.is_file())
 
 
 def _claims(word: str, rail: RailPlan, mac: str, first: bool) -> bool:

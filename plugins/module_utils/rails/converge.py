@@ -23,10 +23,9 @@ from ..core.part import Node, Plan, Step, Verdict
 from ..core.text import some
 from ..hardware.survey import interface_speed
 from ..nic.engine import Nics
-from . import device, readback
-from .backend import READY, Backend, service_state
-from .plan import RailPlan
-from .state import write_arp
+from . import state, survey
+from .backends import READY, Backend
+from .plan import RailPlan, Rule
 from .survey import Request, Survey
 
 UNFINISHED = "run/baremetal-mpi-roce/rails-in-progress.json"
@@ -39,7 +38,7 @@ def unfinished(root: Path = Path("/")) -> list[str]:
     """Interfaces that an interrupted run was changing: set up again although their files match."""
     try:
         names: list[str] = json.loads((root / UNFINISHED).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+    except FileNotFoundError:
         return []
     return names
 
@@ -82,18 +81,16 @@ class Rails:
 
     def plan(self, node: Node) -> Plan:
         self.node = node
-        survey = self.survey = Survey(self.request, self.backend, node)
-        plans = survey.file_plans()
-        self.nics.look(survey.present, survey.reached_by)
-        shown = [*diffs(plans), *survey.running_diff(), *self.nics.diff]
-        drifted = [rail.interface for rail in survey.live if survey.incomplete(rail)]
+        found = self.survey = Survey(self.request, self.backend, node)
+        plans = found.file_plans()
+        self.nics.look(found.present, found.reached_by)
+        shown = [*diffs(plans), *found.running_diff(), *self.nics.diff]
+        drifted = self._incomplete()
         left = unfinished(node.root)
-        if survey.changed_blocks:
-            self.backend.validate(survey.blocks)
         steps = []
-        if survey.service != READY:
+        if found.service != READY:
             what, act = self.backend.unit, self._enable
-            steps.append(Step(what, survey.service, READY, act, essential=True))
+            steps.append(Step(what, found.service, READY, act, essential=True))
         if shown or drifted or left:
             act = partial(self._act, plans, drifted, left)
             before = f"not as planned: {some([*drifted, *left])}"
@@ -101,51 +98,50 @@ class Rails:
         self.changed = bool(steps)
         return Plan([], steps)
 
-    def verify(self, node: Node) -> Verdict:
-        return Verdict(self._checks(), self.survey.reasons)
-
     def running(self) -> dict[str, dict[str, Any]]:
         """By rail its present name, MAC address, MTU, carrier and speed, for the links layer."""
         found = {}
         for name, interface in self.survey.present.items():
             link = self.survey.state.links[interface]
-            entry = self.node.root / "sys/class/net" / interface
+            speed = interface_speed(self.node.root / "sys/class/net" / interface)
             found[name] = {
                 "interface": interface,
                 "mac": link.mac,
                 "mtu": link.mtu,
                 "up": link.up,
                 "carrier": link.carrier,
-                "speed_gbps": interface_speed(entry) if link.carrier else None,
+                "speed_gbps": speed if link.carrier else None,
             }
         return found
 
+    def _incomplete(self) -> list[str]:
+        """Rails that the network service has to set up."""
+        return [rail.interface for rail in self.survey.live if self.survey.incomplete(rail)]
+
     def _enable(self) -> None:
         systemd.control(self.node, "enable", "--now", self.backend.unit)
-        self.survey.service = service_state(self.backend.unit, self.node)
+        self.survey.service = self.backend.state()
 
     def _act(self, plans: Sequence[FilePlan], drifted: Sequence[str], left: Sequence[str]) -> None:
-        survey, node = self.survey, self.node
-        live = {rail.interface for rail in survey.live}
-        ours = live.union(survey.removed)
+        found, node = self.survey, self.node
+        live = [rail.interface for rail in found.live]
         repeated = [name for name in left if name in live]
-        written = [name for name in survey.changed_blocks if name in ours]
-        written += [name for name in repeated if name not in written]
+        ours = [name for name in found.changed_blocks if name in (*live, *found.removed)]
+        written = list(dict.fromkeys((*ours, *repeated)))
         # A changed file is taken over gently; one that networkd knows already needs the firmer way.
-        again = [name for name in drifted if name not in survey.changed_blocks]
-        again += [name for name in repeated if name not in again]
+        known = [name for name in drifted if name not in found.changed_blocks]
+        again = list(dict.fromkeys((*known, *repeated)))
         begin([*written, *again], node)
         for plan in plans:
             plan.apply()
         if self._rename():
-            survey.look()
-            self.nics.look(survey.present, survey.reached_by)
+            found.look()
+            self.nics.look(found.present, found.reached_by)
         self.disturbed = self.nics.act()
         self._apply(written, again)
-        for rail in survey.live:
-            name = rail.interface
-            if not survey.seen[name].arp_refused:
-                error = write_arp(name, self.request.arp, node.root)
+        for name in live:
+            if not found.arp_locked(name):
+                error = state.write_arp(name, self.request.arp, node.root)
                 self.complaints.setdefault(name, error)
         self._clear_removed()
         self._settle(bool(written or again or self.disturbed))
@@ -156,7 +152,7 @@ class Rails:
         renamed = False
         for rail in self.survey.live:
             naming = self.survey.namings[rail.interface]
-            if naming.verdict != device.RENAME or naming.interface is None:
+            if naming.verdict != state.RENAME or naming.interface is None:
                 continue
             link = ("ip", "link", "set", "dev", naming.interface)
             try:
@@ -165,7 +161,7 @@ class Rails:
             except CommandError as error:
                 self.complaints[rail.interface] = str(error)
             else:
-                self.survey.namings[rail.interface] = device.Naming(device.NAMED, rail.interface)
+                self.survey.namings[rail.interface] = state.Naming(state.NAMED, rail.interface)
                 renamed = True
         return renamed
 
@@ -190,7 +186,7 @@ class Rails:
             self.survey.look()
             if self._remove_foreign():
                 self.survey.look()
-            missing = [rail.interface for rail in self.survey.live if self.survey.incomplete(rail)]
+            missing = self._incomplete()
             good = 0 if missing or self._training() else good + 1
             elapsed = self.clock() - start
             if good >= (2 if applied else 1) or elapsed >= self.request.wait_s:
@@ -210,98 +206,83 @@ class Rails:
         """Addresses, rules and default routes that do not belong on a rail."""
         commands: list[tuple[str, ...]] = []
         for rail in self.survey.live:
-            name, seen = rail.interface, self.survey.seen[rail.interface]
-            for address in seen.link.addresses if seen.link else ():
+            name = rail.interface
+            for address in self.survey.addresses(name):
                 if address != rail.cidr and not self.request.management.holds(address):
                     commands.append(("ip", "address", "del", address, "dev", name))
-            for route in seen.routes:
+            for route in self.survey.routes(rail):
                 if route not in rail.routes:
                     via = ("via", route.gateway) if route.gateway else ()
                     place = ("dev", name, "table", str(route.table))
                     commands.append(("ip", "route", "del", route.destination, *via, *place))
-            for rule in seen.rules:
-                if rule != rail.rule:
-                    commands.append(_rule_del(rule.priority, rule.source, rule.table))
-        for command in commands:
-            # It may have gone by itself meanwhile; what stays is found by the read-back.
-            self.node.run(command, check=False)
+            commands += [_del(rule) for rule in self.survey.rules(rail) if rule != rail.rule]
+        self._try(commands)
         return bool(commands)
 
     def _clear_removed(self) -> None:
         """A former rail keeps neither the address we gave it nor its rule."""
         for name in self.survey.removed:
-            link = self.survey.state.links.get(name)
-            for address in link.addresses if link else ():
+            for address in self.survey.addresses(name):
                 ours = address in self.survey.old_blocks[name]
-                if not ours or self.request.management.holds(address):
-                    continue
-                self.node.run(("ip", "address", "del", address, "dev", name), check=False)
-                for rule in self.survey.state.rules:
-                    if rule.source == address.split("/")[0]:
-                        command = _rule_del(rule.priority, rule.source, rule.table)
-                        self.node.run(command, check=False)
+                if ours and not self.request.management.holds(address):
+                    source = address.split("/")[0]
+                    rules = [each for each in self.survey.state.rules if each.source == source]
+                    command = ("ip", "address", "del", address, "dev", name)
+                    self._try([command, *map(_del, rules)])
+
+    def _try(self, commands: Iterable[Sequence[str]]) -> None:
+        """What is removed may have gone by itself meanwhile; what stays fails the read-back."""
+        for command in commands:
+            self.node.run(command, check=False)
 
     def _roll_back(self) -> None:
         """Rails that do not come up with their new configuration get their old one back."""
-        survey = self.survey
-        failed = [
-            rail.interface
-            for rail in survey.live
-            if survey.incomplete(rail) and rail.interface in survey.changed_blocks
-        ]
+        old = self.survey.old_blocks
+        failed = [name for name in self._incomplete() if name in self.survey.changed_blocks]
         if not failed:
             return
-        old = survey.old_blocks
         back = {
-            name: old.get(name) if name in failed else text for name, text in survey.blocks.items()
+            name: old.get(name) if name in failed else text
+            for name, text in self.survey.blocks.items()
         }
         former = {name: text for name, text in back.items() if text is not None}
         for plan in self.backend.files(former):
-            replace(plan, uid=self.node.uid, gid=self.node.gid).apply()
+            plan.apply()
         self._apply(failed, [name for name in failed if name in old])
         self.rolled_back = failed
 
     def _reason(self, name: str) -> str:
         """The known cause of a rail that does not hold, and what was done about it."""
         parts = [self.complaints.get(name, "")]
-        if name in self.rolled_back and name in self.survey.old_blocks:
-            parts.append("its former configuration was put back")
-        elif name in self.rolled_back:
-            parts.append("it had no configuration before, and has none now")
+        if name in self.rolled_back:
+            had = name in self.survey.old_blocks
+            none = "it had no configuration before, and has none now"
+            parts.append("its former configuration was put back" if had else none)
         return "; ".join(part for part in parts if part)
 
-    def _checks(self) -> list[Check]:
-        survey, request, check_mode = self.survey, self.request, self.node.check_mode
+    def verify(self, node: Node) -> Verdict:
+        found, request, check_mode = self.survey, self.request, node.check_mode
         of: dict[str, list[Check]] = {}
         sound: list[RailPlan] = []
         for rail in request.rails:
-            name = rail.interface
-            found = survey.checks_of(rail, check_mode=check_mode)
-            of[name] = _explained(found, self._reason(name))
-            if all(check.status not in (FAILED, PENDING, REBOOT) for check in found):
+            checks = found.checks_of(rail, check_mode=check_mode)
+            of[rail.interface] = _explained(checks, self._reason(rail.interface))
+            if all(check.status not in (FAILED, PENDING, REBOOT) for check in checks):
                 sound.append(rail)
-        unreached: dict[str, str] = {}
         if request.check_path:
             wait_s = request.wait_s if self.changed and not check_mode else _PATH_WAIT_S
-            unreached = readback.unreached(sound, self.node.run, wait_s, self.clock, self.sleep)
-        unit, found_service = self.backend.unit, survey.service
-        checks = [
-            compare(readback.SERVICE, READY, found_service, subject=unit, check_mode=check_mode)
-        ]
-        for rail in request.rails:
-            name = rail.interface
-            checks += of[name]
-            if request.check_path and not survey.blocked(name):
-                path = readback.path_check(
-                    rail, unreached.get(name), tried=rail in sound, check_mode=check_mode
-                )
-                checks += [path] if path else []
-        later = {
-            name: naming.reason
-            for name, naming in survey.namings.items()
-            if naming.verdict == device.REBOOT and not survey.blocked(name)
-        }
-        return [*checks, *self.nics.rail_checks(later, check_mode=check_mode)]
+            unreached = survey.unreached(sound, node.run, wait_s, self.clock, self.sleep)
+            for rail in request.rails:
+                name, tried = rail.interface, rail in sound
+                if not found.blocked(name):
+                    gateway = unreached.get(name)
+                    path = survey.path_check(rail, gateway, tried=tried, check_mode=check_mode)
+                    of[name] += [path] if path else []
+        unit = self.backend.unit
+        service = compare(survey.SERVICE, READY, found.service, subject=unit, check_mode=check_mode)
+        of_rails = [check for checks in of.values() for check in checks]
+        nics = self.nics.rail_checks(found.later, check_mode=check_mode)
+        return Verdict([service, *of_rails, *nics], found.reasons)
 
 
 def _explained(checks: list[Check], reason: str) -> list[Check]:
@@ -313,6 +294,6 @@ def _explained(checks: list[Check], reason: str) -> list[Check]:
     return checks
 
 
-def _rule_del(priority: int, source: str, table: int) -> tuple[str, ...]:
-    numbers = ("priority", str(priority), "from", source, "table", str(table))
+def _del(rule: Rule) -> tuple[str, ...]:
+    numbers = ("priority", str(rule.priority), "from", rule.source, "table", str(rule.table))
     return ("ip", "rule", "del", *numbers)

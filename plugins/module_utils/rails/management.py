@@ -60,11 +60,12 @@ class Management:
         """
         found: dict[str, str] = {}
         for name, link in state.links.items():
+            held = [self.holds(address) for address in link.addresses]
             if self.login.endswith(f"%{name}"):  # an IPv6 link-local address
-                found[name] = f"carries {self.login}, where the SSH connection of this run arrives"
-            for address in link.addresses:
-                if name not in found and self.holds(address):
-                    found[name] = f"carries {self.holds(address)}"
+                held = [f"{self.login}, where the SSH connection of this run arrives"]
+            for why in held:
+                if why:
+                    found.setdefault(name, f"carries {why}")
         ours = set(rails)
         outward = {
             name
@@ -73,25 +74,21 @@ class Management:
         }
         for name in sorted(outward - ours or outward):
             found.setdefault(name, "has this host's default route")
-        return _with_what_is_below(state, found)
+        waiting = list(found)
+        while waiting:
+            upper = waiting.pop()
+            for name in _below(state, upper):
+                if name not in found:
+                    found[name] = f"is below {upper}, which {found[upper]}"
+                    waiting.append(name)
+        return found
 
 
-def _with_what_is_below(state: State, found: dict[str, str]) -> dict[str, str]:
-    """The ports of a bond or bridge and what a VLAN is stacked on carry it as well."""
-    below: dict[str, list[str]] = {}
-    for name, link in state.links.items():
-        if link.master:
-            below.setdefault(link.master, []).append(name)
-        if link.lower:
-            below.setdefault(name, []).append(link.lower)
-    waiting = list(found)
-    while waiting:
-        upper = waiting.pop()
-        for name in below.get(upper, ()):
-            if name not in found:
-                found[name] = f"is below {upper}, which {found[upper]}"
-                waiting.append(name)
-    return found
+def _below(state: State, upper: str) -> list[str]:
+    """The ports of a bond or bridge, and what a VLAN is stacked on."""
+    ports = [name for name, link in state.links.items() if link.master == upper]
+    lower = state.links[upper].lower if upper in state.links else None
+    return [*ports, lower] if lower else ports
 
 
 def login_address(proc: Path = Path("/proc"), process: Optional[int] = None) -> str:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -21,7 +20,6 @@ MAIN_TABLE = 254
 FIRST_METRIC = 1000
 """Metric of routes in the main table: after any route of the management network."""
 
-INTERFACE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,14}")
 _RESERVED_TABLES = (0, 253, 254, 255)
 _MAIN_RULE = 32766
 _PLANES_PER_RAIL = 10

@@ -1,60 +1,45 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What is there, what is wanted, and what lies between them; nothing is changed here."""
+"""The rails of one host: what is wanted, what is there, and the checks of what lies between.
+
+Nothing is changed here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field, replace
-from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
-from ..core.checks import NOT_APPLICABLE, OK, Check
+from ..core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, REBOOT, Check, compare, differs
+from ..core.checks import not_applicable as inapplicable
 from ..core.commands import CommandError, Runner
 from ..core.dataclass import dataclass
 from ..core.files import FilePlan, diff
 from ..core.machine import IN_CONTAINER
 from ..core.part import Node
 from ..core.reboots import Reason
-from . import device, readback, state
-from .backend import BACKENDS, NETPLAN, NETWORKD, NETWORKMANAGER, Backend, service_state
+from . import state
+from .backends import BACKENDS, FORMER, Backend
 from .claims import find_claims
 from .management import Management
-from .netplan import Netplan
-from .networkd import Networkd
-from .networkmanager import NetworkManager
-from .plan import RailPlan
-from .readback import Observation
-from .state import State, read_state
+from .plan import MAIN_TABLE, RailPlan, Route, Rule
 
-AUTO = "auto"
-
-
-def backend_named(name: str, run: Runner, root: Path = Path("/")) -> Backend:
-    """The backend of that name."""
-    if name == NETPLAN:
-        return Netplan(run, root)
-    return NetworkManager(run, root) if name == NETWORKMANAGER else Networkd(run, root)
-
-
-def detect(run: Runner, root: Path = Path("/")) -> str:
-    """netplan where it has files; else NetworkManager where it runs; else netplan or networkd.
-
-    netplan goes first because a system configured by it also runs one of the other two, and would
-    overwrite what that one was given. Raises CommandError when there is none.
-    """
-    netplan = (root / "usr/sbin/netplan").exists()
-    if netplan and any((root / "etc/netplan").glob("*.yaml")):
-        return NETPLAN
-    if run(("systemctl", "is-active", "--quiet", "NetworkManager"), check=False).rc == 0:
-        return NETWORKMANAGER
-    if netplan:
-        return NETPLAN
-    if any((root / path / "systemd/systemd-networkd").exists() for path in ("lib", "usr/lib")):
-        return NETWORKD
-    raise CommandError(
-        "no network service found: NetworkManager does not run, and neither netplan nor "
-        "systemd-networkd is installed. Install one, or name it (roce_rails_backend)."
-    )
+SERVICE = "rails_service"
+NAME = "rail_name"
+CLAIM = "rail_claim"
+CONFIG = "rail_config"
+LINK = "rail_link"
+MTU = "rail_mtu"
+ADDRESS = "rail_address"
+ROUTE = "rail_route"
+RULE = "rail_rule"
+ARP = "rail_arp"
+PATH = "rail_path"
+RUNNING = (NAME, LINK, MTU, ADDRESS, ROUTE, RULE, ARP)
+"""What the running kernel has of a rail; the files have diffs of their own."""
+NO_CARRIER = "no carrier"
 
 
 @dataclass(frozen=True)
@@ -76,28 +61,18 @@ class Survey:
         self.backend = backend
         self.node = node
         self.by_name = {rail.interface: rail for rail in request.rails}
-        self.state = read_state(node.run)
+        self.state = state.read_state(node.run)
         self.old_blocks = backend.read()
-        by_pci = device.interfaces_by_pci(node.root)
         self.reached_by = request.management.interfaces(self.state, self.old_blocks)
-        links, in_use = self.state.links, self.state.in_use
+        by_pci = state.interfaces_by_pci(node.root)
         self.namings = {
-            name: device.naming(rail, links, by_pci, in_use, self.reached_by)
+            name: state.naming(
+                rail, self.state, by_pci, self.reached_by, request.management.holds(rail.cidr)
+            )
             for name, rail in self.by_name.items()
         }
-        for name, rail in self.by_name.items():
-            held = request.management.holds(rail.cidr)
-            if held and self.namings[name].verdict != device.REFUSED:
-                reason = f"its address is {held}. Correct the rail's address in the model"
-                self.namings[name] = replace(
-                    self.namings[name], verdict=device.REFUSED, reason=reason
-                )
-        allowed = [
-            rail
-            for name, rail in self.by_name.items()
-            if self.namings[name].verdict != device.REFUSED
-        ]
-        self.claims = find_claims(allowed, links, node.root)
+        allowed = [rail for name, rail in self.by_name.items() if not self.refused(name)]
+        self.claims = find_claims(allowed, self.state.links, node.root)
         self.blocks = self._wanted_blocks()
         self.changed_blocks = [
             name
@@ -105,42 +80,64 @@ class Survey:
             if self.old_blocks.get(name) != self.blocks.get(name)
         ]
         self.removed = [name for name in self.old_blocks if name not in self.by_name]
-        self.service = service_state(backend.unit, node)
-        self.seen = self._observe(self.state)
+        self.service = backend.state()
+        self._read_rails()
 
     def look(self) -> None:
         """Read the rails again."""
-        self.state = read_state(self.node.run)
-        self.seen = self._observe(self.state)
+        self.state = state.read_state(self.node.run)
+        self._read_rails()
+
+    def _read_rails(self) -> None:
+        names = [rail.interface for rail in self.live if self._link(rail.interface)]
+        self.owners = self.backend.owners(names)
+        self.on_disk = self.backend.read()
+        self.arp = {name: state.read_arp(name, self.node.root) for name in self.by_name}
 
     # What may be done with each rail
 
-    def blocked(self, name: str) -> bool:
-        return self.namings[name].verdict == device.REFUSED or name in self.claims
+    def refused(self, name: str) -> bool:
+        return self.namings[name].verdict == state.REFUSED
 
-    @property
-    def writable(self) -> list[RailPlan]:
-        """Rails whose files are ours to write."""
-        return [rail for name, rail in self.by_name.items() if not self.blocked(name)]
+    def blocked(self, name: str) -> bool:
+        """Whether its files are not ours to write."""
+        return self.refused(name) or name in self.claims
 
     @property
     def live(self) -> list[RailPlan]:
         """Rails that can run as planned without a reboot."""
         return [
             rail
-            for rail in self.writable
-            if self.namings[rail.interface].verdict in (device.NAMED, device.RENAME)
+            for name, rail in self.by_name.items()
+            if not self.blocked(name) and self.namings[name].verdict != state.REBOOT
         ]
 
     @property
     def present(self) -> dict[str, str]:
         """The live rails that are there, and their present names."""
         named = {rail.interface: self.namings[rail.interface].interface for rail in self.live}
+        return {name: now for name, now in named.items() if now and now in self.state.links}
+
+    @property
+    def later(self) -> dict[str, str]:
+        """Rails that get their names at the next boot, and why."""
         return {
-            name: interface
-            for name, interface in named.items()
-            if interface is not None and interface in self.state.links
+            name: naming.reason
+            for name, naming in self.namings.items()
+            if naming.verdict == state.REBOOT and not self.blocked(name)
         }
+
+    @property
+    def reasons(self) -> list[Reason]:
+        return [
+            Reason(
+                subject=name,
+                wanted=f"{name} at {self.by_name[name].pci}",
+                running=str(self.namings[name].interface),
+                reason=reason,
+            )
+            for name, reason in self.later.items()
+        ]
 
     def _wanted_blocks(self) -> dict[str, str]:
         """A rail that must not be touched keeps the block it has."""
@@ -152,37 +149,97 @@ class Survey:
                 blocks[name] = self.old_blocks[name]
         return blocks
 
-    # Reading
+    # What was read
 
-    def _observe(self, now: State) -> dict[str, Observation]:
-        root = self.node.root
-        present = [rail.interface for rail in self.live if rail.interface in now.links]
-        owners = self.backend.owners(present)
-        on_disk = self.backend.read()
-        seen = {}
-        for name, rail in self.by_name.items():
-            locked = self.node.container and name in now.links
-            seen[name] = Observation(
-                naming=self.namings[name],
-                claims=self.claims.get(name, ()),
-                owner=owners.get(name, ""),
-                on_disk=on_disk.get(name) == self.blocks.get(name),
-                link=now.links.get(name),
-                routes=readback.routes_of(rail, now),
-                rules=readback.rules_of(rail, now),
-                arp=state.read_arp(name, root),
-                arp_refused=IN_CONTAINER if locked and not state.arp_writable(name, root) else "",
-            )
-        return seen
+    def _link(self, name: str) -> Optional[state.Link]:
+        return self.state.links.get(name)
+
+    def addresses(self, name: str) -> tuple[str, ...]:
+        link = self._link(name)
+        return link.addresses if link else ()
+
+    def routes(self, rail: RailPlan) -> list[Route]:
+        """The routes out of a rail that matter: those planned, its own table, default routes."""
+        table = rail.rule.table if rail.rule else None
+        return [
+            route
+            for route in self.state.routes.get(rail.interface, ())
+            if route in rail.routes
+            or route.table == table
+            or (route.table == MAIN_TABLE and route.destination == "default")
+        ]
+
+    def rules(self, rail: RailPlan) -> list[Rule]:
+        """The rules that concern a rail: by its address, its priority or its table."""
+        own = rail.rule
+        return [
+            rule
+            for rule in self.state.rules
+            if rule.source == rail.address
+            or (own is not None and (rule.priority == own.priority or rule.table == own.table))
+        ]
+
+    def arp_locked(self, name: str) -> bool:
+        """Whether this container may not set the ARP settings."""
+        if not self.node.container or not self._link(name):
+            return False
+        return not state.arp_writable(name, self.node.root)
+
+    # Checks
 
     def checks_of(self, rail: RailPlan, *, check_mode: bool) -> list[Check]:
-        return readback.rail_checks(
-            rail,
-            self.seen[rail.interface],
-            self.backend.owner(rail.interface),
-            self.request.arp,
-            check_mode=check_mode,
-        )
+        """One check per promise of a rail."""
+        name, naming = rail.interface, self.namings[rail.interface]
+        identity = f"{name} at {rail.pci}" if rail.pci else name
+        if self.refused(name):
+            return [Check(NAME, identity, naming.interface, FAILED, name, naming.reason)]
+        first = _name_check(rail, identity, naming, check_mode)
+        claims = list(self.claims.get(name, ()))
+        if claims:
+            why = "remove the rail from that file, or the rail from the model; nothing was changed"
+            return [first, Check(CLAIM, [], claims, FAILED, name, why)]
+        rest = self._running_checks(rail, check_mode)
+        if naming.verdict == state.REBOOT:
+            rest = [
+                check
+                if check.status in (OK, NOT_APPLICABLE)
+                else replace(check, status=REBOOT, reason=naming.reason)
+                for check in rest
+            ]
+        return [first, Check(CLAIM, [], [], OK, name), *rest]
+
+    def _running_checks(self, rail: RailPlan, check_mode: bool) -> list[Check]:
+        name = rail.interface
+
+        def same(check: str, wanted: Any, found: Any) -> Check:
+            return compare(check, wanted, found, subject=name, check_mode=check_mode)
+
+        link = self._link(name)
+        owner = self.owners.get(name) or "none"
+        if self.on_disk.get(name) != self.blocks.get(name):
+            owner += " (its text differs)"
+        checks = [same(CONFIG, self.backend.owner(name), owner)]
+        if link is not None and link.up and not link.carrier:
+            # A run cannot plug in a cable, so this is a failure in check mode as well.
+            why = "look at cable, transceiver and switch port; the configuration stays as it is"
+            checks.append(Check(LINK, "up", NO_CARRIER, FAILED, name, why))
+        else:
+            found = "absent" if link is None else "up" if link.up else "down"
+            checks.append(same(LINK, "up", found))
+        checks += [
+            same(MTU, rail.mtu, link.mtu if link else None),
+            same(ADDRESS, [rail.cidr], list(self.addresses(name))),
+        ]
+        routes, rules = self.routes(rail), self.rules(rail)
+        if rail.routes or routes:
+            checks.append(same(ROUTE, sorted(map(str, rail.routes)), sorted(map(str, routes))))
+        if rail.rule or rules:
+            wanted = [str(rail.rule)] if rail.rule else []
+            checks.append(same(RULE, wanted, sorted(map(str, rules))))
+        arp = same(ARP, dict(self.request.arp), self.arp[name])
+        if arp.status != OK and self.arp_locked(name):
+            arp = inapplicable(ARP, arp.wanted, IN_CONTAINER, subject=name)
+        return [*checks, arp]
 
     def differing(self, rail: RailPlan, names: Iterable[str]) -> list[Check]:
         """Checks that a run could set right: no run brings a carrier."""
@@ -191,18 +248,16 @@ class Survey:
             for check in self.checks_of(rail, check_mode=True)
             if check.name in names
             and check.status not in (OK, NOT_APPLICABLE)
-            and check.found != readback.NO_CARRIER
+            and check.found != NO_CARRIER
         ]
 
     def incomplete(self, rail: RailPlan) -> bool:
         """Whether something is missing that the network service has to bring about."""
-        seen = self.seen[rail.interface]
-        if self.differing(rail, (readback.CONFIG, readback.LINK, readback.MTU)):
-            return True
-        addresses = seen.link.addresses if seen.link else ()
-        missing_rule = rail.rule is not None and rail.rule not in seen.rules
         return (
-            rail.cidr not in addresses or missing_rule or not set(rail.routes) <= set(seen.routes)
+            bool(self.differing(rail, (CONFIG, LINK, MTU)))
+            or rail.cidr not in self.addresses(rail.interface)
+            or (rail.rule is not None and rail.rule not in self.state.rules)
+            or not set(rail.routes) <= set(self.routes(rail))
         )
 
     # Planning
@@ -210,35 +265,94 @@ class Survey:
     def file_plans(self) -> list[FilePlan]:
         node = self.node
         kept = [name for name in self.by_name if self.blocked(name)]
+        ours = [rail for name, rail in self.by_name.items() if not self.blocked(name)]
         plans = self.backend.files(self.blocks)
-        for other in BACKENDS:
-            if other != self.backend.name:
-                plans += backend_named(other, node.run, node.root).files({})
-        plans += device.plan_link_files(self.writable, kept, node.root)
-        plans.append(state.plan_arp_file(self.blocks, self.request.arp, node))
-        return [replace(plan, uid=node.uid, gid=node.gid) for plan in plans]
-
-    @property
-    def reasons(self) -> list[Reason]:
-        """Rails that get their names at the next boot."""
+        for name, other in BACKENDS.items():
+            if name != self.backend.name:
+                plans += other(node).files({})
         return [
-            Reason(
-                subject=name,
-                wanted=f"{name} at {self.by_name[name].pci}",
-                running=str(naming.interface),
-                reason=naming.reason,
-            )
-            for name, naming in self.namings.items()
-            if naming.verdict == device.REBOOT and name not in self.claims
+            *plans,
+            node.record(FORMER, None),
+            *state.plan_link_files(ours, kept, node),
+            state.plan_arp_file(self.blocks, self.request.arp, node),
         ]
 
     def running_diff(self) -> list[dict[str, Any]]:
         """What differs in the running kernel, rail by rail."""
         shown = []
         for rail in self.live:
-            checks = self.differing(rail, readback.RUNNING)
+            checks = self.differing(rail, RUNNING)
             if checks:
                 before = "".join(f"{check.name}: {check.found}\n" for check in checks)
                 after = "".join(f"{check.name}: {check.wanted}\n" for check in checks)
                 shown.append(diff(f"{rail.interface} (running)", before, after))
         return shown
+
+
+def _name_check(rail: RailPlan, wanted: str, naming: state.Naming, check_mode: bool) -> Check:
+    subject = rail.interface
+    if naming.verdict == state.NAMED:
+        if rail.pci is None:
+            return inapplicable(NAME, wanted, "no PCI address in the model", subject=subject)
+        return Check(NAME, wanted, wanted, OK, subject)
+    status = differs(check_mode) if naming.verdict == state.RENAME else REBOOT
+    found = f"{naming.interface} at {rail.pci}"
+    return Check(NAME, wanted, found, status, subject, naming.reason)
+
+
+# One full packet to each rail's gateway proves cable, address, route and the leaf's MTU.
+
+_PAUSE_S = 0.3
+"""Between two packets: a refusal by this host itself comes at once."""
+_HEADERS = 28
+"""Bytes of IPv4 and ICMP headers in a packet."""
+
+
+def path_check(
+    rail: RailPlan, unreached: Optional[str], *, tried: bool, check_mode: bool
+) -> Optional[Check]:
+    """The check of the way to the gateway; None where an earlier check has failed."""
+    name = rail.interface
+    if rail.gateway is None:
+        wanted = "a full packet returns"
+        return inapplicable(PATH, wanted, "no gateway in the model", subject=name)
+    wanted = f"a packet of {rail.mtu} bytes returns from {rail.gateway}"
+    if not tried:
+        why = "not tried: the rail is not as planned yet"
+        return Check(PATH, wanted, None, PENDING, name, why) if check_mode else None
+    if unreached:
+        return Check(PATH, wanted, "no answer", FAILED, name, unreached)
+    return Check(PATH, wanted, wanted, OK, name)
+
+
+def unreached(
+    rails: Sequence[RailPlan],
+    run: Runner,
+    wait_s: float,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> dict[str, str]:
+    """Rails whose gateway did not answer within `wait_s`, with the command and its output."""
+    deadline = clock() + wait_s
+
+    def ask(rail: RailPlan) -> str:
+        argv = (
+            *("ping", "-n", "-q", "-M", "do", "-s", str(rail.mtu - _HEADERS)),
+            *("-c", "1", "-W", "1", "-I", rail.address, str(rail.gateway)),
+        )
+        while True:
+            try:
+                result = run(argv, check=False)
+            except CommandError as error:
+                return str(error)
+            if result.rc == 0:
+                return ""
+            sleep(_PAUSE_S)
+            if clock() >= deadline:
+                output = (result.stderr or result.stdout).strip().splitlines()[-1:]
+                return f"{' '.join(argv)}: {(output or ['no answer'])[0]}"
+
+    asked = [rail for rail in rails if rail.gateway]
+    with ThreadPoolExecutor(max_workers=max(1, len(asked))) as pool:
+        answers = list(pool.map(ask, asked))
+    return {rail.interface: answer for rail, answer in zip(asked, answers) if answer}

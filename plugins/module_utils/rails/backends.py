@@ -1,0 +1,279 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The network services that configure rails: systemd-networkd and NetworkManager.
+
+A backend keeps one *block* of text per rail, a file of its own. Blocks are what is compared,
+written and, when a rail does not come up with its new block, put back. netplan is a generator of
+networkd's files: where it is, networkd gets the rails' files directly, and they come before those
+that netplan generates.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from ..core import systemd
+from ..core.commands import CommandError
+from ..core.files import FilePlan, with_header
+from ..core.part import NAME, Node
+from .plan import MAIN_TABLE, RailPlan
+from .state import LINK_DIRECTORY, NETWORK_PREFIX
+
+AUTO = "auto"
+READY = "active, starts at boot"
+FORMER = f"etc/netplan/60-{NAME}-rails.yaml"
+"""What earlier versions wrote for netplan; removed."""
+
+Blocks = Mapping[str, str]
+"""Interface to its block."""
+
+
+class Backend(ABC):
+    """One network service on this node."""
+
+    name = ""
+    unit = ""
+    """The systemd unit that configures the rails, now and at boot."""
+    directory = ""
+    prefix = ""
+    suffix = ""
+    mode = 0o644
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    def file(self, interface: str) -> str:
+        """The path of a rail's block, below the root."""
+        return f"{self.directory}/{self.prefix}{interface}{self.suffix}"
+
+    def read(self) -> dict[str, str]:
+        """The blocks that are on disk."""
+        found = {}
+        for path in sorted(self.node.path(self.directory).glob(f"{self.prefix}*{self.suffix}")):
+            interface = path.name[len(self.prefix) : -len(self.suffix)]
+            found[interface] = self.node.read(self.file(interface)) or ""
+        return found
+
+    def files(self, blocks: Blocks) -> list[FilePlan]:
+        """Every file of ours, as it is and as these blocks want it; superfluous ones go."""
+        return [
+            self.node.record(self.file(interface), blocks.get(interface), mode=self.mode)
+            for interface in sorted({*blocks, *self.read()})
+        ]
+
+    def state(self) -> str:
+        """`READY`, or how systemd has the service instead."""
+        values = systemd.show(self.node, self.unit, ("ActiveState", "UnitFileState"))
+        active, file = values.get("ActiveState", "unknown"), values.get("UnitFileState", "")
+        if active in ("active", "reloading") and file in systemd.AT_BOOT:
+            return READY
+        return f"{active}, {file or 'not installed'}"
+
+    @abstractmethod
+    def render(self, rail: RailPlan) -> str:
+        """The block of a rail."""
+
+    @abstractmethod
+    def owner(self, interface: str) -> str:
+        """What the service names as the rail's configuration once it has taken it over."""
+
+    @abstractmethod
+    def owners(self, interfaces: Sequence[str]) -> dict[str, str]:
+        """What it names now."""
+
+    @abstractmethod
+    def apply(self, written: Sequence[str], again: Sequence[str]) -> dict[str, str]:
+        """Take over the blocks of `written` and set `again` up anew; leave all else alone.
+
+        Returns the service's errors about single rails. Raises CommandError.
+        """
+
+
+class Networkd(Backend):
+    """Files in /etc/systemd/network; taken over with `networkctl reload`."""
+
+    name = "networkd"
+    unit = "systemd-networkd.service"
+    directory = LINK_DIRECTORY
+    prefix, suffix = NETWORK_PREFIX, ".network"
+
+    def render(self, rail: RailPlan) -> str:
+        lines = [
+            "[Match]",
+            f"Name={rail.interface}",
+            "",
+            "[Link]",
+            "# A pulled cable must not keep the host from booting.",
+            "RequiredForOnline=no",
+            f"MTUBytes={rail.mtu}",
+            "",
+            "[Network]",
+            f"Address={rail.cidr}",
+            "DHCP=no",
+            "IPv6AcceptRA=no",
+            "LinkLocalAddressing=ipv6",
+            "# Keep the address, and with it the RoCE GID, while the link is down.",
+            "ConfigureWithoutCarrier=yes",
+        ]
+        for route in rail.routes:
+            lines += ["", "[Route]", f"Destination={route.cidr}"]
+            lines += [f"Gateway={route.gateway}"] if route.gateway else ["Scope=link"]
+            if route.table != MAIN_TABLE:
+                lines.append(f"Table={route.table}")
+            if route.metric is not None:
+                lines.append(f"Metric={route.metric}")
+        if rail.rule:
+            lines += ["", "[RoutingPolicyRule]", f"From={rail.rule.source}"]
+            lines += [f"Table={rail.rule.table}", f"Priority={rail.rule.priority}"]
+        return _text(lines)
+
+    def owner(self, interface: str) -> str:
+        return f"/{self.file(interface)}"
+
+    def owners(self, interfaces: Sequence[str]) -> dict[str, str]:
+        if not interfaces:
+            return {}
+        argv = ("networkctl", "--no-pager", "--lines=0", "status", "--", *interfaces)
+        return parse_status(self.node.run(argv, check=False).stdout)
+
+    def apply(self, written: Sequence[str], again: Sequence[str]) -> dict[str, str]:
+        # Only links whose file is new or changed are touched by that. Those in `again` have drifted
+        # from a file that networkd knows already.
+        self.node.run(("networkctl", "reload"))
+        if again:
+            self.node.run(("networkctl", "reconfigure", *again))
+        return {}
+
+
+def parse_status(text: str) -> dict[str, str]:
+    """Interface to network file, out of `networkctl status`; with its state until configured."""
+    files: dict[str, str] = {}
+    interface = path = ""
+    for line in text.splitlines():
+        head = re.match(r"\W*\d+:\s+(\S+)\s*$", line)
+        if head:
+            interface, path = head.group(1), ""
+        key, _separator, value = (part.strip() for part in line.partition(":"))
+        if key == "Network File" and interface and value != "n/a":
+            path = value
+            files[interface] = path
+        elif key == "State" and path and "(configured)" not in value:
+            files[interface] = f"{path}, {value}"
+    return files
+
+
+class NetworkManager(Backend):
+    """Profiles in /etc/NetworkManager; each is loaded and brought up by itself."""
+
+    name = "networkmanager"
+    unit = "NetworkManager.service"
+    directory = "etc/NetworkManager/system-connections"
+    prefix, suffix = f"{NAME}-", ".nmconnection"
+    mode = 0o600
+
+    def files(self, blocks: Blocks) -> list[FilePlan]:
+        # The rails keep their addresses, and with them the RoCE GIDs, while a link is down.
+        devices = ",".join(f"interface-name:{name}" for name in blocks)
+        text = f"[device-{NAME}-rails]\nmatch-device={devices}\nignore-carrier=yes\n"
+        path = f"etc/NetworkManager/conf.d/60-{NAME}-rails.conf"
+        return [*super().files(blocks), self.node.file(path, text if blocks else None)]
+
+    def render(self, rail: RailPlan) -> str:
+        lines = [
+            "[connection]",
+            f"id={self.prefix}{rail.interface}",
+            f"uuid={self.owner(rail.interface)}",
+            "type=ethernet",
+            f"interface-name={rail.interface}",
+            "autoconnect=true",
+            "# Before the profile that NetworkManager makes up for a device it does not know.",
+            "autoconnect-priority=100",
+            "",
+            "[ethernet]",
+            f"mtu={rail.mtu}",
+            "",
+            "[ipv4]",
+            "method=manual",
+            f"address1={rail.cidr}",
+        ]
+        for number, route in enumerate(rail.routes, 1):
+            metric = None if route.metric is None else str(route.metric)
+            words = [each for each in (route.cidr, route.gateway, metric) if each]
+            lines.append(f"route{number}={','.join(words)}")
+            if route.table != MAIN_TABLE:
+                lines.append(f"route{number}_options=table={route.table}")
+        if rail.rule:
+            what = f"from {rail.rule.source} table {rail.rule.table}"
+            lines.append(f"routing-rule1=priority {rail.rule.priority} {what}")
+        lines += [
+            "",
+            "[ipv6]",
+            "# Link-local only: its address is made of the MAC address, as "
+            "RoCE's first GID expects.",
+            "method=link-local",
+            "addr-gen-mode=eui64",
+        ]
+        return _text(lines)
+
+    def owner(self, interface: str) -> str:
+        """A UUID: the same on every host and in every run, so that a profile is never doubled."""
+        return str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{interface}.rails.{NAME}"))
+
+    def owners(self, interfaces: Sequence[str]) -> dict[str, str]:
+        words = ("--terse", "--fields", "DEVICE,UUID", "connection", "show", "--active")
+        text = self.node.run(("nmcli", *words), check=False).stdout
+        active = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+        return {name: active[name] for name in interfaces if name in active}
+
+    def apply(self, written: Sequence[str], again: Sequence[str]) -> dict[str, str]:
+        self.node.run(("nmcli", "general", "reload", "conf"))
+        files = {name: self.node.path(self.file(name)) for name in written}
+        present = [name for name in written if files[name].exists()]
+        if present:
+            self.node.run(("nmcli", "connection", "load", *(str(files[each]) for each in present)))
+        for name in set(written).difference(present):
+            argv = ("nmcli", "connection", "delete", "uuid", self.owner(name))
+            self.node.run(argv, check=False)
+        names = [*present, *(name for name in again if name not in written)]
+        with ThreadPoolExecutor(max_workers=max(1, len(names))) as pool:
+            errors = dict(zip(names, pool.map(self._up, names)))
+        return {name: error for name, error in errors.items() if error}
+
+    def _up(self, interface: str) -> str:
+        argv = ("nmcli", "--wait", "15", "connection", "up", "uuid")
+        try:
+            self.node.run((*argv, self.owner(interface), "ifname", interface))
+        except CommandError as error:
+            return str(error)
+        return ""
+
+
+def _text(lines: Sequence[str]) -> str:
+    return with_header("\n".join(lines) + "\n")
+
+
+BACKENDS: Mapping[str, type[Backend]] = {each.name: each for each in (NetworkManager, Networkd)}
+
+
+def backend_of(name: str, node: Node) -> Backend:
+    """The backend of that name; with AUTO the one that this system uses. Raises CommandError.
+
+    networkd where netplan has files, which also runs one of the two; else NetworkManager where it
+    runs; else networkd.
+    """
+    if name != AUTO:
+        return BACKENDS[name](node)
+    if any(node.root.glob("etc/netplan/*.yaml")):
+        return Networkd(node)
+    argv = ("systemctl", "is-active", "--quiet", NetworkManager.unit)
+    if node.run(argv, check=False).rc == 0:
+        return NetworkManager(node)
+    if any(node.path(f"{each}/systemd/systemd-networkd").exists() for each in ("lib", "usr/lib")):
+        return Networkd(node)
+    raise CommandError(
+        "no network service found: NetworkManager does not run, and systemd-networkd is not "
+        "installed. Install one, or name it (roce_rails_backend)"
+    )
