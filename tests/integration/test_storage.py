@@ -361,7 +361,7 @@ def test_another_server_is_found_and_put_right(
     on.check_output(f"systemctl stop {unit}.automount {unit}.mount")
     on.check_output(f"mount -t nfs4 {address}:{served_directory(other)} {point}")
     found = checks(storage(machines, f"--limit={client}", "--check", expect=2), client)
-    assert other["source"] in str(found["storage_server", point]["found"])
+    assert other["source"] in str(found["storage_mounted", point]["found"])
     storage(machines, f"--limit={client}")
     assert mounted(machines, client, point)["source"] == systems["tcp"]["source"]
 

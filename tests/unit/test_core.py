@@ -145,10 +145,9 @@ def test_a_program_that_cannot_be_killed_is_left(monkeypatch: pytest.MonkeyPatch
         patched.setattr(os, "killpg", lambda pid, _signal: asked.append(pid))
         with pytest.raises(
             commands.NoAnswerError, match=r"sleep infinity: no answer within 0\.1 s"
-        ) as error:
+        ):
             commands.run(["sleep", "infinity"], timeout_s=0.1)
     try:
-        assert error.value.left_behind == started[0].pid
         assert started[0].poll() is None  # nobody waited for its end
         assert asked == [started[0].pid]
         assert started[0].stdout is not None and started[0].stdout.closed

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The role's order, and what it and its module say of their options."""
+"""The role's order, and that role and module agree on their options."""
 
 from __future__ import annotations
 
@@ -45,23 +45,23 @@ def test_role_and_module_have_the_same_defaults():
         assert DEFAULTS[f"shared_storage_{role}"] == OPTIONS[module]["default"]
 
 
-def test_servers_settle_before_the_others_and_all_write_before_anybody_reads():
+def test_servers_settle_before_the_others_and_all_write_before_any_reads():
     settle, use = TASKS[1]["block"], TASKS[2]["block"]
     assert settle[0]["when"] == "inventory_hostname in __shared_storage_servers"
     assert settle[1]["when"] == "inventory_hostname not in __shared_storage_servers"
     given = TASKS[1]["module_defaults"]["baremetal.mpi_roce.shared_storage"]
     assert set(given) <= set(OPTIONS)
-    # Made anew for each host: ten thousand hosts that are told of ten thousand are a day's work.
+    # Made anew for each host: of ten thousand for ten thousand it would be a day's work.
     assert "directory" not in given
-    told = [task["baremetal.mpi_roce.shared_storage"] or {} for task in settle]
-    assert ["directory" in each for each in told] == [True, False]
+    arguments = [task["baremetal.mpi_roce.shared_storage"] or {} for task in settle]
+    assert ["directory" in each for each in arguments] == [True, False]
     rounds = [task["baremetal.mpi_roce.storage_use"]["round"] for task in use]
-    assert rounds == ["plan", "write", "meet", "read"]
-    once = [task.get("run_once", False) for task in use]
-    assert once == [True, False, True, False]
     after = TASKS[2]["always"]
-    assert [task["baremetal.mpi_roce.storage_use"]["round"] for task in after] == [
-        "report",
-        "verdict",
+    rounds += [task["baremetal.mpi_roce.storage_use"]["round"] for task in after]
+    assert rounds == ["plan", "write", "read", "report", "verdict"]
+    registered = [task.get("register") for task in [*use, *after]]
+    assert registered == [*(f"__shared_storage_{each}" for each in rounds[:-1]), None]
+    # A verdict that runs once would end the play for all hosts.
+    assert [task.get("run_once", False) for task in [*use, *after]] == [
+        *(True, False, False, True, False),
     ]
-    assert "run_once" not in after[1]  # or one slow file system would end the play for all hosts

@@ -33,15 +33,11 @@ class CommandError(Exception):
 
 
 class NoAnswerError(CommandError):
-    """A program took too long, and was ended with every process it had started.
+    """A program took too long, and was ended with every process it had started."""
 
-    `left_behind`: its process where it cannot be ended yet, as it waits for a device; else 0.
-    """
-
-    def __init__(self, shown: str, timeout_s: float, left_behind: int = 0) -> None:
+    def __init__(self, shown: str, timeout_s: float) -> None:
         super().__init__(f"{shown}: no answer within {timeout_s:g} s")
         self.timeout_s = timeout_s
-        self.left_behind = left_behind
 
 
 class Runner(Protocol):
@@ -85,8 +81,7 @@ def run(
         stdout, stderr = process.communicate(stdin, timeout=timeout_s)
     except subprocess.TimeoutExpired as error:
         _end(process)
-        left_behind = process.pid if process.returncode is None else 0
-        raise NoAnswerError(shown, timeout_s, left_behind) from error
+        raise NoAnswerError(shown, timeout_s) from error
     except BaseException:
         _end(process)
         raise

@@ -1,30 +1,26 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Shared file systems proved by use: each host writes, then reads what another host wrote.
 
-There are two rounds, so that a reader waits for nothing.
-What the first round found goes back to the controller and comes again with the second, which alone
-fails the host: one that failed earlier would miss the second round with its other file systems too.
-A fault is reported once; what depends on it refers to it.
+There are two rounds, so that a reader waits for nothing. A host on which the first one failed has
+no second one, and its files are not read. A fault is reported once; what depends on it refers to
+it.
 """
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, field, replace
-from pathlib import Path
+from dataclasses import field, replace
 from typing import Any, Optional
 
-from ..core import mounts as mounted
+from ..core import mounts
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, Check
 from ..core.dataclass import dataclass
 from ..core.machine import IN_CONTAINER, NO_MOUNTS
 from . import bounded, probe
 from .bounded import Answer
 from .file_system import HOME, SOFTWARE, FileSystem
-from .units import WantedMount, escape_path
-
-Mounts = tuple[mounted.Mount, ...]
+from .units import WantedMount
 
 FREE_SHARE = 0.05
 """Of what is free, all writers together take at most this much."""
@@ -32,92 +28,66 @@ GIB = 1 << 30
 NOBODY = (65534, 4294967294)
 """Owner of what an NFS server gives to nobody: as 16 bits have it, and as -2 reads in 32."""
 
+MOUNTED, ANSWERS, READ_ONLY, SPACE, FILES, WRITE, OWNER, WRITE_RATE, NEIGHBOUR, READ_RATE = (
+    "storage_mounted", "storage_answers", "storage_read_only", "storage_space", "storage_files",
+    "storage_write", "storage_owner", "storage_write_rate", "storage_neighbour",
+    "storage_read_rate",
+)  # fmt: skip
 PROMISES = {
-    "storage_mounted": "mounted",
-    "storage_server": "the wanted file system",
-    "storage_answers": "answers in time",
-    "storage_read_only": "writable",
-    "storage_space": "enough free",
-    "storage_files": "enough free",
-    "storage_write": "written, fsynced and read back",
-    "storage_rename": "renamed over an older one",
-    "storage_owner": "the MPI user",
-    "storage_write_rate": "as expected",
-    "storage_neighbour": "the neighbour's file, right to the byte",
-    "storage_names": "files of all peers",
-    "storage_read_rate": "as expected",
+    MOUNTED: "mounted from its source",
+    ANSWERS: "answers in time",
+    READ_ONLY: "writable",
+    SPACE: "enough free",
+    FILES: "enough free",
+    WRITE: "written, fsynced, renamed over an older one and read back",
+    OWNER: "the MPI user",
+    WRITE_RATE: "as expected",
+    NEIGHBOUR: "the neighbour's file, right to the byte",
+    READ_RATE: "as expected",
 }
-EVERY = tuple(PROMISES)
-WRITTEN = EVERY[: EVERY.index("storage_neighbour")]
+OF_READING = (NEIGHBOUR, READ_RATE)
 
 _CORRUPT = (
     "what was written is not what is read: do not trust this file system before the cause is found "
     "(network without checksums, a server's disk or memory, a cache between)"
 )
 _RIGHTS = (
-    *("storage_write", "not allowed: "),
     "{user} must be allowed to make a directory in the top directory: its owner and mode (keys "
-    "owner, mode), the same uid on the server, and the export's squash options",
+    "owner, mode), the same uid on the server, and the export's squash options"
 )
-FINDINGS: dict[Any, tuple[str, str, str]] = {
+BY_ERROR = {
     errno.ESTALE: (
-        *("storage_mounted", "stale handle: "),
+        MOUNTED,
         "the server exports another directory under this path than when it was mounted. End what "
         "uses the mount, then: systemctl restart {unit}",
     ),
-    errno.EROFS: (
-        *("storage_read_only", "read-only: "),
-        "the server or the kernel made it read-only: see exportfs -v and dmesg there",
-    ),
-    errno.EDQUOT: ("storage_space", "over quota: ", "raise the quota of {user} there"),
-    errno.ENOSPC: (
-        *("storage_space", "full: "),
-        "no space, or no inodes, are left there (df, df -i): remove old checkpoints",
-    ),
-    errno.EACCES: _RIGHTS,
-    errno.EPERM: _RIGHTS,
-    "automount": (
-        *("storage_mounted", "could not be mounted: "),
-        "see systemctl status {unit}: the server's name, its export, its service",
-    ),
-    "absent": (
-        *("storage_neighbour", "not there: "),
-        "the neighbour has written it: do both mount the same export of the same server?",
-    ),
-    "reading": ("storage_neighbour", "", "see the server's log, and dmesg here"),
-    "writing": ("storage_write", "", "see the server's log, and dmesg here"),
-    "own": ("storage_write", "", _CORRUPT),
-    "rename": ("storage_rename", "", "the server does not rename atomically: which server is it?"),
-    "token": (
-        *("storage_neighbour", ""),
+    errno.EROFS: (READ_ONLY, "see exportfs -v and dmesg on the server, and dmesg here"),
+    errno.EDQUOT: (SPACE, "raise the quota of {user} there"),
+    errno.ENOSPC: (SPACE, "no space, or no inodes, are left (df, df -i): remove old checkpoints"),
+    errno.EACCES: (WRITE, _RIGHTS),
+    errno.EPERM: (WRITE, _RIGHTS),
+}
+BY_ANSWER = {
+    probe.OWN: (WRITE, _CORRUPT),
+    probe.RENAME: (WRITE, "the server does not rename atomically: which server is it?"),
+    probe.TOKEN: (
+        NEIGHBOUR,
         "a cache keeps old data (mount options such as nocto or a long actimeo), or it is another "
         "export",
     ),
-    "content": ("storage_neighbour", "", _CORRUPT),
+    probe.CONTENT: (NEIGHBOUR, _CORRUPT),
 }
-"""What goes wrong: by errno, by the word with which the probe reports it, or by what was done.
-Its check, what is shown in front of the error, and the remedy."""
-_KILLED = "its process was killed: out of memory? See dmesg"
-
-
-@dataclass(frozen=True)
-class Seat:
-    """The place of one host in the ring of one file system."""
-
-    writers: int = 1
-    """Hosts that write at the same time."""
-    neighbour: str = ""
-    """Whose files it reads; empty for one that is alone."""
-    neighbour_bytes: int = 0
-    peers: tuple[str, ...] = ()
+"""The check of what goes wrong, and the remedy."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """`user` is the MPI user, `uid` its number."""
+    """One file system on this host, and the place of this host among those that use it.
+
+    `user` is the MPI user, `uid` its number; `become` takes its rights.
+    """
 
     wanted: WantedMount
-    seat: Seat
     host: str
     cluster: str
     token: str
@@ -126,9 +96,16 @@ class Target:
     size: int
     """Bytes of the large file."""
     limit_s: float
+    writers: int = 1
+    """Hosts that write at the same time."""
+    neighbour: str = ""
+    """Whose files are read; empty where no other host wrote."""
+    neighbour_bytes: int = 0
     alone: bool = False
     """No other host of the run measures at the same time."""
     check_mode: bool = False
+    container: Optional[str] = None
+    become: Optional[Callable[[], None]] = None
 
     @property
     def fs(self) -> FileSystem:
@@ -143,20 +120,20 @@ class Target:
         """Read-only on purpose."""
         return "ro" in self.fs.options
 
-    def is_for_user(self, found: Mapping[str, Any]) -> bool:
-        """Whether the MPI user is meant to write in the top directory, as the model says.
+    @property
+    def of_others(self) -> bool:
+        """Whether the top directory belongs to others, as the model has it. Homes and software of
+        an external server do where no owner is given."""
+        if self.fs.owner:
+            return self.fs.owner not in (self.user, str(self.uid))
+        return self.fs.serve is None and self.fs.purpose in (HOME, SOFTWARE)
 
-        `found`: what the probe saw of that directory, and the groups it ran with. Homes and
-        software of an external server belong to others if nothing is said of them.
-        """
-        fs = self.fs
-        if not fs.owner:
-            return fs.serve is not None or fs.purpose not in (HOME, SOFTWARE)
-        mode = int(fs.mode, 8)
-        if fs.owner in (self.user, str(self.uid)) or mode & 0o002:
-            return True
-        of_group = (found.get("top") or {}).get("gid") in (found.get("groups") or ())
-        return bool(mode & 0o020) and of_group
+    def mounted(self, line: str) -> Optional[mounts.Mount]:
+        """What is mounted at the mount point, by the line of the directory that was opened: what
+        the mount table had before may have changed since."""
+        running = next(iter(mounts.parse(line)), None)
+        there = running is not None and running.point == self.mount
+        return running if there and running.kind != mounts.AUTOFS else None
 
     def task(self, do: str) -> dict[str, Any]:
         """For the probe."""
@@ -167,149 +144,108 @@ class Target:
             "name": self.host,
             "token": self.token,
             "bytes": self.size,
-            "share": FREE_SHARE / max(1, self.seat.writers),
-            "neighbour": self.seat.neighbour,
-            "neighbour_bytes": self.seat.neighbour_bytes,
-            "peers": list(self.seat.peers),
+            "share": FREE_SHARE / self.writers,
+            "neighbour": self.neighbour,
+            "neighbour_bytes": self.neighbour_bytes,
         }
 
 
-@dataclass(frozen=True)
-class Here:
-    """This host, as far as the rounds have to do with it."""
-
-    become: Optional[Callable[[], None]] = None
-    """Gives up the rights of root for those of the MPI user."""
-    container: Optional[str] = None
-    mounts: Callable[[], Mounts] = mounted.read
-    records: Path = bounded.LEFT_BEHIND
-
-
 @dataclass
-class Held:
-    """What was found of one file system, as it travels between the rounds."""
-
-    checks: list[dict[str, Any]] = field(default_factory=list)
-    stopped: str = ""
-    """The name of the check whose failure kept the others from being made."""
-    figures: dict[str, Any] = field(default_factory=dict)
-
-
-# The rounds
-
-
-def write(target: Target, here: Here) -> Held:
-    mounts = here.mounts()
-    running, trap = mounted.on(mounts, target.mount), mounted.trap(mounts, target.mount)
-    book = _Book(target)
-    if running is None and trap is None:
-        # What is written would fill a directory of this node.
-        if here.container:
-            return book.rest(f"{IN_CONTAINER} ({here.container}): {NO_MOUNTS}")
-        if target.check_mode:
-            book.add("storage_mounted", "not mounted", PENDING)
-            return book.rest("not mounted yet")
-        book.fail(
-            *("storage_mounted", "not mounted"),
-            f"nothing was written: run --tags storage, or systemctl start {book.unit}",
-        )
-        return book.rest()
-    if running is not None and not target.wanted.is_source(running, mounts):
-        book.another(running)
-        return book.rest()
-    answer = _ask(target, here, "look" if target.check_mode or target.read_only else "write")
-    return _after_writing(book, answer, automount=trap is not None)
-
-
-def read(target: Target, held: Held, here: Here) -> Held:
-    if held.stopped or "wrote" not in held.figures:
-        return Held(held.checks, held.stopped)
-    answer = _ask(target, here, "read")
-    return _after_reading(_Book(target, {x["name"]: Check(**x) for x in held.checks}), held, answer)
-
-
-def _ask(target: Target, here: Here, do: str) -> Answer:
-    def work(report: probe.Report) -> None:
-        def go(found: dict[str, Any]) -> bool:
-            right = is_right(target, found["line"], here.mounts())
-            if right is False:
-                report({"foreign": True})
-            return bool(right) and (do == "look" or not found["read_only"])
-
-        probe.perform(target.task(do), report, go)
-
-    record = here.records / f"{escape_path(target.mount)}.pid"
-    return bounded.within(target.limit_s, work, become=here.become, record=record)
-
-
-def is_right(target: Target, line: str, mounts: Mounts) -> Optional[bool]:
-    """Whether the directory that was opened is of the wanted file system; None where it is of no
-    file system that is mounted there. By the open directory: what the mount table said before may
-    have changed since."""
-    running = next(iter(mounted.parse(line)), None)
-    if running is None or running.point != target.mount or running.kind == mounted.AUTOFS:
-        return None
-    return target.wanted.is_source(running, mounts)
-
-
-def checks_of(held: Sequence[Held]) -> list[Check]:
-    return [Check(**check) for one in held for check in one.checks]
-
-
-# What was found, as checks
-
-
-@dataclass
-class _Book:
-    """The checks of one file system, each under its name once."""
+class Proof:
+    """The checks of one round on one file system, each under its name once, and its figures."""
 
     target: Target
+    figures: dict[str, Any] = field(default_factory=dict)
     checks: dict[str, Check] = field(default_factory=dict)
-    stopped: str = ""
+    failed: str = ""
+    """The check whose failure kept the others from being made."""
 
     @property
     def unit(self) -> str:
         return self.target.wanted.mount_unit
 
     def add(self, name: str, found: Any, status: str, reason: str = "", wanted: Any = None) -> None:
-        wanted = PROMISES[name] if wanted is None else wanted
-        if name == "storage_server":
-            wanted = self.target.wanted.source
+        wanted = self.target.wanted.source if name == MOUNTED else wanted or PROMISES[name]
+        found = wanted if found is None and status == OK else found
         self.checks[name] = Check(name, wanted, found, status, self.target.mount, reason)
 
     def ok(self, name: str, found: Any = None, wanted: Any = None) -> None:
-        if name not in self.checks:
-            wanted = PROMISES[name] if wanted is None else wanted
-            self.add(name, wanted if found is None else found, OK, wanted=wanted)
+        self.add(name, found, OK, wanted=wanted)
 
     def fail(self, name: str, found: Any, reason: str, wanted: Any = None) -> None:
         """Nothing is tried after it that would only fail for the same reason."""
-        if not self.stopped:
-            self.stopped = name
-            self.add(name, found, FAILED, reason, wanted)
+        self.failed = name
+        self.add(name, found, FAILED, reason, wanted)
 
-    def rest(self, reason: str = "", names: Sequence[str] = EVERY, **figures: Any) -> Held:
-        """Those of `names` without a result depended on the one that failed."""
-        if self.stopped:
-            names, reason = EVERY, f"not read: see {self.stopped}"
+    def rest(self, reason: str, names: Sequence[str] = tuple(PROMISES)) -> Proof:
+        """Those of `names` without a result; what failed is the reason, where something did."""
         for name in names:
             if name not in self.checks:
-                self.add(name, None, NOT_APPLICABLE, reason)
-        checks = [asdict(self.checks[name]) for name in EVERY if name in self.checks]
-        return Held(checks, self.stopped, figures)
+                why = f"not read: see {self.failed}" if self.failed else reason
+                self.add(name, None, NOT_APPLICABLE, why)
+        return self
 
-    def another(self, running: mounted.Mount) -> None:
-        self.ok("storage_mounted")
-        self.fail(
-            *("storage_server", f"{running.source} ({running.kind})"),
-            "another file system is mounted there, and nothing was written to it: end what uses "
-            f"it, then run --tags storage, or systemctl restart {self.unit}",
+
+# The rounds
+
+
+def write(target: Target) -> Proof:
+    """Judges the mount and writes; what is to be read is judged here only where nothing will be."""
+    answer = _ask(target, "look" if target.check_mode or target.read_only else "write")
+    proof, found = Proof(target, _figures(target, answer)), answer.found
+    refused = found.get("error", {}).get("number") in (errno.EACCES, errno.EPERM)
+    if refused and answer.step.startswith("opening ") and target.of_others:
+        if "line" in found:
+            seen = {key: value for key, value in found.items() if key != "error"}
+            _judge(proof, replace(answer, found=seen), WRITE)
+        return proof.rest(
+            f"it belongs to {target.fs.owner or 'others'} (owner), and {target.user} writes "
+            f"nothing there; for a proof make {probe.DIRECTORY} there, {target.user}'s"
         )
+    _judge(proof, answer, WRITE)
+    if proof.failed or not found.get("right"):
+        here = f"{IN_CONTAINER} ({target.container}): {NO_MOUNTS}"
+        return proof.rest(here if target.container else "not mounted yet")
+    if target.check_mode or target.read_only:
+        why = "read-only on purpose (its options have ro)" if target.read_only else ""
+        return proof.rest(why or "check mode writes nothing")
+    if "owner" not in found:
+        proof.fail(WRITE, *_ENDED)
+        return proof.rest("")
+    proof.ok(WRITE)
+    _owner(proof, found["owner"])
+    _rate(proof, WRITE_RATE, found["wrote"], target.fs.expect.write_gb_s)
+    return proof.rest("") if proof.failed else proof
 
-    def finding(self, key: Any, text: str) -> None:
-        name, word, remedy = FINDINGS[key]
-        remedy = remedy.format(unit=self.unit, user=self.target.user)
-        self.fail(name, f"{word}{text}", remedy)
+
+def read(target: Target) -> Proof:
+    """Judges what is read; of the mount only what is wrong by now."""
+    answer = _ask(target, "read")
+    proof = Proof(target, _figures(target, answer))
+    _judge(proof, answer, NEIGHBOUR)
+    if not proof.failed:
+        proof.checks.clear()
+        found = answer.found
+        if "owner" not in found:
+            proof.fail(NEIGHBOUR, *_ENDED)
+        elif target.neighbour:
+            proof.ok(NEIGHBOUR)
+            _owner(proof, found["owner"], f" on the file of {target.neighbour}")
+            _rate(proof, READ_RATE, found["read"], target.fs.expect.read_gb_s)
+    return proof.rest("no other host of this run writes to it", OF_READING)
+
+
+def _ask(target: Target, do: str) -> Answer:
+    def work(report: probe.Report) -> None:
+        def go(found: dict[str, Any]) -> bool:
+            running = target.mounted(found["line"])
+            right = running is not None and target.wanted.is_source(running, mounts.read())
+            report({"right": right})
+            return right and (do == "look" or not found["read_only"])
+
+        probe.perform(target.task(do), report, go)
+
+    return bounded.within(target.limit_s, work, become=target.become)
 
 
 def _figures(target: Target, answer: Answer) -> dict[str, Any]:
@@ -318,191 +254,140 @@ def _figures(target: Target, answer: Answer) -> dict[str, Any]:
     return {**found, "served_here": target.wanted.is_bind} if found else {}
 
 
-def _after_writing(book: _Book, answer: Answer, *, automount: bool) -> Held:
-    target, found = book.target, answer.found
-    figures = _figures(target, answer)
-    error = found.get("error") or {}
-    refused = error.get("number") in (errno.EACCES, errno.EPERM)
-    if refused and answer.step.startswith("opening ") and not target.is_for_user(found):
-        # Not allowed to make our directory, and by the model not meant to be.
-        if "line" in found:
-            seen = {key: value for key, value in found.items() if key != "error"}
-            _look(book, replace(answer, found=seen), automount)
-        owner = target.fs.owner or "others"
-        why = f"it belongs to {owner} (owner, mode), and {target.user} writes nothing there"
-        why += f"; for a proof make {probe.DIRECTORY} there, {target.user}'s"
-        return book.rest(why, **figures)
-    _look(book, answer, automount)
-    if book.stopped or target.check_mode:
-        return book.rest("check mode writes nothing", **figures)
-    if target.read_only:
-        return book.rest("read-only on purpose (its options say ro)", **figures)
-    if not found.get("renamed"):
-        book.fail("storage_write", "its process ended early", _KILLED)
-    else:
-        book.ok("storage_write")
-        book.ok("storage_rename")
-        _owner(book, found["owner"][0])
-        _rate(book, "storage_write_rate", found.get("wrote"), target.fs.expect.write_gb_s)
-    return book.rest("not read", WRITTEN, **figures)
+# What was found, as checks
+
+_ENDED = ("its process ended early", "was it killed for want of memory? See dmesg")
 
 
-def _after_reading(book: _Book, held: Held, answer: Answer) -> Held:
-    """What was looked at before is judged only where it is wrong by now."""
-    target, found = book.target, answer.found
-    figures = {**held.figures, **_figures(target, answer)}
-    again = _Book(target)
-    _look(again, answer, False)
-    if again.stopped:
-        book.stopped, book.checks[again.stopped] = again.stopped, again.checks[again.stopped]
-    elif not found.get("read_right"):
-        book.fail("storage_neighbour", "its process ended early", _KILLED)
-    elif found.get("seen_owner"):
-        book.checks.pop("storage_owner", None)
-        _owner(book, found["seen_owner"][0], f" on the file of {target.seat.neighbour}")
-    if book.stopped or not target.seat.neighbour:
-        return book.rest("no other host of this run writes to it", **figures)
-    book.ok("storage_neighbour")
-    _names(book, found)
-    _rate(book, "storage_read_rate", found.get("read"), target.fs.expect.read_gb_s)
-    return book.rest("not read", **figures)
+def _judge(proof: Proof, answer: Answer, does: str) -> None:
+    """Mounted, from the right server, answering, writable, roomy; and any error on the way.
 
-
-def _look(book: _Book, answer: Answer, automount: bool) -> None:
-    """Mounted, from the right server, answering, writable, roomy; and any error on the way."""
-    target, found = book.target, answer.found
-    if "line" in found:
-        running = next(iter(mounted.parse(found["line"])), None)
-        if running is None or running.point != target.mount or running.kind == mounted.AUTOFS:
-            book.fail(
-                *("storage_mounted", "not mounted"),
-                "it was unmounted meanwhile, or its automount point mounted nothing; nothing was "
-                f"written: systemctl status {book.unit}",
-            )
-            return
-        if found.get("foreign"):
-            book.another(running)
-            return
-        book.ok("storage_mounted")
-        book.ok("storage_server", target.wanted.source, target.wanted.source)
-    if not answer.answered:
-        _hung(book, answer)
+    `does`: the check of what the round does.
+    """
+    found = answer.found
+    if "line" in found and not _mounted(proof, found):
         return
-    error, wrong = found.get("error"), found.get("wrong")
+    if not answer.answered:
+        _hung(proof, answer)
+        return
     if "line" in found:
-        book.ok("storage_answers")
-        _room(book, found)
-        if error is None:
-            _read_only(book, bool(found["read_only"]))
+        proof.ok(ANSWERS)
+        _room(proof, found)
+    error, wrong = found.get("error"), found.get("wrong")
     if error is not None:
         number, step = int(error["number"]), answer.step
         code = errno.errorcode.get(number, f"error {number}")
-        reading = step.startswith("reading ")
-        key: Any = "reading" if reading else "writing"
-        if number in FINDINGS:
-            key = number
-        elif automount and step.startswith("opening /"):
-            key = "automount"
-        elif reading and number == errno.ENOENT:
-            key = "absent"
-        book.finding(key, f"{error['text'] or code} ({code}) while {step}")
+        name, remedy = BY_ERROR.get(number, (does, "see the server's log, and dmesg here"))
+        if "line" not in found and number not in BY_ERROR:
+            name, remedy = MOUNTED, "see systemctl status {unit}: the server, and its export"
+        elif does == NEIGHBOUR and number == errno.ENOENT:
+            remedy = "do both mount the same export of the same server?"
+        remedy = remedy.format(unit=proof.unit, user=proof.target.user)
+        proof.fail(name, f"{error['text'] or code} ({code}) while {step}", remedy)
     elif wrong is not None:
-        book.finding(wrong["about"], wrong["text"])
+        name, remedy = BY_ANSWER[wrong["about"]]
+        proof.fail(name, wrong["text"], remedy)
     elif "line" not in found:
-        book.fail("storage_answers", "its process ended early", _KILLED)
-
-
-def _hung(book: _Book, answer: Answer) -> None:
-    target = book.target
-    if answer.earlier:
-        found = f"process {answer.left_behind} of an earlier run still waits for it"
+        proof.fail(ANSWERS, *_ENDED)
     else:
-        found = f"no answer within {target.limit_s:g} s while {answer.step or 'starting'}"
-        if answer.left_behind:
-            found += f"; process {answer.left_behind} cannot be ended and waits on"
-    book.fail(
-        *("storage_answers", found),
+        _read_only(proof, bool(found["read_only"]))
+
+
+def _mounted(proof: Proof, found: Mapping[str, Any]) -> bool:
+    target = proof.target
+    running = target.mounted(found["line"])
+    if found.get("right"):
+        proof.ok(MOUNTED)
+        return True
+    if running is not None:
+        proof.fail(
+            *(MOUNTED, f"{running.source} ({running.kind})"),
+            "another file system is mounted there, and nothing was written to it: end what uses "
+            f"it, then run --tags storage, or systemctl restart {proof.unit}",
+        )
+    elif target.check_mode and not target.container:
+        proof.add(MOUNTED, "not mounted", PENDING)
+    elif not target.container:
+        proof.fail(
+            *(MOUNTED, "not mounted"),
+            f"nothing was written: run --tags storage, or systemctl start {proof.unit}",
+        )
+    return False
+
+
+def _hung(proof: Proof, answer: Answer) -> None:
+    target = proof.target
+    found = f"no answer within {target.limit_s:g} s while {answer.step or 'starting'}"
+    if answer.left_behind:
+        found += f"; process {answer.left_behind} cannot be ended and waits on"
+    proof.fail(
+        *(ANSWERS, found),
         f"is {target.wanted.source} up, and its service? What uses this mount continues when it "
         f"answers. If it is gone for good: umount -f -l {target.mount}, and change the model",
     )
 
 
-def _read_only(book: _Book, found: bool) -> None:
-    wanted = "read-only" if book.target.read_only else "writable"
-    now = "read-only" if found else "writable"
+def _read_only(proof: Proof, found: bool) -> None:
+    wanted, now = ("read-only" if each else "writable" for each in (proof.target.read_only, found))
     if now == wanted:
-        book.ok("storage_read_only", now, wanted)
+        proof.ok(READ_ONLY, now, wanted)
         return
-    flag = "ro" if book.target.read_only else "rw"
-    why = (
-        f"remounted, see dmesg: mount -o remount,{flag} {book.target.mount}, or run --tags storage"
-    )
-    book.fail("storage_read_only", now, why, wanted)
+    flag = "ro" if proof.target.read_only else "rw"
+    why = f"see dmesg: mount -o remount,{flag} {proof.target.mount}, or run --tags storage"
+    proof.fail(READ_ONLY, now, why, wanted)
 
 
-def _room(book: _Book, found: Mapping[str, Any]) -> None:
+def _room(proof: Proof, found: Mapping[str, Any]) -> None:
     """Too little room keeps nothing else from being tried."""
-    fs = book.target.fs
+    fs = proof.target.fs
     free = int(found["free_bytes"]) / GIB
     files = int(found["free_files"]) if found["all_files"] else None
     for name, now, shown, wanted, promise in (
-        ("storage_space", free, f"{free:.1f} GiB free", fs.space_gib, f"{fs.space_gib} GiB free"),
-        ("storage_files", files, files, fs.files, fs.files),
+        (SPACE, free, f"{free:.1f} GiB free", fs.space_gib, f"{fs.space_gib} GiB free"),
+        (FILES, files, files, fs.files, fs.files),
     ):
         if not wanted or now is None:
             reason = "nothing is asked for (space_gib, files), or it has no fixed number of inodes"
-            book.add(name, shown, NOT_APPLICABLE, reason)
+            proof.add(name, shown, NOT_APPLICABLE, reason)
         elif now >= wanted:
-            book.ok(name, shown, promise)
+            proof.ok(name, shown, promise)
         else:
             reason = "remove old checkpoints, or change what is asked for"
-            book.add(name, shown, FAILED, reason, promise)
+            proof.add(name, shown, FAILED, reason, promise)
 
 
-def _owner(book: _Book, uid: int, where: str = "") -> None:
-    """Of a file that the MPI user has just written."""
-    user, wanted = book.target.user, f"uid {book.target.uid}"
-    if uid == book.target.uid:
-        book.ok("storage_owner", wanted, wanted)
-        return
-    why = f"{user} has another number there, or the export has anonuid: cluster_mpi_uid for all"
-    if uid in NOBODY:
+def _owner(proof: Proof, uid: int, where: str = "") -> None:
+    """Of a file that the MPI user has just written; it is the last that the probe reports."""
+    user, wanted = proof.target.user, f"uid {proof.target.uid}"
+    if uid == proof.target.uid:
+        proof.ok(OWNER, wanted, wanted)
+    elif uid in NOBODY:
         why = (
             f"the server does not know {user}: all_squash in the export, or idmapd maps names to "
             "nobody (one domain in /etc/idmapd.conf, or nfs4_disable_idmapping=Y on both sides)"
         )
-    found = f"nobody ({uid})" if uid in NOBODY else f"uid {uid}"
-    book.fail("storage_owner", f"{found}{where}", why, wanted)
-
-
-def _names(book: _Book, found: Mapping[str, Any]) -> None:
-    wanted = f"{len(book.target.seat.peers)} files"
-    wrong = [f"no {name}" for name in found.get("missing") or []]
-    sizes = (found.get("sizes") or {}).items()
-    wrong += [f"{name} has {size} bytes" for name, size in sizes]
-    if wrong:
-        why = "other hosts wrote them: do all mount the same export?"
-        book.add("storage_names", ", ".join(wrong), FAILED, why, wanted)
+        proof.fail(OWNER, f"nobody ({uid}){where}", why, wanted)
     else:
-        book.ok("storage_names", wanted, wanted)
+        why = f"{user} has another number there, or the export has anonuid: cluster_mpi_uid for all"
+        proof.fail(OWNER, f"uid {uid}{where}", why, wanted)
 
 
-def _rate(book: _Book, name: str, measured: Optional[Mapping[str, Any]], expected: float) -> None:
+def _rate(proof: Proof, name: str, measured: Optional[Mapping[str, Any]], expected: float) -> None:
     """One node's rate is judged where it was alone: beside others it has a share of the server."""
     rate = None
     if measured and measured["bytes"] and measured["seconds"] > 0:
         rate = float(measured["bytes"]) / float(measured["seconds"]) / 1e9
     shown = None if rate is None else f"{rate:.3g} GB/s"
-    writers = book.target.seat.writers
+    others = proof.target.writers - 1
     if not expected:
-        book.add(name, shown, NOT_APPLICABLE, "no expectation is set (expect)")
+        proof.add(name, shown, NOT_APPLICABLE, "no expectation is set (expect)")
     elif rate is None:
-        book.add(name, shown, NOT_APPLICABLE, "too little is free to measure anything")
-    elif not book.target.alone and writers > 1:
-        why = f"measured beside {writers - 1} others; judged with shared_storage_use_alone"
-        book.add(name, shown, NOT_APPLICABLE, why)
+        proof.add(name, shown, NOT_APPLICABLE, "too little is free to measure anything")
+    elif others and not proof.target.alone:
+        why = f"measured beside {others} others; judged with shared_storage_use_alone"
+        proof.add(name, shown, NOT_APPLICABLE, why)
     elif rate >= expected:
-        book.ok(name, shown, f"{expected:g} GB/s")
+        proof.ok(name, shown, f"{expected:g} GB/s")
     else:
         why = "slower than expected: nconnect, the rail's MTU and counters, the server's threads"
-        book.add(name, shown, FAILED, why, f"{expected:g} GB/s")
+        proof.add(name, shown, FAILED, why, f"{expected:g} GB/s")

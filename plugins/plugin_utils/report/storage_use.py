@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Times of all hosts to the figures of one file system, and as a person reads them."""
+"""From the times of all hosts to the figures of one file system, as data and as a table."""
 
 from __future__ import annotations
 
@@ -13,30 +13,23 @@ from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, Check
 from ...module_utils.core.dataclass import dataclass
 from ...module_utils.core.text import counted
 from ...module_utils.storage.file_system import FileSystem
-from ...module_utils.storage.proof import Seat
 from .smoke import columns, rate_text, size_text
 
-SEEN = 64
-"""Each host looks for the files of so many that follow in the ring: all, in most clusters."""
 
+def neighbour(
+    ring: Sequence[str], host: str, wrote: Callable[[str], Optional[int]]
+) -> tuple[str, int]:
+    """Whose file a host reads, and its bytes: the next one in the ring that wrote, so that work
+    grows linearly with hosts. ("", 0) where no other one did.
 
-def seat(ring: Sequence[str], host: str, wrote: Callable[[str], Optional[int]]) -> Optional[Seat]:
-    """The place of one host among those that wrote; None where it did not itself.
-
-    The hosts are a ring in which each reads the files of the next one, so that work grows
-    linearly with them.
-
-    `wrote`: the bytes that a host of the ring wrote well, else None. It is called for those that
-    follow until there are enough, never for all.
+    `wrote`: the bytes that a host of the ring wrote, else None. It is called until there is one.
     """
-    if wrote(host) is None:
-        return None
     place = ring.index(host)
-    others = chain(islice(ring, place + 1, None), islice(ring, place))
-    sizes = ((other, wrote(other)) for other in others)
-    following = list(islice(((name, size) for name, size in sizes if size is not None), SEEN))
-    neighbour, size = following[0] if following else ("", 0)
-    return Seat(len(ring), neighbour, size, tuple(name for name, _size in following))
+    for other in chain(islice(ring, place + 1, None), islice(ring, place)):
+        size = wrote(other)
+        if size is not None:
+            return other, size
+    return "", 0
 
 
 Interval = tuple[float, float]

@@ -1,0 +1,295 @@
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The use of storage on the controller: the ring, what a host is sent, the figures of all."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Optional
+
+import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.action import storage_use as action
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
+    Expectation,
+    FileSystem,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import storage_use as table
+from hypothesis import given
+from hypothesis import strategies as st
+
+GOLDEN = Path(__file__).parent / "golden" / "storage_use.txt"
+FS = FileSystem("checkpoints", "nfs", "store01:/export/a", "/mnt/checkpoints", "checkpoints")
+SOFT = FileSystem(
+    "software", "nfs", "10.10.2.1:/export/b", "/mnt/sw", "software", hosts=("compute",)
+)
+NODES = ["node01", "node02", "node03"]
+WROTE = {"bytes": 1 << 20, "seconds": 0.5, "ended": 10.5}
+
+
+# The action
+
+
+def measured(name: str = "checkpoints", **changes: Any) -> dict[str, Any]:
+    figures = {"wrote": WROTE, "read": WROTE, "own_address": "10.100.0.1", "served_here": False}
+    return {"measured": {name: {**figures, **changes}}}
+
+
+class Run:
+    """One task on one host, with what the tasks before it have registered."""
+
+    def __init__(self, filesystems: list[FileSystem]) -> None:
+        self.filesystems = [fs.as_variable() for fs in filesystems]
+        self.hostvars: dict[str, dict[str, Any]] = {name: {} for name in [*NODES, "launch01"]}
+        for number, name in enumerate(NODES):
+            rail = {"interface": "rail0", "address": f"10.100.0.{number + 1}", "speed_gbps": 400}
+            self.hostvars[name]["cluster_rails"] = [rail]
+        self.playing = [*NODES, "launch01"]
+        self.batch = list(self.playing)
+        self.registered: dict[str, Any] = {}
+        self.sent: dict[str, Any] = {}
+
+    def task(self, step: str, host: str = "node01", **arguments: Any) -> dict[str, Any]:
+        module = object.__new__(action.ActionModule)
+        given = {"round": step, "filesystems": self.filesystems, "cluster": "c", **arguments}
+        module._task = SimpleNamespace(args=given, check_mode=False)
+        self.sent = {}
+
+        def execute(name: str, module_args: dict[str, Any], task_vars: Any) -> dict[str, Any]:
+            self.sent = module_args
+            return {"changed": False}
+
+        module._execute_module = execute
+        task_vars = {
+            "inventory_hostname": host,
+            "group_names": ["launcher"] if host == "launch01" else ["compute"],
+            "groups": {"compute": NODES, "launcher": ["launch01"], "all": self.batch},
+            "ansible_play_batch": self.batch,
+            "ansible_play_hosts": self.playing,
+            "hostvars": self.hostvars,
+            **{f"__shared_storage_{name}": result for name, result in self.registered.items()},
+        }
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(action.ActionBase, "run", lambda *_rest: {})
+            found: dict[str, Any] = module.run(None, task_vars)
+        if step in ("plan", "report"):
+            self.registered[step] = found
+        return found
+
+    def has(self, host: str, step: str, result: dict[str, Any]) -> None:
+        self.hostvars[host][f"__shared_storage_{step}"] = result
+
+    def concerned(self) -> dict[str, str]:
+        """The hosts that fail by what was reported, with their messages."""
+        self.task("report")
+        every = {host: self.task("verdict", host) for host in self.playing}
+        assert sum(len(found["checks"]) for found in every.values()) == 2
+        return {host: found["msg"] for host, found in every.items() if found.get("failed")}
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    lines: list[str] = []
+    monkeypatch.setattr(action, "display", SimpleNamespace(display=lines.append))
+    return lines
+
+
+def test_the_ring_is_of_the_hosts_of_the_play_that_mount_it() -> None:
+    run = Run([FS, SOFT])
+    plan = run.task("plan")["plan"]
+    assert plan["rings"] == {"checkpoints": [*NODES, "launch01"], "software": NODES}
+    run.batch = ["node02", "launch01"]
+    again = run.task("plan")["plan"]
+    assert again["rings"]["software"] == ["node02"] and again["token"] != plan["token"]
+
+
+def test_what_a_host_is_sent_to_write() -> None:
+    run = Run([FS, SOFT])
+    plan = run.task("plan")["plan"]
+    run.task("write", "launch01", size_mib=64, report_directory="/x")
+    assert [fs["name"] for fs in run.sent["filesystems"]] == ["checkpoints"]
+    assert run.sent["seats"] == {"checkpoints": {"writers": 4}}
+    assert run.sent["token"] == plan["token"]
+    assert (run.sent["host"], run.sent["groups"]) == ("launch01", ["launcher"])
+    assert "report_directory" not in run.sent and run.sent["size_mib"] == 64
+    json.dumps(run.sent)
+    run = Run([SOFT])
+    run.task("plan")
+    assert run.task("write", "launch01")["checks"] == [] and run.sent == {}, "it mounts nothing"
+
+
+def test_only_hosts_that_wrote_and_are_still_there_are_read_and_read() -> None:
+    run = Run([FS])
+    run.task("plan")
+    for name in run.hostvars:
+        run.has(name, "write", measured())
+    run.has("node02", "write", {**measured(), "failed": True})
+    run.playing = ["node01", "node02", "launch01"]
+    run.task("read", "node01")
+    assert run.sent["seats"] == {
+        "checkpoints": {"writers": 4, "neighbour": "launch01", "neighbour_bytes": 1 << 20}
+    }
+    run.has("node01", "write", measured(wrote=None))  # read-only, or check mode
+    run.task("read", "node01")
+    assert run.sent == {}
+
+
+def test_the_report_is_of_all_hosts(shown: list[str], tmp_path: Path) -> None:
+    run = Run([FS])
+    run.task("plan")
+    for number, name in enumerate(NODES):
+        both = measured(own_address=f"10.100.0.{number + 1}")
+        run.has(name, "write", {**both, "virtual": number == 0})
+        run.has(name, "read", {"measured": {"checkpoints": {"read": WROTE}}})
+    found = run.task("report", report_directory=str(tmp_path))
+    assert "failed" not in found
+    figures = found["figures"]["checkpoints"]
+    assert (figures["hosts"], figures["write"]["bytes"]) == (4, 3 << 20)
+    assert figures["line_rate_gb_s"] == 50
+    assert any("nominal" in line for line in shown)
+    assert json.loads((tmp_path / "storage-latest.json").read_text())["filesystems"]
+
+
+def test_too_slow_together_has_failed(shown: list[str]) -> None:
+    run = Run([replace(FS, expect=Expectation(together_write_gb_s=100.0))])
+    run.task("plan")
+    run.has("node01", "write", measured())
+    run.has("node02", "write", measured(wrote={**WROTE, "seconds": 0.6}))
+    # A task that runs once and fails ends the play for every host: the report itself never does.
+    found = run.task("report")
+    assert "failed" not in found and found["checks"] == []
+    assert list(run.concerned()) == ["node02"]  # the slowest: the server is external
+    run.playing.remove("node02")
+    assert list(run.concerned()) == ["node01"]
+    run.filesystems[0]["serve"] = {"host": "launch01"}
+    assert list(run.concerned()) == ["launch01"]
+
+
+# The ring
+
+
+@given(st.integers(1, 150), st.sets(st.integers(0, 149)))
+def test_every_host_that_wrote_is_read_by_exactly_one(count: int, lost: set[int]) -> None:
+    ring = [f"node{number:03d}" for number in range(count)]
+    wrote = {host: 100 + n for n, host in enumerate(ring) if n not in lost}
+    found = [table.neighbour(ring, host, wrote.get) for host in wrote]
+    if len(wrote) > 1:
+        assert dict(found) == wrote
+    else:
+        assert all(each == ("", 0) for each in found)
+
+
+def test_the_work_for_one_host_does_not_grow_with_the_cluster() -> None:
+    asked: list[str] = []
+
+    def wrote(host: str) -> Optional[int]:
+        asked.append(host)
+        return 1
+
+    table.neighbour([f"node{number:05d}" for number in range(10_000)], "node05000", wrote)
+    assert asked == ["node05001"]
+
+
+# Figures
+
+INTERVALS = st.lists(
+    st.tuples(st.integers(0, 100), st.integers(1, 50)).map(lambda each: (each[0], sum(each))),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(INTERVALS)
+def test_the_time_in_which_any_host_was_active(intervals: list[tuple[int, int]]) -> None:
+    seconds = {second for begin, end in intervals for second in range(begin, end)}
+    assert table.busy_seconds(intervals) == len(seconds)
+    most = max(sum(b <= second < e for b, e in intervals) for second in seconds)
+    assert table.most_at_once(intervals) == most
+
+
+@given(INTERVALS)
+def test_together_is_never_more_than_the_sum(intervals: list[tuple[int, int]]) -> None:
+    measured = {
+        f"node{n}": {"bytes": 10**9, "seconds": float(end - begin), "ended": float(end)}
+        for n, (begin, end) in enumerate(intervals)
+    }
+    found = table.figure(measured)
+    assert found is not None
+    total = sum(1 / each["seconds"] for each in measured.values())
+    assert 0 < found.together <= total * (1 + 1e-9)
+    assert found.slowest <= found.median <= found.fastest
+
+
+# The table
+
+
+def took(seconds: float, ended: float, size: int = 64 << 20) -> dict[str, Any]:
+    return {"bytes": size, "seconds": seconds, "ended": ended}
+
+
+def used(**changes: Any) -> table.Used:
+    hosts = ("node01", "node02", "node03", "launch01")
+    found = {
+        host: {"wrote": took(0.05 + n / 100, 10.1), "read": took(0.02 + n / 100, 20.1)}
+        for n, host in enumerate(hosts)
+    }
+    links = {host: table.Link("rail0", 800.0) for host in hosts[:3]}
+    links["node02"] = table.Link("rail3", 400.0)
+    base = table.Used(FS, hosts, found, {**links, "launch01": None})
+    return replace(base, **changes)
+
+
+EXPECTED = replace(FS, expect=Expectation(1.0, 2.0, 8.0, 9.0))
+
+
+def cases() -> dict[str, table.Used]:
+    served = used()
+    by_host = {host: dict(each) for host, each in served.figures.items()}
+    by_host["launch01"]["served_here"] = True
+    one = used(hosts=("launch01", "node01"))
+    two = {host: by_host[host] for host in one.hosts}
+    small = {host: {"wrote": took(1.0, 5.0 + n, 3 << 19)} for n, host in enumerate(by_host)}
+    return {
+        "as it is": used(),
+        "expected": used(fs=EXPECTED),
+        "virtual": used(virtual=True, links={}),
+        "alone": used(alone=True),
+        "served by one of them": used(figures=by_host),
+        "served by one of two": replace(one, figures=two),
+        "one after another, and small": used(figures=small),
+        "nothing": used(figures={}),
+    }
+
+
+def test_the_table() -> None:
+    shown = "".join(
+        f"# {name}\n" + "".join(f"{line}\n" for line in table.lines(each))
+        for name, each in cases().items()
+    )
+    assert shown == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_the_serving_host_is_not_measured() -> None:
+    found = cases()["served by one of them"].of("wrote")
+    assert found is not None and found.bytes == 3 * (64 << 20)
+
+
+@pytest.mark.parametrize(
+    ("given", "statuses"),
+    [
+        (used(), ["not_applicable"] * 2),
+        (used(fs=EXPECTED), ["failed", "failed"]),
+        (used(fs=replace(FS, expect=Expectation(0, 0, 0.5, 0.5))), ["ok", "ok"]),
+        (used(fs=EXPECTED, alone=True), ["not_applicable"] * 2),
+        (used(fs=EXPECTED, figures={}), ["not_applicable"] * 2),
+    ],
+)
+def test_all_together_against_what_is_expected(given: table.Used, statuses: list[str]) -> None:
+    assert [check.status for check in table.together(given)] == statuses
+
+
+def test_the_server_is_not_blamed_for_too_few_forks() -> None:
+    late = {host: {"wrote": took(1.0, 5.0 + 2 * n)} for n, host in enumerate(used().hosts)}
+    check = table.together(used(fs=EXPECTED, figures=late))[0]
+    assert "1 of 4 nodes" in check.reason and "-f 4" in check.reason
