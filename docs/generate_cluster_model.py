@@ -152,7 +152,7 @@ filesystems:
   refused.
 - With `transport: rdma`, `hosts` must not include the launcher (no rails).
 - Mounts of one server by one version (4.1, 4.2) share a connection: for another transport write
-  another version.
+  another version, or `storage_options` fails.
 - Options with a key (`vers`, `proto`, `port`, `nconnect`, `flock`) and `soft` (data loss on a slow
   server) are refused. All others are passed on: an unknown one fails the mount, and the mount
   program's message is reported. An export has no keys for clients or for root access.

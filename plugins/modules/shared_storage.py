@@ -9,14 +9,11 @@ module: shared_storage
 short_description: Mounts, and serves, the shared file systems of a host
 extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
-  - Brings the shared file systems of one host to what the cluster says, in one call. Installs what
-    mounting and serving takes, serves by NFS what this host serves, sets up the client of Lustre,
-    mounts through systemd, and reads all of it back.
-  - Everything is planned before anything is changed. Run again, it repairs what an interrupted run
-    left.
-  - What is mounted is known from the kernel's table alone. A server that is dead costs
-    O(mount_wait_s) and is a failed check.
-  - A mount that is in use is not taken away; its processes are named. A directory that holds
+  - Installs what mounting and serving take, serves by NFS what this host serves, sets up the client
+    of Lustre, mounts through systemd, and reads all of it back.
+  - What is mounted is read from the kernel's table alone. A dead server is a failed check, after
+    O(mount_wait_s).
+  - A mount that is in use is not unmounted; its processes are named. A directory that holds
     anything is not mounted over, and a device that has anything on it is not formatted.
   - In a container mounts are C(not_applicable); units, packages and exports are real.
 attributes:
@@ -39,8 +36,8 @@ options:
     default: []
   directory:
     description:
-      - RV(baremetal.mpi_roce.cluster_directory#module:directory), of which the action plugin makes
-        O(clients).
+      - RV(baremetal.mpi_roce.cluster_directory#module:directory). The action plugin makes
+        O(clients) of it.
     type: list
     elements: dict
     default: []
@@ -56,7 +53,6 @@ options:
     description:
       - Mount points that are unmounted and whose units are removed, and served directories that are
         no longer exported. What they hold stays.
-      - V(/etc/lnet.conf) stands for all of LNet, on a host that has no Lustre file system any more.
     type: list
     elements: str
     default: []
@@ -80,7 +76,7 @@ options:
   lustre_root:
     description:
       - Directory below which C(sys) and C(proc) of Lustre are read. Another one than C(/) is a
-        simulation, and the result says so.
+        simulation, which the result names.
     type: path
     default: /
   rdma_source: {type: str, default: "", description: "RDMA drivers, C(doca) or C(inbox)."}
@@ -146,7 +142,7 @@ from ..module_utils.storage.service import THREADS
 
 LAYER = Layer(
     "storage",
-    command_s=900.0,  # mkfs on a large device, which tells it first that all of it is free
+    command_s=900.0,  # mkfs on a large device
     look_s=60.0,
     refusals=(UnsupportedDistribution,),
 )

@@ -7,10 +7,18 @@ import copy
 from typing import Any
 
 import pytest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.storage import (
-    Site,
-    StorageError,
-    read_filesystems,
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
+    FileSystem,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import storage
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.storage import Site
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.storage_keys import (
+    FILE_SYSTEMS,
+    VARIABLE,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.findings import (
+    Findings,
+    RefusedError,
 )
 
 from tests.unit.findings import brief
@@ -43,6 +51,20 @@ SITE = Site(
     names=HOSTS.__getitem__,
     more=frozenset({"storage01"}),
 )
+
+
+class StorageError(RefusedError):
+    what = f"{VARIABLE} cannot be mounted"
+
+
+def read_filesystems(value: Any, site: Site = SITE) -> tuple[FileSystem, ...]:
+    """As a model reads them, in the cluster above."""
+    findings, path = Findings(), (VARIABLE,)
+    checked = FILE_SYSTEMS.check([] if value is None else value, findings, path)
+    found = () if findings else storage.read_filesystems(checked, findings, path, site)
+    if findings:
+        raise StorageError(findings.found)
+    return found
 
 
 def changed(entry: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -91,7 +113,7 @@ def two(first: dict[str, Any] = NFS, **changes: Any) -> list[dict[str, Any]]:
 def refused(value: Any) -> list[str]:
     """Each thing that is wrong with these file systems, and that the message has a line for it."""
     with pytest.raises(StorageError) as caught:
-        read_filesystems(value, SITE)
+        read_filesystems(value)
     assert str(caught.value).count("\n") == len(caught.value.findings)
     assert "hunter2" not in str(caught.value), "a password"
     return brief(caught.value.findings, below=1)

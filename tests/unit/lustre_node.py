@@ -164,14 +164,13 @@ class LustreNode:
         check_mode: bool = False,
         container: Optional[str] = None,
         mounts: Sequence[FileSystem] = (),
-        absent: Sequence[str] = (),
     ) -> Outcome:
         """`mounts`: file systems whose automount points are armed by this run, before `after`."""
         node = self.node(check_mode=check_mode, container=container)
         self.calls.clear()
         settings = settings_of(value, rails, filesystems)
         kernel = Kernel(self.root, node.look)
-        before, after, _lines = lustre_parts(settings, filesystems, rails, kernel, node, absent)
+        before, after = lustre_parts(settings, filesystems, rails, kernel)
         between: list[Part] = [_Arming(self, mounts)] if mounts else []
         return settle([*before, *between, *after], node)
 
@@ -205,8 +204,6 @@ class LustreNode:
             return 0, f"UnitFileState={file}\nActiveState={state}\n", ""
         if verb == "enable":
             self.enabled = True
-        elif verb == "disable":
-            self.enabled = False
         elif verb == "stop":
             ran, self.active = self.active, False  # ExecStop of what does not run is not run
             return self.stand_in.run("lustre_rmmod", []) if ran else (0, "", "")

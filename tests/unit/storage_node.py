@@ -80,9 +80,10 @@ class StorageNode:
         groups: Sequence[str] = ("compute",),
         absent: Sequence[str] = (),
         timeout_s: int = 600,
+        devices: Sequence[str] = (),
     ) -> Mounts:
         wanted = wanted_mounts(filesystems, host, groups, timeout_s)
-        return Mounts(wanted, absent, self.run, WAIT_S)
+        return Mounts(wanted, absent, self.run, WAIT_S, devices)
 
     def settle(self, *filesystems: FileSystem, check_mode: bool = False, **given: Any) -> Outcome:
         return settle([self.mounts(*filesystems, **given)], self.node(check_mode))

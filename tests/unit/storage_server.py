@@ -231,13 +231,6 @@ class ServerHost:
                     self.mount(where.group(1))
                     (self.root / where.group(1).lstrip("/")).chmod(0o755)  # of the device
             self.units[unit] = f"{enabled}, active"
-        elif words[1:3] == ["disable", "--now"]:
-            self.units[unit] = "disabled, inactive"
-            path = self.root / "etc/systemd/system" / unit
-            if unit.endswith(".mount"):
-                found = re.search("Where=(.*)", path.read_text())
-                assert found is not None
-                self.unmount(found.group(1))
         elif verb != "daemon-reload":
             raise AssertionError(words)
         return 0, ""
@@ -278,24 +271,20 @@ class ServerHost:
         if self.blkid is not None:
             return self.blkid
         data = Path(words[-1]).read_bytes()
-        found = re.search(rb"FS (\S+) (\S+) (\S+)\n", data)
+        found = re.search(rb"FS (\S+) (\S+)\n", data)
         if found is None:
             return 2, ""
-        kind, label, identity = (word.decode() for word in found.groups())
-        return 0, f"DEVNAME={words[-1]}\nLABEL={label}\nUUID={identity}\nTYPE={kind}\n"
+        kind, label = (word.decode() for word in found.groups())
+        return 0, f"DEVNAME={words[-1]}\nLABEL={label}\nTYPE={kind}\n"
 
-    def _mkfs(self, words: list[str], identity: str) -> tuple[int, str]:
+    def _mkfs(self, words: list[str]) -> tuple[int, str]:
         device = Path(words[-1])
         label = words[words.index("-L") + 1]
-        text = f"FS {words[0].partition('.')[2]} {label} {identity}\n"
+        text = f"FS {words[0].partition('.')[2]} {label}\n"
         device.write_bytes(text.encode() + device.read_bytes()[len(text) :])
         return 0, ""
 
-    def _mkfs_xfs(self, words: list[str]) -> tuple[int, str]:
-        return self._mkfs(words, words[words.index("-m") + 1].partition("=")[2])
-
-    def _mkfs_ext4(self, words: list[str]) -> tuple[int, str]:
-        return self._mkfs(words, words[words.index("-U") + 1])
+    _mkfs_xfs = _mkfs_ext4 = _mkfs
 
     def _getent(self, words: list[str]) -> tuple[int, str]:
         entry = self.accounts[words[1]].get(words[2])

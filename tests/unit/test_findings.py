@@ -17,12 +17,9 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import (
     load,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.software import read_software
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.storage import (
-    read_filesystems,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import read_contract
 
-from tests.unit.file_systems import SITE, one, two
+from tests.unit.file_systems import one, read_filesystems, two
 from tests.unit.small_model import compiled, edited
 from tests.unit.software_sets import value
 
@@ -82,8 +79,8 @@ REFUSED: tuple[Callable[[], object], ...] = (
     lambda: load("nowhere/cluster.yml"),
     lambda: read_contract({"dscp": 24, "cnp": {"dscp": 26}, "best_effort": {"priority": 9}}),
     lambda: read_software(value(driver__version="570.124.06", dcgm="")),
-    lambda: read_filesystems(two(mount="/mnt/checkpoints/old"), SITE),
-    lambda: read_filesystems(one(options=["noattime", "soft"], nfs=None), SITE),
+    lambda: read_filesystems(two(mount="/mnt/checkpoints/old")),
+    lambda: read_filesystems(one(options=["noattime", "soft"], nfs=None)),
 )
 
 

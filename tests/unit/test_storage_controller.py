@@ -91,8 +91,8 @@ def test_a_key_is_read_where_one_is_named(tmp_path: Path):
     [
         (None, "", "cannot be read: No such file"),
         (b"other", "0" * 64, "has the SHA-256"),
-        (b"public", "", "key_sha256 says nothing"),
-        (b"-----BEGIN PGP PRIVATE KEY BLOCK-----", "", "no public key"),
+        (b"public", "", "key_sha256 is empty"),
+        (b"-----BEGIN PGP PRIVATE KEY BLOCK-----", "", "not a public key"),
     ],
 )
 def test_a_key_that_is_not_to_be_trusted_is_refused(tmp_path, content, digest, said):

@@ -87,10 +87,6 @@ BAD = {
         },
         ["model.wrong_form packages.repository.url 'a secret'"],
     ),
-    "stripes elsewhere": (
-        {"stripes": [{"directory": "/home/a"}]},
-        ["lustre.stripes_elsewhere stripes[0].directory '/home/a'"],
-    ),
     "the same network": (
         {"networks": [{"net": "o2ib"}, {"net": "o2ib0"}]},
         ["lustre.network_twice networks[1].net 'o2ib'"],
@@ -193,8 +189,7 @@ def test_the_example_has_every_key() -> None:
 
 
 def test_checks_and_files_stand_in_it() -> None:
-    names = (health.TARGETS, health.TARGET, health.SERVERS, health.MGS, health.ROOM, lnet.LEFT)
-    for name in (*names, health.STRIPES):
+    for name in (health.TARGETS, health.MGS, health.STRIPES):
         assert f"| `{name}` |" in PAGE
     for path in (lnet.CONF, lnet.MODPROBE, lnet.DROP_IN):
         assert f"| `/{path}` |" in PAGE

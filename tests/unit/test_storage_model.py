@@ -1,23 +1,363 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""File systems in an inventory: from the model with lines, or by hand; the same where they meet."""
+"""File systems as operators write them: read with every default, or refused by code and place."""
 
 from __future__ import annotations
 
 import json
+import posixpath
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.mounts import overlap
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import (
     CHECKPOINTS,
+    PURPOSES,
+    Expectation,
+    FileSystem,
+    Lustre,
+    Nfs,
+    Serve,
+    of_variable,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model import inventory_of, load
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.storage import (
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.model.storage_keys import (
+    FILE_SYSTEM,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.schema.kinds import section_in
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.file_systems import (
+    DROP,
+    LUSTRE,
+    NFS,
+    SERVED,
+    StorageError,
+    changed,
+    lustre,
+    one,
     read_filesystems,
+    refused,
+    served,
+    two,
+)
+from tests.unit.small_model import compiled
+from tests.unit.small_model import refused as refused_model
+
+DEVICE = "/dev/disk/by-id/wwn-0x1"
+
+
+def read_one(value: list[dict[str, Any]]) -> FileSystem:
+    (found,) = read_filesystems(value)
+    return found
+
+
+def test_defaults_are_those_of_the_dataclass() -> None:
+    assert read_filesystems(None) == read_filesystems([]) == ()
+    assert read_one(one()) == FileSystem(**NFS)
+    assert read_one(lustre()) == FileSystem(**LUSTRE)
+    assert read_one(one(nfs={"transport": "rdma"}, hosts=["compute"])).nfs.port == 20049
+
+
+def test_every_key_is_read() -> None:
+    found = read_one(
+        served(
+            owner="data",
+            group="data",
+            mode="2750",
+            space_gib=100,
+            files=1000,
+            hosts=["compute", "rack_r01"],
+            options=["noatime", "rsize=1048576"],
+            nfs={"version": "4.1", "transport": "rdma", "port": 20050, "connections": 16},
+            serve={"host": "storage01", "device": "/dev/mapper/data", "format": "xfs"},
+            expect={"write_gb_s": 1, "together_read_gb_s": 2.5},
+        )
+    )
+    assert found == FileSystem(
+        name="checkpoints",
+        type="nfs",
+        source="storage01:/srv/checkpoints",
+        mount="/mnt/checkpoints",
+        purpose="checkpoints",
+        owner="data",
+        group="data",
+        mode="2750",
+        space_gib=100,
+        files=1000,
+        hosts=("compute", "rack_r01"),
+        options=("noatime", "rsize=1048576"),
+        nfs=Nfs("4.1", "rdma", 20050, 16),
+        serve=Serve("storage01", "/dev/mapper/data", "xfs"),
+        expect=Expectation(1.0, 0.0, 0.0, 2.5),
+    )
+    assert (found.server, found.path) == ("storage01", "/srv/checkpoints")
+
+
+def test_every_field_of_the_dataclasses_is_a_key() -> None:
+    assert {key.name for key in FILE_SYSTEM.keys} == set(vars(FileSystem(**NFS)))
+    below = {key.name: section_in(key.kind) for key in FILE_SYSTEM.keys}
+    for name, made in (
+        ("nfs", Nfs()),
+        ("lustre", Lustre()),
+        ("serve", Serve("storage01")),
+        ("expect", Expectation()),
+    ):
+        section = below[name]
+        assert section is not None
+        assert {key.name for key in section.keys} == set(vars(made)), name
+
+
+UNKNOWN_HERE = ["noattime", "nolruresize", "network=o2ib1", "rsize", "foreign_symlink=/archive"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        one(mount="/usr/local/apps"),
+        one(mount="/opt/apps", purpose="software"),
+        one(mount="/home", purpose="home"),
+        served(mount="/srv/checkpoints"),
+        one(mount="/mnt/a.b_c-d", source="[fd00::21]:/a@b+c"),
+        one(source="storage.example.net:/", nfs=None),
+        one(options=UNKNOWN_HERE),
+        lustre(options=UNKNOWN_HERE),
+        lustre(source="10.0.0.31@o2ib,10.0.1.31@o2ib1:mgs2@tcp:/scratch/project"),
+        served(source="10.9.9.9:/srv/checkpoints"),
+        served(source="node01-rail0:/srv/checkpoints", serve={"host": "node01"}),
+        served(source="10.1.0.2:/srv/checkpoints", serve={"host": "node01"}),
+        two(nfs={"version": "4.1", "transport": "rdma"}, hosts=["compute"]),
+        [*served(), *lustre(), *one(name="n", mount="/mnt/n", purpose="home")],
+        [
+            *served(),
+            *served(
+                name="of-node01",
+                purpose="scratch",
+                mount="/mnt/of-node01",
+                source="node01:/srv/checkpoints",
+                serve={"host": "node01"},
+            ),
+        ],
+    ],
+)
+def test_valid_ones_are_read(value: list[dict[str, Any]]) -> None:
+    read_filesystems(value)
+
+
+BAD: tuple[tuple[Any, ...], ...] = (
+    ({}, "model.not_a_list dict"),
+    (["storage01:/srv"], "model.not_a_mapping [0] 'storage01:/srv'"),
+    (
+        [{}],
+        *(f"model.missing_key [0].{key}" for key in ("name", "type", "source", "mount", "purpose")),
+    ),
+    (one(nme="x"), "model.unknown_key [0].nme"),
+    (one(type="gpfs"), "model.not_a_choice [0].type 'gpfs'"),
+    (one(name="Check Points"), "model.wrong_form [0].name 'Check Points'"),
+    (one(space_gib=-1), "model.out_of_range [0].space_gib (-1, 0, 1000000000)"),
+    (one(expect={"write_gb_s": "fast"}), "model.not_a_number [0].expect.write_gb_s 'fast'"),
+    (
+        one(expect={"read_gb_s": float("nan")}),
+        "model.out_of_range [0].expect.read_gb_s (nan, 0, 100000)",
+    ),
+    # mount points
+    *(
+        (one(mount=path), f"model.wrong_form [0].mount {path!r}")
+        for path in ("/", "mnt", "/mnt/../x", "/mnt//x", "/mnt/x/", "/mnt/check points", "/mnt/50%")
+    ),
+    *(
+        (one(mount=path), f"storage.mount_in_system [0].mount {path!r}")
+        for path in ("/opt", "/home", "/usr/local", "/usr/lib/models", "/opt/mellanox/x")
+    ),
+    *((one(mode=mode), f"model.wrong_form [0].mode {mode!r}") for mode in ("0777", "4770", "0570")),
+    # sources
+    *(
+        (one(source=source), f"storage.source [0].source {source!r}")
+        for source in (
+            *("storage01", "storage01:srv", "/srv", "nfs://storage01/srv", ":/srv"),
+            *("ops@storage01:/srv", "fd00::21:/srv", "stor_age:/srv", "storage01:/my data"),
+        )
+    ),
+    *(
+        (lustre(source=source), f"storage.source [0].source {source!r}")
+        for source in (
+            *("10.0.0.31:/scratch", "10.0.0.31@ib0:/scratch", "10.0.0.31@o2ib:scratch"),
+            "10.0.0.31@o2ib:/scratch-of-all",
+        )
+    ),
+    # sections of types
+    (one(nfs__version="4.0"), "model.not_a_choice [0].nfs.version '4.0'"),
+    (one(nfs__connections=17), "model.out_of_range [0].nfs.connections (17, 1, 16)"),
+    (one(nfs={"transport": "rdma"}), "storage.groups_without_rails [0].hosts ('launcher',)"),
+    (lustre(lustre__flock="yes"), "model.wrong_type [0].lustre.flock 'yes'"),
+    (one(lustre={}), "storage.section_of_other_type [0].lustre"),
+    (lustre(nfs={"version": "4.2"}), "storage.section_of_other_type [0].nfs"),
+    # hosts
+    (one(hosts=[]), "model.not_a_list [0].hosts list"),
+    (one(hosts=["compute", "computers"]), "storage.unknown_group [0].hosts[1] 'computers'"),
+    (one(hosts=["all"]), "storage.unknown_group [0].hosts[0] 'all'"),
+    # options; the value of a wrong one may be a password
+    *(
+        (one(options=[option]), "model.wrong_form [0].options[0] 'a secret'")
+        for option in (
+            "noatime,nodiratime",
+            "a, password=hunter2",
+            "ac\nExecStart=x",
+            "cto\\",
+            "=7",
+        )
+    ),
+    *(
+        (one(options=[name]), f"storage.option_never [0].options[0] {name!r}")
+        for name in ("soft", "softerr", "bg", "nolock")
+    ),
+    (one(options=["vers=3"]), "storage.option_is_key [0].options[0] 'vers'"),
+    (one(options=["rdma"]), "storage.option_is_key [0].options[0] 'rdma'"),
+    (lustre(options=["localflock"]), "storage.option_is_key [0].options[0] 'localflock'"),
+    # served
+    (served(serve={}), "model.missing_key [0].serve.host"),
+    (served(serve__clients="*"), "model.unknown_key [0].serve.clients"),
+    (served(serve__host="storage02"), "storage.unknown_host [0].serve.host 'storage02'"),
+    *(
+        (served(source=f"storage01:{path}"), f"storage.served_directory [0].source {path!r}")
+        for path in ("/srv", "/home", "/opt", "/etc/x", "/srv/check@points", "/srv/../etc")
+    ),
+    *(
+        (
+            served(source=f"{server}:/srv/checkpoints"),
+            f"storage.source_of_other_host [0].source ({server!r}, 'node01')",
+        )
+        for server in ("10.0.0.11", "node01-rail0")
+    ),
+    (
+        served(source="10.9.9.9:/srv/checkpoints", serve__host="node01"),
+        "storage.source_of_other_host [0].source ('10.9.9.9', None)",
+    ),
+    *(
+        (served(serve__device=path), f"model.wrong_form [0].serve.device {path!r}")
+        for path in ("sdb", "/srv/disk.img", "/dev/sdb", "/dev/nvme0n1p1", "/dev/../etc/passwd")
+    ),
+    (served(serve__format="xfs"), "storage.format_without_device [0].serve.format 'xfs'"),
+    (lustre(serve={"host": "storage01"}), "storage.lustre_not_served [0].serve"),
+    # beside each other
+    *(
+        (two(mount=mount), f"storage.mounts_overlap [1].mount ({mount!r}, '/mnt/checkpoints')")
+        for mount in ("/mnt/checkpoints", "/mnt/checkpoints/old", "/mnt")
+    ),
+    (two(name="checkpoints"), "storage.name_twice [1].name 'checkpoints'"),
+    (two(purpose="checkpoints"), "storage.checkpoints_twice [1].purpose"),
+    *(
+        (
+            two(SERVED, source=f"storage01:{path}"),
+            f"storage.served_overlap [1].source ({path!r}, '/srv/checkpoints')",
+        )
+        for path in ("/srv/checkpoints", "/srv/checkpoints/old")
+    ),
+    *(
+        (
+            served(mount=path),
+            f"storage.mount_hides_served [0].mount ({path!r}, '/srv/checkpoints')",
+        )
+        for path in ("/srv/checkpoints/here", "/srv")
+    ),
+    (
+        two(changed(SERVED, serve__device=DEVICE)),
+        f"storage.device_twice [1].serve.device '{DEVICE}'",
+    ),
+    (one(source=DROP), "model.missing_key [0].source"),
 )
 
-from tests.unit.file_systems import LUSTRE, NFS, SERVED, changed
-from tests.unit.small_model import compiled, refused
+
+@pytest.mark.parametrize("case", BAD)
+def test_wrong_ones_are_refused(case: tuple[Any, ...]) -> None:
+    wrong, *wanted = case
+    assert refused(wrong) == wanted
+
+
+NAMES = st.from_regex(r"[a-z][a-z0-9_-]{0,8}", fullmatch=True)
+ENTRIES: dict[str, st.SearchStrategy[Any]] = {
+    "owner": NAMES,
+    "mode": st.sampled_from(["0770", "2770", "0755"]),
+    "hosts": st.lists(st.sampled_from(["compute", "storage"]), min_size=1, unique=True),
+    "options": st.lists(st.sampled_from(["noatime", "nodev", "nosuid", "rw"]), unique=True),
+    "expect": st.fixed_dictionaries({}, optional={"write_gb_s": st.floats(0, 1000)}),
+}
+OF_NFS = {
+    "nfs": st.fixed_dictionaries(
+        {"version": st.just("3")},
+        optional={
+            "transport": st.sampled_from(["tcp", "rdma"]),
+            "port": st.sampled_from([2050, 20050]),
+        },
+    ),
+    "serve": st.sampled_from([None, {"host": "storage01"}]),
+}
+OF_LUSTRE = {
+    "lustre": st.fixed_dictionaries(
+        {}, optional={"flock": st.booleans(), "stripe_count": st.integers(-1, 100)}
+    )
+}
+
+
+def lists() -> st.SearchStrategy[list[dict[str, Any]]]:
+    def placed(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [
+            {
+                **entry,
+                "name": f"fs{number}",
+                "mount": f"/mnt/fs{number}",
+                "source": entry["source"] + str(number),
+                "purpose": PURPOSES[number % 5],
+            }
+            for number, entry in enumerate(entries)
+        ]
+
+    nfs = st.fixed_dictionaries(
+        {"type": st.just("nfs"), "source": st.just("storage01:/srv/fs")},
+        optional={**ENTRIES, **OF_NFS},
+    )
+    of_lustre = st.fixed_dictionaries(
+        {"type": st.just("lustre"), "source": st.just("10.0.0.31@o2ib:/fs")},
+        optional={**ENTRIES, **OF_LUSTRE},
+    )
+    entry = st.one_of(nfs, of_lustre).map(lambda made: {"hosts": ["compute"], **made})
+    return st.lists(entry, max_size=5).map(placed)
+
+
+@given(lists())
+def test_the_compiled_variable_is_read_as_the_same(value: list[dict[str, Any]]) -> None:
+    found = read_filesystems(value)
+    variable = [entry.as_variable() for entry in found]
+    assert json.loads(json.dumps(variable)) == variable, "Ansible hands it on as JSON"
+    assert read_filesystems(variable) == found
+
+
+NEAR = st.lists(st.sampled_from(["a", "ab"]), max_size=2).map(lambda parts: "/" + "/".join(parts))
+
+
+@given(NEAR, NEAR)
+def test_paths_overlap_both_ways_and_only_where_one_lies_in_the_other(one: str, two: str) -> None:
+    assert overlap(one, two) == overlap(two, one)
+    assert overlap(one, two) == (posixpath.commonpath([one, two]) in (one, two))
+
+
+PATHS = st.lists(st.sampled_from(["a", "mnt", "usr", "..", ".", ""]), max_size=4).map(
+    lambda parts: "/" + "/".join(parts)
+)
+
+
+@given(PATHS)
+def test_a_mount_point_is_plain_and_not_of_the_system(path: str) -> None:
+    try:
+        taken = read_one(one(mount=path)).mount
+    except StorageError:
+        return
+    assert taken == posixpath.normpath(path)
+    assert taken != "/" and taken.split("/")[1] != "usr"
+
+
+# In a model
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = """\
@@ -60,7 +400,7 @@ def test_text_is_read_as_it_is_written() -> None:
     text += ", nfs: {version: 4.2}}\n"
     (entry,) = compiled(text).group_variables["all"]["cluster_filesystems"]
     assert (entry["mode"], entry["nfs"]["version"]) == ("0770", "4.2")
-    assert refused(text.replace("4.2", "4.20")) == [
+    assert refused_model(text.replace("4.2", "4.20")) == [
         "13 model.not_a_choice filesystems[0].nfs.version '4.20'"
     ]
 
@@ -69,7 +409,7 @@ def test_every_finding_has_its_line() -> None:
     text = model(SERVED, changed(NFS, source="fd00::1:/x", mount="/mnt"), LUSTRE)
     text += "  - name: later\n    type: nfs\n    source: a:/b\n    mount: /etc\n"
     text += "    purpose: home\n    options:\n      - noatime\n      - soft\n"
-    assert refused(text) == [
+    assert refused_model(text) == [
         "14 storage.source filesystems[1].source 'fd00::1:/x'",
         "14 storage.name_twice filesystems[1].name 'checkpoints'",
         "14 storage.checkpoints_twice filesystems[1].purpose",
@@ -108,7 +448,7 @@ def test_links_of_two_addresses_have_servers_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("server", "host", "told"),
+    ("server", "host", "finding"),
     [
         (
             "10.1.1.2",
@@ -119,14 +459,14 @@ def test_links_of_two_addresses_have_servers_too() -> None:
         ("storage01", "leaf01", "unknown_host filesystems[0].serve.host 'leaf01'"),
     ],
 )
-def test_a_server_is_the_host_that_serves(server: str, host: str, told: str) -> None:
+def test_a_server_is_the_host_that_serves(server: str, host: str, finding: str) -> None:
     entry = changed(SERVED, source=f"{server}:/srv/checkpoints", serve__host=host)
-    assert refused(model(entry)) == [f"13 storage.{told}"]
+    assert refused_model(model(entry)) == [f"13 storage.{finding}"]
 
 
 def test_groups_are_those_of_the_model() -> None:
     compiled(model(changed(NFS, hosts=["rack_r01", "storage"])))
-    assert refused(model(changed(NFS, hosts=["rack_r02"]))) == [
+    assert refused_model(model(changed(NFS, hosts=["rack_r02"]))) == [
         "13 storage.unknown_group filesystems[0].hosts[0] 'rack_r02'"
     ]
 
@@ -134,7 +474,8 @@ def test_groups_are_those_of_the_model() -> None:
 def test_the_inventories_have_checkpoints_that_all_their_hosts_agree_on() -> None:
     for name in ("b300", "virtual", "virtual-rdma"):
         inventory = inventory_of(load(str(ROOT / f"inventories/{name}/cluster.yml")))
-        found = read_filesystems(inventory.group_variables["all"]["cluster_filesystems"])
+        variable = inventory.group_variables["all"]["cluster_filesystems"]
+        found = [of_variable(entry) for entry in variable]
         (checkpoints,) = (entry for entry in found if entry.purpose == CHECKPOINTS)
         assert checkpoints.mount == "/mnt/checkpoints"
         assert checkpoints.serve is not None

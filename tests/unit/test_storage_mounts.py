@@ -6,8 +6,10 @@ from __future__ import annotations
 import os
 import pwd
 from pathlib import Path
+from typing import Any
 
 import pytest
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import mounts as mounted
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks import (
     FAILED,
     OK,
@@ -17,9 +19,20 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands i
     CommandError,
     NoAnswerError,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.engine import Outcome, settle
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.files import with_header
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import (
+    Node,
+    Plan,
+    PlanError,
+    Step,
+    Verdict,
+)
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.device import Device
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import Serve
 
 from tests.unit.storage_node import (
+    ROOT_MOUNT,
     StorageNode,
     filesystem,
     found,
@@ -317,21 +330,15 @@ def test_an_entry_of_fstab_is_refused_with_its_line(node, where):
 
 
 @pytest.mark.parametrize("unit", [MOUNT, AUTO])
-@pytest.mark.parametrize("where", [UNITS, "usr/lib/systemd/system"])
-def test_a_foreign_unit_is_refused_with_its_file(node, unit, where):
-    node.write(f"{where}/{unit}", "[Mount]\nWhat=nas:/x\n")
-    assert f"/{where}/{unit}" in refused(node, filesystem())
+def test_a_foreign_unit_is_refused_with_its_file(node, unit):
+    node.write(f"{UNITS}/{unit}", "[Mount]\nWhat=nas:/x\n")
+    assert f"/{UNITS}/{unit}" in refused(node, filesystem())
 
 
 @pytest.mark.parametrize("target", ["/dev/null", "/nowhere/x.automount"])
 def test_a_masked_or_linked_unit_is_refused(node, target):
     node.link(f"{UNITS}/{AUTO}", target)
     assert AUTO in refused(node, filesystem())
-
-
-def test_another_automounter_is_refused(node):
-    node.mount(POINT, "/etc/auto.misc", "autofs")
-    assert "/etc/auto.misc" in refused(node, filesystem())
 
 
 def test_a_local_disk_that_is_mounted_there_is_refused(node):
@@ -435,6 +442,89 @@ def test_a_served_directory_at_its_own_place_needs_no_mount(node):
     here = served(source=f"storage01:{POINT}")
     outcome = node.settle(here, host="storage01", groups=["storage"])
     assert not outcome.changed and not outcome.checks
+
+
+# The device of a served directory
+
+DIRECTORY = "/srv/checkpoints"
+HERE: dict[str, Any] = {"host": "storage01", "groups": ["storage"]}
+WITH_DEVICE = filesystem(
+    serve=Serve("storage01", "/dev/disk/by-id/nvme-A1"), hosts=("compute", "storage")
+)
+
+
+class Disk:
+    """The part that mounts the device, before the mounts of this host."""
+
+    def __init__(self, there: StorageNode) -> None:
+        self.there = there
+
+    def plan(self, node: Node) -> Plan:
+        if mounted.on(mounted.read(node.root), DIRECTORY) is not None:
+            return Plan()
+        act = lambda: self.there.mount(DIRECTORY, "/dev/nvme1n1", "xfs", device="259:1")  # noqa: E731
+        return Plan([], [Step(DIRECTORY, "", "mounted", act, essential=True)])
+
+    def verify(self, node: Node) -> Verdict:
+        return Verdict()
+
+
+def with_disk(node: StorageNode, *, check_mode: bool = False) -> Outcome:
+    parts = [Disk(node), node.mounts(WITH_DEVICE, **HERE)]
+    return settle(parts, node.node(check_mode))
+
+
+def test_one_run_mounts_the_device_and_shows_it_to_this_host_too(node: StorageNode) -> None:
+    node.settle(served(), **HERE)
+    before = node.running(POINT)
+    assert before is not None and before.device == "8:1"
+    checked = with_disk(node, check_mode=True)
+    assert found(checked, "storage_mount")[POINT].status == PENDING
+
+    first = with_disk(node)
+    assert not first.errors and statuses(first) == {OK}
+    after = node.running(POINT)
+    assert after is not None and (after.device, after.root) == ("259:1", "/")
+    assert node.read("proc/self/mountinfo").count(f" {POINT} ") == 1
+    assert not with_disk(node).changed
+
+
+def test_a_fresh_host_needs_one_run_as_well(node: StorageNode) -> None:
+    assert statuses(with_disk(node)) == {OK}
+    assert not with_disk(node).changed
+
+
+def test_a_process_in_it_keeps_it_and_nothing_is_mounted(node: StorageNode) -> None:
+    node.settle(served(), **HERE)
+    node.process(4711, "train.py", cwd=f"{POINT}/run-7")
+    with pytest.raises(PlanError, match=r"train\.py \(pid 4711, \w+, cwd\)"):
+        with_disk(node)
+    table = node.read("proc/self/mountinfo")
+    assert "259:1" not in table and table.startswith(ROOT_MOUNT)
+
+
+def test_a_bind_mount_of_what_is_below_a_device_that_is_gone_is_found(node: StorageNode) -> None:
+    node.settle(served(), **HERE)
+    part = node.mounts(WITH_DEVICE, **HERE)
+    checks = {check.name: check for check in part.verify(node.node()).checks}
+    assert checks["storage_mount"].status == FAILED
+
+
+def test_the_unit_of_a_device_that_is_not_served_stays_until_it_is_declared_absent(node):
+    text = Device("checkpoints", "/dev/disk/by-id/nvme-A1", "", DIRECTORY).unit_text("xfs")
+    unit = f"{UNITS}/srv-checkpoints.mount"
+    node.write(unit, with_header(text))
+    node.mount(DIRECTORY, "/dev/nvme1n1", "xfs", device="259:1")
+    kept = settle([node.mounts(devices=[DIRECTORY], absent=[DIRECTORY])], node.node())
+    assert not kept.changed and kept.checks == [], "it is served"
+    outcome = node.settle()
+    assert not outcome.changed
+    assert found(outcome, "storage_leftover")[DIRECTORY].found == f"/{unit}"
+    node.process(40, "python3", cwd=DIRECTORY)
+    assert "python3" in refused(node, absent=[DIRECTORY])
+    (node.root / "proc/40/cwd").unlink()
+    assert statuses(node.settle(absent=[DIRECTORY])) == {OK}
+    assert not (node.root / unit).exists() and node.running(DIRECTORY) is None
 
 
 # Containers

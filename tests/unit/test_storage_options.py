@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""From the options of the module to the parts: each is told what it is asked for."""
+"""From the options of the module to the parts, and their order."""
 
 from __future__ import annotations
 
@@ -10,20 +10,16 @@ from typing import Any, Optional
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage import options as packages
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.device import (
-    LeftDevices,
-)
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.exports import (
     Exports,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.file_system import Serve
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lnet import LeftLnet
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.mounts import Mounts
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.options import storage
 
 from tests.unit.storage_node import StorageNode, served
 
-ABSENT = ["/mnt/old/", "/srv/old", "/etc/lnet.conf"]
+ABSENT = ["/mnt/old/", "/srv/old"]
 GIVEN: dict[str, Any] = {
     "filesystems": [served().as_variable()],
     "host": "node01",
@@ -53,18 +49,10 @@ def only(parts: Sequence[Any], kind: type) -> Any:
     return found
 
 
-def test_what_goes_is_told_to_those_who_can_take_it_away(parts: Sequence[Any]) -> None:
-    assert only(parts, Mounts).absent == ["/mnt/old/", "/srv/old"]
-    for kind in (Exports, LeftDevices):
-        assert only(parts, kind).absent == {"/mnt/old", "/srv/old"}
-    assert only(parts, LeftLnet).absent == ABSENT
-
-
-def test_devices_end_before_mounts_take_their_place_and_lnet_after_them(
-    parts: Sequence[Any],
-) -> None:
-    order = [parts.index(only(parts, kind)) for kind in (Exports, LeftDevices, Mounts, LeftLnet)]
-    assert order == sorted(order)
+def test_exports_end_before_the_mounts_below_them(parts: Sequence[Any]) -> None:
+    exports, mounts = only(parts, Exports), only(parts, Mounts)
+    assert (exports.absent, mounts.absent) == ({"/mnt/old", "/srv/old"}, ABSENT)
+    assert parts.index(exports) < parts.index(mounts)
 
 
 @pytest.mark.parametrize(("container", "purposes"), [(None, ["server", "xfs"]), ("podman", [])])
@@ -77,3 +65,4 @@ def test_no_server_is_installed_in_a_container(
     given["clients"] = {fs.name: ["10.0.0.11"]}
     parts = storage(given, node).parts
     assert only(parts, packages.Packages).purposes == purposes
+    assert only(parts, Mounts).devices == ["/srv/checkpoints"]

@@ -15,8 +15,6 @@ from .dataclass import dataclass
 
 MOUNTINFO = "proc/self/mountinfo"
 AUTOFS = "autofs"
-SYSTEMD = "systemd-1"
-"""The source of an automount point that systemd made; other automounters name their map."""
 _OCTAL = re.compile(rb"\\([0-7]{3})")
 
 

@@ -2,9 +2,9 @@
 """The device below a served directory: never formatted when there is anything on it.
 
 A file system is made only where `format` asks for one and the device is blank by every look, which
-is repeated right before `mkfs`. Each look finds something that the others do not: blkid knows
-signatures, the kernel knows what uses the device, and bytes that are not zero are data, whether or
-not anything knows them. What was not read is not known to be blank. A file system that is there is
+is repeated right before `mkfs`. Each look finds something that the others do not: blkid finds
+signatures, the kernel lists what uses the device, and bytes that are not zero are data, whatever
+they are. What was not read is not known to be blank. A file system that is there is
 used as it is: any xfs or ext4 where nothing is to be made, and the one that was made here, by its
 label, where something is.
 
@@ -14,8 +14,6 @@ A disk that is dying may never answer, so only programs with a time limit read o
 from __future__ import annotations
 
 import hashlib
-import uuid
-from collections.abc import Collection
 from pathlib import Path
 
 from ..core import systemd
@@ -27,25 +25,22 @@ from ..core.mounts import read as read_mounts
 from ..core.part import Node, Plan, PlanError, Step, StepError, Verdict
 from ..core.text import some
 from . import mounts
-from .units import DIRECTORY, ENABLED, MOUNT, path_of, unit_name, value_of
+from .units import ENABLED, MOUNT, OF_DEVICE, path_of, unit_name
 
 EDGE = 1 << 20
 """Bytes at either end: where partition tables, RAID and file systems have their first marks."""
 FOUND, NOTHING, AMBIVALENT = 0, 2, 8
 """Exit statuses of `blkid -p`. NOTHING is also one that it could not open or read: by itself
 it does not prove a device blank."""
-CHECK, LEFT = "nfs_device", "nfs_device_left"
+CHECK = "nfs_device"
 XFS, EXT4 = "xfs", "ext4"
 KINDS = (XFS, EXT4)
 LABEL = "roce-"
 LONGEST_LABEL = 12
 """Of xfs; ext4 has 16."""
-MARK = "[X-Baremetal-MPI-RoCE]\nPart=served-device"
-"""A section that systemd ignores: by it the collection knows a unit of this kind for its own."""
 OPTIONS = "noatime,nodev,nofail"
 """`nofail`: a device that is missing does not keep the host from booting."""
 SHOWN = 5
-_OURS = uuid.UUID("5a0e0b3c-7c0e-5d4b-9a6e-2f1d8c3b7a90")
 
 
 @dataclass(frozen=True)
@@ -58,7 +53,7 @@ class Contents:
     """`major:minor`."""
     size: int
     signatures: dict[str, str]
-    """As blkid finds them: TYPE, LABEL, UUID, PTTYPE."""
+    """As blkid finds them: TYPE, LABEL, PTTYPE."""
     in_use: tuple[str, ...]
     """What uses it, one line each; not where it is mounted."""
     mounts: tuple[str, ...]
@@ -69,10 +64,6 @@ class Contents:
     @property
     def kind(self) -> str:
         return self.signatures.get("TYPE", "")
-
-    @property
-    def uuid(self) -> str:
-        return self.signatures.get("UUID", "")
 
     def findings(self) -> list[str]:
         """Why it is not blank, one line each; empty where it is."""
@@ -190,9 +181,8 @@ class Device:
         contents = look(node, self.device)
         self._place(node, contents)
         make = self._to_make(contents)
-        identity = self._new_uuid(node) if make else contents.uuid
         kind = self.format if make else contents.kind
-        unit = node.file(path_of(self.unit), unit_text(self.name, identity, self.directory, kind))
+        unit = node.file(path_of(self.unit), self.unit_text(kind))
         steps = []
         if make:
             steps.append(
@@ -200,7 +190,7 @@ class Device:
                     f"{self.device}: file system",
                     f"blank, {contents.size // 10**9} GB",
                     f"{self.format}, label {label(self.name)}",
-                    lambda: self._make(node, identity),
+                    lambda: self._make(node),
                     essential=True,
                 )
             )
@@ -257,7 +247,7 @@ class Device:
             )
 
     def _to_make(self, contents: Contents) -> bool:
-        """Whether a file system is to be made. Raises PlanError where none can be used."""
+        """Whether a file system must be made. Raises PlanError where none can be used."""
         if contents.in_use:
             raise PlanError(f"{self.device} cannot be served: {'; '.join(contents.in_use)}")
         if self.format:
@@ -272,7 +262,7 @@ class Device:
                 "there, remove `format`; else name another device, or blank this one by hand "
                 "(docs/shared-storage.md)"
             )
-        if contents.kind in KINDS and contents.uuid:
+        if contents.kind in KINDS:
             return False
         why = "; ".join(contents.findings()) or "it is blank"
         raise PlanError(
@@ -280,12 +270,7 @@ class Device:
             "Name another device, or set `format` where it is blank"
         )
 
-    def _new_uuid(self, node: Node) -> str:
-        """Of this device in this machine: check mode and the run after it show the same one."""
-        machine = (node.read("etc/machine-id") or "").strip()
-        return str(uuid.uuid5(_OURS, f"{machine} {self.device} {self.name}"))
-
-    def _make(self, node: Node, identity: str) -> None:
+    def _make(self, node: Node) -> None:
         """No -f, no -F: mkfs.xfs looks by itself too and refuses, mkfs.ext4 on a terminal alone.
         There is nothing to discard on a blank device."""
         try:
@@ -295,76 +280,25 @@ class Device:
         found = contents.findings()
         if found:
             raise StepError(f"{self.device} is not blank any more: {'; '.join(found)}")
-        words = ["mkfs.ext4", "-q", "-E", "nodiscard", "-U", identity]
-        if self.format == XFS:
-            words = ["mkfs.xfs", "-q", "-K", "-m", f"uuid={identity}"]
-        node.run([*words, "-L", label(self.name), str(contents.path)])
+        words = ["mkfs.xfs", "-K"] if self.format == XFS else ["mkfs.ext4", "-E", "nodiscard"]
+        node.run([*words, "-q", "-L", label(self.name), str(contents.path)])
 
     def _mount(self, node: Node) -> None:
         systemd.reload(node)
         systemd.enable(node, self.unit)
         systemd.start(node, self.unit)
 
-
-@dataclass(frozen=True)
-class LeftDevices:
-    """Units of devices that are not served any more, removed when they are declared absent.
-
-    `wanted`: directories with a device.
-    """
-
-    wanted: Collection[str]
-    absent: Collection[str] = ()
-
-    def plan(self, node: Node) -> Plan:
-        after = "unmounted; what is on its device stays as it is"
-        steps = [
-            Step(unit, systemd.state(node, unit), after, lambda unit=unit: self._end(node, unit))  # type: ignore[misc]
-            for unit, directory in self._left(node)
-            if directory in self.absent
-        ]
-        return Plan([], steps)
-
-    def verify(self, node: Node) -> Verdict:
-        reason = (
-            "no file system of this host has this device any more. Add it to "
-            "shared_storage_absent to unmount it; what is on the device stays as it is"
-        )
-        checks = []
-        for unit, directory in self._left(node):
-            status = differs(node.check_mode and directory in self.absent)
-            found = f"{unit} mounts it"
-            checks.append(Check(LEFT, "wanted, or gone", found, status, directory, reason))
-        return Verdict(checks)
-
-    def _left(self, node: Node) -> list[tuple[str, str]]:
-        """Units of ours, each with its directory."""
-        found = []
-        for path in sorted(node.path(DIRECTORY).glob(f"*.{MOUNT}")):
-            text = node.read(f"{DIRECTORY}/{path.name}") or ""
-            directory = value_of(text, "Where")
-            if MARK in text and directory and directory not in self.wanted:
-                found.append((path.name, directory))
-        return found
-
-    def _end(self, node: Node, unit: str) -> None:
-        """Stopped first: a unit whose device is busy keeps its file, and is found again."""
-        node.run(["systemctl", "disable", "--now", unit])
-        node.path(path_of(unit)).unlink()
-        systemd.reload(node)
-
-
-def unit_text(name: str, identity: str, directory: str, kind: str) -> str:
-    """Without the header. The server starts after it, and not without it."""
-    return f"""{MARK}
+    def unit_text(self, kind: str) -> str:
+        """Without the header. The server starts after it, and not without it."""
+        return f"""{OF_DEVICE}
 
 [Unit]
-Description=Device of the shared file system {name}
+Description=Device of the shared file system {self.name}
 Before=nfs-server.service
 
 [Mount]
-What=/dev/disk/by-uuid/{identity}
-Where={directory}
+What={self.device}
+Where={self.directory}
 Type={kind}
 Options={OPTIONS}
 

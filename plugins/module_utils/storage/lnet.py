@@ -2,13 +2,11 @@
 """LNet: one generated /etc/lnet.conf, compared as data with what runs.
 
 LNet is changed by unloading it and importing the file anew, which takes every mount of Lustre away:
-while there is one, a change is refused. A host without Lustre file systems keeps its LNet until
-that is declared absent, by the name of its file.
+while there is one, a change is refused. A host without Lustre file systems keeps its LNet.
 """
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -21,10 +19,7 @@ from ..core.dataclass import dataclass
 from ..core.files import HEADER
 from ..core.part import Node, Plan, PlanError, Step, StepError, Verdict
 from ..core.text import some
-from .file_system import LUSTRE
 from .lustre import (
-    CLIENT,
-    PRESENT,
     TCP,
     Kernel,
     LustreSettings,
@@ -33,8 +28,6 @@ from .lustre import (
     read_net,
     read_text,
 )
-from .mounts import our_points
-from .units import value_of
 
 CONF = "etc/lnet.conf"
 MODPROBE = "etc/modprobe.d/baremetal-mpi-roce-lustre.conf"
@@ -43,9 +36,7 @@ DROP_IN = f"etc/systemd/system/{SERVICE}.d/baremetal-mpi-roce.conf"
 READY = "enabled, active"
 SERVICE_CHECK, NETWORK = "lustre_lnet_service", "lustre_lnet_network"
 DISCOVERY, ROUTE, PEER = "lustre_lnet_discovery", "lustre_lnet_route", "lustre_lnet_peer"
-OPTION, VERSION, LEFT = "lustre_module_option", "lustre_module_version", "lustre_left"
-NAME = f"/{CONF}"
-"""What stands for all of LNet in `shared_storage_absent`."""
+OPTION, VERSION = "lustre_module_option", "lustre_module_version"
 _REASONS = {
     NETWORK: "lnetctl net show shows other interfaces than /etc/lnet.conf",
     DISCOVERY: "see lnetctl global show",
@@ -59,22 +50,6 @@ _DOWN = re.compile(r"Network is down|errno:\s*-(100|3)\b")
 
 Values = dict[tuple[str, str], Any]
 """By check and subject."""
-
-
-def unload(node: Node, kernel: Kernel) -> None:
-    """The service ends before its modules, and neither under a mount."""
-    points = kernel.points()
-    if points:
-        raise StepError(f"Lustre is mounted at {some(points)}: unmount it, then run again")
-    if systemd.installed(node, [SERVICE]):
-        systemd.stop(node, SERVICE)
-    if kernel.has_lnet:
-        node.run(["lustre_rmmod"])
-    if kernel.has_lnet:
-        raise StepError(
-            "LNet could not be unloaded: something still uses its modules (lsmod | grep lnet). "
-            "End that, or reboot the node, then run again"
-        )
 
 
 # Files
@@ -220,9 +195,9 @@ class LnetPart:
         lacking = lacking_programs(node)
         if lacking and not missing and not node.check_mode:
             findings.append(
-                f"the Lustre client is not installed: {lacking}. Install it (packages.method "
-                "present leaves that to you), or write shared_storage_lustre.packages with a "
-                "method, a version and a repository"
+                f"the Lustre client is not installed: {lacking}. Install it (packages.method is "
+                "present), or write shared_storage_lustre.packages with a method, a version and a "
+                "repository"
             )
         if not missing and not (node.check_mode and not self.kernel.has_lnet):
             # In check mode of a fresh node, rails are still to come.
@@ -270,12 +245,23 @@ class LnetPart:
             )
         before = before or (f"loaded without {SERVICE}" if loaded else "not loaded")
         load = partial(self._load, node)
-        steps.append(Step("LNet", before, after or f"as in {NAME}", load, essential=True))
+        steps.append(Step("LNet", before, after or f"as in /{CONF}", load, essential=True))
         return steps
 
     def _load(self, node: Node) -> None:
-        # The service does not start over modules that are there (ConditionPathExists).
-        unload(node, self.kernel)
+        """Unloaded first: the service does not start over modules that are there
+        (ConditionPathExists). It ends before its modules, and neither under a mount."""
+        points = self.kernel.points()
+        if points:
+            raise StepError(f"Lustre is mounted at {some(points)}: unmount it, then run again")
+        systemd.stop(node, SERVICE)
+        if self.kernel.has_lnet:
+            node.run(["lustre_rmmod"])
+        if self.kernel.has_lnet:
+            raise StepError(
+                "LNet could not be unloaded: something still uses its modules (lsmod | grep lnet). "
+                "End that, or reboot the node, then run again"
+            )
         systemd.start(node, SERVICE)
 
     def _values(self, node: Node) -> tuple[Values, Values, set[str]]:
@@ -305,8 +291,6 @@ class LnetPart:
     def verify(self, node: Node) -> Verdict:
         missing = self.kernel.missing(node)
         checks = [self._service_check(node, missing)]
-        if self.settings.packages.method == PRESENT:
-            checks.append(self._client_check(node, missing))
         if missing or not self.kernel.has_lnet:
             status = NOT_APPLICABLE if missing else differs(node.check_mode)
             found = None if missing else "not loaded"
@@ -335,13 +319,6 @@ class LnetPart:
         found, check_mode = [] if found is None else found, node.check_mode
         return compare(name, wanted, found, subject=subject, check_mode=check_mode, reason=reason)
 
-    def _client_check(self, node: Node, missing: str) -> Check:
-        lacking = lacking_programs(node)
-        if lacking and missing:
-            return not_applicable(CLIENT, "installed", missing)
-        found = lacking or "installed"
-        return compare(CLIENT, "installed", found, check_mode=node.check_mode)
-
     def _service_check(self, node: Node, missing: str) -> Check:
         if missing:
             return not_applicable(SERVICE_CHECK, READY, missing, subject=SERVICE)
@@ -360,85 +337,10 @@ class LnetPart:
         if not lines or HEADER in text.splitlines()[0]:
             return []
         return [
-            f"{NAME}: has other content ({lines[0].strip()!r}, {len(lines)} lines). Write it to "
-            f"shared_storage_lustre (networks, routes, peers), then: mv {NAME} {NAME}.before"
+            f"/{CONF}: has other content ({lines[0].strip()!r}, {len(lines)} lines). Write it to "
+            f"shared_storage_lustre (networks, routes, peers), then: mv /{CONF} /{CONF}.before"
         ]
 
 
 def _list(value: Any) -> str:
     return value if isinstance(value, str) else ", ".join(value or ()) or "none"
-
-
-# On a host that has no file system of Lustre any more
-
-
-def without_lnet(absent: Sequence[str]) -> list[str]:
-    """The mount points and directories of the list."""
-    return [path for path in absent if posixpath.normpath(path) != NAME]
-
-
-@dataclass(frozen=True)
-class LeftLnet:
-    """Of a host without file systems of Lustre. `absent`: `shared_storage_absent`."""
-
-    kernel: Kernel
-    absent: Sequence[str] = ()
-
-    @property
-    def asked(self) -> bool:
-        return len(without_lnet(self.absent)) < len(self.absent)
-
-    def plan(self, node: Node) -> Plan:
-        files = self.files(node) if self.asked else []
-        if not files:
-            return Plan()
-        gone = {posixpath.normpath(path) for path in self.absent}
-        mounts = [] if self.kernel.missing(node) else self.kernel.points()
-        points = sorted({*self._units(node), *mounts} - gone)
-        if points:
-            raise PlanError(
-                f"shared_storage_absent: {NAME} is LNet, which {some(points)} needs. Unmount what "
-                "was mounted by hand, and name the others beside it"
-            )
-        step = Step(
-            *("LNet", self._found(node, files), "unloaded, not started at boot, without its files"),
-            lambda: self._end(node, files),
-            shown=[node.file(name, None).diff() for name in files],
-        )
-        return Plan([], [step])
-
-    def verify(self, node: Node) -> Verdict:
-        files = self.files(node)
-        if not files:
-            return Verdict([Check(LEFT, "absent", "absent", OK, NAME)] if self.asked else [])
-        words = ", ".join(f'"{point}"' for point in [*self._units(node), NAME])
-        why = (
-            "no file system of this host is of Lustre any more. Put it back, or take LNet away "
-            f"with -e '{{\"shared_storage_absent\": [{words}]}}' and --limit to these hosts"
-        )
-        status = differs(node.check_mode and self.asked)
-        found = self._found(node, files)
-        return Verdict([Check(LEFT, "a Lustre file system", found, status, NAME, why)])
-
-    def files(self, node: Node) -> list[str]:
-        """Those of this collection; others are kept."""
-        names = (CONF, MODPROBE, DROP_IN)
-        return [x for x in names if HEADER in (node.read(x) or "").split("\n", 1)[0]]
-
-    def _units(self, node: Node) -> list[str]:
-        """Mount points of Lustre that have a unit of ours."""
-        return list(our_points(node, lambda text: value_of(text, "Type") == LUSTRE))
-
-    def _found(self, node: Node, files: Sequence[str]) -> str:
-        state = systemd.state(node, SERVICE)
-        return ", ".join([f"/{name}" for name in files] + [f"{SERVICE} {state}"])
-
-    def _end(self, node: Node, files: Sequence[str]) -> None:
-        """The files last: interrupted before, and they are found again."""
-        if not self.kernel.missing(node):
-            unload(node, self.kernel)
-        if systemd.installed(node, [SERVICE]):
-            node.run(["systemctl", "disable", SERVICE])
-        for name in files:
-            node.file(name, None).apply()
-        systemd.reload(node)

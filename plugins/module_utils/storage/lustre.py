@@ -141,16 +141,6 @@ class Packages:
 
 
 @dataclass(frozen=True)
-class Stripes:
-    """Where files that are made in a directory are spread; 0 and empty leave it as it is."""
-
-    directory: str
-    count: int = 0
-    size_mib: int = 0
-    pool: str = ""
-
-
-@dataclass(frozen=True)
 class LustreSettings:
     networks: tuple[Network, ...] = ()
     discovery: bool = True
@@ -162,11 +152,8 @@ class LustreSettings:
     packages: Packages = field(default_factory=Packages)
     modprobe: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Kernel module to its options."""
-    stripes: tuple[Stripes, ...] = ()
     time_limit_s: int = 30
     """Of each look at what may hang."""
-    full_percent: int = 95
-    """From here on a target counts as full; 0: not judged."""
 
     @property
     def interfaces(self) -> set[str]:
@@ -195,7 +182,6 @@ def read_settings(
                 (read_net(x["net"]), read_nid(x["gateway"])) for x in value.get("routes", ())
             ),
             "packages": Packages(**value.get("packages", {})),
-            "stripes": tuple(Stripes(**entry) for entry in value.get("stripes", ())),
         }
     )
 

@@ -1,8 +1,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Stripe defaults of Lustre, and whether its servers are there; each look is bounded.
 
-What the kernel has recorded of its connections is read first: that never waits. Servers are queried
-only where it records no trouble, and no further query goes to a file system that did not answer.
+A management server is pinged. Of targets, the kernel's record of its connections is read, which
+never waits; that they answer is shown by the use of the file system.
 """
 
 from __future__ import annotations
@@ -15,19 +15,15 @@ from typing import Optional
 
 from ..core import mounts as table
 from ..core.checks import FAILED, OK, Check, compare, not_applicable
-from ..core.commands import CommandError, NoAnswerError, Result
+from ..core.commands import CommandError, NoAnswerError
 from ..core.dataclass import dataclass
-from ..core.mounts import within
 from ..core.part import Node, Plan, Step, Verdict
 from . import units
-from .file_system import FileSystem
+from .file_system import FileSystem, Lustre
 from .lnet import pairs
-from .lustre import Kernel, LustreSettings, Source, Stripes, read_source
+from .lustre import Kernel, LustreSettings, Source, read_source
 
-STRIPES, TARGETS, TARGET, SERVERS, MGS, ROOM = (
-    "lustre_stripes", "lustre_targets", "lustre_target", "lustre_servers", "lustre_mgs",
-    "lustre_target_room",
-)  # fmt: skip
+STRIPES, TARGETS, MGS = "lustre_stripes", "lustre_targets", "lustre_mgs"
 CONNECTED = "connected"
 ANSWERS = "an answer"
 PING_S = 5
@@ -35,26 +31,18 @@ PING_S = 5
 WELL = ("FULL", "IDLE")
 """An object target that was not used for a while is disconnected, and connected when needed."""
 INACTIVE = "inactive"
-_REMEDIES = {
-    INACTIVE: "it is switched off here (lctl set_param osc.*.active=0, or the mount option "
-    "exclude): switch it on again, or take the target out of the file system",
-    "EVICTED": "the servers evicted this client, and what programs had not written is lost: see "
-    "LustreError in dmesg, look at the network of the rails, and start the jobs anew",
-}
-_WAIT = (
-    "every access to it waits. A server that recovers its clients is through within minutes; else: "
-    "is it up (lctl ping NID), and the target mounted on it or on its partner"
+_REMEDY = (
+    "every access to them waits. A server that recovers its clients is through within minutes; "
+    "else: is it up (lctl ping NID), and the target mounted on it or on its partner? EVICTED: what "
+    "programs had not written is lost (dmesg). inactive: lctl set_param osc.*.active=1"
 )
-_CHECKED = re.compile(r"check '?(?P<name>[^'\s:]+)'?: (?P<why>.+)$")
-_ROOM = re.compile(r"^(\S+)_UUID\s+\d+\s+\d+\s+\d+\s+(\d+)%\s", re.MULTILINE)
-_TARGET = re.compile(r"((.+)-(?:OST|MDT)[0-9a-f]{4})(?:-.*)?")
+_TARGET = re.compile(r"(.+)-(?:OST|MDT)[0-9a-f]{4}")
 MIB = 1 << 20
 _VALUE = re.compile(r"(?:^|\s)(?:lmm_)?(stripe_count|stripe_size|pool):\s*(\S+)")
 _MANY = ("65535", "4294967295")
 """How releases print -1."""
 
-# Stripe defaults of directories: where the files that are made there are spread. Files that are
-# there keep their layout.
+# Stripe defaults of the mount points: where new files are spread. Others keep their layout.
 
 
 @dataclass(frozen=True)
@@ -66,21 +54,23 @@ class Layout:
     composite: bool = False
     """PFL; then the rest is meaningless."""
 
-    def text(self, wanted: Stripes) -> str:
-        """The part of it that is asked for."""
+    def text(self, wanted: Lustre) -> str:
+        """The part of it that is wanted."""
         if self.composite:
             return "composite layout"
         whole, rest = divmod(self.size, MIB)
+        size = f"size {f'{self.size} bytes' if rest else f'{whole} MiB'}"
         words = (
-            f"count {self.count}" if wanted.count else "",
-            f"size {f'{self.size} bytes' if rest else f'{whole} MiB'}" if wanted.size_mib else "",
+            f"count {self.count}" if wanted.stripe_count else "",
+            size if wanted.stripe_size_mib else "",
             f"pool {self.pool or 'none'}" if wanted.pool else "",
         )
         return ", ".join(word for word in words if word)
 
 
-def wanted_text(wanted: Stripes) -> str:
-    return Layout(wanted.count, wanted.size_mib * MIB, wanted.pool).text(wanted)
+def wanted_text(wanted: Lustre) -> str:
+    """Empty where nothing is wanted."""
+    return Layout(wanted.stripe_count, wanted.stripe_size_mib * MIB, wanted.pool).text(wanted)
 
 
 def read_layout(text: str) -> Optional[Layout]:
@@ -97,89 +87,76 @@ def read_layout(text: str) -> Optional[Layout]:
         return None
 
 
-def wanted_stripes(filesystems: Sequence[FileSystem], further: Sequence[Stripes]) -> list[Stripes]:
-    """Of the file systems themselves, and of directories in them; without those that ask nothing.
-
-    A directory of `further` that is a mount point replaces the stripes of its file system.
-    """
-    found = {}
-    for fs in filesystems:
-        lustre = fs.lustre
-        found[fs.mount] = Stripes(
-            fs.mount, lustre.stripe_count, lustre.stripe_size_mib, lustre.pool
-        )
-    found.update({each.directory.rstrip("/"): each for each in further})
-    return [each for each in found.values() if each.count or each.size_mib or each.pool]
-
-
 @dataclass
 class StripesPart:
-    """`points`: mount points of Lustre on this host. Comes after what mounts them."""
+    """Comes after the part that mounts. `filesystems` are all of Lustre on this host."""
 
-    wanted: Sequence[Stripes]
-    points: Sequence[str]
+    filesystems: Sequence[FileSystem]
     kernel: Kernel
     _silent: dict[str, str] = field(default_factory=dict, init=False)
-    """Mount point to what did not answer there."""
+    """Mount point to what did not answer there: it is not queried again."""
 
     def plan(self, node: Node) -> Plan:
         steps = []
-        for each in self.wanted if not self.kernel.missing(node) else ():
+        for fs in self._wanted() if not self.kernel.missing(node) else ():
             try:
-                layout = self._layout(each)
+                layout = self._layout(fs.mount)
             except CommandError:
                 continue  # which its check reports
-            if layout is None and (node.container or self._is_armed(self._point(each))):
+            if layout is None and (node.container or self._is_armed(fs.mount)):
                 continue  # what cannot be mounted by this run: its own check reports why
-            before = "not mounted yet" if layout is None else layout.text(each)
-            if before != wanted_text(each):
-                what = f"stripes of new files in {each.directory}"
-                steps.append(Step(what, before, wanted_text(each), partial(self._set, each)))
+            before = "not mounted yet" if layout is None else layout.text(fs.lustre)
+            wanted = wanted_text(fs.lustre)
+            if before != wanted:
+                what = f"stripes of new files in {fs.mount}"
+                steps.append(Step(what, before, wanted, partial(self._set, fs)))
         return Plan([], steps)
 
     def verify(self, node: Node) -> Verdict:
         missing = self.kernel.missing(node)
-        return Verdict([self._check(node, each, missing) for each in self.wanted])
+        return Verdict([self._check(node, fs, missing) for fs in self._wanted()])
 
-    def _check(self, node: Node, each: Stripes, missing: str) -> Check:
-        wanted, subject, point = wanted_text(each), each.directory, self._point(each)
+    def _wanted(self) -> list[FileSystem]:
+        return [fs for fs in self.filesystems if wanted_text(fs.lustre)]
+
+    def _check(self, node: Node, fs: FileSystem, missing: str) -> Check:
+        wanted, subject = wanted_text(fs.lustre), fs.mount
         try:
-            layout = None
-            if not missing and point in self.kernel.points():
-                layout = self._layout(each)
+            there = not missing and subject in self.kernel.points()
+            layout = self._layout(subject) if there else None
         except CommandError as error:
             return Check(STRIPES, wanted, "unknown", FAILED, subject, str(error))
         if layout is None:
-            why = missing or f"{point} is not mounted now, which its own check judges"
+            why = missing or "it is not mounted now, which its own check judges"
             return not_applicable(STRIPES, wanted, why, subject=subject)
         why = "lfs getstripe -d shows another default"
-        found, check_mode = layout.text(each), node.check_mode
+        found, check_mode = layout.text(fs.lustre), node.check_mode
         return compare(STRIPES, wanted, found, subject=subject, check_mode=check_mode, reason=why)
 
-    def _set(self, each: Stripes) -> None:
-        layout = self._layout(each)
-        if layout is None or layout.text(each) == wanted_text(each):
+    def _set(self, fs: FileSystem) -> None:
+        wanted = fs.lustre
+        layout = self._layout(fs.mount)
+        if layout is None or layout.text(wanted) == wanted_text(wanted):
             return  # that it is not mounted, the check of the mount reports
         # What is not given goes back to the file system's default: give what is set there.
-        now = self._layout(each, "--raw")
+        now = self._layout(fs.mount, "--raw")
         kept = now if now is not None and not now.composite else Layout()
         words = {
-            "-c": each.count or kept.count,
-            "-S": each.size_mib * MIB or kept.size,
-            "-p": each.pool or kept.pool,
+            "-c": wanted.stripe_count or kept.count,
+            "-S": wanted.stripe_size_mib * MIB or kept.size,
+            "-p": wanted.pool or kept.pool,
         }
         given = [word for key, value in words.items() if value for word in (key, str(value))]
-        self.kernel.look(["lfs", "setstripe", *given, each.directory])
+        self.kernel.look(["lfs", "setstripe", *given, fs.mount])
 
-    def _layout(self, each: Stripes, *more: str) -> Optional[Layout]:
+    def _layout(self, point: str, *more: str) -> Optional[Layout]:
         """None where it is not mounted. Raises CommandError where it is not known."""
-        point = self._point(each)
-        if not self._is_mounted(point):
-            return None
         if point in self._silent:
             raise CommandError(f"{self._silent[point]}: not queried again")
-        argv = ["lfs", "getstripe", "-d", "-y", *more, each.directory]
+        argv = ["lfs", "getstripe", "-d", "-y", *more, point]
         try:
+            if not self._is_mounted(point):
+                return None
             result = self.kernel.look(argv)
         except NoAnswerError as error:
             self._silent[point] = f"{error}: a server of {point} does not answer"
@@ -189,24 +166,16 @@ class StripesPart:
             raise CommandError(f"{' '.join(argv)}: no layout in {result.stdout[-500:]!r}")
         return layout
 
-    def _point(self, each: Stripes) -> str:
-        """The innermost mount point of Lustre that the directory lies in."""
-        return max((p for p in self.points if within(each.directory, p)), key=len)
-
     def _is_armed(self, point: str) -> bool:
         return table.trap(table.read(self.kernel.root), point) is not None
 
     def _is_mounted(self, point: str) -> bool:
-        """What waits for its first use is mounted."""
-        if point in self.kernel.points():
-            return True
-        if self._is_armed(point) and point not in self._silent:
-            try:
-                self.kernel.look(["systemctl", "start", units.unit_name(point, units.MOUNT)])
-            except NoAnswerError as error:
-                self._silent[point] = str(error)
-            except CommandError:
-                pass  # the check of the mount shows it, with the error of systemd
+        """What waits for its first use is mounted. Raises NoAnswerError."""
+        if point not in self.kernel.points() and self._is_armed(point):
+            # Otherwise the check of the mount shows it, with the error of systemd.
+            self.kernel.look(
+                ["systemctl", "start", units.unit_name(point, units.MOUNT)], check=False
+            )
         return point in self.kernel.points()
 
 
@@ -228,12 +197,7 @@ class Import:
     def file_system(self) -> str:
         """`lustre` of `lustre-OST0003`; empty for the management service."""
         matched = _TARGET.fullmatch(self.target)
-        return matched[2] if matched else ""
-
-    def check(self) -> Check:
-        found = f"{self.trouble} ({self.connection})" if self.connection else self.trouble
-        remedy = _REMEDIES.get(self.trouble, _WAIT)
-        return Check(TARGET, CONNECTED, found, FAILED, self.target, remedy)
+        return matched[1] if matched else ""
 
 
 def read_imports(text: str) -> list[Import]:
@@ -249,23 +213,6 @@ def read_imports(text: str) -> list[Import]:
             trouble = INACTIVE if inactive else "" if state in WELL else state
             target = result.get("target", "").removesuffix("_UUID")
             found.append(Import(target, trouble, "" if nid == "<none>" else nid))
-    return found
-
-
-def read_check(text: str) -> list[Import]:
-    """Of `lfs check servers`: targets with what is wrong with them."""
-    found = []
-    for line in text.splitlines():
-        name, _blank, why = line.strip().rpartition(" ")
-        failed = _CHECKED.search(line)
-        if failed is not None:
-            name, why = failed["name"], failed["why"].strip()
-        elif why.rstrip(".") == INACTIVE:
-            why = INACTIVE
-        else:
-            continue
-        matched = _TARGET.fullmatch(name)  # `lustre-OST0003-osc-ffff9c5c`
-        found.append(Import(matched[1] if matched else name, why))
     return found
 
 
@@ -318,77 +265,39 @@ class HealthPart:
 
     def _ping(self, nid: str) -> str:
         """Why there was no answer; empty where there was one."""
-        result, problem = self._ask(["lnetctl", "ping", "--timeout", str(PING_S), nid])
-        if result is None or (result.rc == 0 and "primary nid" in result.stdout):
-            return problem
+        try:
+            result = self.kernel.look(
+                ["lnetctl", "ping", "--timeout", str(PING_S), nid], check=False
+            )
+        except CommandError as error:
+            return str(error)
+        if result.rc == 0 and "primary nid" in result.stdout:
+            return ""
         reason = dict(pairs(f"{result.stdout}\n{result.stderr}")).get("descr")
         return reason or f"lnetctl ping {nid}: exit status {result.rc}"
 
     def _connections(self, here: Sequence[FileSystem]) -> list[Check]:
-        """A file system that is mounted at several places is looked at once."""
-        result, problem = self._ask(
-            ["lctl", "get_param", "mgc.*.import", "mdc.*.import", "osc.*.import"]
-        )
-        imports = read_imports(result.stdout) if result is not None else []
-        names = {read_source(fs.source).name: fs for fs in here}
-        wrong = [each for each in imports if each.trouble and each.file_system in ("", *names)]
-        troubled = {each.target: each for each in wrong}
-        checks = [each.check() for each in troubled.values()]
-        for name, fs in names.items():
-            mine = {each.target for each in imports if each.file_system == name}
-            if not mine:
-                why = problem or "lctl shows no connection of this file system"
-                checks.append(Check(TARGETS, CONNECTED, "unknown", FAILED, fs.mount, why))
-            elif mine.intersection(troubled):
-                why = "not queried: the targets that are named do not answer"
-                checks.append(not_applicable(SERVERS, ANSWERS, why, subject=fs.mount))
-            else:
-                found = f"{CONNECTED} ({len(mine)} targets)"
-                checks.append(Check(TARGETS, CONNECTED, found, OK, fs.mount))
-                checks += self._asked(fs)
-        return checks
-
-    def _asked(self, fs: FileSystem) -> list[Check]:
-        """What takes an answer of the servers; nothing more after the first that does not come."""
-        result, problem = self._ask(["lfs", "check", "servers", fs.mount])
-        if result is None:
-            why = f"{problem}. Programs that use it wait as well: see dmesg, and the servers"
-            return [Check(SERVERS, ANSWERS, "none in time", FAILED, fs.mount, why)]
-        wrong = {x.target: x for x in read_check(f"{result.stdout}\n{result.stderr}")}
-        if wrong:
-            return [each.check() for each in wrong.values()]
-        if result.rc:
-            why = f"lfs check servers: exit status {result.rc}: {result.stderr.strip()[-500:]}"
-            return [Check(SERVERS, ANSWERS, "unknown", FAILED, fs.mount, why)]
-        return [Check(SERVERS, ANSWERS, ANSWERS, OK, fs.mount), *self._room(fs)]
-
-    def _room(self, fs: FileSystem) -> list[Check]:
-        limit = self.settings.full_percent
-        if not limit:
-            return []
-        wanted = f"below {limit} %"
-        result, problem = self._ask(["lfs", "df", fs.mount])
-        # Targets that do not answer have other lines.
-        rooms = [(x[0], int(x[1])) for x in _ROOM.findall(result.stdout if result else "")]
-        if not rooms:
-            why = problem or "lfs df shows no target"
-            return [Check(ROOM, wanted, "unknown", FAILED, fs.mount, why)]
-        most = max(percent for _target, percent in rooms)
-        if most < limit:
-            return [Check(ROOM, wanted, f"{most} % at most", OK, fs.mount)]
-        why = (
-            "writes to files on it end with 'no space left' although the file system has space: "
-            "spread files (lfs migrate), or remove some"
-        )
-        return [
-            Check(ROOM, wanted, f"{percent} %", FAILED, target, why)
-            for target, percent in rooms
-            if percent >= limit
-        ]
-
-    def _ask(self, argv: Sequence[str]) -> tuple[Optional[Result], str]:
-        """The answer, or None and why there is none."""
+        """A file system that is mounted at several places is judged once."""
+        imports, problem = [], "lctl shows no connection of this file system"
         try:
-            return self.kernel.look(argv, check=False), ""
+            words = ["lctl", "get_param", "mgc.*.import", "mdc.*.import", "osc.*.import"]
+            imports = read_imports(self.kernel.look(words, check=False).stdout)
         except CommandError as error:
-            return None, str(error)
+            problem = str(error)
+        checks = []
+        for name, fs in {read_source(fs.source).name: fs for fs in here}.items():
+            mine = {each.target: each for each in imports if each.file_system in (name, "")}
+            count = sum(each.file_system == name for each in mine.values())
+            wrong = [
+                f"{each.target} {each.trouble} ({each.connection or 'no server'})"
+                for each in mine.values()
+                if each.trouble
+            ]
+            if not count:
+                checks.append(Check(TARGETS, CONNECTED, "unknown", FAILED, fs.mount, problem))
+            elif wrong:
+                checks.append(Check(TARGETS, CONNECTED, wrong, FAILED, fs.mount, _REMEDY))
+            else:
+                found = f"{CONNECTED} ({count} targets)"
+                checks.append(Check(TARGETS, CONNECTED, found, OK, fs.mount))
+        return checks

@@ -1,17 +1,17 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The mounts of one host: planned without touching them, changed only where nothing uses them.
 
-Mounting itself is no step: the first access of an armed automount point mounts it, and so does the
-read-back. Planned are the units, and whatever stands in the way of what they ask for. A running
-mount is compared by its source, version, protocol, `hard` and `ro`; all other options by the unit
-on disk, by which it was mounted. A difference is applied by unmounting it; its next use mounts it.
+Mounting itself is not a step: the first access of an armed automount point mounts it, and so does
+the read-back. Planned are the units, and what must go before them. A running mount is compared by
+its source, version, protocol, `hard` and `ro`; all other options by the unit on disk, by which it
+was mounted. A difference is applied by unmounting it; its next use mounts it.
 """
 
 from __future__ import annotations
 
 import posixpath
 import pwd
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Optional
@@ -28,7 +28,7 @@ from ..core.part import Node, Plan, PlanError, Step, StepError, Verdict
 from ..core.text import some
 from . import units
 from .file_system import NFS
-from .units import AUTOMOUNT, ENABLED, MOUNT, WantedMount
+from .units import AUTOMOUNT, ENABLED, MOUNT, OF_CLIENT, OF_DEVICE, WantedMount
 
 UNIT, AUTO, MOUNTED, OPTIONS, LEFT, ABSENT = (
     "storage_unit", "storage_automount", "storage_mount",
@@ -36,26 +36,22 @@ UNIT, AUTO, MOUNTED, OPTIONS, LEFT, ABSENT = (
 )  # fmt: skip
 NOTHING = "not mounted"
 FSTAB = "etc/fstab"
-ELSEWHERE = (
-    *("etc/systemd/system.control", "run/systemd/system.control", "run/systemd/transient"),
-    *("run/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system"),
-    "lib/systemd/system",
-)
-"""Where units lie besides ours, those before and after ours in rank alike."""
 SHOWN = 8
 _JOURNAL_LINES = 3
 
 
 @dataclass
 class Mounts:
-    """`absent`: mount points whose units are removed; and directories that this host serves no
-    more, whose exports and devices other parts end before this one is done. What is wanted as well
-    stays. `wait` runs what may have to wait for a server, and is given up after `wait_s`."""
+    """`absent`: mount points, and directories of devices that this host no longer serves, whose
+    units are removed; exports of these end before. What is wanted as well stays. `wait` runs what
+    may have to wait for a server, and is given up after `wait_s`. `devices`: directories that have
+    a device, which another part mounts."""
 
     wanted: Sequence[WantedMount]
     absent: Sequence[str]
     wait: Runner
     wait_s: int
+    devices: Sequence[str] = ()
 
     # Planning
 
@@ -105,14 +101,14 @@ class Mounts:
         return [node.file(units.path_of(name), text) for name, text in each.texts().items()]
 
     def _absent(self) -> list[str]:
-        wanted = {each.point for each in self.wanted}
+        wanted = {*(each.point for each in self.wanted), *self.devices}
         return [x for x in map(posixpath.normpath, self.absent) if x not in wanted]
 
     def _unmount(
         self, node: Node, each: WantedMount, runs: Mount, files: Sequence[FilePlan]
     ) -> Step:
         """The units are written after it: they describe what runs until then, and options that are
-        not asked for any more are found again where this is interrupted."""
+        no longer wanted are found again where this is interrupted."""
 
         def act() -> None:
             self._stop(each.point, MOUNT)
@@ -209,7 +205,7 @@ class Mounts:
             checks += _running(node, each, mounts, why.get(each.point, ""))
         absent = self._absent()
         checks += [_gone(node, point, mounts) for point in absent]
-        known = {*(each.point for each in self.wanted), *absent}
+        known = {*(each.point for each in self.wanted), *absent, *self.devices}
         return Verdict([*checks, *_leftovers(node, known)])
 
     def _mount_what_is_armed(self, node: Node) -> dict[str, str]:
@@ -336,16 +332,21 @@ def _at_boot(node: Node, each: WantedMount) -> Check:
 
 def _leftovers(node: Node, known: Collection[str]) -> list[Check]:
     """Mounts of ours that are not wanted: they stay until they are declared absent."""
-    return [
-        Check(
-            *(LEFT, "a file system of this host", path, FAILED, point),
-            "its file system left cluster_filesystems, or this host its list of hosts. Put it "
-            f'back, or unmount it with -e \'{{"shared_storage_absent": ["{point}"]}}\' and '
-            "--limit to these hosts",
-        )
-        for point, path in our_points(node).items()
-        if point not in known
-    ]
+    found = []
+    for path in sorted(node.path(units.DIRECTORY).glob(f"*.{MOUNT}")):
+        name = str(path.relative_to(node.root))
+        text = node.read(name) or ""
+        point = units.value_of(text, "Where")
+        if is_ours(text) and point not in known:
+            reason = (
+                "its file system left cluster_filesystems, or this host its list of hosts. Put it "
+                f'back, or unmount it with -e \'{{"shared_storage_absent": ["{point}"]}}\' and '
+                "--limit to these hosts"
+            )
+            found.append(
+                Check(LEFT, "a file system of this host", f"/{name}", FAILED, point, reason)
+            )
+    return found
 
 
 def _not_mounted(wanted: Sequence[WantedMount], node: Node) -> list[WantedMount]:
@@ -382,30 +383,10 @@ def in_fstab(node: Node, point: str) -> str:
     return ""
 
 
-def is_ours(text: Optional[str]) -> bool:
-    """Whether a unit file is one of the mounts of this layer, and no other file of ours."""
-    return text is not None and text.split("\n", 1)[0].endswith(HEADER) and units.MARK in text
-
-
-def our_points(node: Node, which: Callable[[str], bool] = lambda text: True) -> dict[str, str]:
-    """Mount points that have a mount unit of ours on the node, and its file. `which`: by text."""
-    found = {}
-    for path in sorted(node.path(units.DIRECTORY).glob(f"*.{units.MOUNT}")):
-        name = str(path.relative_to(node.root))
-        text = node.read(name)
-        if text is not None and is_ours(text) and which(text):
-            found[units.value_of(text, "Where")] = f"/{name}"
-    return found
-
-
-def _unit_elsewhere(node: Node, unit: str) -> str:
-    """The file of another owner's unit of this name, or empty."""
-    path = units.path_of(unit)
-    text = node.read(path)
-    if (text is not None or node.path(path).is_symlink()) and not is_ours(text):
-        return f"/{path}"
-    places = (f"{directory}/{unit}" for directory in ELSEWHERE)
-    return next((f"/{each}" for each in places if node.path(each).exists()), "")
+def is_ours(text: Optional[str], *marks: str) -> bool:
+    """Whether a unit file is a mount of this layer, of one of these kinds; by default any."""
+    known = text is not None and text.split("\n", 1)[0].endswith(HEADER)
+    return known and any(mark in str(text) for mark in marks or (OF_CLIENT, OF_DEVICE))
 
 
 def refuse(node: Node, each: WantedMount, mounts: Sequence[Mount]) -> None:
@@ -417,18 +398,14 @@ def refuse(node: Node, each: WantedMount, mounts: Sequence[Mount]) -> None:
             "mounted by it is taken over"
         )
     for unit in (each.mount_unit, units.unit_name(each.point, AUTOMOUNT)):
-        path = _unit_elsewhere(node, unit)
-        if path:
+        path = units.path_of(unit)
+        text = node.read(path)
+        there = text is not None or node.path(path).is_symlink()
+        if there and not is_ours(text, OF_CLIENT):
             raise PlanError(
-                f"{each.point}: {path} is another unit for it. Remove it (systemctl disable --now "
+                f"{each.point}: /{path} is another unit for it. Remove it (systemctl disable --now "
                 f"'{unit}' first), or mount {each.fs.name} elsewhere"
             )
-    trap = table.trap(mounts, each.point)
-    if trap is not None and trap.source != table.SYSTEMD:
-        raise PlanError(
-            f"{each.point}: an automounter has it (map {trap.source}). Remove it there, or mount "
-            f"{each.fs.name} elsewhere"
-        )
     runs = None if node.container else table.on(mounts, each.point)
     known = is_ours(node.read(units.path_of(each.mount_unit)))
     if runs is not None and not known and not each.of_this_kind(runs):

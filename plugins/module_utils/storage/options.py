@@ -20,12 +20,12 @@ from ..core.part import Node, Part, Plan, Step, StepError, Verdict
 from ..nic import BOOT_UNIT
 from ..software.distribution import DEBIAN, distribution
 from . import service
-from .device import Device, LeftDevices
+from .device import Device
 from .exports import Directory, Exports, Served, User, served_by
 from .file_system import LUSTRE, NFS, FileSystem, of_variable
-from .lnet import LeftLnet, LnetPart, without_lnet
+from .lnet import LnetPart
 from .lustre import Kernel, LustreSettings, read_settings
-from .lustre_health import HealthPart, StripesPart, wanted_stripes
+from .lustre_health import HealthPart, StripesPart
 from .mounts import Mounts
 from .service import THREADS, Service
 from .units import WantedMount, wanted_mounts
@@ -133,7 +133,7 @@ class Storage:
 def storage(options: Mapping[str, Any], node: Node) -> Storage:
     """Raises PlanError."""
     filesystems = [of_variable(entry) for entry in options["filesystems"]]
-    host = options["host"]
+    host, absent = options["host"], options["absent"]
     mounts = wanted_mounts(filesystems, host, options["groups"], options["mount_timeout_s"])
     served = served_by(host, filesystems, options["clients"])
     lustre = [each.fs for each in mounts if each.fs.type == LUSTRE]
@@ -141,10 +141,7 @@ def storage(options: Mapping[str, Any], node: Node) -> Storage:
     root = Path(options["lustre_root"])
     is_stand_in, look = root != Path("/"), partial(run, timeout_s=settings.time_limit_s)
     kernel = Kernel(root if is_stand_in else node.root, look, is_stand_in)
-    before, after, simulated = lustre_parts(
-        settings, lustre, options["rails"], kernel, node, options["absent"]
-    )
-    absent = without_lnet(options["absent"])
+    before, after = lustre_parts(settings, lustre, options["rails"], kernel)
     wait: Runner = partial(run, timeout_s=options["mount_wait_s"])
     install = partial(run, timeout_s=INSTALL_S, env=ENVIRONMENT)
     parts: list[Part] = [
@@ -157,10 +154,17 @@ def storage(options: Mapping[str, Any], node: Node) -> Storage:
             restart=options["server_restart"],
         ),
         *before,
-        Mounts(mounts, absent, wait, options["mount_wait_s"]),
+        Mounts(
+            mounts,
+            absent,
+            wait,
+            options["mount_wait_s"],
+            devices=[each.path for each in served if each.device],
+        ),
         *after,
     ]
-    return Storage(parts, mounts, served, simulated)
+    line = f"Lustre and LNet are read below {kernel.root}: stand-ins, not this machine's kernel"
+    return Storage(parts, mounts, served, [line] if is_stand_in and lustre else [])
 
 
 def server_parts(
@@ -176,8 +180,7 @@ def server_parts(
     `absent`: served directories that are gone for good and unmounted everywhere: nodes would lose
     what they have not written yet. `restart`: the server may be restarted under its clients.
     """
-    absent = frozenset(map(posixpath.normpath, absent))
-    exports = Exports(served, absent)
+    exports = Exports(served, frozenset(map(posixpath.normpath, absent)))
     parts: list[Part] = []
     for each in served:
         fs, serve = each.fs, each.fs.serve
@@ -189,7 +192,7 @@ def server_parts(
         parts.append(Service([each.fs for each in served], threads, restart))
     else:
         parts.append(ServesNothing(exports))
-    return [*parts, LeftDevices([each.path for each in served if each.device], absent)]
+    return parts
 
 
 @dataclass(frozen=True)
@@ -221,25 +224,12 @@ def lustre_parts(
     filesystems: Sequence[FileSystem],
     rails: Sequence[Mapping[str, Any]],
     kernel: Kernel,
-    node: Node,
-    absent: Sequence[str] = (),
-) -> tuple[list[Part], list[Part], list[str]]:
-    """Parts before the mounts and after them, and a line where the kernel is a stand-in.
-
-    On a host without file systems of Lustre there is only what finds an LNet that was left.
-    """
-    line = f"Lustre and LNet are read below {kernel.root}: stand-ins, not this machine's kernel"
-    simulated = [line] if kernel.simulated else []
+) -> tuple[list[Part], list[Part]]:
+    """Parts before the mounts and after them."""
     if not filesystems:
-        left = LeftLnet(kernel, absent)
-        return [], [left], simulated if left.files(node) else []
+        return [], []
     on_rails = settings.interfaces.intersection(str(rail["interface"]) for rail in rails)
-    stripes = wanted_stripes(filesystems, settings.stripes)
     return (
         [LnetPart(settings, kernel, (BOOT_UNIT,) if on_rails else ())],
-        [
-            StripesPart(stripes, [fs.mount for fs in filesystems], kernel),
-            HealthPart(settings, filesystems, kernel),
-        ],
-        simulated,
+        [StripesPart(filesystems, kernel), HealthPart(settings, filesystems, kernel)],
     )

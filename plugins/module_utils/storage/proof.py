@@ -132,8 +132,9 @@ class Target:
         """What is mounted at the mount point, by the line of the directory that was opened: what
         the mount table had before may have changed since."""
         running = next(iter(mounts.parse(line)), None)
-        there = running is not None and running.point == self.mount
-        return running if there and running.kind != mounts.AUTOFS else None
+        if running is None or running.point != self.mount or running.kind == mounts.AUTOFS:
+            return None
+        return running
 
     def task(self, do: str) -> dict[str, Any]:
         """For the probe."""

@@ -23,8 +23,10 @@ from .lustre import read_source, same_source
 MOUNT, AUTOMOUNT = "mount", "automount"
 DIRECTORY = "etc/systemd/system"
 ENABLED = "enabled, active"
-MARK = "[X-Baremetal-MPI-RoCE]\nPart=client-mount"
-"""A section that systemd ignores: by it the collection knows a unit of this kind for its own."""
+OF_CLIENT, OF_DEVICE = (
+    f"[X-Baremetal-MPI-RoCE]\nPart={part}" for part in ("client-mount", "served-device")
+)
+"""A section that systemd ignores: it marks mount units of this layer, by what they mount."""
 UNLIMITED = "StartLimitIntervalSec=0"
 """A server that refuses five mounts within ten seconds would cost the automount point itself, and
 programs would find the empty directory under it."""
@@ -36,21 +38,13 @@ NOFAIL = "nofail"
 """A disk that died must not keep the host from booting: systemd would wait for it otherwise."""
 
 TIMEO, RETRANS = 600, 2
-"""Tenths of a second before a request is sent again, and how often before the log says so. With
-`hard` and a connection that keeps order, sending again sooner only doubles the load of a server
-that is slow."""
+"""Tenths of a second before a request is sent again, and how often before it is logged. With `hard`
+and a connection that keeps order, sending again sooner only doubles the load of a slow server."""
 LUSTRE_DEFAULTS = ("noatime", "nosuid", "nodev", "user_xattr", "lazystatfs")
-"""Unless the file system says otherwise: no write for a read, no devices and no set-user-ID
+"""Unless the file system has other options: no write for a read, no devices and no set-user-ID
 programs from a server, attributes for checkpoint and data set tools, and a df that does not wait
 for a dead target."""
 _ACCESS_TIMES = ("noatime", "relatime", "strictatime", "atime")
-_SUBJECTS = {
-    **dict.fromkeys(_ACCESS_TIMES, "atime"),
-    **dict.fromkeys(("ro", "rw"), "ro"),
-    **dict.fromkeys(("hard", "soft", "softerr"), "hard"),
-    **dict.fromkeys(("flock", "localflock", "noflock"), "flock"),
-    "async": "sync",
-}
 _OF_BIND = frozenset(
     (
         *(*_ACCESS_TIMES, "ro", "rw", "nosuid", "suid", "nodev", "dev", "noexec", "exec"),
@@ -154,11 +148,9 @@ def plain_nfs(source: str) -> str:
 
 
 def subject(word: str) -> str:
-    """Of two words with one subject only one can hold."""
+    """Of two options with one subject only one can hold."""
     name = word.partition("=")[0]
-    plain = name[2:] if name.startswith("no") and name not in _SUBJECTS else name
-    # `norelatime` switches relatime off, and asks for none of the others.
-    return plain if plain != name and plain in _ACCESS_TIMES else _SUBJECTS.get(plain, plain)
+    return "atime" if name in _ACCESS_TIMES else name.removeprefix("no")
 
 
 def _options(fs: FileSystem, timeout_s: int) -> tuple[str, ...]:
@@ -246,7 +238,7 @@ def automount_text(wanted: WantedMount) -> str:
 
 def _heading(description: str) -> list[str]:
     return [
-        *(MARK, "", "[Unit]", f"Description={description}"),
+        *(OF_CLIENT, "", "[Unit]", f"Description={description}"),
         # A container has the mounts that its host gives it.
         "ConditionVirtualization=!container",
         UNLIMITED,

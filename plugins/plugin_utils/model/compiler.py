@@ -19,8 +19,7 @@ from .schema import MODEL, POINT_TO_POINT, SUBNET_PER_RAIL
 from .software import KEY as SOFTWARE
 from .software import finish as read_software
 from .source import ModelError, Source
-from .storage import Site
-from .storage import finish as read_filesystems
+from .storage import Site, read_filesystems
 from .storage_keys import KEY as FILE_SYSTEMS
 from .switches import port_names, read_switches
 

@@ -109,27 +109,6 @@ PACKAGES = Section(
     ),
 )
 
-STRIPES = Section(
-    f"{VARIABLE}.stripes",
-    "Where new files of one directory are spread.",
-    (
-        Key(
-            "directory",
-            Text(r"/[^\s\"'\\]*", "a directory", "/lustre/checkpoints", 500),
-            "On a Lustre file system of `filesystems`.",
-            True,
-        ),
-        Key("count", Integer(-1, 2000), "Targets per file; -1 all, 0 as it is.", default=0),
-        Key("size_mib", Integer(0, 4095, "MiB"), "Of one stripe; 0 as it is.", default=0),
-        Key(
-            "pool",
-            Text(r"[A-Za-z0-9_.-]+", "a pool of targets", "flash", 15, empty=True),
-            "Pool of targets; empty: as it is.",
-            default="",
-        ),
-    ),
-)
-
 _VALUE = Text(r"[^\s\"'\\#]+", "a value without blanks", "'50' (in quotes)", 200)
 SETTINGS = Section(
     VARIABLE,
@@ -151,18 +130,11 @@ SETTINGS = Section(
             "Options of kernel modules, `{lnet: {lnet_transaction_timeout: '50'}}`.",
             default={},
         ),
-        Key("stripes", ListOf(STRIPES, "directories"), "Further stripe defaults.", default=[]),
         Key(
             "time_limit_s",
             Integer(5, 300, "seconds"),
             "Of each look at a file system or a server that may not answer.",
             default=30,
-        ),
-        Key(
-            "full_percent",
-            Integer(0, 100),
-            "A target that is used so far is a finding; 0: not judged.",
-            default=95,
         ),
     ),
 )

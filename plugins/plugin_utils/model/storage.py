@@ -18,12 +18,11 @@ from ...module_utils.storage.file_system import (
     LUSTRE,
     NFS,
     RDMA,
-    TCP,
     FileSystem,
     of_variable,
 )
-from ..schema.findings import Findings, Path, RefusedError, dotted
-from .storage_keys import FILE_SYSTEMS, PLAIN_PATH, VARIABLE
+from ..schema.findings import Findings, Path, dotted
+from .storage_keys import PLAIN_PATH
 
 _WITHOUT_MOUNTS = ("all", "leaf", "spine", "ungrouped")
 """Groups that hold switches, or no hosts."""
@@ -47,10 +46,6 @@ _OF_THE_SYSTEM = (
     *("/run", "/sbin", "/snap", "/sys", "/tmp", "/usr", "/var", "/opt/mellanox", "/opt/nvidia"),
 )
 """Nothing is mounted over these, nor anywhere in them."""
-_OF_USR_LOCAL = (
-    *("bin", "etc", "games", "include", "lib", "lib64", "libexec", "man", "sbin", "share", "src"),
-)
-"""What a distribution has in /usr/local; other directories there are the operator's."""
 _SHARED_BY_MANY = ("/home", "/media", "/mnt", "/opt", "/srv")
 """Directories for directories: with another owner, everything in them suffers."""
 
@@ -97,27 +92,14 @@ class Site:
         return next((host for host in self.hosts if server in self.names(host)), None)
 
 
-class StorageError(RefusedError):
-    what = f"{VARIABLE} cannot be mounted"
-
-
-def read_filesystems(value: Any, site: Optional[Site] = None) -> tuple[FileSystem, ...]:
-    """The file systems of `value`; None and [] are none. Raises StorageError.
-
-    `site`: the cluster around them; without it, groups and servers are taken as they are written.
-    """
-    findings, path = Findings(), (VARIABLE,)
-    checked = FILE_SYSTEMS.check([] if value is None else value, findings, path)
-    found = () if findings else finish(checked, findings, path, site)
-    if findings:
-        raise StorageError(findings.found)
-    return found
-
-
-def finish(
+def read_filesystems(
     checked: Sequence[Value], findings: Findings, path: Path, site: Optional[Site]
 ) -> tuple[FileSystem, ...]:
-    """The file systems of a value in which FILE_SYSTEMS.check found nothing."""
+    """The file systems of a value in which FILE_SYSTEMS.check found nothing.
+
+    `site`: None where the cluster around them is not known, as it has findings of its own; then
+    groups and servers are taken as they are written.
+    """
     entries: Placed = [((*path, index), entry) for index, entry in enumerate(checked)]
     for at, entry in entries:
         _check_one(entry, findings, at, site)
@@ -169,7 +151,7 @@ def _check_one(entry: Value, findings: Findings, at: Path, site: Optional[Site])
 
 def _system_directory(path: str) -> Optional[str]:
     """The directory of the system that a path is, or is in."""
-    if within(path, "/usr/local/") and path.split("/")[3] not in _OF_USR_LOCAL:
+    if path != "/usr/local" and within(path, "/usr/local"):
         return None
     return next((directory for directory in _OF_THE_SYSTEM if within(path, directory)), None)
 
@@ -292,7 +274,6 @@ def _check_together(entries: Placed, findings: Findings) -> None:
                 "Mount them beside each other",
                 (entry["mount"], before["mount"]),
             )
-        _check_transports(entry, before, findings, at, other)
     for (other, before), (at, entry) in combinations(served, 2):
         directory, first = _directory(entry), _directory(before)
         if entry["serve"]["host"] == before["serve"]["host"] and overlap(directory, first):
@@ -317,34 +298,6 @@ def _check_together(entries: Placed, findings: Findings) -> None:
                     "Mount it elsewhere, such as in /mnt",
                     (mount, directory),
                 )
-
-
-def _check_transports(
-    entry: Value, before: Value, findings: Findings, at: Path, other: Path
-) -> None:
-    """From version 4 on, the kernel shares a connection between mounts of one server."""
-
-    def way(entry: Value) -> tuple[str, str, str]:
-        nfs = entry["nfs"] or {}
-        server = (entry["serve"] or {}).get("host") or entry["source"].rpartition(":/")[0]
-        return str(server), nfs.get("version", "4.2"), nfs.get("transport", TCP)
-
-    (server, version, transport), (first, first_version, first_transport) = way(entry), way(before)
-    if (
-        entry["type"] == before["type"] == NFS
-        and (server, version) == (first, first_version)
-        and version != "3"
-        and transport != first_transport
-        and set(entry["hosts"]) & set(before["hosts"])
-    ):
-        findings.add(
-            "storage.transports_of_one_server",
-            (*at, "nfs", "transport"),
-            f"{transport!r}, and {findings.place(other)} has {first_transport!r} to {server} by "
-            "the same version: the kernel shares one connection",
-            "Write another nfs.version for one of them, or the same transport",
-            (transport, first_transport),
-        )
 
 
 def _repeated(

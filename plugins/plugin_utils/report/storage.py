@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What the controller knows for a host: its clients' addresses, and the key of Lustre."""
+"""What a host gets from the controller: its clients' addresses, and the key of Lustre."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
-from ...module_utils.core.mounts import within
-from ...module_utils.core.text import some
 from ...module_utils.storage.file_system import LUSTRE, FileSystem
 from ...module_utils.storage.lustre import O2IB, kind, read_net, read_settings
 from ...module_utils.storage.units import serves
@@ -24,7 +22,7 @@ _LUSTRE_KEY = "shared_storage_lustre.packages.repository.key"
 
 
 class ClientError(ValueError):
-    """Not a client that can be let in; the text says which, and why."""
+    """Not the address of a client; the text has which, and why."""
 
 
 def clients_of(
@@ -84,20 +82,10 @@ def lustre_settings(
 
     Raises LustreError.
     """
-    points = [fs.mount for fs in filesystems if fs.type == LUSTRE and set(fs.hosts) & set(groups)]
-    if not points:
+    if not any(fs.type == LUSTRE and set(fs.hosts) & set(groups) for fs in filesystems):
         return {}
     findings = Findings()
     found: dict[str, Any] = SETTINGS.check(dict(value or {}), findings, (VARIABLE,))
-    for number, stripes in enumerate([] if findings else found["stripes"]):
-        if not any(within(stripes["directory"], point) for point in points):
-            findings.add(
-                "lustre.stripes_elsewhere",
-                (VARIABLE, "stripes", number, "directory"),
-                f"{stripes['directory']} lies on no Lustre file system of this host",
-                f"Choose one below {some(points)}",
-                value=stripes["directory"],
-            )
     nets = [read_net(each["net"]) for each in found["networks"] or ()] if not findings else []
     for number, net in enumerate(nets):
         if net in nets[:number]:
@@ -134,12 +122,12 @@ def lustre_key(settings: Mapping[str, Any], directory: Path) -> bytes:
     except OSError as error:
         raise _refused(path, f"cannot be read: {error.strerror}. Put it there") from error
     if len(content) > MOST or b"PRIVATE KEY" in content:
-        raise _refused(path, "is no public key. Put the public one there")
+        raise _refused(path, "is not a public key. Put the public one there")
     digest, wanted = hashlib.sha256(content).hexdigest(), str(repository.get("key_sha256", ""))
     if digest != wanted:
         raise _refused(
             path,
-            f"has the SHA-256 {digest}, and key_sha256 says {wanted or 'nothing'}. Compare its "
+            f"has the SHA-256 {digest}, and key_sha256 is {wanted or 'empty'}. Compare its "
             "fingerprint (gpg --show-keys FILE) with the one that its owner publishes, then write "
             "what sha256sum prints",
         )
