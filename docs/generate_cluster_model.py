@@ -147,9 +147,8 @@ filesystems:
   system may be mounted at the path of its own served directory.
 - A served directory is the file system's own (it gets its owner and mode): `/srv/checkpoints`,
   not `/srv`.
-- `source` of a served file system begins with the host's name, management address or rail
-  (`node01-rail0`), or an address of a storage host on its `links`; another host's address is
-  refused.
+- `source` of a served file system begins with a name or an address of its host: management, a rail
+  (`node01-rail0`), or one of a storage host's `links`.
 - With `transport: rdma`, `hosts` must not include the launcher (no rails).
 - Mounts of one server by one version (4.1, 4.2) share a connection: for another transport write
   another version, or `storage_options` fails.

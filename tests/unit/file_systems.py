@@ -40,16 +40,9 @@ LUSTRE: dict[str, Any] = {
 }
 
 
-HOSTS = {
-    "node01": frozenset({"node01", "node01.example.net", "10.0.0.11", "10.1.0.2", "node01-rail0"}),
-    "launcher01": frozenset({"launcher01", "10.0.0.10"}),
-    "storage01": frozenset({"storage01", "storage01.example.net", "10.0.0.21"}),
-}
 SITE = Site(
     groups=("all", "compute", "launcher", "storage", "leaf", "spine", "ungrouped", "rack_r01"),
-    hosts=HOSTS.keys(),
-    names=HOSTS.__getitem__,
-    more=frozenset({"storage01"}),
+    hosts=("node01", "launcher01", "storage01"),
 )
 
 

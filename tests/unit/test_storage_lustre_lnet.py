@@ -28,7 +28,6 @@ FULL = {
     ],
     "discovery": False,
     "routes": [{"net": "o2ib7", "gateway": "10.1.0.9@tcp1"}],
-    "peers": [{"nids": ["10.9.0.1@o2ib0", "10.9.1.1@o2ib0"]}, {"nids": ["10.9.0.2@o2ib"]}],
     "modprobe": {
         "lnet": {"lnet_transaction_timeout": "100", "lnet_retry_count": "2"},
         "ko2iblnd": {"peer_credits": "32"},
@@ -137,7 +136,6 @@ class TestConverging:
 
 FULL_ON_NODE = {
     "networks": [{"net": "o2ib0", "conns_per_peer": 4}],
-    "peers": [{"nids": ["10.9.0.1@o2ib0", "10.9.1.1@o2ib0"]}],
     "routes": [{"net": "tcp7", "gateway": "10.9.0.9@o2ib"}],
     "modprobe": {"ko2iblnd": {"peer_credits": "32"}, "lnet": {"lnet_retry_count": "3"}},
 }

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Settings of Lustre's client, NIDs, and sources."""
+"""Settings of Lustre's client, and sources of its mounts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.storage.lustre 
     read_net,
     read_settings,
     read_source,
-    same_source,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.storage import (
     LustreError,
@@ -73,9 +72,9 @@ BAD = {
         {"routes": [{"net": "tcp1", "gateway": "10.0.0.1"}]},
         ["model.wrong_form routes[0].gateway '10.0.0.1'"],
     ),
-    "IPv6": (
-        {"peers": [{"nids": ["fe80::1@tcp"]}]},
-        ["model.wrong_form peers[0].nids[0] 'fe80::1@tcp'"],
+    "a name": (
+        {"routes": [{"net": "tcp1", "gateway": "mgs1@tcp"}]},
+        ["model.wrong_form routes[0].gateway 'mgs1@tcp'"],
     ),
     "password in a URL": (
         {
@@ -91,13 +90,12 @@ BAD = {
         {"networks": [{"net": "o2ib"}, {"net": "o2ib0"}]},
         ["lustre.network_twice networks[1].net 'o2ib'"],
     ),
-    "no NID": ({"peers": [{"nids": []}]}, ["model.not_a_list peers[0].nids list"]),
     "time": ({"time_limit_s": 1}, ["model.out_of_range time_limit_s (1, 5, 300)"]),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_what_cannot_be_is_said_with_the_way_out(case):
+def test_wrong_settings_are_refused(case):
     value, wanted = BAD[case]
     assert findings(value) == wanted
 
@@ -110,10 +108,7 @@ def test_networks_are_spelled_as_lnet_does(text, net):
     assert read_net(text) == net
 
 
-ADDRESSES = st.one_of(
-    st.ip_addresses(v=4).map(str),
-    st.from_regex(r"[a-z][a-z0-9]{0,8}(-[a-z0-9]{1,4})?(\.[a-z0-9]{1,5})?", fullmatch=True),
-)
+ADDRESSES = st.ip_addresses(v=4).map(str)
 NETS = st.builds(
     lambda kind, n: f"{kind}{n or ''}", st.sampled_from(["tcp", "o2ib"]), st.integers(0, 65535)
 )
@@ -136,36 +131,15 @@ class TestSource:
     @given(SOURCES)
     def test_what_is_written_is_read_again(self, source):
         assert read_source(str(source)) == source
-        assert same_source(str(source), str(source))
 
     @given(SOURCES)
     def test_the_number_0_and_slashes_at_the_end_mean_nothing(self, source):
         text = str(source).replace("@tcp:", "@tcp0:").replace("@o2ib,", "@o2ib0,") + "/"
         assert read_source(text) == source
-        assert same_source(text, str(source))
-
-    @given(SOURCES, SOURCES)
-    def test_another_file_system_is_another_source(self, one, other):
-        # Beside a name 2.17 tells no directory.
-        same = one.name == other.name and not other.directory and one.first.named
-        if (one.name, one.directory) != (other.name, other.directory) and not same:
-            assert not same_source(str(one), str(other))
-
-    def test_from_2_17_on_the_kernel_tells_the_first_name_alone(self):
-        assert same_source("mgs1@o2ib0:mgs2@o2ib0:/l/home", "mgs1@o2ib:/l")
-        assert not same_source("mgs1@o2ib0:mgs2@o2ib0:/l/home", "mgs2@o2ib:/l")
-        assert not same_source("mgs1@o2ib0:mgs2@o2ib0:/l/home", "mgs1@o2ib:/m")
-        assert not same_source("10.9.0.1@o2ib:10.9.0.2@o2ib:/l", "10.9.0.1@o2ib:/l")
-
-    def test_a_name_stands_for_the_address_that_it_was_looked_up_as(self):
-        assert same_source("mgs1@o2ib0:/l", "10.9.0.1@o2ib:/l")
-        assert not same_source("mgs1@o2ib0:/l", "10.9.0.1@tcp:/l")
-        assert not same_source("10.9.0.2@o2ib0:/l", "10.9.0.1@o2ib:/l")
-        assert not same_source("mgs1@o2ib:/l", "10.9.0.1@o2ib:10.9.0.2@o2ib:/l")
 
     @given(st.text(max_size=60))
     def test_whatever_the_kernel_shows_is_read(self, text):
-        assert not same_source("10.9.0.1@o2ib:/lustre-x", text)
+        assert read_source("10.9.0.1@o2ib:/lustre-x") != read_source(text)
 
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/lustre.md").read_text(encoding="utf-8")

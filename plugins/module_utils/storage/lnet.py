@@ -35,13 +35,12 @@ SERVICE = "lnet.service"
 DROP_IN = f"etc/systemd/system/{SERVICE}.d/baremetal-mpi-roce.conf"
 READY = "enabled, active"
 SERVICE_CHECK, NETWORK = "lustre_lnet_service", "lustre_lnet_network"
-DISCOVERY, ROUTE, PEER = "lustre_lnet_discovery", "lustre_lnet_route", "lustre_lnet_peer"
+DISCOVERY, ROUTE = "lustre_lnet_discovery", "lustre_lnet_route"
 OPTION, VERSION = "lustre_module_option", "lustre_module_version"
 _REASONS = {
     NETWORK: "lnetctl net show shows other interfaces than /etc/lnet.conf",
     DISCOVERY: "see lnetctl global show",
     ROUTE: "see lnetctl route show -v",
-    PEER: "see lnetctl peer show",
     OPTION: "the module was loaded with another value",
     VERSION: "the kernel still has the modules that it loaded before the packages changed",
 }
@@ -67,10 +66,6 @@ def lnet_conf(settings: LustreSettings) -> str:
     lines += ["route:"] if settings.routes else []
     for net, gateway in settings.routes:
         lines += [f"    - net: {net}", f"      gateway: {gateway}"]
-    lines += ["peer:"] if settings.peers else []
-    for nids in settings.peers:
-        lines += [f"    - primary nid: {nids[0]}", f"      Multi-Rail: {len(nids) > 1}"]
-        lines += ["      peer ni:", *(f"        - nid: {nid}" for nid in nids)]
     lines += ["global:", f"    discovery: {int(settings.discovery)}"]
     return "".join(f"{line}\n" for line in lines)
 
@@ -109,7 +104,6 @@ def wanted_values(settings: LustreSettings) -> Values:
     found: Values = {(NETWORK, each.net): sorted(each.interfaces) for each in settings.networks}
     found[DISCOVERY, ""] = "on" if settings.discovery else "off"
     found.update({(ROUTE, net): str(router) for net, router in settings.routes})
-    found.update({(PEER, str(nids[0])): sorted(map(str, nids)) for nids in settings.peers})
     return found
 
 
@@ -133,30 +127,17 @@ def running_values(kernel: Kernel, wanted: Values) -> tuple[Values, set[str]]:
             down |= {value} if status not in ("up", "") else set()
     discovery = dict(_shown(kernel, "global")).get("discovery", "not shown")
     found[DISCOVERY, ""] = {"1": "on", "0": "off"}.get(discovery, discovery)
-    routes = _grouped(kernel, wanted, ROUTE, "route", "net", "gateway")
-    peers = _grouped(kernel, wanted, PEER, "peer", "primary nid", "nid")
-    for (name, subject), value in wanted.items():
-        if name == ROUTE:
-            there = routes.get(subject, set())
-            found[name, subject] = value if value in there else ", ".join(sorted(there)) or "none"
-        elif name == PEER:
-            there = peers.get(subject, set())
-            found[name, subject] = value if there.issuperset(value) else sorted(there)
+    wanted_routes = {key: value for key, value in wanted.items() if key[0] == ROUTE}
+    routes: dict[str, list[str]] = {}
+    for key, value in _shown(kernel, "route") if wanted_routes else ():
+        if key == "net":
+            net = read_net(value)
+        elif key == "gateway":
+            routes.setdefault(net, []).append(value)
+    for route, gateway in wanted_routes.items():
+        there = routes.get(route[1], [])
+        found[route] = gateway if gateway in there else ", ".join(there) or "none"
     return found, down
-
-
-def _grouped(
-    kernel: Kernel, wanted: Values, check: str, what: str, outer: str, inner: str
-) -> dict[str, set[str]]:
-    """Values of `inner` by the value of `outer` before them; not looked at where none is wanted."""
-    found: dict[str, set[str]] = {}
-    subject = ""
-    for key, value in _shown(kernel, what) if any(x[0] == check for x in wanted) else ():
-        if key == outer:
-            subject = read_net(value) if check == ROUTE else value
-        elif key == inner:
-            found.setdefault(subject, set()).add(value)
-    return found
 
 
 def pairs(text: str) -> Iterator[tuple[str, str]]:
@@ -338,7 +319,7 @@ class LnetPart:
             return []
         return [
             f"/{CONF}: has other content ({lines[0].strip()!r}, {len(lines)} lines). Write it to "
-            f"shared_storage_lustre (networks, routes, peers), then: mv /{CONF} /{CONF}.before"
+            f"shared_storage_lustre (networks, routes), then: mv /{CONF} /{CONF}.before"
         ]
 
 

@@ -7,7 +7,6 @@ take over from one another, a comma between several NIDs of one server (mount.lu
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
@@ -24,7 +23,6 @@ CLIENT = "lustre_client"
 PROGRAMS = ("lnetctl", "lctl", "lfs", "mount.lustre")
 ALIKE = ("lustre", "lustre_tgt")
 """What mountinfo calls clients, and targets of a server."""
-_ADDRESS = re.compile(r"[\d.]+")
 
 
 @dataclass(frozen=True)
@@ -32,12 +30,7 @@ class Nid:
     """`net` is as LNet spells it: `o2ib`, never `o2ib0`."""
 
     address: str
-    """IPv4, or the name of a host, which mount.lustre looks up once."""
     net: str
-
-    @property
-    def named(self) -> bool:
-        return _ADDRESS.fullmatch(self.address) is None
 
     def __str__(self) -> str:
         return f"{self.address}@{self.net}"
@@ -90,27 +83,6 @@ def read_source(text: str) -> Source:
     )
 
 
-def same_source(wanted: str, found: str) -> bool:
-    """Whether the kernel's source is the wanted one.
-
-    The kernel shows NIDs in its own spelling, and for a name the address that mount.lustre looked
-    up, so a name matches any address in the same network. From 2.17 on, where the first server is
-    a name, the kernel shows that name alone, and no directory.
-    """
-    one, other = read_source(wanted), read_source(found)
-    if one.first.named and other == Source(((one.first,),), one.name):
-        return True
-    if (one.name, one.directory) != (other.name, other.directory):
-        return False
-    if [len(server) for server in one.servers] != [len(server) for server in other.servers]:
-        return False
-    pairs = (pair for servers in zip(one.servers, other.servers) for pair in zip(*servers))
-    return all(
-        mine.net == theirs.net and (mine.named or mine.address == theirs.address)
-        for mine, theirs in pairs
-    )
-
-
 # The variable `shared_storage_lustre`, which the controller has checked and filled in
 
 DKMS, PREBUILT, PRESENT = "dkms", "prebuilt", "present"
@@ -145,8 +117,6 @@ class LustreSettings:
     networks: tuple[Network, ...] = ()
     discovery: bool = True
     """Whether nodes exchange all their interfaces, which is what multi-rail needs."""
-    peers: tuple[tuple[Nid, ...], ...] = ()
-    """All NIDs of each server, its first one first: for servers without discovery."""
     routes: tuple[tuple[str, Nid], ...] = ()
     """Each network that this host is not in, with its router."""
     packages: Packages = field(default_factory=Packages)
@@ -177,7 +147,6 @@ def read_settings(
         **{
             **value,
             "networks": tuple(_network(entry, names) for entry in entries),
-            "peers": tuple(tuple(map(read_nid, x["nids"])) for x in value.get("peers", ())),
             "routes": tuple(
                 (read_net(x["net"]), read_nid(x["gateway"])) for x in value.get("routes", ())
             ),

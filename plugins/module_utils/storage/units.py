@@ -18,7 +18,7 @@ from ..core.dataclass import dataclass
 from ..core.mounts import Mount, on, place
 from ..nic import BOOT_UNIT as RAILS
 from .file_system import LUSTRE, NFS, FileSystem
-from .lustre import read_source, same_source
+from .lustre import read_source
 
 MOUNT, AUTOMOUNT = "mount", "automount"
 DIRECTORY = "etc/systemd/system"
@@ -99,7 +99,7 @@ class WantedMount:
         if not self.of_this_kind(running):
             return False
         if self.kind == LUSTRE:
-            return same_source(self.source, running.source)
+            return read_source(self.source) == read_source(running.source)
         return self.source == plain_nfs(running.source)
 
     def of_this_kind(self, running: Mount) -> bool:

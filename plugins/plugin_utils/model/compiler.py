@@ -6,7 +6,6 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any, Optional
 
-from ...module_utils.mpi.hostfile import rail_name
 from ..qos.rules import check_rail
 from ..qos.rules import finish as read_contract
 from ..schema.findings import Findings
@@ -49,7 +48,8 @@ def compile_model(source: Source) -> Cluster:
     software = read_software(model[SOFTWARE], findings, (SOFTWARE,))
     site = None
     if specs and topology is not None and plan is not None:
-        site = _site(model, specs, topology, plan)
+        others = (model["launcher"]["name"], *(host["name"] for host in model["storage"]))
+        site = Site(tuple(rules.groups_of(specs)), [*(spec.name for spec in specs), *others])
         if len(kinds["leaves"]) == len(names["leaves"]):
             places = specs[-1].index + 1
             rules.check_storage_links(
@@ -240,30 +240,3 @@ def _plug_storage(model: dict[str, Any], leaves: list[Switch]) -> None:
             group = PortGroup("storage", link["interface"], speed, rails["mtu"])
             group.peers[link["port"]] = host["name"]
             by_name[link["leaf"]].ports.append(group)
-
-
-def _site(
-    model: dict[str, Any], specs: list[NodeSpec], topology: Topology, plan: AddressPlan
-) -> Site:
-    nodes = {spec.name: spec for spec in specs}
-    others = {host["name"]: host["management"] for host in (model["launcher"], *model["storage"])}
-    lanes = [interface_name(model["rails"], lane.rail, lane.plane) for lane in topology.lanes]
-
-    def names(host: str) -> frozenset[str]:
-        """Those of /etc/hosts, and the addresses themselves."""
-        spec = nodes.get(host)
-        management = others.get(host) if spec is None else spec.management
-        found = {host} if management is None else {host, text(management)}
-        if model["domain"]:
-            found.add(f"{host}.{model['domain']}")
-        if spec is not None:
-            for number, interface in enumerate(lanes):
-                found |= {rail_name(host, interface), text(plan.address(spec.index, number))}
-        return frozenset(found)
-
-    return Site(
-        groups=tuple(rules.groups_of(specs)),
-        hosts={**nodes, **others}.keys(),
-        names=names,
-        more=frozenset(host["name"] for host in model["storage"]),
-    )

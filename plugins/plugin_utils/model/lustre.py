@@ -24,10 +24,10 @@ RAILS = "rails"
 _FORM = r"(tcp|o2ib)\d{0,5}"
 _NET = Text(_FORM, "a network of LNet (`tcp` or `o2ib`, with any number)", "o2ib0", 20)
 _NID = Text(
-    rf"[A-Za-z0-9][A-Za-z0-9.-]*@{_FORM}",
-    "a NID (IPv4 address or name, `@`, network of LNet)",
+    rf"\d{{1,3}}(\.\d{{1,3}}){{3}}@{_FORM}",
+    "a NID (IPv4 address, `@`, network of LNet)",
     "10.0.0.1@o2ib0",
-    280,
+    40,
 )
 _INTERFACE = Text(r"[^\s/:\"'{}]+", "the name of an interface", "rail0", 15)
 
@@ -62,13 +62,6 @@ ROUTE = Section(
         Key("net", _NET, "The network that lies behind it.", True),
         Key("gateway", _NID, "Its NID in a network of this host.", True),
     ),
-)
-
-_NIDS = ListOf(_NID, "NIDs", least=1)
-PEER = Section(
-    f"{VARIABLE}.peers",
-    "A server without discovery.",
-    (Key("nids", _NIDS, "All its NIDs, the first one its primary.", True),),
 )
 
 REPOSITORY = repository(
@@ -121,7 +114,6 @@ SETTINGS = Section(
             default_text="the one network that the sources name, over all rails",
         ),
         Key("discovery", Boolean(), "Dynamic discovery of peers.", default=True),
-        Key("peers", ListOf(PEER, "peers"), "Servers without discovery.", default=[]),
         Key("routes", ListOf(ROUTE, "routes"), "Routers of LNet.", default=[]),
         Key("packages", PACKAGES, "The client's packages."),
         Key(

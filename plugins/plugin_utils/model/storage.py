@@ -29,7 +29,8 @@ _WITHOUT_MOUNTS = ("all", "leaf", "spine", "ungrouped")
 _WITHOUT_RAILS = ("launcher",)
 
 _HOST = r"(?!-)[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*"
-_NID = rf"{_HOST}@(tcp|o2ib)\d{{0,3}}"
+_NID = r"\d{1,3}(\.\d{1,3}){3}@(tcp|o2ib)\d{0,3}"
+"""The kernel shows addresses, whatever name a source has."""
 _SOURCES = {
     NFS: (
         re.compile(rf"({_HOST}|\[[0-9A-Fa-f:.]+\]):/(?!/)[A-Za-z0-9._/+@=~-]*"),
@@ -80,16 +81,6 @@ class Site:
     groups: tuple[str, ...]
     hosts: Collection[str]
     """Nodes, launcher and storage hosts, by name."""
-    names: Callable[[str], frozenset[str]]
-    """Names and addresses by which others reach a host; asked only for hosts that matter."""
-    more: frozenset[str] = frozenset()
-    """Hosts that may have addresses besides: those of cables of storage hosts are in no model."""
-
-    def owner(self, server: str) -> Optional[str]:
-        """The host that has a name or address."""
-        if server in self.hosts:
-            return server
-        return next((host for host in self.hosts if server in self.names(host)), None)
 
 
 def read_filesystems(
@@ -97,8 +88,8 @@ def read_filesystems(
 ) -> tuple[FileSystem, ...]:
     """The file systems of a value in which FILE_SYSTEMS.check found nothing.
 
-    `site`: None where the cluster around them is not known, as it has findings of its own; then
-    groups and servers are taken as they are written.
+    `site`: None where the cluster around them has findings of its own; then groups and hosts are
+    taken as they are written.
     """
     entries: Placed = [((*path, index), entry) for index, entry in enumerate(checked)]
     for at, entry in entries:
@@ -188,7 +179,7 @@ def _check_served(entry: Value, findings: Findings, at: Path, site: Optional[Sit
             "Leave it out, and name their NIDs in source",
         )
         return
-    server, directory = entry["source"].rpartition(":/")[0], _directory(entry)
+    directory = _directory(entry)
     plain = re.fullmatch(PLAIN_PATH, directory) is not None
     if not plain or directory in _SHARED_BY_MANY or _system_directory(directory):
         findings.add(
@@ -207,9 +198,7 @@ def _check_served(entry: Value, findings: Findings, at: Path, site: Optional[Sit
             "Write device, or leave it out",
             serve["format"],
         )
-    if site is None:
-        return
-    if serve["host"] not in site.hosts:
+    if site is not None and serve["host"] not in site.hosts:
         findings.add(
             "storage.unknown_host",
             (*path, "host"),
@@ -217,18 +206,6 @@ def _check_served(entry: Value, findings: Findings, at: Path, site: Optional[Sit
             nearest(serve["host"], sorted(site.hosts)),
             serve["host"],
         )
-        return
-    names, owner = site.names(serve["host"]), site.owner(server)
-    if server in names or (owner is None and serve["host"] in site.more):
-        return
-    findings.add(
-        "storage.source_of_other_host",
-        (*at, "source"),
-        f"{server!r} is {f'of {owner}' if owner else 'unknown'}, and {dotted((*path, 'host'))} is "
-        f"{serve['host']}",
-        f"Begin it with one of {some(sorted(names), 6)}",
-        (server, owner),
-    )
 
 
 # Beside each other
