@@ -12,7 +12,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.checks imp
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import RdmaDevice
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.dcb import qos_settings
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.rdma_settings import (
-    RdmaCm,
     rdma_settings,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.nic.setting import Rail
@@ -192,10 +191,9 @@ def nic_settings(contract: Any) -> dict[str, Any]:
     """As the module returns them for a rail on which all holds, in its own providers' formats."""
     wanted = host_settings(contract)
     rail = Rail("rail0", "rail0", "mlx5_core", "0000:5d:00.0", RdmaDevice("rail", "mlx5_0"))
-    cm = RdmaCm(lambda *_args, **_kwargs: None)
     settings = [
         *qos_settings(wanted, None, rail),
-        *rdma_settings(wanted, cm, Path("/"), {}, rail),
+        *rdma_settings(wanted, lambda *_args, **_more: None, Path("/"), {}, rail),
     ]
     return {
         setting.name: {

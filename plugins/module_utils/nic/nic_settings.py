@@ -162,6 +162,8 @@ class MaxReadRequest(Setting):
     def read(self) -> Reading:
         if not self._real:
             return Reading.unsupported(SOFTWARE_REASON)
+        if self.wanted not in SIZES:
+            return Reading.unsupported(f"roce_rails_nic: {self.wanted} is not one of {SIZES}")
         try:
             return Reading(max_read_request(self._config))
         except NoPcieError as error:

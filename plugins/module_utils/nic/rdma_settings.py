@@ -35,7 +35,7 @@ def in_tree_name(parameter: str) -> str:
 
 def rdma_settings(
     contract: HostSettings,
-    rdma_cm: RdmaCm,
+    run: Runner,
     root: Path,
     congestion_control: Mapping[str, int],
     rail: Rail,
@@ -47,8 +47,8 @@ def rdma_settings(
     if rail.device is None:
         return []
     settings: list[Setting] = [
-        RdmaCmDefault(rail, rdma_cm, "roce_mode", MODE, ROCE_V2),
-        RdmaCmDefault(rail, rdma_cm, "cma_roce_tos", TOS, contract.traffic_class),
+        RdmaCmDefault(rail, run, root, "roce_mode", MODE, ROCE_V2),
+        RdmaCmDefault(rail, run, root, "cma_roce_tos", TOS, contract.traffic_class),
         TrafficClass(rail, contract.traffic_class, root),
         EcnPoint(rail, "ecn_np", "roce_np", contract.ecn_priorities, root),
         EcnPoint(rail, "ecn_rp", "roce_rp", contract.ecn_priorities, root),
@@ -76,72 +76,49 @@ def no_congestion_control(rail: Rail) -> str:
     return ""
 
 
-class RdmaCm:
-    """The defaults of RDMA-CM per device and port, as `cma_roce_mode` and `cma_roce_tos` set them.
+class RdmaCmDefault(Setting):
+    """One default of RDMA-CM for connections over this device, as `cma_roce_mode` sets it.
 
     A device appears in configfs once its folder is made. The values belong to the device and not
     to the folder, so it is made to look and removed again.
     """
 
-    def __init__(self, run: Runner, root: Path = Path("/")) -> None:
+    def __init__(
+        self, rail: Rail, run: Runner, root: Path, name: str, file: str, wanted: Union[str, int]
+    ) -> None:
+        self.name = name
+        self.wanted = wanted
         self._run = run
-        self._devices = root / "sys/kernel/config/rdma_cm"
+        device, port = of_device(rail)
+        self._folder = root / "sys/kernel/config/rdma_cm" / device
+        self._file = self._folder / "ports" / str(port) / file
 
-    @property
-    def loaded(self) -> bool:
-        return self._devices.is_dir()
+    def read(self) -> Reading:
+        # Not loaded is not unsupported: writing loads it.
+        if not self._folder.parent.is_dir():
+            return Reading(None)
+        with self._shown():
+            text = self._file.read_text(encoding="ascii").strip()
+        return Reading(int(text) if isinstance(self.wanted, int) else text)
 
-    def load(self) -> None:
-        """Load the module; systemd has configfs mounted."""
-        self._run(("modprobe", "rdma_cm"))
-
-    def path(self, device: str, port: int, name: str) -> Path:
-        return self._devices / device / "ports" / str(port) / name
-
-    def read(self, device: str, port: int, name: str) -> str:
-        with self._shown(device):
-            return self.path(device, port, name).read_text(encoding="ascii").strip()
-
-    def write(self, device: str, port: int, name: str, value: str) -> None:
-        with self._shown(device):
-            self.path(device, port, name).write_text(f"{value}\n", encoding="ascii")
+    def set(self, value: Any) -> None:
+        if value is None:
+            return
+        if not self._folder.parent.is_dir():
+            self._run(("modprobe", "rdma_cm"))
+        with self._shown():
+            self._file.write_text(f"{value}\n", encoding="ascii")
 
     @contextlib.contextmanager
-    def _shown(self, device: str) -> Iterator[None]:
-        folder = self._devices / device
-        made = not folder.is_dir()
+    def _shown(self) -> Iterator[None]:
+        made = not self._folder.is_dir()
         if made:
-            folder.mkdir()
+            self._folder.mkdir()
         try:
             yield
         finally:
             if made:
-                folder.rmdir()
-
-
-class RdmaCmDefault(Setting):
-    """One default of RDMA-CM for connections over this device."""
-
-    def __init__(
-        self, rail: Rail, rdma_cm: RdmaCm, name: str, file: str, wanted: Union[str, int]
-    ) -> None:
-        self.name = name
-        self.wanted = wanted
-        self._rdma_cm = rdma_cm
-        self._place = (*of_device(rail), file)
-
-    def read(self) -> Reading:
-        # Not loaded is not unsupported: writing loads it.
-        if not self._rdma_cm.loaded:
-            return Reading(None)
-        text = self._rdma_cm.read(*self._place)
-        return Reading(int(text) if isinstance(self.wanted, int) else text)
-
-    def set(self, value: Any) -> None:
-        if value is not None:
-            if not self._rdma_cm.loaded:
-                self._rdma_cm.load()
-            self._rdma_cm.write(*self._place, str(value))
+                self._folder.rmdir()
 
 
 class _FileSetting(Setting):

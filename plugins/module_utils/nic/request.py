@@ -10,19 +10,18 @@ from types import MappingProxyType
 from typing import Any, Optional
 
 from ..core.dataclass import dataclass
-from ..core.part import Node, PlanError
+from ..core.part import Node
 from ..qos import HostSettings
 from . import dcb, firmware
 from .nic_settings import (
     PROGRAMS,
-    SIZES,
     Accelerations,
     Ethtool,
     LinkPause,
     MaxReadRequest,
     RingSizes,
 )
-from .rdma_settings import RdmaCm, rdma_settings
+from .rdma_settings import rdma_settings
 from .setting import Provider, Rail, Setting, number
 from .sriov import sriov_settings
 
@@ -69,15 +68,7 @@ class Request:
         """
         nic, root = self.nic, node.root
         read_request = nic.get("max_read_request_bytes", MAX_READ_REQUEST_BYTES)
-        if read_request not in (None, *SIZES):
-            raise PlanError(
-                f"roce_rails_nic: max_read_request_bytes is {read_request}; expected one of "
-                f"{', '.join(map(str, SIZES))}, or null"
-            )
         rings = _numbers("rings", nic.get("rings"))
-        unknown = rings.keys() - {"rx", "tx"}
-        if unknown:
-            raise PlanError(f"roce_rails_nic: rings has {', '.join(unknown)}; expected rx and tx")
         accelerations = _numbers("accelerations", nic.get("accelerations"))
         if nic.get("adaptive_routing") is not None:
             accelerations["adaptive_routing_forced_en"] = int(nic["adaptive_routing"])
@@ -102,11 +93,10 @@ class Request:
             return settings
 
         program = dcb.Dcb(node.look) if which(dcb.PROGRAM) else None
-        rdma_cm = RdmaCm(node.run, root)
         providers: list[Provider] = [
             nic_settings,
             partial(dcb.qos_settings, self.qos, program),
-            partial(rdma_settings, self.qos, rdma_cm, root, congestion_control),
+            partial(rdma_settings, self.qos, node.run, root, congestion_control),
         ]
         if self.firmware:
             wanted = firmware.wanted_parameters(self.qos, self.firmware_parameters)

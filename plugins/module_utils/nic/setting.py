@@ -186,11 +186,10 @@ Provider = Callable[[Rail], Sequence[Setting]]
 
 def number(place: str, value: Any) -> int:
     """An option's value; templates give a number as text. Raises PlanError."""
-    if isinstance(value, str) and value.isdecimal():
+    try:
         return int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise PlanError(f"{place} is {value!r}; expected a whole number, or null")
-    return value
+    except (TypeError, ValueError):
+        raise PlanError(f"{place} is {value!r}; expected a whole number, or null") from None
 
 
 def shown(value: Any) -> str:
