@@ -7,7 +7,6 @@ from functools import partial
 
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
-    CommandError,
     Result,
 )
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware import RdmaDevice, survey
@@ -26,14 +25,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.qos import (
 from tests.hardware.trees import build_sys
 from tests.unit.nic_host import converge
 
-WORDS = {
-    "LINK_TYPE_P1": {1: "IB", 2: "ETH"},
-    "LINK_TYPE_P2": {1: "IB", 2: "ETH"},
-    "SRIOV_EN": {0: "False", 1: "True"},
-    "ATS_ENABLED": {0: "False", 1: "True"},
-    "PCI_WR_ORDERING": {0: "per_mkey", 1: "force_relax"},
-}
-
 FACTORY = {
     "LINK_TYPE_P1": 1,
     "SRIOV_EN": 1,
@@ -44,19 +35,35 @@ FACTORY = {
     "ATS_ENABLED": 0,
     "PCI_WR_ORDERING": 0,
 }
+NOISE = {
+    "MEMIC_SIZE_LIMIT": "_256KB(1)",
+    "HOST_CHAINING_DESCRIPTORS": "Array[0..7]",
+    "PCI_ATOMIC_MODE": "PCI_ATOMIC_DISABLED_EXT_ATOMIC_ENABLED(0)",
+    "KEEP_ETH_LINK_UP_P9": "N/A",
+}
+HEAD = """
+Device #1:
+----------
+
+Device type:        ConnectX8
+Name:               900-9X81E-00EX-ST0_Ax
+Description:        Configurations of a NIC; 800Gb/s; PCIe 6.0 x16
+
+"""
+FOOT = "The '*' shows parameters with next value different from default/current value.\n"
 
 
 class FakeMlxconfig:
     """Cards by PCI address without function, each with parameters as [default, current, next]."""
 
-    def __init__(self, cards, *, name="mlxconfig", factory=FACTORY, columns=3) -> None:
-        self.name = name
+    def __init__(self, cards=("0000:5d:00",), factory=FACTORY, columns=3) -> None:
         self.columns = columns
         self.cards = {
             card: {parameter: [value] * 3 for parameter, value in factory.items()} for card in cards
         }
         self.calls = []
-        self.broken = set()
+        self.broken = False
+        self.firmwares = Firmwares("mlxconfig", self)
 
     def reset(self) -> None:
         """What the operator does, and the collection never: the next values become current."""
@@ -64,76 +71,43 @@ class FakeMlxconfig:
             for values in card.values():
                 values[1] = values[2]
 
-    def value(self, card, parameter):
-        return self.cards[card][parameter]
-
     def __call__(self, argv, *, check=True, stdin=None):
         argv = tuple(argv)
+        if argv[0] == "ip":
+            return Result(argv, 0, "[]", "")
         self.calls.append(argv)
-        assert argv[0] == self.name
-        result = self._answer(argv)
-        if check and result.rc:
-            raise CommandError(f"{' '.join(argv)}: exit status {result.rc}: {result.stdout}")
-        return result
-
-    def _answer(self, argv):
+        assert argv[0] == "mlxconfig" and not any("reset" in word for word in argv)
         pci = argv[argv.index("-d") + 1]
-        card = pci.rpartition(".")[0]
-        if card not in self.cards or card in self.broken:
+        parameters = self.cards[pci.rpartition(".")[0]]
+        if self.broken:
             return Result(argv, 3, "", f"-E- Failed to open device: {pci}. Cannot open {pci}\n")
-        if argv[-1] == "q":
-            assert "-e" in argv
-            return Result(argv, 0, self.table(card, pci), "")
+        if argv[-2:] == ("-e", "q"):
+            return Result(argv, 0, self.table(parameters), "")
         assert "-y" in argv and "set" in argv, argv
-        wishes = [word.split("=") for word in argv[argv.index("set") + 1 :]]
-        unknown = [name for name, _ in wishes if name not in self.cards[card]]
-        if unknown:
-            text = f"-E- The Device doesn't support {unknown[0]} parameter.\n"
-            return Result(argv, 3, text, "")
-        for name, value in wishes:
-            self.cards[card][name][2] = int(value)
-        done = "Applying... Done!\n-I- Please reboot machine to load new configurations.\n"
-        return Result(argv, 0, done, "")
+        for name, value in (word.split("=") for word in argv[argv.index("set") + 1 :]):
+            parameters[name][2] = int(value)
+        return Result(argv, 0, "Applying... Done!\n", "")
 
-    def table(self, card, pci):
+    def table(self, parameters):
         heading = ["Default", "Current", "Next Boot"][3 - self.columns :]
-        lines = [
-            "",
-            "Device #1:",
-            "----------",
-            "",
-            "Device type:        ConnectX8           ",
-            "Name:               900-9X81E-00EX-ST0_Ax",
-            "Description:        Configurations of a NIC; 800Gb/s; PCIe 6.0 x16",
-            f"Device:             {pci}        ",
-            "",
-            "Configurations:".ljust(52) + "".join(word.ljust(21) for word in heading),
-        ]
-        noise = {
-            "MEMIC_SIZE_LIMIT": "_256KB(1)",
-            "HOST_CHAINING_DESCRIPTORS": "Array[0..7]",
-            "PCI_ATOMIC_MODE": "PCI_ATOMIC_DISABLED_EXT_ATOMIC_ENABLED(0)",
-            "KEEP_ETH_LINK_UP_P9": "N/A",
-        }
-        for name, word in noise.items():
-            lines.append(" RO     " + name.ljust(43) + " ".join([word.ljust(20)] * self.columns))
-        for name, values in self.cards[card].items():
+        rows = ["Configurations:".ljust(52) + "".join(word.ljust(21) for word in heading)]
+        for name, word in NOISE.items():
+            rows.append(" RO     " + name.ljust(43) + " ".join([word.ljust(20)] * self.columns))
+        for name, values in parameters.items():
+            word = "ETH({})" if name.startswith("LINK_TYPE") else "{}"
+            shown = [word.format(value).ljust(20) for value in values[3 - self.columns :]]
             star = "*" if len(set(values)) > 1 else " "
-            shown = [self.word(name, value).ljust(20) for value in values[3 - self.columns :]]
-            lines.append(f"{star}       {name.ljust(43)} {' '.join(shown)}")
-        lines.append(
-            "The '*' shows parameters with next value different from default/current value."
-        )
-        return "\n".join(lines) + "\n"
+            rows.append(f"{star}       {name.ljust(43)} {' '.join(shown)}")
+        return HEAD + "".join(f"{row}\n" for row in rows) + FOOT
 
-    def word(self, name, value):
-        words = WORDS.get(name)
-        return f"{words[value]}({value})" if words else str(value)
+    def counts(self):
+        """How often it was asked, and how often set."""
+        sets = sum("set" in call for call in self.calls)
+        return len(self.calls) - sets, sets
 
 
 CARD = "0000:5d:00"
 HOST = host_settings(read_contract({}))
-FURTHER = {"ATS_ENABLED": 0, "PCI_WR_ORDERING": 1}
 
 
 @pytest.fixture
@@ -159,40 +133,24 @@ def machine(tmp_path):
     return add
 
 
-def settings(tool, machine, rail, further=FURTHER, firmwares=None):
-    wanted = firmware.wanted_parameters(HOST, further)
-    firmwares = firmwares or Firmwares(tool.name, tool)
-    found = firmware.firmware_settings(firmwares, wanted, machine.root, rail)
+def settings(tool, machine, rail, firmwares=None):
+    wanted = firmware.wanted_parameters(HOST, {"ATS_ENABLED": 0, "PCI_WR_ORDERING": 1})
+    found = firmware.firmware_settings(firmwares or tool.firmwares, wanted, machine.root, rail)
     return {setting.name: setting for setting in found}
 
 
 def test_second_function_of_a_card_has_its_own_port_and_shares_the_answer(machine):
-    factory = {**FACTORY, "LINK_TYPE_P2": 1, "CNP_DSCP_P2": 0}
-    tool = FakeMlxconfig([CARD], factory=factory)
-    firmwares = Firmwares(tool.name, tool)
-    first = settings(tool, machine, machine("rail0", f"{CARD}.0"), firmwares=firmwares)
-    second = settings(tool, machine, machine("rail0p1", f"{CARD}.1"), firmwares=firmwares)
+    tool = FakeMlxconfig(factory={**FACTORY, "LINK_TYPE_P2": 1, "CNP_DSCP_P2": 0})
+    first = settings(tool, machine, machine("rail0", f"{CARD}.0"))
+    second = settings(tool, machine, machine("rail0p1", f"{CARD}.1"))
 
     assert first["firmware_link_type"].parameter == "LINK_TYPE_P1"
     assert second["firmware_link_type"].parameter == "LINK_TYPE_P2"
     assert second["firmware_cnp_802p_prio"].parameter == "CNP_802P_PRIO_P1", "only one is known"
     assert len(tool.calls) == 1
     second["firmware_cnp_dscp"].write()
-    assert tool.value(CARD, "CNP_DSCP_P2")[2] == HOST.cnp_dscp
-    assert tool.value(CARD, "CNP_DSCP_P1")[2] == 0
-
-
-def test_an_unknown_parameter_is_named_with_the_way_out(machine):
-    known = {name: value for name, value in FACTORY.items() if name != "PCI_WR_ORDERING"}
-    tool = FakeMlxconfig([CARD], factory=known)
-    found = settings(tool, machine, machine("rail0", f"{CARD}.0"))
-
-    reading = found["firmware_pci_wr_ordering"].read()
-    assert not reading.supported and not reading.excused
-    assert f"{CARD}.0 has no PCI_WR_ORDERING" in reading.reason
-    assert "roce_rails_firmware_parameters: {PCI_WR_ORDERING: null}" in reading.reason
-    found["firmware_sriov_en"].write()
-    assert "PCI_WR_ORDERING=1" not in tool.calls[-1]
+    assert tool.cards[CARD]["CNP_DSCP_P2"][2] == HOST.cnp_dscp
+    assert tool.cards[CARD]["CNP_DSCP_P1"][2] == 0
 
 
 @pytest.mark.parametrize(
@@ -201,69 +159,59 @@ def test_an_unknown_parameter_is_named_with_the_way_out(machine):
         ("LINK_TYPE_P1", True, True),
         ("NUM_OF_VFS", False, True),
         ("NUM_OF_VFS", True, False),
-        ("CNP_DSCP_P1", False, False),
+        ("PCI_WR_ORDERING", False, False),
     ],
 )
-def test_what_the_nic_cannot_be_otherwise_needs_no_parameter(machine, missing, sriov, excused):
-    known = {name: value for name, value in FACTORY.items() if name != missing}
-    tool = FakeMlxconfig([CARD], factory=known)
-    rail = machine("rail0", f"{CARD}.0", sriov=sriov)
-    found = {each.parameter: each for each in settings(tool, machine, rail).values()}
-
-    reading = found[missing].read()
-    assert not reading.supported and reading.excused is excused and missing in reading.reason
-
-
-def test_without_a_tool_the_packages_are_named(machine):
-    rail = machine("rail0", f"{CARD}.0")
-    found = settings(FakeMlxconfig([CARD]), machine, rail, firmwares=Firmwares(None, None))
-
-    reason = found["firmware_sriov_en"].read().reason
-    assert "mstflint" in reason and "mft" in reason and "roce_rails_firmware: false" in reason
+def test_an_unknown_parameter_is_named_and_may_be_kept_otherwise(machine, missing, sriov, excused):
+    tool = FakeMlxconfig(factory={name: FACTORY[name] for name in FACTORY if name != missing})
+    found = settings(tool, machine, machine("rail0", f"{CARD}.0", sriov=sriov))
+    reading = next(each for each in found.values() if each.parameter == missing).read()
+    assert not reading.supported and reading.excused is excused
+    assert f"{CARD}.0 has no {missing}" in reading.reason
+    if not excused:
+        assert f"roce_rails_firmware_parameters: {{{missing}: null}}" in reading.reason
+    found["firmware_sriov_en"].write()
+    assert not any(word.startswith(missing) for word in tool.calls[-1])
 
 
-def test_a_tool_that_fails_is_asked_once_and_quoted(machine):
-    tool = FakeMlxconfig([CARD])
-    tool.broken.add(CARD)
-    found = settings(tool, machine, machine("rail0", f"{CARD}.0"))
+def test_without_a_tool_or_where_it_fails_the_reason_has_the_way_out(machine):
+    tool, rail = FakeMlxconfig(), machine("rail0", f"{CARD}.0")
+    found = settings(tool, machine, rail, Firmwares(None, None))
+    assert "mstflint" in found["firmware_sriov_en"].read().reason
 
-    reasons = {setting.read().reason for setting in found.values()}
+    tool.broken = True
+    reasons = {setting.read().reason for setting in settings(tool, machine, rail).values()}
     assert len(reasons) == 1 and len(tool.calls) == 1
-    (reason,) = reasons
-    assert "Failed to open device" in reason
+    assert "Failed to open device" in (reason := reasons.pop())
     assert "lockdown" in reason and "roce_rails_firmware: false" in reason
 
 
-@pytest.mark.parametrize("driver", ["virtio_net", "veth", "ice", "igb"])
+@pytest.mark.parametrize("driver", ["virtio_net", "ice"])
 def test_nics_of_others_have_no_such_settings(machine, driver):
     rail = machine("rail0", f"{CARD}.0")
     other = Rail(rail.name, rail.interface, driver, rail.pci, rail.device)
-    assert settings(FakeMlxconfig([CARD]), machine, other) == {}
+    assert settings(FakeMlxconfig(), machine, other) == {}
 
 
 def test_restore_puts_back_what_was_to_come(machine):
-    tool = FakeMlxconfig([CARD])
-    tool.value(CARD, "NUM_OF_VFS")[:] = [16, 16, 8]
+    tool = FakeMlxconfig()
+    values = tool.cards[CARD]["NUM_OF_VFS"] = [16, 16, 8]
     setting = settings(tool, machine, machine("rail0", f"{CARD}.0"))["firmware_num_of_vfs"]
     before = setting.read()
     setting.write()
-    assert tool.value(CARD, "NUM_OF_VFS")[2] == 0
-
+    assert values == [16, 16, 0]
     setting.restore(before)
-    assert tool.value(CARD, "NUM_OF_VFS") == [16, 16, 8]
+    assert values == [16, 16, 8]
 
 
 def test_the_table_with_its_traps():
-    only_next = firmware.parse(FakeMlxconfig([CARD], columns=1).table(CARD, f"{CARD}.0"))
+    parameters = {"SRIOV_EN": [1, 1, 1], "NUM_OF_VFS": [16, 8, 0], "LINK_TYPE_P1": [1, 1, 1]}
+    only_next = firmware.parse(FakeMlxconfig(columns=1).table(parameters))
     assert only_next["SRIOV_EN"] == firmware.Parameter(None, 1)
-    tool = FakeMlxconfig([CARD])
-    tool.value(CARD, "NUM_OF_VFS")[:] = [16, 8, 0]
-    known = firmware.parse(tool.table(CARD, f"{CARD}.0"))
-
+    known = firmware.parse(FakeMlxconfig().table(parameters))
     assert known["NUM_OF_VFS"] == firmware.Parameter(8, 0)
-    assert known["LINK_TYPE_P1"].current == 1 and known["MEMIC_SIZE_LIMIT"].current == 1
-    assert "HOST_CHAINING_DESCRIPTORS" not in known and "KEEP_ETH_LINK_UP_P9" not in known
-    assert all(name.isupper() for name in known)
+    assert known["LINK_TYPE_P1"].current == 1
+    assert set(known) == {*parameters, "MEMIC_SIZE_LIMIT", "PCI_ATOMIC_MODE"}
 
 
 def test_null_leaves_a_parameter_out_and_the_mask_may_be_chosen():
@@ -277,34 +225,24 @@ def test_null_leaves_a_parameter_out_and_the_mask_may_be_chosen():
 PORT_2 = {"LINK_TYPE_P2": 1, "CNP_DSCP_P2": 0, "CNP_802P_PRIO_P2": 7, "ROCE_CC_PRIO_MASK_P2": 255}
 
 
-def rails_of(root):
+def recorded(name, root, factory=FACTORY):
+    """The rails of a recorded node, their cards, and what sets them."""
+    build_sys(name, root / "sys")
     ports = survey(root / "sys").of_kind(RAIL)
-    return [Rail(port.netdev, port.netdev, port.driver, port.pci, port) for port in ports]
+    rails = [Rail(port.netdev, port.netdev, port.driver, port.pci, port) for port in ports]
+    cards = FakeMlxconfig(sorted({rail.pci[:-2] for rail in rails}), factory)
 
-
-class Cards(FakeMlxconfig):
-    """All rails' cards of a recorded node, and `ip` beside them."""
-
-    def __init__(self, rails, factory=FACTORY):
-        super().__init__(sorted({rail.pci[:-2] for rail in rails}), factory=factory)
-
-    def __call__(self, argv, *, check=True, stdin=None):
-        if argv[0] == "ip":
-            return Result(tuple(argv), 0, "[]", "")
-        return super().__call__(argv, check=check, stdin=stdin)
-
-    def providers(self, root, remove_in_use=False):
-        wanted = firmware.wanted_parameters(host_settings(read_contract({})))
-        firmwares = Firmwares(self.name, self)
-        return [
+    def run(check_mode=False):
+        cards.calls.clear()
+        firmwares = Firmwares("mlxconfig", cards)
+        wanted = firmware.wanted_parameters(HOST)
+        providers = [
             partial(firmware.firmware_settings, firmwares, wanted, root),
-            partial(sriov_settings, self, remove_in_use, {}, root),
+            partial(sriov_settings, cards, False, {}, root),
         ]
+        return converge(rails, providers, check_mode=check_mode)
 
-    def counts(self):
-        return len([call for call in self.calls if call[-1] == "q"]), len(
-            [call for call in self.calls if "set" in call]
-        )
+    return cards, run
 
 
 @pytest.mark.parametrize(
@@ -314,42 +252,29 @@ class Cards(FakeMlxconfig):
 def test_a_node_as_delivered_is_asked_per_card_and_set_per_rail(
     tmp_path, name, factory, rails, asked, set_
 ):
-    build_sys(name, tmp_path / "sys")
-    found = rails_of(tmp_path)
-    cards = Cards(found, factory)
-    assert len(found) == rails
-
-    checked = converge(found, cards.providers(tmp_path), check_mode=True)
+    cards, run = recorded(name, tmp_path, factory)
+    checked = run(check_mode=True)
     assert checked.changed and cards.counts() == (asked, 0)
     assert len(checked.diff) == rails and len(checked.resets) > 0
 
-    cards.calls.clear()
-    outcome = converge(found, cards.providers(tmp_path))
+    outcome = run()
     assert cards.counts() == (asked + set_, set_)
-    statuses = {check.status for check in outcome.checks}
-    assert statuses == {"ok", "reboot"}
-    assert len(outcome.resets) == sum(
-        state["status"] == "needs_reset"
-        for settings in outcome.settings.values()
-        for state in settings.values()
-    )
+    assert {check.status for check in outcome.checks} == {"ok", "reboot"}
+    waits = [state for of in outcome.settings.values() for state in of.values()]
+    assert len(outcome.resets) == sum(state["status"] == "needs_reset" for state in waits)
 
-    cards.calls.clear()
-    again = converge(found, cards.providers(tmp_path))
+    again = run()
     assert not again.changed and again.resets and cards.counts() == (asked, 0)
 
     cards.reset()
-    cards.calls.clear()
-    after = converge(found, cards.providers(tmp_path))
+    after = run()
     assert {check.status for check in after.checks} == {"ok"}
     assert (after.resets, after.changed, cards.counts()) == ([], False, (asked, 0))
 
 
 def test_a_node_with_virtual_functions_shows_each_and_does_the_other_rails(tmp_path):
-    build_sys("b300-vfs", tmp_path / "sys")
-    rails = rails_of(tmp_path)
-    cards = Cards(rails)
-    outcome = converge(rails, cards.providers(tmp_path))
+    cards, run = recorded("b300-vfs", tmp_path)
+    outcome = run()
 
     state = outcome.settings["rail1"]["virtual_functions"]
     assert state["status"] == "failed" and len(state["found"]) == 4

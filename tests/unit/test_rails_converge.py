@@ -134,15 +134,6 @@ def test_arp_settings_are_repaired_without_the_network_service(settled):
     assert settled.changing_commands() == []
 
 
-def test_a_rail_that_is_none_any_more_loses_address_rule_and_file(settled):
-    outcome = settled.converge(RAILS[:2])
-    assert outcome.removed == ["rail2"]
-    assert settled.links["rail2"]["addresses"] == []
-    assert [rule["src"] for rule in settled.rules] == ["10.100.0.11", "10.100.1.11"]
-    assert not list(settled.root.glob("etc/systemd/network/*rail2*"))
-    assert not settled.converge(RAILS[:2]).changed
-
-
 def test_what_an_operator_did_with_a_former_rail_stays(settled):
     settled.links["rail2"]["addresses"].append("192.168.7.1/24")
     settled.converge(RAILS[:2])
@@ -161,18 +152,6 @@ def test_a_rail_that_does_not_come_up_gets_its_former_configuration_back(settled
     assert {path: path.read_text() for path in before} == before
     assert settled.links["rail0"]["mtu"] == 9100, "the other rails go on"
     assert settled.now >= 30, "within a bounded time"
-
-
-def test_a_new_rail_that_does_not_come_up_keeps_no_file(host):
-    host.deaf.add("rail1")
-    outcome = host.converge(RAILS, wait_s=3)
-    assert outcome.rolled_back == ["rail1"]
-    assert host.now < 5
-    names = [path.name for path in host.root.glob("etc/systemd/network/*.network")]
-    assert sorted(names) == [f"10-baremetal-mpi-roce-rail{k}.network" for k in (0, 2)]
-    reasons = [check.reason for check in outcome.checks if check.status == "failed"]
-    assert reasons[0] == "it had no configuration before, and has none now"
-    assert not any(reasons[1:]), "the reason is given once"
 
 
 def test_a_dead_cable_fails_its_rail_and_keeps_its_configuration(host):
