@@ -31,7 +31,7 @@ def reported(contract: dict[str, Any], *lines: str, **more: Any) -> PortReport:
     wanted = SYSTEM.wanted(intent)
     interfaces = {"Ethernet1/1": UP, "Ethernet2/1": {**UP, "linkStatus": "notconnect"}}
     bare = Present("x", show(empty()), "", interfaces, ())
-    tree = typed(empty(), list(SYSTEM.difference(intent, wanted, bare).steps.lines))
+    tree = typed(empty(), list(SYSTEM.difference(intent, wanted, bare).steps))
     text = show(typed(tree, list(lines)))
     return SYSTEM.report(intent, replace(bare, running=text, **more)).ports[0]
 

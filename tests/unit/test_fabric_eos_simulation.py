@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric import session
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import SYSTEM
+from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos import (
+    switch as eos_switch,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.switch import Eapi
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.session import Outcome
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.system import Login
@@ -125,9 +128,8 @@ def test_from_the_factory_to_one_contract_and_to_the_next(
         ({"apply": "partial"}, "does not have the change that it accepted"),
         ({"apply": "cut", "seconds": 0.3}, "cut"),
         ({"apply": "disk_full"}, "No space left on device"),
-        ({"confirm": "lost"}, "not known to be kept"),
     ],
-    ids=["rejected", "partial", "cut", "disk full", "confirmation lost"],
+    ids=["rejected", "partial", "cut", "disk full"],
 )
 def test_each_fault_leaves_the_former_state(
     virtual: VirtualSwitch,
@@ -136,9 +138,7 @@ def test_each_fault_leaves_the_former_state(
     fault: dict[str, Any],
     words: str,
 ) -> None:
-    monkeypatch.setattr(
-        "ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.fabric.eos.switch.RETRY_S", 0.1
-    )
+    monkeypatch.setattr(eos_switch, "RETRY_S", 0.1)
     typed(virtual, authority, *OPERATORS)
     before = running(virtual, authority)
     virtual.fault(**fault, times=1)
@@ -148,6 +148,16 @@ def test_each_fault_leaves_the_former_state(
     assert running(virtual, authority) == before
     virtual.heal()
     assert run(virtual, authority).error == ""
+
+
+def test_a_confirmation_that_is_lost_is_repeated(
+    virtual: VirtualSwitch, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eos_switch, "RETRY_S", 0.1)
+    virtual.fault(confirm="lost", times=1)
+    changed = run(virtual, authority)
+    assert (changed.error, changed.changed) == ("", True)
+    assert not run(virtual, authority).changed
 
 
 def test_a_run_that_was_killed_is_told_of_and_repaired_when_its_change_is_undone(

@@ -246,14 +246,6 @@ SHOWN = 8
 """Ports that a message names before it counts."""
 
 
-@dataclass(frozen=True)
-class Steps:
-    lines: tuple[str, ...]
-    """To be typed in a session. Empty: all is in force, and only not saved."""
-    undo: tuple[str, ...]
-    """Lines that bring back what was there, for when the session itself can no longer."""
-
-
 def difference(intent: SwitchIntent, wanted: Wanted, present: Present) -> Difference:
     missing = [port for port in wanted.ports if port not in present.interfaces]
     if missing:
@@ -284,10 +276,8 @@ def difference(intent: SwitchIntent, wanted: Wanted, present: Present) -> Differ
             changes = (Change("startup-config", "not saved", "as running-config"),)
             before = as_text(unsaved)
             after = as_text([item.reversed() for item in unsaved])
-    steps = Steps(
-        tuple(commands(items)), tuple(commands([item.reversed() for item in reversed(items)]))
-    )
-    return Difference(changes, _impact(items, wanted), before, after, steps)
+    # Lines to be typed in a session. None: all is in force, and only not saved.
+    return Difference(changes, _impact(items, wanted), before, after, tuple(commands(items)))
 
 
 def _is_link_pause(line: str) -> bool:

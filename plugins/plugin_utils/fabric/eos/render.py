@@ -7,7 +7,6 @@ pyavd is Arista's own library; its schema knows which values EOS takes. It needs
 from __future__ import annotations
 
 from functools import lru_cache
-from threading import Lock
 from typing import Any, Optional
 
 from ....module_utils.core.dataclass import dataclass
@@ -37,9 +36,6 @@ ACTIONS = {"drop": "drop", "alert": "notify-only"}
 
 _MMU_CHIPS = ("tomahawk", "trident")
 _ANY_PORT = "Ethernet1/1"
-
-_one_at_a_time = Lock()
-"""pyavd fills its schema at the first call and does not say that threads may."""
 
 
 @dataclass(frozen=True)
@@ -187,16 +183,15 @@ def render(data: dict[str, Any]) -> str:
         problem = "pyavd is not installed on the controller, which writes the configuration of EOS"
         remedy = "Install requirements/controller.txt"
         raise WantedError([Finding("eos.no_pyavd", (), f"{problem} with it", remedy)])
-    with _one_at_a_time:
-        result = pyavd.validate_structured_config(data)
-        findings = Findings()
-        for violation in result.validation_result.violations:
-            place = ".".join(map(str, violation.path))
-            problem = f"EOS does not take {place}: {violation.message}"
-            findings.add("eos.refused_by_pyavd", (), problem, "", place)
-        if findings:
-            raise WantedError(findings.found)
-        return str(pyavd.get_device_config(result.validated_data))
+    result = pyavd.validate_structured_config(data)
+    findings = Findings()
+    for violation in result.validation_result.violations:
+        place = ".".join(map(str, violation.path))
+        problem = f"EOS does not take {place}: {violation.message}"
+        findings.add("eos.refused_by_pyavd", (), problem, "", place)
+    if findings:
+        raise WantedError(findings.found)
+    return str(pyavd.get_device_config(result.validated_data))
 
 
 def structured(

@@ -3,7 +3,7 @@
 
 `commit timer` puts a session in force; a second `commit` of it keeps that. Otherwise EOS undoes it
 when the timer ends, and `abort` does so at once. Neither touches startup-config, which is saved by
-a command of its own.
+a command of its own: what is kept and could not be saved, the next run saves.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Optional, TypeVar
+from typing import Any, Optional
 
 from ..https import Https, Lost, Service
 from ..system import Applied, Difference, Login, Saved, SwitchError
-from .difference import Steps
-from .reading import SESSION_PREFIX, Present, abandoned_sessions, session_with_timer
-from .reading import sessions as named
-from .settings import read_settings
+from .reading import SESSION_PREFIX, Present, abandoned_sessions, session_with_timer, sessions
+from .settings import Settings, read_settings
 
 SERVICE = Service(
     "EOS eAPI", 443, "`management api http-commands`, `no shutdown` on the switch turns it on."
@@ -30,12 +28,7 @@ SESSION_TIMEOUT_S = 120
 
 
 class CommandError(SwitchError):
-    """EOS refused a command. `said`: its own words."""
-
-    def __init__(self, where: str, command: str, said: str) -> None:
-        super().__init__(f"{where}: EOS refuses `{command}`: {said.rstrip('. ')}.")
-        self.command = command
-        self.said = said
+    """EOS refused a command."""
 
 
 class Eapi:
@@ -85,12 +78,14 @@ class Eapi:
         """`data` has one entry for each command that ran, the refused one last."""
         data = error.get("data") or []
         errors = data[-1].get("errors") or [] if data else []
-        said = "; ".join(map(str, errors)) or str(error.get("message", "no reason given"))
+        why = "; ".join(map(str, errors)) or str(error.get("message", "no reason given"))
         if not data:
-            return SwitchError(f"{self.where}: EOS refuses the commands: {said.rstrip('. ')}.")
+            return SwitchError(f"{self.where}: EOS refuses the commands: {why.rstrip('. ')}.")
         if len(data) == 1:
-            said += ". The user needs privileged mode without a further password (`privilege 15`)"
-        return CommandError(self.where, typed[len(data) - 1], said)
+            why += ". The user needs privileged mode without a further password (`privilege 15`)"
+        return CommandError(
+            f"{self.where}: EOS refuses `{typed[len(data) - 1]}`: {why.rstrip('. ')}."
+        )
 
 
 SESSIONS = "show configuration sessions detail"
@@ -100,9 +95,7 @@ SAVE = "copy running-config startup-config"
 
 RETRY_S = 3
 PATIENCE_S = 90
-"""So long a switch that does not answer is asked again to undo a change."""
-
-Answer = TypeVar("Answer")
+"""So long a switch that does not answer is asked again to keep or undo a change."""
 
 
 class EosSwitch:
@@ -121,9 +114,6 @@ class EosSwitch:
         self._clock = clock
         self._session = ""
         """The one that this object put in force."""
-
-    def __repr__(self) -> str:
-        return f"EosSwitch({self._login.address})"
 
     def read(self) -> Present:
         with self.connected() as eapi:
@@ -148,30 +138,27 @@ class EosSwitch:
         )
 
     def apply(self, difference: Difference, confirm_s: int) -> Applied:
-        steps: Steps = difference.steps
+        lines: tuple[str, ...] = difference.steps
         with self.connected() as eapi:
             self._make_way(eapi)
-            if not steps.lines:
+            if not lines:
                 save(eapi)
                 return Saved()
-            saved = _saved(eapi)
             name = self._session = SESSION_PREFIX + secrets.token_hex(4)
+            minutes, seconds = divmod(confirm_s, 60)
+            timer = f"{minutes // 60:02}:{minutes % 60:02}:{seconds:02}"
+            commands = [f"configure session {name}", *lines, "show session-config diffs"]
             failure: Optional[SwitchError] = None
             try:
                 eapi.texts(
-                    [
-                        f"configure session {name}",
-                        *steps.lines,
-                        "show session-config diffs",
-                        f"commit timer {_clock_time(confirm_s)}",
-                    ],
+                    [*commands, f"commit timer {timer}"],
                     timeout_s=max(self._login.timeout_s, SESSION_TIMEOUT_S),
                 )
             except SwitchError as error:
                 failure = error
         if failure is not None:
             raise SwitchError(f"{failure} {self._after(name, confirm_s)}")
-        return EosApplied(self, name, steps, saved)
+        return EosApplied(self, name)
 
     def _make_way(self, eapi: Eapi) -> None:
         """Abort open sessions of earlier runs; never those of others."""
@@ -180,7 +167,7 @@ class EosSwitch:
         if waiting:
             raise SwitchError(
                 f"{eapi.where}: session {waiting} is in force and waits to be confirmed. Have it "
-                "committed or aborted by whom it belongs to, and run again."
+                "committed or aborted by its owner, and run again."
             )
         for name in abandoned_sessions(sessions):
             eapi.texts([f"configure session {name} abort"])
@@ -188,7 +175,7 @@ class EosSwitch:
     def _after(self, name: str, confirm_s: int) -> str:
         """What is left of a session that failed, as a sentence."""
         try:
-            self.undo_session(name)
+            self.patiently(lambda eapi: _abort(eapi, name))
         except SwitchError as error:
             return (
                 f"Whether anything of it is in force is not known ({error}). If so, EOS undoes it "
@@ -196,11 +183,7 @@ class EosSwitch:
             )
         return "Nothing of it is in force."
 
-    def undo_session(self, name: str) -> bool:
-        """Abort a session, which takes it back where it is in force. False: it is over already."""
-        return self.patiently(lambda eapi: _abort(eapi, name))
-
-    def patiently(self, act: Callable[[Eapi], Answer]) -> Answer:
+    def patiently(self, act: Callable[[Eapi], None]) -> None:
         """Do it on a new connection, again while the switch does not answer."""
         given_up = self._clock() + PATIENCE_S
         while True:
@@ -219,83 +202,70 @@ class EosSwitch:
 class EosApplied:
     """A session whose commit timer runs."""
 
-    def __init__(self, switch: EosSwitch, session: str, steps: Steps, saved: str) -> None:
+    def __init__(self, switch: EosSwitch, session: str) -> None:
         self._switch = switch
         self._session = session
-        self._steps = steps
-        self._saved = saved
-        """The former startup-config."""
-        self._confirmed = False
-        """A confirmation was sent; its answer may be lost."""
+        self._proved: Optional[Settings] = None
+        """In force when it was confirmed."""
 
     def confirm(self) -> None:
-        with self._switch.connected() as eapi:
-            (before,) = eapi.texts([RUNNING])
-            (sessions,) = eapi.objects([SESSIONS])
-            if session_with_timer(sessions) != self._session:
-                raise SwitchError(
-                    f"{eapi.where}: session {self._session} waits no longer to be confirmed: its "
-                    "timer has ended, and EOS has undone it. Raise switch_qos_confirm_s."
-                )
-            self._confirmed = True
+        self._switch.patiently(self._confirm)
+
+    def _confirm(self, eapi: Eapi) -> None:
+        """Once more after a lost answer: the switch may have kept it already, or undone it."""
+        running, waits = _running(eapi), self._waits(eapi)
+        if waits:
+            self._proved = running
             eapi.texts([f"configure session {self._session} commit"], timeout_s=SESSION_TIMEOUT_S)
-            (sessions,) = eapi.objects([SESSIONS])
-            if session_with_timer(sessions) == self._session:
-                raise SwitchError(
-                    f"{eapi.where}: session {self._session} was committed again, and still waits "
-                    "to be confirmed."
-                )
-            (after,) = eapi.texts([RUNNING])
-            if read_settings(after) != read_settings(before):
-                raise SwitchError(
-                    f"{eapi.where}: session {self._session} was committed again, and its change is "
-                    "not what is in force now. Nothing was saved."
-                )
-            save(eapi)
+            running, waits = _running(eapi), self._waits(eapi)
+        if waits:
+            raise SwitchError(
+                f"{eapi.where}: session {self._session} was committed again, and still waits "
+                "to be confirmed."
+            )
+        if running != self._proved:
+            raise SwitchError(
+                f"{eapi.where}: session {self._session} waits no longer to be confirmed, and its "
+                "change is not what is in force now: its timer has ended, and EOS has undone it. "
+                "Nothing was saved. Raise switch_qos_confirm_s."
+            )
+        save(eapi)
+
+    def _waits(self, eapi: Eapi) -> bool:
+        (sessions,) = eapi.objects([SESSIONS])
+        return session_with_timer(sessions) == self._session
 
     def rollback(self) -> None:
-        undone = self._switch.undo_session(self._session)
-        if self._confirmed:
-            self._switch.patiently(lambda eapi: self._put_back(eapi, undone))
-
-    def _put_back(self, eapi: Eapi, undone: bool) -> None:
-        """After a confirmation that may have taken place: running and saved configuration."""
-        if not undone and self._steps.undo:
-            name = SESSION_PREFIX + secrets.token_hex(4)
-            try:
-                eapi.texts(
-                    [f"configure session {name}", *self._steps.undo, "commit"],
-                    timeout_s=SESSION_TIMEOUT_S,
-                )
-            except CommandError:
-                _abort(eapi, name)
-                raise
-        if read_settings(_saved(eapi)) != read_settings(self._saved):
-            save(eapi)
+        """Of what waits. What is confirmed stays in force, and may not be saved."""
+        self._switch.patiently(lambda eapi: _abort(eapi, self._session))
 
 
 def save(eapi: Eapi) -> None:
     """Saves all that runs, the operator's changes too: EOS has no other way."""
-    (said,) = eapi.texts([SAVE], timeout_s=SESSION_TIMEOUT_S)
-    (running,) = eapi.texts([RUNNING])
-    if read_settings(running) != read_settings(_saved(eapi)):
+    (printed,) = eapi.texts([SAVE], timeout_s=SESSION_TIMEOUT_S)
+    if _running(eapi) != read_settings(_saved(eapi)):
         raise SwitchError(
-            f"{eapi.where}: `{SAVE}` did not save ({_words(said)}): the switch would come up with "
-            "the former configuration. Is its flash full or read-only (`dir flash:`)?"
+            f"{eapi.where}: `{SAVE}` did not save ({' '.join(printed.split()) or 'no message'}): "
+            "the switch would come up with the former configuration. Is its flash full or "
+            "read-only (`dir flash:`)?"
         )
 
 
-def _abort(eapi: Eapi, name: str) -> bool:
-    """False where the session is over: confirmed, undone by its timer, or never there."""
-    (sessions,) = eapi.objects([SESSIONS])
-    state = named(sessions).get(name, {}).get("state")
-    if session_with_timer(sessions) != name and state != "pending":
-        return False
+def _abort(eapi: Eapi, name: str) -> None:
+    """Of a session that is not over: confirmed, undone by its timer, or never there."""
+    (detail,) = eapi.objects([SESSIONS])
+    state = sessions(detail).get(name, {}).get("state")
+    if session_with_timer(detail) != name and state != "pending":
+        return
     eapi.texts([f"configure session {name} abort"], timeout_s=SESSION_TIMEOUT_S)
-    (sessions,) = eapi.objects([SESSIONS])
-    if session_with_timer(sessions) == name:
+    (detail,) = eapi.objects([SESSIONS])
+    if session_with_timer(detail) == name:
         raise SwitchError(f"{eapi.where}: session {name} was aborted, and is still in force.")
-    return True
+
+
+def _running(eapi: Eapi) -> Settings:
+    (running,) = eapi.texts([RUNNING])
+    return read_settings(running)
 
 
 def _saved(eapi: Eapi) -> str:
@@ -313,11 +283,3 @@ def _neighbours(eapi: Eapi) -> Optional[tuple[dict[str, Any], ...]]:
     except CommandError:
         return None
     return tuple(answer.get("lldpNeighbors") or ())
-
-
-def _clock_time(seconds: int) -> str:
-    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-
-
-def _words(text: str) -> str:
-    return " ".join(text.split()) or "no message"
