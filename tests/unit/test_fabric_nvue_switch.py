@@ -170,17 +170,6 @@ def test_what_was_saved_goes_back_too(fake: FakeNvue, auto_save: bool) -> None:
     assert fake.startup == OPERATORS
 
 
-def test_what_somebody_applied_since_is_not_undone_with_it(fake: FakeNvue) -> None:
-    """Its management address, say: to lose that is worse than to keep a change too many."""
-    _switch, change = applied(fake)
-    change.confirm()
-    theirs = merged(fake.config, {"interface": {"eth0": {"description": "theirs"}}})
-    fake.configs["3"], fake.states["3"], fake.applied = theirs, "applied_and_saved", "3"
-    with pytest.raises(SwitchError, match=r"revision 3 was applied after 2"):
-        change.rollback()
-    assert fake.config == theirs
-
-
 def test_rollback_after_the_timer_is_done_already(fake: FakeNvue) -> None:
     _switch, change = applied(fake)
     fake.time_out()
@@ -204,7 +193,7 @@ def test_a_rejected_apply_says_why_and_leaves_nothing(fake: FakeNvue, state: str
     if state == "invalid":
         assert "Nothing of it is in force" in message and "2" not in fake.states
     else:
-        assert "Revision 1, what was there before, was applied again" in message
+        assert "Revision 1, the former one, was applied again" in message
 
 
 def test_a_question_on_the_way_is_answered(fake: FakeNvue) -> None:
