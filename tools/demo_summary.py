@@ -17,9 +17,11 @@ from typing import Any
 TOP = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TOP / "collections"))
 
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.text import (  # noqa: E402
+    bytes_text,
+)
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report.smoke import (  # noqa: E402
     rate_text,
-    size_text,
     time_text,
 )
 
@@ -62,7 +64,7 @@ def allreduce(figures: dict[str, Any]) -> Iterator[str]:
     yield f"{figures['ranks']} ranks over {figures['transport']}, every result right to the bit"
     for one in (sizes[0], sizes[len(sizes) // 2], sizes[-1]):
         yield (
-            f"{size_text(one['bytes'])}: median {time_text(one['median_us'])}, "
+            f"{bytes_text(one['bytes'])}: median {time_text(one['median_us'])}, "
             f"p99 {time_text(one['p99_us'])}, busbw {rate_text(one['busbw_gbytes_s'])}"
         )
     nominal = " (nominal: these rails are virtual)" if figures["virtual"] else ""

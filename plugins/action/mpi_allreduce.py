@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Runs the allreduce module on the launcher, shows how it is getting on, and reports what it found.
+"""Runs the allreduce module on the launcher, shows its progress, and reports what it found.
 
 The module runs detached from this connection, by Ansible's own means: it comes to its end and
 cleans up even when the controller goes away. One remote module execution in all; between start and
@@ -8,6 +8,7 @@ end a shell waits on the launcher and looks at two files.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shlex
@@ -26,13 +27,15 @@ display = Display()
 
 PROGRAM = Path(__file__).parents[2] / "roles/mpi_stack/files/allreduce.py"
 PROGRESS = "/run/baremetal-mpi-roce/{}.progress"
+MODULE = "baremetal.mpi_roce.mpi_allreduce"
 LOOK_S = 5
-"""Seconds the shell on the launcher waits for the end before it tells how far it is."""
+"""Seconds the shell on the launcher waits for the end before it prints the progress."""
 PATIENCE_S = 60
-"""Beyond the time limits of the module, for what it does before and after its runs; and for ending
-a run that is given up."""
+"""Beyond the time limits of the module, for what it does before and after its runs."""
+LIMITS = {"time_limit_s": 300, "bisect_runs": 24, "bisect_limit_s": 30}
+"""Defaults of the module."""
 
-# Done when Ansible's record of the job no longer says that it has only started.
+# Done when Ansible's record of the job is no longer that of its start.
 WAIT = """
 until=$(($(date +%s) + {seconds}))
 while grep -qs '"started"' {job} && [ "$(date +%s)" -lt "$until" ]; do sleep 0.2; done
@@ -53,19 +56,17 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
     _supports_check_mode = True
     _supports_async = False
-    _told = ""
 
     def run(self, tmp: Any = None, task_vars: Any = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
-        arguments = dict(self._task.args)
-        arguments.setdefault("run_id", uuid.uuid4().hex[:12])
-        arguments.setdefault("program_sha256", _installed_sha256(PROGRAM))
+        arguments = {
+            "run_id": uuid.uuid4().hex[:12],
+            "program_sha256": _installed_sha256(PROGRAM),
+            **self._task.args,
+        }
         arguments["nodes"] = [_needed(entry) for entry in arguments.get("nodes") or []]
-        directory = arguments.get("report_directory")
         if self._task.check_mode:
-            found = self._execute_module(
-                "baremetal.mpi_roce.mpi_allreduce", module_args=arguments, task_vars=task_vars
-            )
+            found = self._execute_module(MODULE, module_args=arguments, task_vars=task_vars)
             if "command" in found:
                 display.display(f"allreduce: would run {found['command']}")
             return {**result, **found}
@@ -74,8 +75,8 @@ class ActionModule(ActionBase):
         if found.get("figures"):
             for line in smoke.lines(found):
                 display.display(line)
-            if directory:
-                self._report(Path(directory), found, result)
+            if arguments.get("report_directory"):
+                self._report(Path(arguments["report_directory"]), found, result)
         return result
 
     def _report(self, directory: Path, found: dict[str, Any], result: dict[str, Any]) -> None:
@@ -90,18 +91,16 @@ class ActionModule(ActionBase):
                 result.pop(key, None)
 
     def _run_detached(self, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:
+        given = {name: float(arguments.get(name, default)) for name, default in LIMITS.items()}
+        patience = given["time_limit_s"] + PATIENCE_S
         # Twice its time limit: it may first have to wait for another test to end.
-        limit = 2 * _seconds(arguments, "time_limit_s", 300) + PATIENCE_S
-        limit += _seconds(arguments, "bisect_runs", 24) * _seconds(arguments, "bisect_limit_s", 30)
+        limit = patience + given["time_limit_s"] + given["bisect_runs"] * given["bisect_limit_s"]
         begin = time.monotonic()
         kept = self._task.async_val
         self._task.async_val = int(limit)
         try:
-            started = self._execute_module(
-                "baremetal.mpi_roce.mpi_allreduce",
-                module_args=arguments,
-                task_vars=task_vars,
-                wrap_async=True,
+            started: dict[str, Any] = self._execute_module(
+                MODULE, module_args=arguments, task_vars=task_vars, wrap_async=True
             )
         finally:
             self._task.async_val = kept
@@ -109,72 +108,49 @@ class ActionModule(ActionBase):
         if not job:
             return started
         progress = PROGRESS.format(arguments["run_id"])
-        patience = _seconds(arguments, "time_limit_s", 300) + PATIENCE_S
         seen = now = time.monotonic()
-        text = state = ""
+        text = state = shown = ""
         while now - begin < limit + PATIENCE_S and now - seen < patience:
             state, text = self._look(job, progress)
             if state == "finished":
-                self._quietly(f"rm -f {shlex.quote(job)}")
+                with contextlib.suppress(AnsibleConnectionFailure):
+                    self._low_level_execute_command(f"rm -f {shlex.quote(job)}")
                 return _result(text)
             if state == "died":
                 break
             now = time.monotonic()
             if state == "unseen":
-                # Ranks may have all of the launcher's cores; it says nothing of how they are.
-                display.display(f"allreduce: the launcher could not be asked, once more: {text}")
+                # Ranks may have all of the launcher's cores, and go on.
+                display.display(f"allreduce: the launcher does not answer, once more: {text}")
                 time.sleep(LOOK_S)
                 continue
             seen = now
-            if text and text != self._told:
-                self._told = text
+            if text and text != shown:
+                shown = text
                 display.display(text)
         why = {
             "died": "the module was killed on the launcher",
-            "unseen": f"the launcher could not be asked for {now - seen:.0f} s: {text}",
+            "unseen": f"the launcher did not answer for {now - seen:.0f} s: {text}",
         }.get(state, f"the module has not ended within {limit:.0f} s")
         raise AnsibleActionFail(
             f"smoke: the allreduce was given up: {why}\n"
-            f"  last seen: {self._told or 'nothing'}; job on the launcher: {job}\n"
-            f"  {self._end(arguments, task_vars)}"
+            f"  last seen: {shown or 'nothing'}; job on the launcher: {job}\n"
+            f"  its processes end within the time limit; to end them now, on every node: pkill -f "
+            f"{arguments['run_id']}"
         )
 
     def _look(self, job: str, progress: str) -> tuple[str, str]:
-        """How the module is getting on: `running`, `finished`, `died`, or `unseen`, with what it or
-        the connection says."""
+        """The state of the module, `running`, `finished`, `died` or `unseen`, and its output or
+        that of the connection."""
         script = WAIT.format(job=shlex.quote(job), progress=progress, seconds=LOOK_S)
-        answer = self._quietly(f"/bin/sh -c {shlex.quote(script)}")
+        try:
+            answer = self._low_level_execute_command(f"/bin/sh -c {shlex.quote(script)}")
+        except AnsibleConnectionFailure as error:
+            return "unseen", str(error)
         state, _separator, rest = answer["stdout"].partition("\n")
         if state.strip() in ("running", "finished", "died"):
             return state.strip(), rest.strip()
         return "unseen", (answer.get("stderr") or answer["stdout"]).strip()
-
-    def _quietly(self, command: str) -> dict[str, Any]:
-        """A command on the launcher; where it cannot be reached, an answer with the reason."""
-        try:
-            answer: dict[str, Any] = self._low_level_execute_command(command)
-        except AnsibleConnectionFailure as error:
-            return {"stdout": "", "stderr": str(error)}
-        return answer
-
-    def _end(self, arguments: dict[str, Any], task_vars: Any) -> str:
-        """End what is left of the run on every node, and say what came of that."""
-        until = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                found = self._execute_module(
-                    "baremetal.mpi_roce.mpi_allreduce",
-                    module_args={**arguments, "end": True},
-                    task_vars=task_vars,
-                )
-                return str(found["msg"])
-            except AnsibleConnectionFailure as error:
-                if time.monotonic() >= until:
-                    return (
-                        f"its processes could not be ended ({error}); they end within the time "
-                        f"limit, or now, on every node, by: pkill -f {arguments['run_id']}"
-                    )
-            time.sleep(LOOK_S)
 
 
 def _needed(entry: dict[str, Any]) -> dict[str, Any]:
@@ -184,7 +160,6 @@ def _needed(entry: dict[str, Any]) -> dict[str, Any]:
         "role": entry.get("role", "compute"),
         "slots": entry["slots"],
         "drained": entry.get("drained", False),
-        "management_address": entry.get("management_address") or "",
         "rails": [
             {key: rail.get(key) for key in ("rail", "interface", "network", "gpu", "speed_gbps")}
             for rail in entry.get("rails") or []
@@ -198,19 +173,11 @@ def _installed_sha256(program: Path) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
-def _seconds(arguments: dict[str, Any], name: str, default: float) -> float:
-    try:
-        return float(arguments.get(name, default))
-    except (TypeError, ValueError):
-        return default  # the module refuses it
-
-
 def _result(text: str) -> dict[str, Any]:
+    """What Ansible's record of the job has."""
     try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        found = dict(json.loads(text))
+    except (TypeError, ValueError):
         shown = text[-2000:] or "nothing"
         return {"failed": True, "msg": f"smoke: the module ended without a result: {shown}"}
     found.pop("ansible_job_id", None)

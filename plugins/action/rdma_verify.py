@@ -92,9 +92,6 @@ class ActionModule(SteppedAction):
         if step == "drive":
             given["lost"] = _lost(part, task_vars)
             given["unserved"] = _unserved(part, arguments.get("served"), task_vars["hostvars"])
-        if step == "collect":
-            name = arguments.get("driven")
-            given["sent_wrong"] = _sent_wrong(part, host, name, task_vars["hostvars"])
         sent["part"] = given
         found: dict[str, Any] = self._execute_module(MODULE, module_args=sent, task_vars=task_vars)
         if "checks" in found:
@@ -148,25 +145,11 @@ def _started(host: str, names: Any, hostvars: Any) -> bool:
 
 
 def _unserved(part: dict[str, Any], names: Any, hostvars: Any) -> dict[str, Any]:
-    """By peer the rails that it cannot serve, or one exchange of them: `rail3 ucx`."""
+    """By peer the rails that it cannot serve."""
     found: dict[str, Any] = {}
     for peer in sorted({half["peer"] for half in part["drives"]}):
         for name in names or []:
             problems = (hostvars[peer].get(name) or {}).get("problems")
             if problems:
                 found.setdefault(peer, {}).update(problems)
-    return found
-
-
-def _sent_wrong(part: dict[str, Any], host: str, name: Any, hostvars: Any) -> list[str]:
-    """What this host or those it serves sent with a wrong mark: `node01 rail3 ucx`.
-
-    What arrives or is answered wrong for that reason is not reported again.
-    """
-    found = []
-    for sender in sorted({host, *(half["peer"] for half in part["serves"])}):
-        for check in (hostvars[sender].get(name) or {}).get("checks") or []:
-            if check["name"] == "wire_sent" and check["status"] == "failed":
-                rail, _arrow, _peer, exchange = check["subject"].split()
-                found.append(f"{sender} {rail} {exchange}")
     return found

@@ -8,12 +8,10 @@ short_description: Proves each rail by RDMA verbs, and the QoS contract on the w
 extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
   - Measures every rail of every node against the same rail of the next node with perftest and UCX,
-    and looks at the packets meanwhile.
-  - Both ends of a pair must be there at the same time, and Ansible's only barrier is the end of a
-    task, so there are five steps. V(pairs) and V(report) run on the controller alone.
-  - Servers run in a transient systemd unit with a time limit, so that none is left behind by a run
-    that was killed. The next run replaces those of an earlier one.
-  - Changes nothing.
+    and counts packets meanwhile. Changes nothing.
+  - Both ends of a pair must run at the same time, and Ansible's only barrier is the end of a task,
+    so there are five steps. V(pairs) and V(report) run on the controller alone.
+  - Servers run in a transient systemd unit with a time limit. The next run replaces them.
 options:
   step:
     description:
@@ -45,25 +43,14 @@ options:
     default: 0
   plan: {type: dict, default: {}, description: "What V(pairs) returned, for the other steps."}
   served:
-    description:
-      - For V(drive) and V(collect), the variables in which each host registered its steps V(serve).
-        Where no servers were started, there is nothing to collect.
+    description: For V(drive) and V(collect), variables that register the steps V(serve).
     type: list
     elements: str
     default: []
-  driven:
-    description:
-      - For V(collect) and V(report), the variable in which each host registered its step V(drive).
-    type: str
-    default: ""
-  collected:
-    description: For V(report), the variable in which each host registered its step V(collect).
-    type: str
-    default: ""
+  driven: {type: str, default: "", description: "For V(report), the one that registers V(drive)."}
+  collected: {type: str, default: "", description: "For V(report), the one of V(collect)."}
   report_directory:
-    description:
-      - For V(report), where the controller saves the figures as JSON; a relative path starts where
-        Ansible was started. Empty saves nothing.
+    description: For V(report), where the controller saves the figures as JSON; empty saves nothing.
     type: path
   qos: {type: dict, default: {}, description: "What the QoS contract asks of NICs, C(cluster_qos)."}
   rails:
@@ -77,46 +64,27 @@ options:
     elements: str
     choices: [write_bw, write_lat, send_bw, ucx]
     default: [write_bw, write_lat, send_bw, ucx]
-  seconds:
-    description: Seconds of each bandwidth exchange; V(0) for O(iterations) messages instead.
-    type: int
-    default: 2
-  message_bytes:
-    description: Size of the messages of bandwidth exchanges.
-    type: int
-    default: 65536
+  seconds: {type: int, default: 2, description: "Of bandwidth exchanges; V(0) for O(iterations)."}
+  message_bytes: {type: int, default: 65536, description: Message size of bandwidth exchanges.}
   queue_pairs: {type: int, default: 4, description: Queue pairs of bandwidth exchanges.}
   iterations: {type: int, default: 1000, description: Messages of the latency exchange.}
   messages: {type: int, default: 200, description: Messages of the UCX exchange.}
   time_limit_s:
-    description:
-      - Seconds after which an exchange is ended and has failed; at least 30 more than O(seconds),
-        whatever is given.
+    description: Seconds after which an exchange has failed; at least O(seconds) and 30 more.
     type: int
     default: 30
-  min_write_share:
-    description: Share of the line rate that C(ib_write_bw) has to reach.
-    type: float
-  min_send_share:
-    description: Share of the line rate that C(ib_send_bw) has to reach.
-    type: float
-  max_latency_us:
-    description: Microseconds that the median of C(ib_write_lat) must not exceed.
-    type: float
+  min_write_share: {type: float, description: Share of the line rate for C(ib_write_bw).}
+  min_send_share: {type: float, description: Share of the line rate for C(ib_send_bw).}
+  max_latency_us: {type: float, description: Most microseconds for the median of C(ib_write_lat).}
   install:
     description: For V(serve), whether missing packages are returned instead of being a failure.
     type: bool
     default: false
-  part:
-    description: What this host does; the action plugin takes it from O(plan), O(served), O(driven).
-    type: dict
-    default: {}
+  part: {type: dict, default: {}, description: What this host does; set by the action plugin.}
 attributes:
   check_mode:
     description: Returns the pairs and the missing packages; starts nothing.
     support: full
-seealso:
-  - module: baremetal.mpi_roce.mpi_allreduce
 """
 
 EXAMPLES = r"""
@@ -149,36 +117,19 @@ RETURN = r"""
 layer: {type: str, returned: always, description: Tag of the layer.}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 run_id: {type: str, returned: for V(pairs), description: Name of this run.}
-parts:
-  description: By host, the pairs it drives and serves, and its rails without a peer.
-  type: dict
-  returned: for V(pairs)
+parts: {type: dict, returned: for V(pairs), description: "By host, its pairs and unpaired rails."}
 at_once: {type: int, returned: for V(pairs), description: Hosts that drive at once.}
 limit_s: {type: float, returned: for V(pairs), description: Time limit of servers.}
-missing:
-  description: Packages that this host lacks.
-  type: list
-  elements: str
-  returned: for V(serve)
-problems:
-  description: Rails that this host cannot serve, and why; C(rail3 ucx) for one exchange alone.
-  type: dict
-  returned: for V(serve)
-ports:
-  description: TCP ports of the servers that were started.
-  type: list
-  elements: int
-  returned: for V(serve), when nothing is missing
+missing: {type: list, elements: str, returned: for V(serve), description: Missing packages.}
+problems: {type: dict, returned: for V(serve), description: Rails that cannot be served.}
+ports: {type: list, elements: int, returned: for V(serve), description: TCP ports of the servers.}
 figures:
   description: >-
     C(pairs) has for every rail and peer each exchange with its figures (10^9 bits per second,
     microseconds), its packets, and by how much each of the NIC's counters grew.
   type: dict
-  returned: for V(drive), V(report)
-report:
-  description: File on the controller.
-  type: str
-  returned: for V(report), when O(report_directory) is set
+  returned: for V(drive)
+report: {type: str, returned: for V(report), description: File on the controller.}
 """
 
 from dataclasses import fields

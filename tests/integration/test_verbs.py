@@ -104,16 +104,15 @@ def test_mpi_that_does_not_know_the_contract_is_found_on_the_wire(
     after = HostSettings.of(changed.of(name)["cluster_qos"])
     run = verbs(changed, *SHORT, expect=2)
     sent = {check["subject"].split()[-1]: check for check in named(run, "wire_sent")}
-    # perftest is told by the contract, so it shows what the NIC does ...
+    # perftest gets the contract, so it shows what the NIC does ...
     assert sent["write_lat"]["status"] == "ok"
-    # ... and UCX by the node, so it shows what MPI will do.
+    # ... and UCX the node's environment, so it shows what MPI will do.
     assert sent["ucx"]["status"] == "failed"
     assert sent["ucx"]["found"].startswith("0 of ")
     assert f"UCX_IB_TRAFFIC_CLASS={before.traffic_class}" in sent["ucx"]["reason"]
     assert f"asks for {after.traffic_class}" in sent["ucx"]["reason"]
     arrived = {check["subject"].split()[-1]: check for check in named(run, "wire_arrived")}
-    assert arrived["ucx"]["status"] == "not_applicable"
-    assert "sent it so" in arrived["ucx"]["reason"]
+    assert arrived["ucx"]["status"] == "failed"
     assert arrived["ucx"]["found"].startswith("0 of ")
     assert arrived["write_lat"]["status"] == "ok"
     assert "pairs of rails; contract: TOS" in run.output  # figures are shown all the same
@@ -130,9 +129,11 @@ def test_a_mark_that_is_lost_on_the_way_out_is_found_on_that_rail_alone(
         for host in (rewriting, peer)
         for check in run.failed("verbs", host)
     }
-    assert failed == {(rewriting, "wire_sent", first)}
-    lost = [check for check in named(run, "wire_arrived", peer) if first in check["subject"]]
-    assert {check["reason"] for check in lost} == {f"{rewriting} sent it so: see its wire_sent"}
+    assert {(rewriting, "wire_sent", first), (peer, "wire_arrived", first)} <= failed
+    assert failed <= {
+        *((rewriting, name, first) for name in ("wire_sent", "wire_answered")),
+        (peer, "wire_arrived", first),
+    }
     assert others
     (check,) = [
         one

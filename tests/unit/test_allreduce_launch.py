@@ -233,9 +233,9 @@ def test_the_sweep_counts_by_node() -> None:
     assert len(ssh.argvs) == 4, "the launcher is swept as well"
 
 
-def ready_here(program: str, *rails: str, management: str = "") -> hosts.Answer:
+def ready_here(program: str, *rails: str) -> hosts.Answer:
     done = subprocess.run(
-        ["/bin/sh", "-c", hosts.READY, "sh", program, management, *rails],
+        ["/bin/sh", "-c", hosts.READY, "sh", program, *rails],
         capture_output=True,
         text=True,
         check=True,
@@ -262,7 +262,7 @@ def test_a_node_reports_what_is_behind_its_rdma_devices(tmp_path: Path) -> None:
         for slot, name in slots.items():
             (table / slot).write_text(name + "\n")
     script = hosts.READY.replace("/sys/class/infiniband", str(tmp_path))
-    argv = ["/bin/sh", "-c", script, "sh", "/absent", ""]
+    argv = ["/bin/sh", "-c", script, "sh", "/absent"]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     here = hosts.answer(done.stdout)
     assert here.devices == (("mlx5_0:1", "rail0"), ("mlx5_8:1", "storage0"))

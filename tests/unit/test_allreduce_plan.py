@@ -89,3 +89,38 @@ def test_the_hostfile_decides_order_and_names() -> None:
 def test_a_hostfile_unlike_the_model_is_told_line_by_line(text: str, said: str) -> None:
     _nodes, differences = as_listed(NODES, text)
     assert any(said in line for line in differences)
+
+
+def shaped(*by_rank: tuple[str, ...], name: str = "node01", network: str = "a") -> Node:
+    rails = tuple(rail for own in by_rank for rail in own)
+    return Node(name, len(by_rank), rails, networks=(network,) * len(rails), by_rank=by_rank)
+
+
+def test_a_rank_without_a_peer_proves_no_rail() -> None:
+    wide, narrow = shaped(("rail0",), ("rail1",)), shaped(("rail0",), name="node02")
+    assert Plan((wide, narrow), "tcp").provable(wide) == ("rail0",)
+    assert Plan((wide,), "tcp").provable(wide) == ()
+    assert Plan((wide, wide), "tcp", bind_rails=False).provable(wide) == ()
+
+
+@pytest.mark.parametrize(
+    ("by_rank", "network", "transport", "runs"),
+    [
+        ((("rail0",), ("rail1",)), "a", "tcp", []),
+        ((("rail0p0", "rail0p1"),), "a", "rc", [0, 1]),
+        ((("rail0",), ("rail1",)), "b", "tcp", [0]),
+        ((("rail0",), ("rail1",)), "b", "rc", []),
+    ],
+    ids=["a rail a rank", "planes", "routed", "routed over RDMA"],
+)
+def test_short_runs_are_added_only_where_a_rank_has_a_choice(
+    by_rank: tuple[tuple[str, ...], ...], network: str, transport: str, runs: list[int]
+) -> None:
+    nodes = (shaped(*by_rank), shaped(*by_rank, name="node02", network=network))
+    found = Plan(nodes, transport).rail_runs
+    assert [plan.only for plan in found] == runs
+    for plan in found:
+        argv = command(plan, "h", "id", 60)
+        assert argv[argv.index("--only") + 1] == str(plan.only)
+        assert ("ob1" in argv) is (network == "b")
+        assert json.loads(argv[-1])["sizes"] == []

@@ -149,29 +149,10 @@ def test_a_sound_cluster(cluster: Cluster, tmp_path: Path) -> None:
     assert result["command"].startswith("mpirun ")
 
 
-def test_a_run_that_is_given_up_is_ended_everywhere(cluster: Cluster, tmp_path: Path) -> None:
-    hostfile = tmp_path / "hostfile"
-    hostfile.write_text("".join(f"{name} slots=2\n" for name in NAMES))
-    plan = Plan(tuple(Node(name, 2, RAILS) for name in NAMES), "tcp")
-    asked: list[tuple[str, Optional[str]]] = []
-
-    def run(argv: Sequence[str], *, check: bool = True, stdin: Optional[str] = None) -> Result:
-        asked.append((" ".join(argv), stdin))
-        if argv[0] == "systemctl":
-            return Result(tuple(argv), 5, "", "not loaded")
-        return cluster.ssh(argv, check=check, stdin=stdin)
-
+def test_what_a_run_leaves_behind_is_killed_and_counted(cluster: Cluster, tmp_path: Path) -> None:
     cluster.left_behind = 2
-    request = Request(plan, "mpi", hostfile, "run7")
-    check = Session(request, run, cluster.start, lambda _text: None).end()
-    assert (check.status, check.reason.partition(":")[0]) == ("ok", "16 killed")
-    assert asked[0][0] == "systemctl stop baremetal-mpi-smoke-run7*"
-    assert {stdin for _argv, stdin in asked[1:]} == {"run7\n"}
-    assert len(asked) == 1 + len(NAMES) + 1, "the launcher as well"
-    cluster.silent = {"node03"}
-    check = Session(request, run, cluster.start, lambda _text: None).end()
-    assert check.status == "failed"
-    assert "node03: could not be asked" in check.reason
+    check = by_name(play(cluster, tmp_path)[0])["no_orphans"]
+    assert (check["status"], check["reason"].partition(":")[0]) == ("ok", "16 killed")
 
 
 def test_a_node_that_is_not_ready_any_more_spares_the_search(
@@ -185,6 +166,7 @@ def test_a_node_that_is_not_ready_any_more_spares_the_search(
     result, _told = play(cluster, tmp_path)
     assert by_name(result)["ready"]["subject"] == "node05"
     assert "ready node05: " in result["message"]
+    assert by_name(result)["no_orphans"]["status"] == "failed"
     assert result["culprit"] is None
     assert len(cluster.runs) == 1
 

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,8 +16,6 @@ import pytest
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible_collections.baremetal.mpi_roce.plugins.action import mpi_allreduce as action
 from ansible_collections.baremetal.mpi_roce.plugins.modules import mpi_allreduce as module
-
-from tests import waiting
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,7 +45,6 @@ def test_only_what_is_used_is_sent() -> None:
         "role": "compute",
         "slots": 8,
         "drained": False,
-        "management_address": "10.0.0.1",
         "rails": [
             {
                 "rail": 0,
@@ -86,7 +82,6 @@ def test_each_rank_has_the_rails_of_its_gpu() -> None:
     assert node.rails == ("rail0", "rail1", "rail2", "rail3")
     assert node.by_rank == (("rail0",), ("rail1",))
     assert node.given == ("rail0", "rail1")
-    assert node.management == "10.0.0.1"
     for rail in entry["rails"]:
         rail["gpu"] = None
     node = module.nodes_of([action._needed(entry)])[0]
@@ -147,19 +142,14 @@ Answer = Union[str, Exception, dict[str, Any]]
 class Watched:
     """The action plugin before a launcher that answers its looks one after the other."""
 
-    def __init__(
-        self,
-        monkeypatch: pytest.MonkeyPatch,
-        looks: Sequence[Answer],
-        ends: Sequence[Answer] = ("its processes are ended on every node: 3 killed",),
-    ) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, looks: Sequence[Answer]) -> None:
         self.now = 0.0
-        self.looks, self.ends = list(looks), list(ends)
+        self.looks = list(looks)
         self.did: list[str] = []
-        self.told: list[str] = []
+        self.shown: list[str] = []
         clock = SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep)
         monkeypatch.setattr(action, "time", clock)
-        monkeypatch.setattr(action.display, "display", self.told.append)
+        monkeypatch.setattr(action.display, "display", self.shown.append)
         self.plugin = action.ActionModule.__new__(action.ActionModule)
         self.plugin._task = SimpleNamespace(async_val=0)
         monkeypatch.setattr(self.plugin, "_execute_module", self.module, raising=False)
@@ -168,26 +158,17 @@ class Watched:
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def module(self, _name: str, *, module_args: dict, task_vars: Any, **how: Any) -> dict:
-        assert module_args["run_id"] == "abc123"
-        if how.get("wrap_async"):
-            return {"results_file": "/root/.ansible_async/j1.2"}
-        assert module_args["end"] is True
-        self.did.append("end")
-        return {"msg": self.answer(self.ends)}
+    def module(self, _name: str, *, wrap_async: bool, **_given: Any) -> dict:
+        assert wrap_async
+        return {"results_file": "/root/.ansible_async/j1.2"}
 
     def look(self, command: str) -> Any:
         self.did.append("remove" if command.startswith("rm ") else "look")
         self.now += 12
-        found = self.answer(self.looks)
-        return found if isinstance(found, dict) else {"rc": 0, "stdout": found, "stderr": ""}
-
-    @staticmethod
-    def answer(left: list[Answer]) -> Any:
-        found = left.pop(0) if len(left) > 1 else left[0]
+        found = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
         if isinstance(found, Exception):
             raise found
-        return found
+        return found if isinstance(found, dict) else {"rc": 0, "stdout": found, "stderr": ""}
 
     def run(self) -> dict[str, Any]:
         arguments = {"run_id": "abc123", "time_limit_s": 100}
@@ -202,58 +183,34 @@ def test_a_look_that_is_slow_or_fails_is_followed_by_another(
     watched = Watched(monkeypatch, [SLOW, running, REFUSED, SLOW, running, DONE, SLOW])
     assert watched.run() == {"changed": False}
     assert watched.did == [*["look"] * 6, "remove"], "and none is lost at the very end"
-    assert [text for text in watched.told if "Timeout (12s)" in text]
-    assert [text for text in watched.told if "connection refused" in text]
-    assert watched.told.count("allreduce: 2 of 7 sizes, 8 s") == 1
+    assert [text for text in watched.shown if "Timeout (12s)" in text]
+    assert [text for text in watched.shown if "connection refused" in text]
+    assert watched.shown.count("allreduce: 2 of 7 sizes, 8 s") == 1
 
 
 @pytest.mark.parametrize("silent", [SLOW, REFUSED])
-def test_a_launcher_that_stays_silent_is_given_up_and_the_run_ended(
+def test_a_launcher_that_stays_silent_is_given_up(
     monkeypatch: pytest.MonkeyPatch, silent: Answer
 ) -> None:
     watched = Watched(monkeypatch, ["running\nallreduce: 2 of 7 sizes, 8 s", silent])
     with pytest.raises(AnsibleActionFail) as failure:
         watched.run()
     assert 100 + action.PATIENCE_S <= watched.now <= 100 + action.PATIENCE_S + 50
-    assert watched.did[-1] == "end"
     text = str(failure.value)
-    assert "the launcher could not be asked for" in text
+    assert "the launcher did not answer for" in text
     assert "last seen: allreduce: 2 of 7 sizes, 8 s" in text
-    assert "its processes are ended on every node: 3 killed" in text
+    assert "pkill -f abc123" in text
 
 
-def test_a_module_that_was_killed_leaves_no_run_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched = Watched(monkeypatch, ["running\n", "died"], ends=[SLOW, "ended"])
-    with pytest.raises(AnsibleActionFail, match="the module was killed on the launcher"):
-        watched.run()
-    assert watched.did == ["look", "look", "end", "end"]
-
-
-def test_a_module_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched = Watched(monkeypatch, ["running\n"])
-    with pytest.raises(AnsibleActionFail, match="the module has not ended within"):
-        watched.run()
-    assert watched.did[-1] == "end"
-
-
-def test_what_cannot_be_ended_is_said_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched = Watched(monkeypatch, ["died"], ends=[SLOW])
-    with pytest.raises(AnsibleActionFail, match=r"could not be ended .*: pkill -f abc123"):
-        watched.run()
-    assert watched.did.count("end") > 1
-
-
-@pytest.mark.parametrize(("word", "ended"), [("AnsiballZ_mpi_allreduce.py", -9), ("another", 0)])
-def test_the_module_of_a_run_is_killed_and_nobody_else(
-    tmp_path: Path, word: str, ended: int
+@pytest.mark.parametrize(
+    ("looks", "why"),
+    [
+        (["running\n", "died"], "the module was killed on the launcher"),
+        (["running\n"], "the module has not ended within"),
+    ],
+)
+def test_a_module_that_was_killed_or_never_ends_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, looks: list[Answer], why: str
 ) -> None:
-    progress = tmp_path / "abc123.progress"
-    module.kill_module(progress)  # there is none
-    argv = [sys.executable, "-c", "import sys; sys.stdin.read()", word]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE) as process:
-        words = Path(f"/proc/{process.pid}/cmdline")  # empty at first
-        waiting.until(lambda: word.encode() in words.read_bytes(), f"{word} to have started")
-        progress.write_text(f"{process.pid}\nallreduce: 2 of 7 sizes, 8 s\n")
-        module.kill_module(progress)
-        process.communicate()
-        assert process.returncode == ended
+    with pytest.raises(AnsibleActionFail, match=why):
+        Watched(monkeypatch, looks).run()

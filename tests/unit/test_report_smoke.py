@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import text
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.allreduce import verdict
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.report import smoke
 
@@ -42,10 +43,12 @@ def test_a_virtual_line_rate_is_called_nominal_and_a_real_one_compared() -> None
 
 
 def test_units() -> None:
-    assert smoke.size_text(4) == "4 B"
-    assert smoke.size_text(65536) == "64 KiB"
-    assert smoke.size_text(1 << 30) == "1 GiB"
-    assert smoke.size_text(1000) == "1000 B"
+    assert [text.bytes_text(count) for count in (4, 65536, 3 << 29)] == [
+        "4 B",
+        "64 KiB",
+        "1.50 GiB",
+    ]
+    assert [text.bits_text(value) for value in (800, 0.0937)] == ["800 Gb/s", "93.7 Mb/s"]
     assert smoke.time_text(12.34) == "12.3 us"
     assert smoke.time_text(2_500_000) == "2.50 s"
     assert smoke.rate_text(391.2) == "391.20 GB/s"
@@ -71,12 +74,12 @@ RAILS = [
 def test_each_rail_stands_beside_its_line_rate_and_what_should_not_be_there() -> None:
     totals = {"sent_bytes_per_node": 50 << 20, "least_bytes_per_node": 25 << 20}
     found = smoke.lines(result(transport="rc", rails=RAILS, **totals))
-    head, first, second, told = found[5:9]
+    head, first, second, total = found[5:9]
     assert " ".join(head.split()) == "rail sent by RDMA mean line rate own allreduce beside RDMA"
-    assert " ".join(first.split()) == "rail0 5.00 MiB 12 Mb/s not known none not counted"
-    own = "384.00 KiB (3 of 4 nodes)"
-    assert " ".join(second.split()) == f"rail1 45.00 MiB 30.012 Gb/s 400 Gb/s {own} 100 B"
+    assert " ".join(first.split()) == "rail0 5 MiB 12 Mb/s not known none not counted"
+    own = "384 KiB (3 of 4 nodes)"
+    assert " ".join(second.split()) == f"rail1 45 MiB 30.01 Gb/s 400 Gb/s {own} 100 B"
     assert len(head) == len(first) == len(second)
-    assert told == "  each of 4 nodes sent 50.00 MiB or more; at least 25.00 MiB are expected"
+    assert total == "  each of 4 nodes sent 50 MiB or more; at least 25 MiB are expected"
     plain = smoke.lines(result(rails=RAILS, **totals))
     assert "RDMA" not in "".join(plain), "over TCP nothing is beside it"

@@ -89,13 +89,6 @@ def test_rails_that_a_peer_cannot_serve_are_known() -> None:
     assert action._unserved(part(), names, {"node02": {"late": {"skipped": True}}}) == {}
 
 
-def test_what_was_sent_wrong_is_known_to_those_it_arrives_at() -> None:
-    wrong = {"name": "wire_sent", "status": "failed", "subject": "rail0 -> node01 ucx"}
-    right = {"name": "wire_sent", "status": "ok", "subject": "rail1 -> node01 ucx"}
-    hostvars = {"node01": {}, "node03": {"driven": {"checks": [wrong, right]}}}
-    assert action._sent_wrong(part(), "node01", "driven", hostvars) == ["node03 rail0 ucx"]
-
-
 def test_servers_wait_for_exchanges_of_the_asked_length(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(action.context, "CLIARGS", {"forks": 8})
     rails = [{"interface": "rail0", "address": "10.0.0.1"}]
@@ -125,7 +118,7 @@ def test_where_no_servers_were_started_none_are_collected(
     results: dict[str, Any], started: bool
 ) -> None:
     plan = {"run_id": "run1", "limit_s": 600, "parts": {"node01": part()}}
-    given = {"plan": plan, "served": ["early", "late"], "driven": "driven"}
+    given = {"plan": plan, "served": ["early", "late"]}
     hostvars = {name: {} for name in ("node02", "node03")}
     asked = {"inventory_hostname": "node01", "hostvars": {**hostvars, "node01": results}}
     one = object.__new__(action.ActionModule)

@@ -1,10 +1,10 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Text that messages share: lists of bounded length, numbers with nouns, did-you-mean."""
+"""Text that messages and reports share: bounded lists, numbers with nouns or units, tables."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 
@@ -25,3 +25,28 @@ def some(names: Sequence[Any], most: int = 20) -> str:
     """`a, b, c and 7 more`: a list of bounded length."""
     listed = ", ".join(str(name) for name in names[:most])
     return f"{listed} and {len(names) - most} more" if len(names) > most else listed or "none"
+
+
+def bytes_text(count: int) -> str:
+    """`4 B`, `64 KiB`, `1.50 MiB`."""
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= scale:
+            return f"{count / scale:.2f}".removesuffix(".00") + f" {unit}"
+    return f"{count} B"
+
+
+def bits_text(gbits_s: float) -> str:
+    """`781.2 Gb/s`, `93.75 Mb/s`."""
+    return f"{gbits_s:.4g} Gb/s" if gbits_s >= 1 else f"{gbits_s * 1000:.4g} Mb/s"
+
+
+def columns(rows: Sequence[Sequence[str]], left: Collection[int] = ()) -> list[str]:
+    """Rows of cells as lines: each column as wide as its widest cell, aligned right or `left`."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return [
+        "  ".join(
+            cell.ljust(width) if place in left else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths))
+        ).rstrip()
+        for row in rows
+    ]

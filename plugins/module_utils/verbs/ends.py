@@ -7,7 +7,6 @@ import json
 import pkgutil
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from ..core.dataclass import dataclass
 from ..hardware import Machine
 from . import endpoints, exchanges
 from .endpoints import Endpoint, NoEndpointError, cpus_near, endpoint
-from .exchanges import EnvironmentFileError, Half, Programs, Request
+from .exchanges import Half, Programs, Request
 from .wire import FORGET, LISTEN_S, RESULT, STATE, Watch, watch
 
 DIRECTORY = Path("/run/baremetal-mpi-roce/verbs")
@@ -44,8 +43,8 @@ def start(
 ) -> tuple[list[int], dict[str, str]]:
     """Servers for all halves that this host serves. Replaces those of an earlier run.
 
-    Returns when all of them listen: their ports, and why rails cannot be served (`rail3 ucx` where
-    it is one exchange alone). Raises ServingError.
+    Returns when all of them listen: their ports, and why rails cannot be served. Raises
+    ServingError.
     """
     stop(run)
     if directory.exists():
@@ -54,7 +53,7 @@ def start(
     if not found:
         return [], problems
     directory.mkdir(parents=True, mode=0o700)
-    plan = plan_of(request, found, run, problems)
+    plan = plan_of(request, found, run)
     (directory / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
     (directory / "serve.py").write_bytes(program())
     counted = {rail: endpoints.counters(one, run, request.sys) for rail, one in found.items()}
@@ -92,21 +91,9 @@ def endpoints_of(request: Request, machine: Machine) -> tuple[dict[str, Endpoint
     return found, problems
 
 
-def plan_of(
-    request: Request, found: Mapping[str, Endpoint], run: Runner, problems: dict[str, str]
-) -> dict[str, Any]:
-    """The plan of the serving program. Adds to `problems` the exchanges that cannot be served."""
-    bind = exchanges.bind_option(request.exchanges, run)
-    sniffed = exchanges.sniffed_devices(run)
-    # An exchange without its environment keeps its port: the peer counts all of them.
-    served = list(enumerate(request.exchanges))
-    ucx: dict[str, str] = {}
-    try:
-        if exchanges.UCX in request.exchanges:
-            ucx = request.mpi_environment()
-    except EnvironmentFileError as error:
-        problems.update({f"{rail} {exchanges.UCX}": str(error) for rail in found})
-        served = [each for each in served if each[1] != exchanges.UCX]
+def plan_of(request: Request, found: Mapping[str, Endpoint], run: Runner) -> dict[str, Any]:
+    """The plan of the serving program."""
+    bind, ucx = exchanges.bind_option(request.exchanges, run), request.mpi_environment()
 
     def server(half: Half, here: Endpoint, name: str, port: int) -> dict[str, Any]:
         command = Programs(request, half, here, bind).server(name, port, ucx)
@@ -119,8 +106,11 @@ def plan_of(
             {
                 "rail": half.rail,
                 "peer": half.peer,
-                "watch": request.watch(half, exchanges.watched_by(here, sniffed), here.device),
-                "servers": [server(half, here, name, half.port + place) for place, name in served],
+                "watch": request.watch(half, here),
+                "servers": [
+                    server(half, here, name, half.port + place)
+                    for place, name in enumerate(request.exchanges)
+                ],
             }
         )
     return {"run_id": request.run_id, "rails": rails}
@@ -180,10 +170,10 @@ def collect(
 
 # The near end.
 
-FAILURES = (exchanges.OutputError, commands.CommandError, EnvironmentFileError, OSError)
+FAILURES = (exchanges.OutputError, commands.CommandError, OSError)
 Client = Callable[..., commands.Result]
 """Runs one exchange's client. Tests bring their own."""
-Watching = Callable[[Mapping[str, Any], Path], Watch]
+Watching = Callable[[Mapping[str, Any]], Watch]
 
 
 def client(argv: tuple[str, ...], *, env: Mapping[str, str], limit_s: float) -> commands.Result:
@@ -199,47 +189,39 @@ def drive(
 ) -> list[dict[str, Any]]:
     """Every pair that this host drives, with what was measured and seen; problems are in it."""
     bind = exchanges.bind_option(request.exchanges, run)
-    sniffed = exchanges.sniffed_devices(run)
     found = []
-    with tempfile.TemporaryDirectory(prefix="baremetal-mpi-verbs-") as name:
-        for half in request.drives:
-            one: dict[str, Any] = {
-                "host": request.host,
-                "rail": half.rail,
-                "peer": half.peer,
-                "exchanges": {},
-            }
-            found.append(one)
-            if half.peer in request.lost:
-                one["lost"] = True
-                continue
-            try:
-                here = endpoint(machine, half.rail, half.address)
-                _refuse(request, half, half.rail)
-            except NoEndpointError as error:
-                one["problem"] = str(error)
-                continue
-            by = exchanges.watched_by(here, sniffed)
-            one.update(device=here.device, software=here.software, watched_by=by)
-            one["line_rate_gbits_s"] = request.speeds_gbps.get(half.rail)
-            seen = watching(request.watch(half, by, here.device), Path(name))
-            pair = _Pair(Programs(request, half, here, bind), run, client)
-            try:
-                for place, exchange in enumerate(request.exchanges):
-                    result = pair.exchange(exchange, half.port + place)
-                    one["exchanges"][exchange] = {**result, "wire": seen.take()}
-                    if "problem" in result:
-                        break  # the others are not tried
-            finally:
-                seen.close()
+    for half in request.drives:
+        one: dict[str, Any] = {
+            "host": request.host,
+            "rail": half.rail,
+            "peer": half.peer,
+            "exchanges": {},
+        }
+        found.append(one)
+        if half.peer in request.lost:
+            one["lost"] = True
+            continue
+        try:
+            here = endpoint(machine, half.rail, half.address)
+            reason = request.unserved.get(half.peer, {}).get(half.rail)
+            if reason:
+                raise NoEndpointError(f"{half.peer} cannot serve it: {reason}")
+        except NoEndpointError as error:
+            one["problem"] = str(error)
+            continue
+        one.update(device=here.device, software=here.software)
+        one["line_rate_gbits_s"] = request.speeds_gbps.get(half.rail)
+        seen = watching(request.watch(half, here))
+        pair = _Pair(Programs(request, half, here, bind), run, client)
+        try:
+            for place, exchange in enumerate(request.exchanges):
+                result = pair.exchange(exchange, half.port + place)
+                one["exchanges"][exchange] = {**result, "wire": seen.take()}
+                if "problem" in result:
+                    break  # the others are not tried
+        finally:
+            seen.close()
     return found
-
-
-def _refuse(request: Request, half: Half, what: str) -> None:
-    """Raises NoEndpointError for a rail, or one exchange of it, that the peer cannot serve."""
-    reason = request.unserved.get(half.peer, {}).get(what)
-    if reason:
-        raise NoEndpointError(f"{half.peer} cannot serve it: {reason}")
 
 
 @dataclass(frozen=True)
@@ -255,11 +237,10 @@ class _Pair:
         before, begin = endpoints.counters(here, self.run, request.sys), time.monotonic()
         ucx: dict[str, str] = {}
         try:
-            _refuse(request, self.programs.half, f"{here.rail} {name}")
             if name == exchanges.UCX:
                 ucx = request.mpi_environment()
             found = self._figures(name, port, ucx)
-        except (*FAILURES, NoEndpointError) as error:
+        except FAILURES as error:
             found = {"problem": str(error)}
         growth = endpoints.grown(before, endpoints.counters(here, self.run, request.sys))
         if ucx:

@@ -18,12 +18,11 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, Optional
 
-from ..core.commands import CommandError, Runner, find_program
+from ..core.commands import Runner, find_program
 from ..core.dataclass import dataclass
 from ..mpi import environment as mpi_environment
 from ..qos import HostSettings
 from .endpoints import Endpoint
-from .wire import KERNEL, NOTHING, SNIFFER
 
 PERFTEST = {"write_bw": "ib_write_bw", "write_lat": "ib_write_lat", "send_bw": "ib_send_bw"}
 UCX = "ucx"
@@ -43,10 +42,6 @@ END_S = 5
 
 class OutputError(Exception):
     """A program ended well, and what it printed cannot be read; the text has it."""
-
-
-class EnvironmentFileError(Exception):
-    """The node's MPI environment cannot be read; the text has the file, why, and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -107,29 +102,21 @@ class Request:
     lost: tuple[str, ...] = ()
     """Peers that dropped out of this run."""
     unserved: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By peer why it cannot serve a rail, or one exchange of it (`rail3 ucx`)."""
-    sent_wrong: tuple[str, ...] = ()
-    """Sender, rail and exchange of packets that already left with a wrong mark."""
+    """By peer why it cannot serve a rail."""
     environment_file: Path = Path(mpi_environment.ENVIRONMENT_FILE)
     sys: Path = Path("/sys")
 
     def mpi_environment(self) -> dict[str, str]:
-        """The MPI environment of this node. Raises EnvironmentFileError."""
-        try:
-            text = self.environment_file.read_text(encoding="utf-8")
-            return mpi_environment.parse_environment(text)
-        except (OSError, ValueError) as error:
-            raise EnvironmentFileError(
-                f"{self.host}: MPI environment {self.environment_file}: {error}; write it "
-                f"with --tags mpi --limit {self.host}"
-            ) from error
+        """The MPI environment of this node, where UCX is to be measured."""
+        if UCX not in self.exchanges:
+            return {}
+        return mpi_environment.parse_environment(self.environment_file.read_text(encoding="utf-8"))
 
-    def watch(self, half: Half, by: str, device: str) -> dict[str, Any]:
+    def watch(self, half: Half, here: Endpoint) -> dict[str, Any]:
         """How to watch the packets of a rail, in the form that wire.py takes."""
         return {
-            "by": by,
+            "kernel": here.software,
             "interface": half.rail,
-            "device": device,
             "peer": half.peer_address,
             "traffic_class": self.settings.traffic_class,
             "cnp_dscp": self.settings.cnp_dscp,
@@ -303,20 +290,3 @@ def bind_option(names: Iterable[str], run: Runner) -> str:
     answer = run([program, "--help"], check=False)
     text = answer.stdout + answer.stderr
     return next((name for name in ("--bind_source_ip", "--source_ip") if name in text), "")
-
-
-def sniffed_devices(run: Runner) -> frozenset[str]:
-    """RDMA devices whose packets tcpdump can show."""
-    try:
-        listed = run(["tcpdump", "-D"], check=False).stdout
-    except CommandError:
-        return frozenset()
-    lines = [line for line in listed.splitlines() if "RDMA" in line and "." in line]
-    return frozenset(line.partition(".")[2].split()[0] for line in lines)
-
-
-def watched_by(here: Endpoint, sniffed: Iterable[str]) -> str:
-    """How packets of a device can be seen."""
-    if here.software:
-        return KERNEL
-    return SNIFFER if here.device in sniffed else NOTHING

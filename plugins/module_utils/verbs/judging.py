@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Optional
+from typing import Any
 
 from ..core.checks import FAILED, NOT_APPLICABLE, OK, Check, compare, not_applicable
+from ..core.text import bits_text
 from . import endpoints
 from .exchanges import LATENCY, UCX, Request, error_lines
 from .wire import tos_text
@@ -25,23 +25,7 @@ def driven(request: Request, pairs: Sequence[Mapping[str, Any]]) -> list[Check]:
 
 def served(request: Request, rails: Mapping[str, Mapping[str, Any]]) -> list[Check]:
     """What arrived at this host."""
-    return [
-        _only_once(request, check)
-        for rail, seen in rails.items()
-        for check in _arrivals(request, rail, seen)
-    ]
-
-
-def _only_once(request: Request, check: Check) -> Check:
-    """A packet that was sent wrong arrives wrong: one failure for one cause."""
-    words = check.subject.split()
-    if check.status != FAILED or not check.name.startswith("wire_") or len(words) != 4:
-        return check
-    rail, _arrow, peer, exchange = words
-    sender = peer if check.name == "wire_arrived" else request.host
-    if f"{sender} {rail} {exchange}" not in request.sent_wrong:
-        return check
-    return replace(check, status=NOT_APPLICABLE, reason=f"{sender} sent it so: see its wire_sent")
+    return [check for rail, seen in rails.items() for check in _arrivals(request, rail, seen)]
 
 
 def _pair(request: Request, pair: Mapping[str, Any]) -> Iterator[Check]:
@@ -99,23 +83,20 @@ def figure(
         why = "CPU governor, NUMA node and PCIe link of both ends: --tags os, rails"
     else:
         rate = pair.get("line_rate_gbits_s")
-        found = rate_text(measured, rate)
+        found = bits_text(measured)
+        if rate:
+            found += f" ({measured / rate:.1%} of {rate:g} Gb/s)"
         if name == UCX:
             return Check(name, "measured", found, OK, where)
         share = options.min_write_share if name == "write_bw" else options.min_send_share
         if share and rate:
-            wanted = f"at least {share * rate:g} Gbit/s ({share:.2%} of {rate:g})"
+            wanted = f"at least {share * rate:g} Gb/s ({share:.2%} of {rate:g})"
             holds = measured >= share * rate
         why = "link speed and PCIe width of both ends, congestion on the way, a job on these nodes"
     if pair.get("software") or not wanted:
         reason = f"{pair['device']} {SOFTWARE}" if pair.get("software") else NO_EXPECTATION
         return Check(name, wanted or "measured", found, NOT_APPLICABLE, where, reason)
     return Check(name, wanted, found, OK if holds else FAILED, where, "" if holds else why)
-
-
-def rate_text(gbits_s: float, line_rate: Optional[float]) -> str:
-    text = f"{gbits_s:.1f} Gbit/s" if gbits_s >= 1 else f"{gbits_s * 1000:.1f} Mbit/s"
-    return text + (f" ({gbits_s / line_rate:.1%} of {line_rate:g} Gbit/s)" if line_rate else "")
 
 
 def sent(
@@ -163,8 +144,8 @@ def _arrivals(request: Request, rail: str, seen: Mapping[str, Any]) -> Iterator[
             yield unseen(request, "wire_arrived", where, rail)
         else:
             why = (
-                f"if wire_sent of {seen['peer']} is ok, a switch on the way rewrote it: its ports "
-                "must trust DSCP and keep it"
+                f"see wire_sent of {seen['peer']}; if that is ok, a switch on the way rewrote it: "
+                "its ports must trust DSCP and keep it"
             )
             yield marks(request, "wire_arrived", where, wire["in"], why)
             why = f"this is what {request.host} answered: --tags rails, mpi --limit {request.host}"
@@ -200,8 +181,8 @@ def marks(request: Request, name: str, where: str, seen: Mapping[str, Any], why:
 def unseen(request: Request, name: str, where: str, device: str) -> Check:
     """Packets that could not be looked at are reported, and not passed."""
     reason = (
-        f"packets of {device} bypass the kernel and tcpdump has no RDMA sniffer for it; their "
-        "priority is proved instead (class_sent, class_arrived)"
+        f"packets of {device} bypass the kernel; their priority is proved instead (class_sent, "
+        "class_arrived)"
     )
     return not_applicable(name, tos(request), reason, subject=where)
 

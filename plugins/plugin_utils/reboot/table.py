@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
+from ...module_utils.core.text import columns
+
 VERIFIED, FAILED, LEFT, WAITING = "verified", "failed", "left", "not rebooted"
 HEADINGS = ("host", "reason", "batch", "seconds", "outcome")
 WIDEST = 60
@@ -67,11 +69,7 @@ def lines(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
                 " ".join(str(row["text"]).split()),
             )
         )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS) - 1)]
-    return [
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[-1]]).rstrip()
-        for row in rows
-    ]
+    return columns(rows, left=range(len(HEADINGS)))
 
 
 def plan_lines(plan: Mapping[str, Any]) -> list[str]:

@@ -3,19 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from ...module_utils.core.checks import OK
-from ...module_utils.mpi.allreduce.traffic import bytes_text
-
-
-def size_text(count: int) -> str:
-    """4 B, 64 KiB, 1 MiB; sizes that are no round number in bytes."""
-    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= scale and count % scale == 0:
-            return f"{count // scale} {unit}"
-    return f"{count} B"
+from ...module_utils.core.checks import FAILED, OK
+from ...module_utils.core.text import bits_text, bytes_text, columns
 
 
 def time_text(microseconds: float) -> str:
@@ -39,43 +31,25 @@ def lines(result: Mapping[str, Any]) -> list[str]:
     figures = result["figures"]
     rows = [("size", "runs", "min", "median", "p99", "algbw", "busbw")]
     for one in figures["by_size"]:
-        rows.append(
-            (
-                size_text(one["bytes"]),
-                str(one["iterations"]),
-                time_text(one["min_us"]),
-                time_text(one["median_us"]),
-                time_text(one["p99_us"]),
-                rate_text(one["algbw_gbytes_s"]),
-                rate_text(one["busbw_gbytes_s"]),
-            )
-        )
-    shown = [
-        f"allreduce of {figures['ranks']} ranks on {figures['nodes']} nodes over "
-        f"{figures['transport']}"
-    ]
+        times = (time_text(one[key]) for key in ("min_us", "median_us", "p99_us"))
+        rates = (rate_text(one[key]) for key in ("algbw_gbytes_s", "busbw_gbytes_s"))
+        rows.append((bytes_text(one["bytes"]), str(one["iterations"]), *times, *rates))
+    shown = []
     if figures["by_size"]:
-        shown += [f"  {line}" for line in columns(rows)]
-        shown.append("  " + against(figures))
-        shown += [f"  {line}" for line in rail_lines(figures)]
+        shown += [*columns(rows), against(figures), *rail_lines(figures)]
     checks = result.get("checks", [])
-    held = sum(check["status"] == OK for check in checks)
-    failed = [check["name"] for check in checks if check["status"] == "failed"]
+    ok = sum(check["status"] == OK for check in checks)
+    failed = [check["name"] for check in checks if check["status"] == FAILED]
     verdict = f"FAILED: {', '.join(dict.fromkeys(failed))}" if failed else "none failed"
-    shown.append(f"  {held} of {len(checks)} checks hold, {verdict} ({result['seconds']:.1f} s)")
-    return shown
-
-
-def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of cells as lines, every column as wide as its widest cell."""
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in rows]
+    shown.append(f"{ok} of {len(checks)} checks hold, {verdict} ({result['seconds']:.1f} s)")
+    head = "allreduce of {ranks} ranks on {nodes} nodes over {transport}".format(**figures)
+    return [head, *(f"  {line}" for line in shown)]
 
 
 def rail_lines(figures: Mapping[str, Any]) -> list[str]:
     """Each rail: what the node that sent least sent over it, beside what it could have carried.
 
-    The mean is over the whole run, pauses and checks included: it says that a rail was used, and
+    The mean is over the whole run, pauses and checks included: it shows that a rail was used, and
     the bandwidths above how well.
     """
     rails = figures.get("rails") or []
@@ -94,10 +68,13 @@ def rail_lines(figures: Mapping[str, Any]) -> list[str]:
         ]
         beside = "not counted" if one["tcp_bytes"] is None else bytes_text(one["tcp_bytes"])
         rows.append([*row, beside] if rdma else row)
-    total = bytes_text(figures["sent_bytes_per_node"])
+    sent = bytes_text(figures["sent_bytes_per_node"])
     least = bytes_text(figures["least_bytes_per_node"])
-    told = f"each of {rails[0]['nodes']} nodes sent {total} or more; at least {least} are expected"
-    return [*columns(rows), told]
+    nodes = rails[0]["nodes"]
+    return [
+        *columns(rows),
+        f"each of {nodes} nodes sent {sent} or more; at least {least} are expected",
+    ]
 
 
 def own_text(rail: Mapping[str, Any], nodes: int) -> str:
@@ -106,10 +83,6 @@ def own_text(rail: Mapping[str, Any], nodes: int) -> str:
         return "none"
     of = "" if rail["own_nodes"] == nodes else f" ({rail['own_nodes']} of {nodes} nodes)"
     return bytes_text(rail["own_bytes"]) + of
-
-
-def bits_text(gbps: float) -> str:
-    return f"{gbps:g} Gb/s" if gbps >= 1 else f"{gbps * 1000:.3g} Mb/s"
 
 
 def against(figures: Mapping[str, Any]) -> str:

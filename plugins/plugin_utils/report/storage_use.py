@@ -11,9 +11,9 @@ from typing import Any, Optional
 
 from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, Check
 from ...module_utils.core.dataclass import dataclass
-from ...module_utils.core.text import counted
+from ...module_utils.core.text import bytes_text, columns, counted
 from ...module_utils.storage.file_system import FileSystem
-from .smoke import columns, rate_text, size_text
+from .smoke import rate_text
 
 
 def neighbour(
@@ -167,7 +167,7 @@ class Used:
 def lines(used: Used) -> list[str]:
     fs, figures = used.fs, used.figures.values()
     sizes = sorted({int(found["wrote"]["bytes"]) for found in figures if found.get("wrote")})
-    shown = " to ".join(_size(size) for size in dict.fromkeys([*sizes[:1], *sizes[-1:]]))
+    shown = " to ".join(bytes_text(size) for size in dict.fromkeys([*sizes[:1], *sizes[-1:]]))
     each = f", {shown} each" if sizes else ""
     head = (
         f"storage: {fs.name}: {fs.source} on {fs.mount}, {counted(len(used.hosts), 'node')}{each}"
@@ -175,10 +175,6 @@ def lines(used: Used) -> list[str]:
     rows = _figures(used)
     below = [*rows, *_notes(used)] if rows else ["nothing was measured"]
     return [head, *(f"  {line}" for line in below)]
-
-
-def _size(count: int) -> str:
-    return size_text(count) if count % 1024 == 0 else f"{count / 2**20:.1f} MiB"
 
 
 def _figures(used: Used) -> list[str]:
@@ -202,7 +198,7 @@ def _figures(used: Used) -> list[str]:
                 *(fastest, found.fastest_host, together, wanted),
             )
         )
-    return [line.rstrip() for line in columns(rows)] if len(rows) > 1 else []
+    return columns(rows) if len(rows) > 1 else []
 
 
 def _notes(used: Used) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any, Optional
 
 from ...module_utils.core.checks import FAILED, NOT_APPLICABLE, OK, PENDING, REBOOT, STATUSES
 from ...module_utils.core.dataclass import dataclass
-from ...module_utils.core.text import some
+from ...module_utils.core.text import columns, some
 from ..reboot import table
 
 ROLES = ("compute", "launcher", "storage", "leaf", "spine")
@@ -238,14 +238,7 @@ class RunSummary:
             counts = self.counts(layer)
             cells = [str(counts[status]) if counts[status] else "-" for status in HEADINGS]
             rows.append([layer, self._verified_hosts(layer), *cells])
-        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-        return [
-            "  ".join(
-                cell.ljust(width) if column < 2 else cell.rjust(width)
-                for column, (cell, width) in enumerate(zip(row, widths))
-            ).rstrip()
-            for row in rows
-        ]
+        return columns(rows, left=(0, 1))
 
 
 def measurement(result: Mapping[str, Any]) -> dict[str, Any]:

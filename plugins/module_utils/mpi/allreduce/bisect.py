@@ -20,7 +20,7 @@ SHOWN = 12
 """Names in one sentence; the rest are counted."""
 
 Fails = Callable[[Sequence[str]], bool]
-"""Runs on these nodes, and says whether that failed."""
+"""Whether a run on these nodes fails."""
 
 
 class NoMoreRuns(Exception):

@@ -28,8 +28,8 @@ MARK = "mpi-ready "
 """Starts every line of the script's answer; login files may print others."""
 
 READY = r"""
-program=$1 management=$2
-shift 2
+program=$1
+shift
 report() { echo "mpi-ready $*"; }
 sum() { if [ -r "$1" ]; then sha256sum < "$1" | cut -d' ' -f1; else echo missing; fi; }
 report program "$(sum "$program")"
@@ -40,12 +40,6 @@ for rail in "$@"; do
   state=$(cat "/sys/class/net/$rail/operstate" 2>/dev/null || echo missing)
   case $state in up | unknown) ;; *) report rail "$rail" "$state" ;; esac
 done
-PATH=$PATH:/usr/sbin:/sbin
-if [ -n "$management" ]; then
-  ip -o addr show to "$management" 2>/dev/null | while read -r _number name _rest; do
-    report management "${name%%@*}"
-  done
-fi
 if cd /sys/class/infiniband 2>/dev/null; then
   grep -sH . */ports/*/gid_attrs/ndevs/* |
     sed -n 's|^\([^/]*\)/ports/\([^/]*\)/[^:]*:\(.*\)$|mpi-ready device \1:\2 \3|p' | sort -u
@@ -95,8 +89,6 @@ class Answer:
     orted: bool = False
     down: tuple[str, ...] = ()
     """Rails that cannot carry anything, with their state: `rail1 is down`."""
-    interface: str = ""
-    """The one with the management address; empty when it is not known."""
     devices: tuple[tuple[str, str], ...] = ()
     """RDMA device and port, and a network interface that is behind it."""
     ports: Mapping[str, str] = field(default_factory=dict)
@@ -158,7 +150,7 @@ def preflight(
     problems: dict[str, str] = {}
     commands = {}
     for node in nodes:
-        arguments = shlex.join([program, node.management, *node.rails])
+        arguments = shlex.join([program, *node.rails])
         commands[node.host] = [f"sh -c {shlex.quote(READY)} sh {arguments}"]
     found = []
     answers = ask_all(run, user, commands, options=[TERMINAL])
@@ -174,9 +166,7 @@ def preflight(
         problem = keeps_back(here, node, program, sha256, transport)
         if problem:
             problems[node.host] = problem
-        found.append(
-            replace(node, interface=here.interface, devices=here.devices, software=here.software)
-        )
+        found.append(replace(node, devices=here.devices, software=here.software))
     return problems, tuple(found)
 
 
@@ -195,7 +185,6 @@ def answer(text: str) -> Answer:
         program=one("program"),
         orted=one("orted") == "yes",
         down=tuple(" is ".join(rest) for rest in lines.get("rail", [])),
-        interface=one("management"),
         devices=tuple((rest[0], rest[1]) for rest in lines.get("device", []) if len(rest) == 2),
         ports={rest[0]: rest[1] for rest in lines.get("port", []) if len(rest) == 2},
         software="software" in lines,

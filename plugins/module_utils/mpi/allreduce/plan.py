@@ -33,10 +33,6 @@ class Node:
     """The network of each rail, as the model has it."""
     by_rank: tuple[tuple[str, ...], ...] = ()
     """The rails that each of its ranks is given."""
-    management: str = ""
-    """Its management address."""
-    interface: str = ""
-    """The management interface, from the node; empty when it is not known."""
     devices: tuple[tuple[str, str], ...] = ()
     """RDMA device and port with an interface behind it, from the node."""
     software: bool = False

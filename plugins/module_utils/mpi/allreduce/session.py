@@ -133,13 +133,6 @@ class Session:
             self.search(plan)
         return self.result(plan, checks)
 
-    def end(self) -> Check:
-        """End a run that was given up: its launcher, then what is left."""
-        units = f"baremetal-mpi-smoke-{self.request.run_id}*"
-        self.run_program(["systemctl", "stop", units], check=False)
-        nodes, _differences = as_listed(self.request.plan.nodes, _read(self.request.hostfile))
-        return verdict.no_orphans(self.sweep(replace(self.request.plan, nodes=nodes)))
-
     def ready(self, plan: Plan) -> tuple[Plan, list[Check]]:
         """Whether every node can take part; and the plan with what they reported."""
         count = len(plan.nodes)
@@ -204,9 +197,7 @@ class Session:
             part = plan.subset(names)
             limit = min(request.bisect_limit_s, self.left())
             with _hostfile(part) as path:
-                outcome = self.start(
-                    part, path, f"{request.run_id}-{number}", limit, lambda _record: None
-                )
+                outcome = self.start(part, path, f"{request.run_id}-{number}", limit, _ignore)
             ends = [one for one in outcome.records if one["kind"] == "end"]
             failed = outcome.rc != 0 or not ends or bool(ends[0]["wrong_results"])
             if failed:
