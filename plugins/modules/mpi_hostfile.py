@@ -9,13 +9,12 @@ module: mpi_hostfile
 short_description: Writes the MPI hostfile of the whole cluster, and rank placement beside it
 extends_documentation_fragment: [baremetal.mpi_roce.module, baremetal.mpi_roce.directory]
 description:
-  - Writes the hostfile that V(mpirun) reads, in the syntax of Open MPI, of Intel MPI and MPICH,
-    or as a plain list, from the directory of the cluster, never from the hosts of a run.
-  - Drained nodes are left out and named in a comment.
+  - Writes the hostfile that V(mpirun) reads, from the directory of the cluster, never from the
+    hosts of a run. Drained nodes are left out and named in a comment.
   - Optionally writes a rankfile, which binds rank k of a node to the cores near GPU k, and a map of
     which GPU and rails each rank is to use.
-  - Files are replaced atomically. Afterwards they are read back, and every name in the hostfile is
-    resolved on this host and compared with the address in the directory.
+  - Files are read back, and every name in the hostfile is resolved on this host and compared with
+    the address in the directory.
 options:
   path:
     description: The hostfile. Missing directories are made.
@@ -23,11 +22,10 @@ options:
     default: /etc/baremetal-mpi-roce/hostfile
   format:
     description:
-      - Syntax of the hostfile.
       - V(openmpi) is C(node01 slots=8 max_slots=8).
       - V(intelmpi) and V(mpich) are C(node01:8), to be given with C(-machinefile) (Intel MPI reads
         the number after the colon with that option only) or C(-f) (MPICH).
-      - V(plain) repeats the name, one line for each slot, which tools without slots understand.
+      - V(plain) repeats the name, one line for each slot.
     type: str
     choices: [openmpi, intelmpi, mpich, plain]
     default: openmpi
@@ -39,15 +37,11 @@ options:
     choices: [model, rack, rail_group]
     default: model
   names:
-    description:
-      - Names by which MPI launches, V(management) or the interface of a rail such as V(rail0). Data
-        uses UCX's devices in either case.
+    description: Names by which MPI launches, V(management) or a rail's interface such as V(rail0).
     type: str
     default: management
   max_slots:
-    description:
-      - Also write C(max_slots), equal to the slots, with which Open MPI 5 refuses to oversubscribe.
-        Only the format V(openmpi) has it.
+    description: With V(openmpi), write C(max_slots), so that Open MPI 5 does not oversubscribe.
     type: bool
     default: true
   rankfile:
@@ -58,21 +52,16 @@ options:
     default: false
   rankfile_path: {type: path, default: /etc/baremetal-mpi-roce/rankfile, description: The rankfile.}
   numa_cores:
-    description:
-      - The cores of each NUMA node, by its number, such as V(0-55), as hwloc's logical numbers
-        (C(hwloc-calc --intersect core numa:0)). Required for a rankfile.
+    description: Cores of each NUMA node by its number, V(0-55), as hwloc's logical numbers.
     type: dict
     default: {}
   rankfile_cores:
-    description:
-      - V(divided) gives each rank its part of the cores of its GPU's NUMA node, V(all) all of them.
+    description: Give each rank its part of the cores of its GPU's NUMA node, or all of them.
     type: str
     choices: [divided, all]
     default: divided
   rankmap:
-    description:
-      - Whether to write a table of rank, host, local rank, GPU and rails for launch wrappers.
-        V(false) removes one of this module.
+    description: Write a table of rank, host, local rank, GPU and rails; V(false) removes it.
     type: bool
     default: false
   rankmap_path: {type: path, default: /etc/baremetal-mpi-roce/rankmap, description: The table.}
@@ -101,11 +90,7 @@ EXAMPLES = r"""
 RETURN = r"""
 layer: {type: str, returned: always, description: Tag of the layer.}
 hostfile: {type: str, returned: success, description: Path of the hostfile.}
-hosts:
-  description: Names in the hostfile, in order.
-  type: list
-  elements: str
-  returned: success
+hosts: {type: list, elements: str, returned: success, description: "Names in the file, in order."}
 slots: {type: int, returned: success, description: Number of ranks.}
 drained: {type: list, elements: str, returned: success, description: Nodes that were left out.}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}

@@ -8,14 +8,12 @@ short_description: Configure Open MPI, UCX and mpi4py on one host, and read back
 extends_documentation_fragment: [baremetal.mpi_roce.module]
 description:
   - Writes the MPI environment, its profile for login shells, Open MPI's parameter block and the
-    programs that the launcher starts on each node, in one call.
-  - Names every device, so that neither UCX nor Open MPI guesses one (a container bridge, say).
+    programs that the launcher starts on each node. Every device is named, and none is guessed.
+  - With the transport V(rc) it finds the RDMA device of each rail and the place of its RoCE v2 GID
+    that has the rail's own address, and marks traffic by the QoS contract.
   - Ends by asking C(mpirun), C(ucx_info) and mpi4py what is installed and whether every rail can be
     used with the wanted transport.
-  - With the transport V(rc) it finds the RDMA device of each rail and the place of its RoCE v2 GID
-    that has the rail's own address, and marks traffic as the QoS contract says.
-  - Installs nothing; the role P(baremetal.mpi_roce.mpi_stack#role) installs the distribution's
-    packages first.
+  - Installs nothing; the role P(baremetal.mpi_roce.mpi_stack#role) installs the packages first.
 options:
   transport:
     description: Transport between nodes. V(rc) needs an RDMA device behind every rail.
@@ -28,39 +26,20 @@ options:
     required: true
     suboptions:
       address: {type: str, required: true, description: IP address on the management network.}
-      prefix:
-        description: Prefix length of the management network, in bits.
-        type: int
-        required: true
-      interface:
-        description: Management interface, over which NCCL's ranks meet; may be empty.
-        type: str
+      prefix: {type: int, required: true, description: "Prefix length of the network, in bits."}
+      interface: {type: str, description: "Interface, over which NCCL's ranks meet; may be empty."}
   rails:
-    description:
-      - Rails of this host, as in C(cluster_rails); C(interface), C(gpu) and C(address) are used.
-      - Empty on a launcher without rails.
+    description: Rails of this host, as in C(cluster_rails); empty on a launcher without rails.
     type: list
     elements: dict
     default: []
   slots: {type: int, default: 0, description: MPI slots (ranks) of this host.}
-  gpus:
-    description: GPUs of this host. With some, V(rc) also offers UCX the ways to GPU memory it has.
-    type: int
-    default: 0
-  qos:
-    description:
-      - What the QoS contract asks of a node, as in C(cluster_qos). Used with the transport V(rc).
-    type: dict
-    default: {}
-  user:
-    description: Account whose session proves how much memory may be locked; V(nobody) until it is.
-    type: str
-    default: nobody
+  gpus: {type: int, default: 0, description: GPUs; with some UCX gets its ways to GPU memory.}
+  qos: {type: dict, default: {}, description: "What the QoS contract asks, as in C(cluster_qos)."}
   filesystems:
     description:
-      - Shared file systems, as in C(cluster_filesystems).
-      - On hosts that mount them, the environment says where checkpoints (C(CLUSTER_CHECKPOINT_DIR))
-        and datasets (C(CLUSTER_DATASETS_DIR)) are.
+      - Shared file systems, as in C(cluster_filesystems). On hosts that mount them, the environment
+        has C(CLUSTER_CHECKPOINT_DIR) and C(CLUSTER_DATASETS_DIR).
     type: list
     elements: dict
     default: []
@@ -83,10 +62,7 @@ options:
     description: Number of ssh connections the launcher opens at once.
     type: int
     default: 128
-  mca_file:
-    description: Open MPI's system-wide parameter file, where the distribution keeps it.
-    type: path
-    required: true
+  mca_file: {type: path, required: true, description: Open MPI's system-wide parameter file.}
   bin_directory:
     description: Directory of C(mpirun) where it is not on the default path, else empty.
     type: str
@@ -99,28 +75,18 @@ options:
     description: Directory of mpi4py where Python does not look by itself, else empty.
     type: str
     default: ""
-  python:
-    description: Python interpreter that runs MPI programs.
-    type: path
-    default: /usr/bin/python3
-  environment:
-    description: Further environment variables, such as UCX settings. They win over the module's.
-    type: dict
-    default: {}
-  parameters:
-    description: Further Open MPI parameters. They override the module's own.
-    type: dict
-    default: {}
+  python: {type: path, default: /usr/bin/python3, description: Interpreter of MPI programs.}
+  environment: {type: dict, default: {}, description: Further variables. They override others.}
+  parameters: {type: dict, default: {}, description: Further Open MPI parameters. The same.}
   profile: {type: str, required: true, description: Content of the profile script for login shells.}
   programs:
-    description:
-      - Programs to install under C(/usr/local/libexec/baremetal-mpi-roce), name to content.
+    description: Content by name of programs for C(/usr/local/libexec/baremetal-mpi-roce).
     type: dict
     default: {}
 """
 
 EXAMPLES = r"""
-- name: Tell MPI about this node
+- name: Configure MPI on this node
   baremetal.mpi_roce.mpi_stack:
     transport: rc
     management: "{{ cluster_management }}"
@@ -128,7 +94,6 @@ EXAMPLES = r"""
     slots: "{{ cluster_slots }}"
     gpus: "{{ cluster_gpus | length }}"
     qos: "{{ cluster_qos }}"
-    user: "{{ cluster_mpi_user }}"
     mca_file: /etc/openmpi/openmpi-mca-params.conf
     profile: "{{ lookup('ansible.builtin.file', 'profile.sh') }}"
     programs:
@@ -138,16 +103,9 @@ EXAMPLES = r"""
 RETURN = r"""
 layer: {type: str, returned: always, description: Tag of the layer.}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
-versions:
-  description: What is installed; a value is null when it did not answer.
-  type: dict
-  returned: always
+versions: {type: dict, returned: always, description: "What is installed; null without an answer."}
 environment: {type: dict, returned: always, description: The MPI environment of this host.}
-rdma:
-  description: The RDMA port of each rail, and the place of its address in the GID table.
-  type: list
-  elements: dict
-  returned: when the transport is V(rc)
+rdma: {type: list, elements: dict, returned: for V(rc), description: RDMA port and GID of rails.}
 """
 
 import ipaddress
@@ -224,7 +182,6 @@ def main() -> None:
             "slots": {"type": "int", "default": 0},
             "gpus": {"type": "int", "default": 0},
             "qos": {"type": "dict", "default": {}},
-            "user": {"type": "str", "default": "nobody"},
             "filesystems": {"type": "list", "elements": "dict", "default": []},
             "groups": {"type": "list", "elements": "str", "default": []},
             "oversubscribe": {"type": "bool", "default": False},
@@ -245,7 +202,7 @@ def main() -> None:
     params = module.params
 
     def converge(node: Node) -> Settled:
-        given = ("mca_file", "profile", "programs", "python", "user", "gpus")
+        given = ("mca_file", "profile", "programs", "python", "gpus")
         stack = Stack(wanted(params), Wanted(**{name: params[name] for name in given}))
         outcome = settle([stack], node)
         return Settled(outcome, returned=stack.returned())

@@ -33,15 +33,11 @@ options:
     type: dict
     default: {}
   service_limits:
-    description: Those of O(limits) that services started by systemd and the SSH server get as well.
+    description: Those of O(limits) that services started by systemd get as well.
     type: list
     elements: str
     default: []
-  limits_user:
-    description:
-      - Account whose session proves the limits. As long as there is none of this name, C(nobody).
-    type: str
-    default: nobody
+  limits_user: {type: str, default: nobody, description: Account whose session proves them.}
   hugepages:
     description: Pools of hugepages. Without any, hugepages are left as they are.
     type: list
@@ -54,18 +50,13 @@ options:
         required: true
         choices: [2M, 1G]
       count: {type: int, required: true, description: Number of pages.}
-      node:
-        description: NUMA node. Without it, O(hugepages[].count) is the total of the machine.
-        type: int
+      node: {type: int, description: NUMA node; by default all of them together.}
   transparent_hugepages:
     description: When programs get transparent hugepages; V(keep) leaves the distribution's choice.
     type: str
     choices: [keep, always, madvise, never]
     default: keep
-  governor:
-    description: CPU frequency governor, for instance V(performance); V(keep) leaves it as it is.
-    type: str
-    default: keep
+  governor: {type: str, default: keep, description: "CPU frequency governor, or V(keep)."}
   swap:
     description:
       - V(off) ends swapping now and at every boot; lines of C(/etc/fstab) are set aside only.
@@ -78,13 +69,9 @@ options:
     type: str
     choices: ["on", "off", keep]
     default: keep
-  time:
-    description: Whether chrony has to run, and the clock to be synchronised by it.
-    type: bool
-    default: true
+  time: {type: bool, default: true, description: Whether chrony has to synchronise the clock.}
   time_servers:
-    description:
-      - NTP servers, instead of those of the distribution. Without any, the distribution's stay.
+    description: NTP servers, instead of those of the distribution.
     type: list
     elements: str
     default: []

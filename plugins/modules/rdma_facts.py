@@ -11,16 +11,12 @@ extends_documentation_fragment: [baremetal.mpi_roce.module.reads]
 description:
   - Reads NICs, RDMA devices and GPUs, their PCI addresses, NUMA nodes, links, firmware, virtual
     functions and GIDs from sysfs. It starts no program and changes nothing.
-  - Tells the rails from what looks like them. Bridges to the NVSwitches appear as RDMA devices as
-    well and are known by their vital product data, which only root may read; Data Direct functions
-    and BlueField DPUs are known by their device IDs; storage NICs by having no GPU behind the same
-    switch. No name is relied on.
-  - RV(ansible_facts.rdma_hardware.model) is what the cluster model would say of this machine.
+  - Distinguishes rails from bridges to the NVSwitches (by vital product data, which only root may
+    read), Data Direct functions and BlueField DPUs (by device ID) and storage NICs (no GPU behind
+    the same switch), never by a name.
 options:
   root:
-    description:
-      - The directory that is read in place of C(/sys), as C(tools/record_hardware.py) builds it
-        from the recording of another machine.
+    description: Directory in place of C(/sys), as C(tools/record_hardware.py) builds one.
     type: path
     default: /sys
 """
@@ -37,7 +33,7 @@ EXAMPLES = r"""
   loop_control:
     label: "{{ item.pci }}"
 
-- name: Show what the cluster model would say of this machine
+- name: Show the keys of a cluster model of such machines
   ansible.builtin.debug:
     var: rdma_hardware.model
 """
@@ -54,48 +50,17 @@ ansible_facts:
       contains:
         nics:
           description: >-
-            Every RDMA port and every network function, ordered by PCI address; what has
-            no function of its own comes last.
+            Every RDMA port and every network function, ordered by PCI address. C(kind) is V(rail),
+            an Ethernet function beside a GPU; V(nvswitch_bridge); V(data_direct); V(bluefield);
+            V(virtual), a virtual function, sub-function or representor; V(software), such as
+            Soft-RoCE; or V(other), such as storage and management. The others are C(device),
+            C(port), C(interface), C(up), C(pci), C(numa), C(vendor), C(device_id), C(driver),
+            C(firmware), C(board_id), C(state), C(link_layer), C(speed_gbps), C(pcie) (its link, now
+            and at best), C(gpus) (behind the nearest switch that it shares with one), C(gids),
+            C(physfn), C(sriov_totalvfs), C(sriov_numvfs) and C(vfs) with why one is C(in_use).
+            What it does not have is null or empty.
           type: list
           elements: dict
-          contains:
-            kind:
-              description: >-
-                V(rail), an Ethernet function beside a GPU; V(nvswitch_bridge); V(data_direct);
-                V(bluefield); V(virtual), a virtual function, sub-function or representor;
-                V(software), such as Soft-RoCE; V(other), such as storage and management.
-              type: str
-            device: {type: str, description: "RDMA device, empty where there is none."}
-            port: {type: int, description: "Port of that device, from 1."}
-            interface: {type: str, description: "Network interface, empty where there is none."}
-            up: {type: bool, description: Whether the interface is set up; it may have no link.}
-            pci: {type: str, description: "PCI address, null where it has no function of its own."}
-            numa: {type: int, description: "NUMA node, null where the machine has none."}
-            vendor: {type: str, description: "PCI vendor, hexadecimal."}
-            device_id: {type: str, description: "PCI device ID, hexadecimal."}
-            driver: {type: str, description: "Kernel driver, empty where none is bound."}
-            firmware: {type: str, description: Firmware version.}
-            board_id: {type: str, description: "Board ID (PSID), for which firmware files are."}
-            state: {type: str, description: State of the RDMA port.}
-            link_layer: {type: str, description: V(Ethernet) or V(InfiniBand).}
-            speed_gbps: {type: float, description: "Gb/s of the port, null while its link is down."}
-            pcie:
-              description: PCIe link, now and at best; GT/s of a lane, and lanes.
-              type: dict
-            gpus:
-              description: PCI addresses of the GPUs behind the nearest switch it shares with one.
-              type: list
-              elements: str
-            sriov_totalvfs:
-              description: Virtual functions that it could have, null where firmware has SR-IOV off.
-              type: int
-            sriov_numvfs: {type: int, description: Virtual functions that it has.}
-            vfs:
-              description: Its virtual functions; C(in_use) is why one should not be removed.
-              type: list
-              elements: dict
-            physfn: {type: str, description: PCI address of the physical function of a virtual one.}
-            gids: {type: list, elements: dict, description: The used entries of its GID table.}
         gpus:
           description: NVIDIA GPUs in the order of their PCI addresses.
           type: list
@@ -103,9 +68,7 @@ ansible_facts:
           sample:
             - {index: 3, pci: "0000:60:00.0", numa: 0, device_id: "3182", driver: nvidia, pcie: {}}
         modules: {type: list, elements: str, description: Kernel modules for RDMA that are loaded.}
-        slots:
-          description: Names of physical slots by the PCI address, without function, of what is in.
-          type: dict
+        slots: {type: dict, description: Names of physical slots by PCI address without function.}
         model:
           description: >-
             The keys C(gpus) and C(rails) that the model of a cluster of such machines has. Empty
@@ -155,7 +118,7 @@ def as_facts(machine: Machine) -> dict[str, Any]:
 
 
 def model(machine: Machine) -> dict[str, Any]:
-    """What `gpus` and `rails` of a cluster model would say, were all nodes like this machine.
+    """`gpus` and `rails` of the model of a cluster of such machines.
 
     Rails are ordered as their GPUs are. Empty where no NIC sits beside a GPU of its own, or GPUs
     have different numbers of functions beside them: there is nothing to read a model off then.

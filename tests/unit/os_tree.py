@@ -1,15 +1,14 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Recorded nodes on which the programs that os_baseline runs have their real effect.
 
-A tree of tests/unit/data/os_baseline is copied, and `Tree.run` plays systemctl, prlimit, runuser,
-swapoff, update-grub, grubby and chronyc on the copy. What systemd has loaded changes only
+A tree of tests/unit/data/os_baseline is copied, and `Tree.run` plays systemctl, runuser, swapoff,
+update-grub, grubby and chronyc on the copy. What systemd has loaded changes only
 at daemon-reload, and the kernel command line only at `reboot`, as on a node.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -158,7 +157,7 @@ class Tree:
         return 0, ""
 
     def _load(self) -> None:
-        self.loaded = {"DefaultLimitMEMLOCK": "8388608", "LimitMEMLOCK": "8388608"}
+        self.loaded = {"DefaultLimitMEMLOCK": "8388608"}
         for path in sorted((self.root / "etc/systemd").rglob("*.conf")):
             if "user.conf.d" not in path.parts:
                 pairs = [
@@ -177,7 +176,6 @@ class Tree:
         enabled, active = self.states.get(unit, "enabled, active").split(", ")
         values = {
             **self.loaded,
-            "MainPID": str(self._sshd_pid()),
             "UnitFileState": enabled,
             "ActiveState": active,
             "ActiveEnterTimestamp": f"@{int(self.services_started)}",
@@ -204,19 +202,6 @@ class Tree:
         path = self.root / "etc/systemd/system" / words[2]
         path.parent.mkdir(parents=True, exist_ok=True)
         path.symlink_to("/dev/null")
-        return 0, ""
-
-    def _sshd_pid(self) -> int:
-        pids = [int(path.name) for path in (self.root / "proc").iterdir() if path.name.isdigit()]
-        return max(pids) if max(pids) > 1 else 0
-
-    def _prlimit(self, words: list[str]) -> tuple[int, str]:
-        path = self.root / f"proc/{words[2]}/limits"
-        match = re.fullmatch(r"--memlock=(\S+):(\S+)", words[3])
-        assert match
-        if "prlimit" not in self.stubborn:
-            line = f"Max locked memory         {match.group(1):<21}{match.group(2):<21}bytes"
-            path.write_text(re.sub(r"Max locked memory.*", line, path.read_text()))
         return 0, ""
 
     def _id(self, words: list[str]) -> tuple[int, str]:

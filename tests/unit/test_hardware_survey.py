@@ -19,9 +19,7 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.invent
     RAIL,
     SOFTWARE,
     VIRTUAL,
-    Function,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.hardware.survey import gpus_beside
 
 from tests.hardware.trees import (
     function,
@@ -114,14 +112,6 @@ def test_no_name_is_relied_on() -> None:
     assert (rail.kind, rail.name, rail.netdev) == (RAIL, "bond_7", "storage9")
 
 
-def test_a_vlan_in_the_gid_table_is_not_the_rail() -> None:
-    tree = recording(B300, BOARD, RAIL0)
-    port = function(tree, "0000:11:00.0").at("infiniband/mlx5_1/ports/1")
-    port.at("gid_attrs/ndevs")["0"] = line("rail0.100")
-    found = surveyed(tree)
-    assert found.at("0000:11:00.0").netdev == "rail0"  # type: ignore[union-attr]
-
-
 def gid_table(used: int, unused: int, last: bool) -> Directory:
     """Rail 0 with so many unused entries after the used ones, and perhaps a last used one."""
     tree = recording(B300, RAIL0)
@@ -206,14 +196,6 @@ def test_soft_roce_is_software_and_its_nominal_rate_is_not_believed() -> None:
     assert nic is not None and (nic.name, nic.netdev, nic.kind) == ("", "eno1", OTHER)
 
 
-def test_soft_roce_on_a_rail_leaves_the_rail_its_own_device() -> None:
-    tree = recording(B300, BOARD, RAIL0)
-    add_software(tree, "rxe0", "rail0")
-    found = surveyed(tree)
-    assert found.at("0000:11:00.0").name == "mlx5_1"  # type: ignore[union-attr]
-    assert found.device_of("rail0").name == "mlx5_1"  # type: ignore[union-attr]
-
-
 def test_representors_and_subfunctions_are_not_the_port() -> None:
     """With RDMA or without."""
     tree = recording(B300, BOARD, RAIL0)
@@ -250,47 +232,6 @@ def test_a_virtio_interface_belongs_to_the_function_below_which_it_is() -> None:
     assert (found.numa, found.speed_gbps) == (None, None)
 
 
-def test_ports_of_one_device_each_have_their_interface() -> None:
-    tree = recording(B300, BOARD, RAIL0)
-    add_interface(tree, "0000:11:00.0", "second", dev_port=1, speed=800000)
-    ports = function(tree, "0000:11:00.0").at("infiniband/mlx5_1/ports")
-    two = ports.at("2")
-    two.update({"state": line("4: ACTIVE"), "link_layer": line("Ethernet")})
-    found = surveyed(tree)
-    both = [port for port in found.ports if port.name == "mlx5_1"]
-    assert [(port.port, port.netdev) for port in both] == [(1, "rail0"), (2, "second")]
-
-
 def test_a_directory_that_is_no_sysfs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SurveyError, match=str(tmp_path / "class")):
         survey(tmp_path)
-
-
-# Which GPU a NIC belongs to
-
-
-SWITCHES = ("0000:01:00.0", "0000:02:00.0", "0000:03:00.0")
-
-
-def gpu(address: str, *bridges: str) -> Function:
-    return Function(address, "10de", "3182", "030200", bridges=bridges)
-
-
-def nic(address: str, *bridges: str) -> Function:
-    return Function(address, "15b3", "1023", "020000", bridges=bridges)
-
-
-def test_a_nic_belongs_to_the_gpu_that_shares_its_nearest_switch() -> None:
-    rail = nic("0000:11:00.0", *SWITCHES)
-    near = gpu("0000:14:00.0", *SWITCHES, "0000:04:00.0")
-    far = gpu("0000:15:00.0", *SWITCHES[:2])
-    assert gpus_beside(rail, [rail, near, far]) == (near.pci,)
-    elsewhere = gpu("0000:16:00.0", "0000:01:01.0")
-    assert gpus_beside(rail, [rail, elsewhere]) == gpus_beside(rail, [rail]) == ()
-
-
-def test_a_nic_of_the_outer_switch_belongs_to_no_gpu_that_has_a_nearer_one() -> None:
-    rail, storage = nic("0000:11:00.0", *SWITCHES), nic("0000:12:00.0", SWITCHES[0])
-    near = gpu("0000:14:00.0", *SWITCHES)
-    assert gpus_beside(storage, [rail, storage, near]) == ()
-    assert gpus_beside(rail, [rail, storage, near]) == (near.pci,)

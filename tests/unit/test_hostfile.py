@@ -161,21 +161,6 @@ def test_what_cannot_be_is_refused(
         compile_membership(cluster(*changes), **options)
 
 
-def test_a_link_of_two_names_no_rail_group() -> None:
-    directory = cluster({})
-    for rail in directory[0]["rails"]:
-        rail["prefix"] = 31
-    with pytest.raises(PlanError, match="node01: has no rail_group"):
-        compile_membership(directory, order="rail_group")
-
-
-def test_of_many_findings_the_first_are_listed() -> None:
-    with pytest.raises(PlanError) as caught:
-        compile_membership(cluster(*[{"rack": ""}] * 30), order="rack")
-    lines = str(caught.value).splitlines()
-    assert (len(lines), lines[-1]) == (21, "... and 10 more")
-
-
 @pytest.mark.parametrize(
     "name", ["", "-a", "a-", "a_b", "node 1", "node;1", "a..b", "12", "a" * 64, "nöde", "a\n"]
 )
@@ -199,10 +184,6 @@ def test_good_names(name: str) -> None:
 def test_a_line_of_another_format_is_refused(text: str, line: int) -> None:
     with pytest.raises(ValueError, match=f"line {line}"):
         parse(text)
-
-
-def test_an_operators_comments_and_empty_lines_are_skipped() -> None:
-    assert parse("# mine\n\n  a slots=2 max_slots=2\n") == {"a": 2}
 
 
 # Rank placement.
@@ -307,15 +288,6 @@ def test_what_is_not_known_is_refused_with_what_to_set(
 ) -> None:
     with pytest.raises(PlanError, match=reason):
         bind(membership(**changes), numa)
-
-
-def test_cores_that_are_missing_everywhere_are_reported_once() -> None:
-    with pytest.raises(PlanError) as caught:
-        bind(membership(nodes=50), {})
-    assert [line[:40] for line in str(caught.value).splitlines()] == [
-        "node01: the cores of NUMA node 0 are not",
-        "node01: the cores of NUMA node 1 are not",
-    ]
 
 
 def test_more_slots_than_gpus_have_no_placement() -> None:

@@ -76,23 +76,11 @@ def test_a_wrong_address_is_told_with_both_values() -> None:
     ]
 
 
-@pytest.mark.parametrize("found", [(), ("10.0.0.1", "127.0.1.1")])
-def test_none_and_one_too_many_are_wrong_as_well(found: tuple[str, ...]) -> None:
-    checks = resolve.name_checks({"a": "10.0.0.1"}, {"a": found})
-    assert {check.status for check in checks} == {FAILED}
-
-
 def test_in_check_mode_a_name_may_still_come() -> None:
     checks = resolve.name_checks({"a": "10.0.0.1"}, {"a": ("10.0.0.9",)}, check_mode=True)
     assert [(check.status, check.reason) for check in checks] == [
         (PENDING, "a: 10.0.0.9, not 10.0.0.1")
     ]
-
-
-def test_check_mode_shows_a_few_of_many() -> None:
-    wanted = simulated(50)
-    (check,) = resolve.name_checks(wanted, dict.fromkeys(wanted, ()), check_mode=True)
-    assert (check.found, check.reason.count("nothing"), check.reason[-3:]) == ("0 of 50", 3, "...")
 
 
 @pytest.mark.parametrize(
@@ -113,8 +101,3 @@ def test_whether_the_file_is_the_first_source(
     if text is not None:
         (tmp_path / "etc/nsswitch.conf").write_text(text)
     assert resolve.files_first(tmp_path) is first
-
-
-def test_the_systems_resolver() -> None:
-    assert "127.0.0.1" in resolve.system_lookup("127.0.0.1")
-    assert resolve.system_lookup("no such name") == ()

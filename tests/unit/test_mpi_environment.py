@@ -13,7 +13,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import fil
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.part import PlanError
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.environment import (
     LAUNCH_AGENT,
-    REACHABILITY,
     Rail,
     Settings,
     effective_parameters,
@@ -76,22 +75,6 @@ def test_rc_is_marked_as_the_contract_says() -> None:
     assert "UCX_IB_TRAFFIC_CLASS" not in environment(NODE), "TCP is not marked by UCX"
 
 
-def test_ways_to_gpu_memory_stand_behind_rc() -> None:
-    found = over_rdma(rdma_rails([3]), 1, cuda=("cuda_copy", "cuda_ipc"))
-    assert found["UCX_TLS"] == "rc,ud,sm,self,cuda_copy,cuda_ipc"
-
-
-def test_a_ucx_that_looks_for_routes_is_told_not_to() -> None:
-    assert over_rdma(rdma_rails([3]), 1, reachability_mode=True)[REACHABILITY] == "all"
-    assert REACHABILITY not in over_rdma(rdma_rails([3]), 1)
-
-
-def test_nccl_meets_on_management_where_its_interface_is_known() -> None:
-    assert "NCCL_SOCKET_IFNAME" not in over_rdma(rdma_rails([3]), 1)
-    found = over_rdma(rdma_rails([3]), 1, management_interface="mgmt0")
-    assert found["NCCL_SOCKET_IFNAME"] == "=mgmt0"
-
-
 def test_rails_with_other_gid_indexes_are_told_rank_by_rank() -> None:
     found = over_rdma(rdma_rails([3, 5]), 4)
     assert found["UCX_IB_GID_INDEX"] == "auto"
@@ -108,12 +91,6 @@ def test_planes_of_one_rank_with_other_gid_indexes_are_refused() -> None:
 def test_large_messages_use_all_planes_of_a_rail() -> None:
     assert over_rdma(rdma_rails([3] * 8, planes=4), 2)["UCX_MAX_RNDV_RAILS"] == "4"
     assert "UCX_MAX_RNDV_RAILS" not in over_rdma(rdma_rails([3] * 4, planes=2), 2)
-
-
-def test_a_launcher_without_rails_names_no_device() -> None:
-    launcher = Settings("10.10.0.0/22")
-    assert environment(launcher) == {"UCX_TLS": "tcp,sm,self"}
-    assert parameters(launcher)["btl_tcp_if_include"] == "10.10.0.0/22"
 
 
 def test_launching_is_on_management_and_data_on_rails() -> None:
@@ -290,17 +267,3 @@ def test_rail_bind_gives_a_rank_the_gid_index_of_its_rail() -> None:
         found = bound(rank, values)
         assert found == {key: rail_bind(values, rank)[key] for key in found}
         assert found["UCX_IB_GID_INDEX"] == ["3", "5", "5", "3"][rank % 4]
-
-
-def test_rail_bind_changes_nothing_without_rails() -> None:
-    assert bound(3, {"UCX_TLS": "tcp"}) == {"UCX_TLS": "tcp"}
-
-
-def test_the_directories_of_shared_storage_reach_the_shell(tmp_path: Path) -> None:
-    directories = {"CLUSTER_CHECKPOINT_DIR": "/mnt/checkpoints"}
-    text = environment_text(environment(replace(NODE, directories=directories)))
-    (tmp_path / "mpi.env").write_text(files.with_header(text))
-    script = f"set -a; . {tmp_path}/mpi.env; printenv CLUSTER_CHECKPOINT_DIR"
-    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "/mnt/checkpoints\n"
-    assert "CLUSTER_CHECKPOINT_DIR" not in environment(NODE)

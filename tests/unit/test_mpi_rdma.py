@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The RDMA device of each rail: found, told to UCX, and every way it can be missing or wrong."""
+"""The RDMA device of each rail: found, named to UCX, and every way it can be missing or wrong."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.mpi.rdma import
     contract_checks,
     cuda_check,
     effective,
-    memlock_check,
-    nccl_file_checks,
     readback,
     with_ports,
 )
@@ -197,30 +195,7 @@ def test_what_ucx_does_not_know_is_not_passed() -> None:
     assert effective({"UCX_TCP_TRAFFIC_CLASS": "1"}, "UCX_IB_TRAFFIC_CLASS") is None
 
 
-def test_nccls_own_file_must_not_say_otherwise() -> None:
-    values = {"NCCL_IB_TC": "106", "NCCL_IB_HCA": "=mlx5_0:1", "UCX_TLS": "rc"}
-    text = "# NCCL_IB_HCA=none\nNCCL_IB_TC = 96\nNCCL_DEBUG=INFO\nUCX_TLS=tcp\n"
-    assert statuses(nccl_file_checks(text, values)) == {("nccl_file", "NCCL_IB_TC"): "failed"}
-    assert statuses(nccl_file_checks("NCCL_IB_TC=106\n", values)) == {
-        ("nccl_file", "NCCL_IB_TC"): "ok"
-    }
-    assert nccl_file_checks("", values) == []
-
-
-@pytest.mark.parametrize(
-    ("limit", "status"),
-    [
-        (("unlimited", "unlimited"), "ok"),
-        (("8388608", "unlimited"), "failed"),
-        (("68719476736", "68719476736"), "ok"),
-        (None, "failed"),
-    ],
-)
-def test_all_of_the_memory_can_be_locked_or_not(limit: Any, status: str) -> None:
-    assert memlock_check(limit, 1 << 36, "mpi").status == status
-
-
-def test_ways_to_gpu_memory_are_told() -> None:
+def test_ways_to_gpu_memory() -> None:
     assert cuda_check(0, []) == []
     none = cuda_check(8, ())[0]
     assert none.status == "not_applicable"

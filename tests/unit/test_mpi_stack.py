@@ -57,7 +57,6 @@ def params(tmp_path: Path, **changes: Any) -> dict[str, Any]:
         "slots": 1,
         "gpus": 1,
         "qos": compiled(),
-        "user": "nobody",
         "filesystems": [],
         "groups": ["compute"],
         "oversubscribe": False,
@@ -85,7 +84,7 @@ def planned(
     given: dict[str, Any], folder: Path, check_mode: bool = False
 ) -> tuple[dict[str, str], set[str]]:
     """The environment that results, and the files."""
-    names = ("mca_file", "profile", "programs", "user", "gpus")
+    names = ("mca_file", "profile", "programs", "gpus")
     wanted = stack.Wanted(python="python3", **{name: given[name] for name in names})
     part = stack.Stack(module.wanted(given), wanted)
     plan = part.plan(Node("mpi", folder, run, None, "b", check_mode=check_mode))

@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Limits: units of three worlds, PAM, the running SSH server, and no locked-out operator."""
+"""Limits: units of PAM, kernel and systemd, and no locked-out operator."""
 
 from __future__ import annotations
 
@@ -42,30 +42,6 @@ def test_values_that_are_no_limit_are_refused(value):
 def test_a_service_limit_has_to_be_among_the_limits(tree):
     with pytest.raises(PlanError, match="stack"):
         tree.settle(limits={"memlock": 64}, service_limits=["stack"])
-
-
-def test_the_running_server_is_raised_without_a_restart(tree):
-    outcome = tree.settle(limits={"memlock": "unlimited"}, service_limits=["memlock"])
-    assert found(outcome, "sshd_limit")["memlock"].found == "unlimited"
-    assert tree.ran("prlimit", "--pid", "812", "--memlock=unlimited:unlimited")
-    assert not tree.ran("systemctl", "restart")
-
-
-def test_the_drop_in_belongs_to_the_unit_this_family_has(tmp_path):
-    for kind, unit in (("ubuntu", "ssh.service"), ("rocky", "sshd.service")):
-        tree = Tree(kind, tmp_path)
-        tree.settle(limits={"memlock": "unlimited"}, service_limits=["memlock"])
-        name = f"etc/systemd/system/{unit}.d/90-baremetal-mpi-roce.conf"
-        assert "[Service]\nLimitMEMLOCK=infinity\n" in tree.read(name)
-
-
-def test_a_server_that_does_not_run_is_said_and_its_drop_in_is_there(tree):
-    (tree.root / "proc/812/limits").unlink()
-    (tree.root / "proc/812").rmdir()
-    outcome = tree.settle(limits={"memlock": "unlimited"}, service_limits=["memlock"])
-    check = found(outcome, "sshd_limit")["memlock"]
-    assert check.status == "not_applicable"
-    assert "not running" in check.reason
 
 
 def test_files_written_but_not_loaded_are_loaded_by_the_next_run(tree):

@@ -1,13 +1,13 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The machine against the rails of the cluster model, each difference with its remedy.
 
-Is the NIC there, can it be a rail, does it do RDMA, is its port one device or several as the model
-has it; then its PCIe link, rate, GPU, NUMA node and virtual functions.
+Is the NIC there, can it be a rail, does it do RDMA; then its PCIe link, rate, GPU, NUMA node and
+virtual functions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
 from ..core.checks import FAILED, OK, Check, differs, not_applicable
@@ -31,7 +31,7 @@ from .inventory import (
     describe,
 )
 
-NIC, RDMA, PLANES = "rail_nic", "rail_rdma", "rail_planes"
+NIC, RDMA = "rail_nic", "rail_rdma"
 PCIE, SPEED, GPU, NUMA, VFS = "rail_pcie", "rail_speed", "rail_gpu", "rail_numa", "rail_vfs"
 
 NAMED_VFS = 4
@@ -56,18 +56,13 @@ class Rail:
 
     @property
     def pci(self) -> str:
-        """Where the model says it is; without that, where its interface is."""
+        """Its place by the model; without one, by its interface."""
         return self.entry.get("pci") or (self.port.pci if self.port else None) or ""
 
     @property
     def speed(self) -> Optional[float]:
         speed: Optional[float] = self.entry.get("speed_gbps")
         return speed
-
-    @property
-    def place(self) -> str:
-        """`rail3 at 0000:5d:00.0`, for messages."""
-        return f"{self.name} at {self.pci}" if self.pci else self.name
 
 
 class Modelled:
@@ -93,45 +88,17 @@ class Modelled:
         """NICs beside a GPU that no rail of the model names."""
         taken = {rail.pci for rail in self.rails}
         found = [port for port in self.machine.of_kind(RAIL) if port.pci not in taken]
-        return f"NICs beside a GPU without a rail in the model: {named(found) or 'none'}"
+        names = some([f"{port.pci} ({port.netdev or port.name or 'no driver'})" for port in found])
+        return f"NICs beside a GPU without a rail in the model: {names}"
 
     def on_card(self, pci: str) -> list[Rail]:
         """The rails of the model that share a card, and so its PCIe link."""
         return [rail for rail in self.rails if card_of(rail.pci) == card_of(pci)]
 
-    def functions_on_card(self, pci: str) -> list[RdmaDevice]:
-        """The functions on a card that can be rails."""
-        return [
-            port for port in self.machine.of_kind(RAIL) if card_of(port.pci or "") == card_of(pci)
-        ]
-
-    def planes(self, rail: Rail) -> int:
-        """How many planes the model gives this rail."""
-        return sum(1 for each in self.rails if each.entry.get("rail") == rail.entry.get("rail"))
-
-    def split(self, rail: Rail) -> bool:
-        """Whether the rail's card shows up as more functions than the model has rails on it."""
-        if rail.port is None or rail.port.kind != RAIL:
-            return False
-        return len(self.functions_on_card(rail.pci)) > len(self.on_card(rail.pci))
-
-    def merged(self, rail: Rail) -> bool:
-        """Whether this is a plane without a function, on a card that shows up as fewer."""
-        beside = self.functions_on_card(rail.pci)
-        return rail.port is None and self.planes(rail) > 1 and bool(beside)
-
 
 def is_nic(port: Optional[RdmaDevice]) -> bool:
     """Whether this is a physical RoCE NIC, with its driver or without."""
     return port is not None and (port.vendor == MELLANOX or bool(port.name))
-
-
-def named(ports: Iterable[RdmaDevice]) -> str:
-    """`0000:5d:00.0 (rail3), 0000:8b:00.0`"""
-    return ", ".join(
-        f"{port.pci} ({port.netdev or port.name})" if port.netdev or port.name else str(port.pci)
-        for port in ports
-    )
 
 
 def nic(model: Modelled, rail: Rail) -> Check:
@@ -150,14 +117,12 @@ def nic(model: Modelled, rail: Rail) -> Check:
     elif function is not None:
         found = f"{function.vendor}:{function.device_id}"
         reason = f"{function} is no network function: {CORRECT}. {model.spare()}"
-    elif model.merged(rail):
-        reason = "its card is there as fewer functions than the model has planes: see rail_planes"
     else:
         slot = machine.slots.get(card_of(rail.pci))
         reason = (
             f"no PCI function at {rail.pci}{f' (slot {slot})' if slot else ''}. {model.spare()}. "
             f"Power the node off and on; if lspci -s {rail.pci} still shows nothing, reseat or "
-            f"replace the NIC. If the machine is right, {CORRECT}"
+            f"replace the NIC. If the machine is right, {CORRECT}, or rails.planes"
         )
     return Check(NIC, rail.pci, found, FAILED, rail.name, reason)
 
@@ -188,23 +153,6 @@ def rdma(model: Modelled, rail: Rail) -> Check:
     return Check(RDMA, wanted, "none", FAILED, rail.name, reason)
 
 
-def planes(model: Modelled) -> Optional[Check]:
-    """One check for the whole machine where they disagree: all its ports are split, or none."""
-    differing = [rail for rail in model.rails if model.split(rail) or model.merged(rail)]
-    if not differing:
-        return None
-    first = differing[0]
-    functions = model.functions_on_card(first.pci)
-    wanted, found, rate = model.planes(first), len(functions), functions[0].speed_gbps
-    reason = (
-        f"functions of its card: {found}, of {f'{rate:g}' if rate else 'unknown'} Gb/s "
-        f"({named(functions)}). {len(differing)} rails differ, the first is {first.place}. Set "
-        f"rails.planes: {found} in the model, with rails.speed_gbps and rails.pci; or configure "
-        "the ports in the NICs' firmware"
-    )
-    return Check(PLANES, wanted, found, FAILED, "", reason)
-
-
 def compare_with_model(
     machine: Machine,
     rails: Sequence[Mapping[str, Any]],
@@ -220,7 +168,7 @@ def compare_with_model(
     anything else.
     """
     model = Modelled(machine, rails, gpus)
-    found: list[Optional[Check]] = [planes(model)]
+    found: list[Optional[Check]] = []
     for rail in model.rails:
         found.append(nic(model, rail))
         if found[-1] is not None and found[-1].status == FAILED:
@@ -230,7 +178,7 @@ def compare_with_model(
         if port is not None and is_nic(port):
             found += [
                 _pcie(model, rail, port),
-                _speed(model, rail, port, check_mode=check_mode),
+                _speed(rail, port, check_mode=check_mode),
                 _gpu(model, rail, port),
                 _numa(rail, port),
                 _virtual_functions(rail, port, check_mode=check_mode),
@@ -263,7 +211,7 @@ def _pcie(model: Modelled, rail: Rail, port: RdmaDevice) -> Check:
     return Check(PCIE, wanted, found, FAILED, rail.name, reason)
 
 
-def _speed(model: Modelled, rail: Rail, port: RdmaDevice, *, check_mode: bool) -> Optional[Check]:
+def _speed(rail: Rail, port: RdmaDevice, *, check_mode: bool) -> Optional[Check]:
     """The rate of the port, which NIC, cable and leaf agree on once its interface is up."""
     wanted, found = rail.speed, port.speed_gbps
     if wanted is None:
@@ -278,10 +226,8 @@ def _speed(model: Modelled, rail: Rail, port: RdmaDevice, *, check_mode: bool) -
     elif found is None and port.netdev and not port.up:
         status = differs(check_mode)
         reason = f"the interface {port.netdev} is down, and its link with it"
-    elif model.split(rail):
-        reason = "its card has more functions than the model has planes: see rail_planes"
     else:
-        reason = f"{look}; or correct rails.speed_gbps in the model"
+        reason = f"{look}; or correct rails.speed_gbps and rails.planes in the model"
     return Check(SPEED, wanted, found, status, rail.name, reason)
 
 

@@ -179,35 +179,3 @@ def effective(settings: Mapping[str, str], name: str) -> Any:
     if len(values) > 1:
         return ", ".join(f"{key}={value}" for key, value in sorted(found.items()))
     return values.pop() if values else None
-
-
-def nccl_file_checks(text: str, environment: Mapping[str, str]) -> list[Check]:
-    """/etc/nccl.conf is the site's. A process that has no environment of ours reads it alone."""
-    there: dict[str, str] = {}
-    for raw in text.splitlines():
-        key, separator, value = raw.split("#", 1)[0].partition("=")
-        if separator:
-            there[key.strip()] = value.strip()
-    return [
-        compare(
-            "nccl_file",
-            value,
-            there[name],
-            subject=name,
-            reason="/etc/nccl.conf differs from the contract; remove the line",
-        )
-        for name, value in environment.items()
-        if name.startswith("NCCL_") and name in there
-    ]
-
-
-def memlock_check(
-    limit: Optional[tuple[str, str]], memory_bytes: int, user: str, *, check_mode: bool = False
-) -> Check:
-    """RDMA pins memory: what a session may lock, soft limit and hard one, as /proc has it."""
-    soft = limit[0] if limit else None
-    wanted = "unlimited, or all of the memory"
-    if soft == "unlimited" or (soft is not None and int(soft) >= memory_bytes):
-        return Check("memlock", wanted, soft, OK, user)
-    reason = "bytes that a session may lock; rc registers every buffer it sends from: --tags os"
-    return Check("memlock", wanted, soft, differs(check_mode), user, reason)

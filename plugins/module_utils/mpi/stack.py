@@ -15,12 +15,10 @@ from ..core.dataclass import dataclass
 from ..core.files import FilePlan, replace_block
 from ..core.part import Node, Plan, PlanError, Verdict
 from ..hardware import Machine, survey
-from ..os_baseline.limits import parse_proc
 from . import environment as environments
 from . import rdma
 from .environment import PROFILE_FILE, Rail
 
-NCCL_FILE = "/etc/nccl.conf"
 RC = "rc"
 PROBE = (
     "import json, numpy, mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; "
@@ -188,8 +186,6 @@ class Wanted:
     profile: str
     programs: Mapping[str, str]
     python: str
-    user: str
-    """The account whose session proves how much memory may be locked."""
     gpus: int
 
 
@@ -283,20 +279,8 @@ class Stack:
             result += rdma.contract_checks(
                 settings.qos, settings.rails, environment, ucx.settings, check_mode=check_mode
             )
-            result += rdma.nccl_file_checks(node.read(NCCL_FILE) or "", environment)
-            result.append(self._memlock(node))
         offered = None if ucx.problem else settings.cuda
         return result + rdma.cuda_check(self.wanted.gpus, offered, check_mode=check_mode)
-
-    def _memlock(self, node: Node) -> Check:
-        """How much memory a session of the MPI user may lock, beside how much there is."""
-        user = self.wanted.user
-        if node.run(["id", "-u", user], check=False).rc != 0:
-            user = "nobody"
-        limits = node.run(["runuser", "-u", user, "--", "cat", "/proc/self/limits"]).stdout
-        memory = int((node.read("/proc/meminfo") or "").split()[1]) * 1024
-        limit = parse_proc(limits).get("memlock")
-        return rdma.memlock_check(limit, memory, user, check_mode=node.check_mode)
 
     def returned(self) -> dict[str, Any]:
         ports = [rail.rdma for rail in self.settings.rails if rail.rdma is not None]

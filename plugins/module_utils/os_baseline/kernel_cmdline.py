@@ -5,7 +5,7 @@ Where they are configured is GRUB's drop-in, or grubby's entries.
 
 Nothing reboots here: an argument that is configured but not running yet is recorded as a reason to
 reboot. Several layers have arguments. Only those that a layer added are ever removed again, and
-only when no other layer has them too; one file says which layer owns which.
+only when no other layer has them too; one file has the owners.
 """
 
 from __future__ import annotations

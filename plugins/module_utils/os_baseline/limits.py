@@ -1,5 +1,5 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Resource limits of sessions (PAM) and of services (systemd, the SSH server)."""
+"""Resource limits of sessions (PAM) and of services (systemd)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ ITEMS = {
     "nproc": ("Max processes", 1),
 }
 """As /proc/PID/limits calls them, and one of PAM's units in the kernel's: KiB in bytes, or 1."""
-Pairs = Mapping[str, tuple[str, str]]
-"""Soft and hard limit of each item."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class Limit:
 
     @property
     def kernel(self) -> str:
-        """In bytes or pieces, as /proc/PID/limits and prlimit have it."""
+        """In bytes or pieces, as /proc/PID/limits has it."""
         return self.pam if self.pam == UNLIMITED else str(int(self.pam) * ITEMS[self.name][1])
 
     @property
@@ -44,8 +42,8 @@ class Limit:
 
     @property
     def key(self) -> str:
-        """Its name in systemd's files and properties."""
-        return f"Limit{self.name.upper()}"
+        """Its name in systemd's configuration and properties."""
+        return f"DefaultLimit{self.name.upper()}"
 
     def above(self, ceiling: str) -> bool:
         if ceiling == UNLIMITED:
@@ -155,98 +153,53 @@ class SessionLimits:
 
 
 MANAGER_FILES = tuple(f"etc/systemd/{kind}.conf.d/90-{NAME}.conf" for kind in ("system", "user"))
-SSH_UNITS = ("ssh.service", "sshd.service")
-"""Debian and Ubuntu call the unit ssh, RHEL and Rocky sshd."""
-SYSTEMD = "systemd limits"
 
 
 @dataclass(frozen=True)
 class ServiceLimits:
-    """systemd's defaults, and the SSH server from which MPI ranks descend.
+    """systemd's defaults: for daemons that start ranks themselves, a batch system's for instance.
 
-    The server that runs now gets its limits by prlimit: nothing is restarted and no session is cut.
-    Its drop-in brings the same at its next start, and systemd's defaults cover daemons that start
-    ranks themselves, a batch system's for instance.
+    A service gets them at its next start. Sessions over SSH get theirs from PAM.
     """
 
     limits: Sequence[Limit]
 
     def plan(self, node: Node) -> Plan:
         own = [limit for limit in self.limits if not excuse(node, limit)]
-        unit = systemd.installed(node, SSH_UNITS)
-        manager = "".join(f"Default{each.key}={each.systemd}\n" for each in own)
-        files = [
-            node.file(name, f"[Manager]\n{manager}" if own else None) for name in MANAGER_FILES
-        ]
-        if unit is not None:
-            service = "".join(f"{each.key}={each.systemd}\n" for each in own)
-            name = f"etc/systemd/system/{unit}.d/90-{NAME}.conf"
-            files.append(node.file(name, f"[Service]\n{service}" if own else None))
-        wanted = {f"Default{each.key}": each.systemd for each in own}
-        wanted.update({each.key: each.systemd for each in own if unit})
+        wanted = {each.key: each.systemd for each in own}
+        lines = "".join(f"{key}={value}\n" for key, value in wanted.items())
+        files = [node.file(name, f"[Manager]\n{lines}" if own else None) for name in MANAGER_FILES]
         # By what systemd has loaded, so that an interrupted run is repaired.
-        loaded = _loaded(node, unit, own)
-        steps, reload = [], partial(systemd.reload, node)
+        loaded = _loaded(node, own)
+        if loaded == wanted and (own or not any(planned.changed for planned in files)):
+            return Plan(files)
         before, after = (
-            "\n".join(f"{key}={values.get(key)}" for key in wanted) for values in (loaded, wanted)
+            "\n".join(f"{key}={value}" for key, value in values.items())
+            for values in (loaded, wanted)
         )
-        if before != after or (not own and any(planned.changed for planned in files)):
-            steps.append(Step(SYSTEMD, before or "as configured here", after or "default", reload))
-        pid, running = _server(node, unit if own else None)
-        for limit in own if pid else ():
-            found = running.get(limit.name)
-            if found != (limit.kernel, limit.kernel):
-                what, act = f"sshd {limit.name}", partial(_prlimit, node, pid, limit)
-                steps.append(Step(what, shown(found) or "unknown", limit.kernel, act))
-        return Plan(files, steps)
+        act = partial(systemd.control, node, "daemon-reload")
+        step = Step("systemd limits", before or "as configured here", after or "default", act)
+        return Plan(files, [step])
 
     def verify(self, node: Node) -> Verdict:
-        own = [limit for limit in self.limits if not excuse(node, limit)]
-        unit = systemd.installed(node, SSH_UNITS)
-        loaded, (pid, running) = _loaded(node, unit, own), _server(node, unit if own else None)
+        loaded = _loaded(node, self.limits)
         checks: list[Check] = []
-        why = "another drop-in sets it: see systemctl cat, show"
         for limit in self.limits:
-            excused = excuse(node, limit)
-            if excused:
-                checks.append(
-                    not_applicable("service_limit", limit.pam, excused, subject=limit.name)
-                )
+            why = excuse(node, limit)
+            if why:
+                checks.append(not_applicable("service_limit", limit.pam, why, subject=limit.name))
                 continue
-            found = loaded.get(f"Default{limit.key}")
-            checks.append(_compare("service_limit", limit.systemd, found, limit, node, why))
-            if unit is None:
-                continue
+            why = "another drop-in sets it: see systemctl show"
             found = loaded.get(limit.key)
-            checks.append(_compare("sshd_unit_limit", limit.systemd, found, limit, node, why))
-            if pid:
-                found = shown(running.get(limit.name))
-                checks.append(_compare("sshd_limit", limit.kernel, found, limit, node, why))
-            else:
-                idle = f"{unit} is not running; its drop-in holds from its next start"
-                checks.append(not_applicable("sshd_limit", limit.kernel, idle, subject=limit.name))
+            checks.append(_compare("service_limit", limit.systemd, found, limit, node, why))
         return Verdict(checks)
 
 
-def _loaded(node: Node, unit: Optional[str], limits: Sequence[Limit]) -> dict[str, str]:
-    """systemd's defaults and the limits of the SSH server's unit, as systemd has them loaded."""
+def _loaded(node: Node, limits: Sequence[Limit]) -> dict[str, str]:
+    """systemd's defaults, as it has them loaded."""
     keys = [limit.key for limit in limits]
-    if not keys:
-        return {}
-    found = systemd.show(node, None, [f"Default{key}" for key in keys])
-    defaults = {f"Default{key}": found.get(f"Default{key}", "") for key in keys}
-    return {**defaults, **(systemd.show(node, unit, keys) if unit else {})}
-
-
-def _server(node: Node, unit: Optional[str]) -> tuple[int, Pairs]:
-    """The SSH server's main process and the limits it runs with; 0 where it does not run."""
-    pid = int(systemd.show(node, unit, ["MainPID"]).get("MainPID", "0")) if unit else 0
-    text = node.read(f"proc/{pid}/limits") if pid else None
-    return (0, {}) if text is None else (pid, parse_proc(text))
-
-
-def _prlimit(node: Node, pid: int, limit: Limit) -> None:
-    node.run(["prlimit", "--pid", str(pid), f"--{limit.name}={limit.kernel}:{limit.kernel}"])
+    found = systemd.show(node, None, keys) if keys else {}
+    return {key: found.get(key, "") for key in keys}
 
 
 def _compare(
