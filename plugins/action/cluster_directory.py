@@ -3,24 +3,28 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
 from ansible.errors import AnsibleError
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.plugins.action import ActionBase
 
+from ..module_utils.core.text import counted
 from ..module_utils.software.compatibility import REFUSED
 from ..module_utils.software.software_set import SoftwareSet
 from ..plugin_utils import model as cluster_model
-from ..plugin_utils import role_variables
 from ..plugin_utils.model import digest, directory, names
 from ..plugin_utils.model.cluster import DIGEST
 from ..plugin_utils.model.software_rules import judge
 from ..plugin_utils.schema.findings import Findings, listed
 
 NO_MODELS = {"group_vars", "host_vars", "keys"}
+ROLES = Path(__file__).parents[2] / "roles"
 _TEMPLATE = re.compile(r"\{[{%#]")
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class ActionModule(ActionBase):
@@ -45,8 +49,8 @@ class ActionModule(ActionBase):
         hosts = {name: raw(name) for name in digest.hosts_of(task_vars["groups"])}
         _check_model(hosts, sources, findings)
         if arguments["role_variables"]:
-            known = role_variables.options()
-            role_variables.check(known, _settings(task_vars, known), findings)
+            known = _options()
+            _check_roles(known, _settings(task_vars, known), findings)
         built = directory.Directory("", []) if findings else directory.build(hosts)
         of_hosts = {}
         if arguments["domain"] is not None and not findings:
@@ -117,6 +121,47 @@ def _doubts(software: dict[str, Any]) -> list[str]:
         for judgement in judge(SoftwareSet.of(software))
         if judgement.status != REFUSED
     ]
+
+
+# Variables of the collection's roles, by the roles' meta/argument_specs.yml. Ansible checks them in
+# the first task of each role, when the roles before it have changed the hosts; this is before.
+
+
+def _options() -> dict[str, dict[str, Any]]:
+    """The variables that bear a role's name, and how each is specified; the others are the model's.
+
+    Not whether one is required: that is a question to the hosts of a role's play.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for path in sorted(ROLES.glob("*/meta/argument_specs.yml")):
+        role = path.parents[1].name
+        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+        for name, option in document["argument_specs"]["main"]["options"].items():
+            if name.startswith(role):
+                found[name] = {**option, "required": False}
+    return found
+
+
+def _check_roles(
+    known: Mapping[str, dict[str, Any]],
+    hosts: Iterable[tuple[str, Mapping[str, Any]]],
+    findings: Findings,
+) -> None:
+    """Hosts with those of the `known` that they have; the same fault of many is one finding."""
+    faults: dict[tuple[str, str], list[str]] = {}
+    for host, variables in hosts:
+        for name, value in variables.items():
+            judged = ArgumentSpecValidator({name: known[name]}).validate({name: value})
+            for problem in judged.error_messages:
+                faults.setdefault((name, problem), []).append(host)
+    for (name, problem), where in faults.items():
+        others = f" (and on {counted(len(where) - 1, 'other host')})" if len(where) > 1 else ""
+        findings.add(
+            "inventory.role_variable",
+            (where[0], name),
+            f"{problem}{others}",
+            "Correct it in the inventory",
+        )
 
 
 def _settings(

@@ -12,12 +12,11 @@ import ipaddress
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from .core import mounts, resolve
+from .core import resolve
 from .core.checks import compare
-from .core.files import FilePlan, replace_block
+from .core.files import replace_block
 from .core.part import Node, Plan, PlanError, Step, StepError, Verdict
 
 HOSTS = "/etc/hosts"
@@ -126,7 +125,6 @@ class Names:
         if node.path(CLOUD_DIRECTORY).is_dir():
             files.append(node.file(f"{CLOUD_DIRECTORY}/99-baremetal-mpi-roce.cfg", CLOUD_INIT))
         files.append(node.record(HOSTNAME, f"{self.name}\n"))
-        _refuse_mounts(files, node.root)
         running = os.uname().nodename
         step = Step("host name", running, self.name, self._set)
         return Plan(files, [step] if running != self.name else [])
@@ -159,16 +157,4 @@ class Names:
                 *resolve.name_checks(self.own, found, check_mode=node.check_mode),
                 check("localhost_resolves", True, localhost),
             ]
-        )
-
-
-def _refuse_mounts(files: Sequence[FilePlan], root: Path) -> None:
-    """Container engines bind their own /etc/hosts and /etc/hostname over the image's."""
-    points = {each.point for each in mounts.read(root)}
-    names = [f"/{each.path.relative_to(root)}" for each in files if each.changed]
-    mounted = [name for name in names if name in points]
-    if mounted:
-        raise PlanError(
-            f"{', '.join(mounted)}: a mount of its own, as container engines make it, which cannot"
-            " be replaced: unmount it, or start the container without (--no-hosts)"
         )

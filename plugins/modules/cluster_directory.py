@@ -46,25 +46,10 @@ EXAMPLES = r"""
 
 RETURN = r"""
 cluster_name: {type: str, returned: success, description: Name of the cluster.}
-compute_hosts:
-  description: Names of all compute hosts, in order.
-  type: list
-  elements: str
-  returned: success
-drained_hosts:
-  description: Those of them that get no ranks.
-  type: list
-  elements: str
-  returned: success
-total_slots:
-  description: MPI slots of all compute hosts that are not drained, the size of the MPI world.
-  type: int
-  returned: success
-software_doubts:
-  description: What is doubtful or unknown of the software set, a line each; warned of, too.
-  type: list
-  elements: str
-  returned: success
+compute_hosts: {type: list, elements: str, returned: success, description: "Their names, in order."}
+drained_hosts: {type: list, elements: str, returned: success, description: Those without ranks.}
+total_slots: {type: int, returned: success, description: MPI slots of hosts that are not drained.}
+software_doubts: {type: list, elements: str, returned: success, description: Warnings.}
 directory:
   description: Compute hosts in order of C(cluster_index), then launcher, then storage hosts.
   type: list
@@ -86,27 +71,5 @@ names:
   contains:
     table: {type: str, description: A line of a hosts file for each host and each rail.}
     own: {type: dict, description: "By host, its own names with their addresses."}
-findings:
-  description: Everything that is wrong, one line each.
-  type: list
-  elements: str
-  returned: failure
+findings: {type: list, elements: str, returned: failure, description: "What is wrong, a line each."}
 """
-
-from ansible.module_utils.basic import AnsibleModule
-
-
-def main() -> None:
-    """Never reached: the action plugin of the same name does the work on the controller."""
-    module = AnsibleModule(
-        argument_spec={
-            "role_variables": {"type": "bool", "default": False},
-            "domain": {"type": "str"},
-        },
-        supports_check_mode=True,
-    )
-    module.fail_json(msg="cluster_directory runs on the controller: its action plugin is missing.")
-
-
-if __name__ == "__main__":
-    main()

@@ -34,34 +34,17 @@ options:
     type: str
     choices: [last, never]
     default: never
-  wait_s:
-    description: Seconds for which a host's jobs are waited for; 0 leaves a host on which one runs.
-    type: float
-    default: 0
-  min_hours:
-    description: Hours in which no host is rebooted twice; 0 for no limit.
-    type: float
-    default: 12
-  max_per_day:
-    description: Reboots in 24 hours after which a host is refused; 0 for no limit.
-    type: int
-    default: 3
-  timeout_s:
-    description: Seconds within which a host has to be back, from when it leaves for its reboot.
-    type: float
-    default: 1800
+  wait_s: {type: float, default: 0, description: Seconds to wait for jobs; 0 leaves a busy host.}
+  min_hours: {type: float, default: 12, description: Hours between reboots; 0 for no limit.}
+  max_per_day: {type: int, default: 3, description: Reboots in 24 hours; 0 for no limit.}
+  timeout_s: {type: float, default: 1800, description: Seconds until a host has to be back.}
   commands:
     description: Names of further programs that keep a host from its reboot while they run.
     type: list
     elements: str
     default: []
-  state_directory:
-    description: Directory on the controller for the lock of this cluster.
-    type: path
-  boot_id:
-    description: The boot that ends, or for V(finish) the one that was verified.
-    type: str
-    default: ""
+  state_directory: {type: path, description: Directory on the controller for the lock.}
+  boot_id: {type: str, default: "", description: The boot that ends or was verified.}
   reasons: {type: list, elements: str, default: [], description: Why the host is rebooted.}
   records:
     description: Names of the records whose layers were verified.
@@ -85,20 +68,10 @@ EXAMPLES = r"""
 
 RETURN = r"""
 found: {type: dict, returned: by V(read), description: State of the host.}
-reboot_plan:
-  description: Batches, hosts that are left, and hosts without a reason.
-  type: dict
-  returned: by V(plan)
-reboot_outcome:
-  description: Outcome of this host.
-  type: dict
-  returned: by V(finish), V(failed) and, for a host that is left at its turn, by V(reboot)
+reboot_plan: {type: dict, returned: by V(plan), description: Batches and hosts that are left.}
+reboot_outcome: {type: dict, returned: by the last step of a turn, description: Of this host.}
 layer: {type: str, returned: by V(verdict), description: V(reboot).}
-checks:
-  description: One check, whether this host waits for a reboot.
-  type: list
-  elements: dict
-  returned: by V(verdict)
+checks: {type: list, elements: dict, returned: by V(verdict), description: See docs/checks.md.}
 """
 
 from ansible.module_utils.basic import AnsibleModule

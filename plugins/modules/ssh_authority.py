@@ -14,14 +14,9 @@ description:
     rotation, and revokes nodes that left the inventory, whatever the limit.
 options:
   cluster_name: {type: str, required: true, description: Name of the cluster.}
-  domain:
-    description: DNS domain of the cluster. Nodes are then also known by their full names.
-    type: str
-    default: ""
+  domain: {type: str, default: "", description: DNS domain; nodes are then known by it as well.}
   management_prefix:
-    description:
-      - Length of the management network's mask, in bits. The cluster's authority is trusted for
-        the whole network, so that a new node changes nothing on the others.
+    description: Mask length of the management network, all of which trusts the authority.
     type: int
     default: 24
   user: {type: str, default: mpi, description: The MPI user.}
@@ -48,15 +43,8 @@ options:
     type: path
     default: ""
   host_ca_key: {type: path, default: "", description: The same for hosts.}
-  warn_days:
-    description: Warn of certificates of any node that expire within so many days.
-    type: int
-    default: 30
-  max_removed:
-    description:
-      - Nodes that may leave the inventory at once. More are refused before any is revoked.
-    type: int
-    default: 8
+  warn_days: {type: int, default: 30, description: Warn of certificates that expire within them.}
+  max_removed: {type: int, default: 8, description: Nodes that may leave the inventory at once.}
 """
 
 EXAMPLES = r"""
@@ -75,26 +63,9 @@ authority:
     of revoked certificates and the paths, not the content, of private keys.
   type: dict
   returned: success
-hosts:
-  description: >-
-    For each node its names, the targets of its proof, and what the journal has of it, for
-    M(baremetal.mpi_roce.ssh_trust).
-  type: dict
-  returned: success
+hosts: {type: dict, returned: success, description: "Names, targets and journal of each node."}
 state_dir: {type: str, returned: success, description: The directory on the controller.}
-removed:
-  description: Nodes that have left the inventory since the last run, now revoked.
-  type: list
-  elements: str
-  returned: success
-incomplete:
-  description: Nodes of the inventory that never had a complete run.
-  type: list
-  elements: str
-  returned: success
-steps:
-  description: What was done, or waits for something, in words.
-  type: list
-  elements: str
-  returned: success
+removed: {type: list, elements: str, returned: success, description: Nodes that were revoked.}
+incomplete: {type: list, elements: str, returned: success, description: Nodes without a run yet.}
+steps: {type: list, elements: str, returned: success, description: Steps taken or waiting.}
 """

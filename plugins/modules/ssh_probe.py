@@ -51,11 +51,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 layer: {type: str, returned: always, description: Tag of the layer.}
-attempts:
-  description: Each login. C(why) is ssh's own line, empty when it worked.
-  type: list
-  elements: dict
-  returned: success
+attempts: {type: list, elements: dict, returned: success, description: "Logins, and C(why) not."}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 """
 

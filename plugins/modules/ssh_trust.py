@@ -30,35 +30,13 @@ options:
     description: Number of the MPI user, the same on every node. Without it the system chooses.
     type: int
   shell: {type: str, default: /bin/bash, description: Login shell of an account that is made.}
-  state_dir:
-    description: The directory of the authority on the controller. Used by the action only.
-    type: str
-  known:
-    description:
-      - What the journal has of this node, RV(baremetal.mpi_roce.ssh_authority#module:hosts). Used
-        by the action only.
-    type: dict
-    default: {}
-  validity_days:
-    description: Days for which a certificate is valid. Used by the action only.
-    type: int
-    default: 365
-  renew_days:
-    description: A certificate with fewer days left than this is signed anew.
-    type: int
-    default: 90
-  issued:
-    description: The journal's records of this node's certificates. Set by the action.
-    type: dict
-    default: {}
-  certificates:
-    description: Certificates that were just signed. Set by the action.
-    type: dict
-    default: {}
-  now:
-    description: The controller's time in seconds since 1970. Set by the action.
-    type: int
-    default: 0
+  state_dir: {type: str, description: Directory of the authority on the controller.}
+  known: {type: dict, default: {}, description: C(known) of this node by ssh_authority.}
+  validity_days: {type: int, default: 365, description: Days for which a certificate is valid.}
+  renew_days: {type: int, default: 90, description: Days left below which it is signed anew.}
+  issued: {type: dict, default: {}, description: The journal's records; set by the action.}
+  certificates: {type: dict, default: {}, description: Just signed; set by the action.}
+  now: {type: int, default: 0, description: The controller's time; set by the action.}
 attributes:
   diff_mode:
     description: Shows every file that changes. Of keys it shows public halves, modes and owners.
@@ -78,14 +56,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 layer: {type: str, returned: always, description: Tag of the layer.}
-public_keys:
-  description: Public keys of the MPI user on this node and of the node.
-  type: dict
-  returned: success
-sign:
-  description: Certificates that were, or in check mode would be, signed, and why.
-  type: dict
-  returned: success
+public_keys: {type: dict, returned: success, description: Of the MPI user here and of the node.}
+sign: {type: dict, returned: success, description: "Certificates that were signed anew, and why."}
 checks: {type: list, elements: dict, returned: always, description: See docs/checks.md.}
 """
 

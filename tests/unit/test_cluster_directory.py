@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import copy
-import datetime
 import json
 import os
 import subprocess
@@ -94,15 +93,6 @@ def test_an_entry_has_the_keys_of_the_contract() -> None:
         "drained": False,
         "rails": [],
     }
-
-
-def test_a_drained_node_is_listed_and_gets_no_ranks() -> None:
-    hosts = reference()
-    hosts["node02"]["cluster_drained"] = True
-    directory = build(hosts)
-    assert directory.drained_hosts == ["node02"]
-    assert directory.total_slots == 24
-    assert len(directory.compute_hosts) == 4
 
 
 def test_compute_hosts_are_ordered_by_their_place_and_not_by_name() -> None:
@@ -204,23 +194,6 @@ def test_a_model_is_found_in_folders_of_the_inventory(
     assert brief(findings.found) == [wanted]
 
 
-def test_a_model_that_was_broken_during_the_run_is_refused(tmp_path: Path) -> None:
-    hosts = sites_hosts(tmp_path, "cluster.yml")
-    (tmp_path / "cluster.yml").write_text("plugin: baremetal.mpi_roce.cluster\nname: [\n")
-    findings = Findings()
-    action._check_model(hosts, [tmp_path], findings)
-    assert brief(findings.found) == ["inventory.changed"]
-
-
-def test_odd_values_are_refused_plainly() -> None:
-    hosts = reference()
-    hosts["node02"]["roce_qos"] = {datetime.date(2026, 1, 1): 1, "a": 2}
-    hosts["node03"][DIGEST] = {}
-    findings = Findings()
-    action._check_model(hosts, [B300], findings)
-    assert [finding.path for finding in findings.found] == [("node02", "roce_qos")]
-
-
 def test_every_variable_of_the_model_is_watched() -> None:
     """But the address of management, which a site may reach otherwise."""
     names = {name for variables in reference().values() for name in variables}
@@ -309,14 +282,6 @@ def test_variables_of_roles_are_judged_on_every_host_before_any_is_touched(tmp_p
     assert "node01.mpi_smoke_time_limit_s: argument 'mpi_smoke_time_limit_s' is of" in output
     assert "leaf01.switch_qos_confirm_s: argument 'switch_qos_confirm_s' is of type" in output
     assert "node04.cluster_slots: 4 is not what the model compiled" in output
-
-
-def test_an_inventory_without_a_model_is_refused(tmp_path: Path) -> None:
-    hosts = tmp_path / "hosts.yml"
-    hosts.write_text(json.dumps({"compute": {"hosts": {"node01": {}}}}), encoding="utf-8")
-    status, output, _result = play(tmp_path, hosts)
-    assert status != 0
-    assert "this inventory has no cluster model" in output
 
 
 @pytest.mark.slow

@@ -160,17 +160,6 @@ def test_a_host_that_stays_away_has_failed_with_what_was_said_last():
     assert found["msg"] == "it did not come back within 10 s: Connection refused"
 
 
-def test_the_time_to_come_back_begins_when_the_job_has_ended():
-    def leave():
-        action.time.sleep(3000)
-        return {"changed": True}
-
-    steps = {"leave": leave, "arrive": {"boot_id": "after", "system": "running"}}
-    run = Action(steps, ("before", LOST, "after"), wait_s=3600, timeout_s=1800)
-    found = run._reboot(play(["a"], here="a"))
-    assert not found.get("failed") and found["boot_id"] == "after" and found["seconds"] == 2
-
-
 def test_a_connection_that_breaks_while_the_host_boots_is_tried_again():
     arrived = {"boot_id": "after", "system": "running"}
     steps = {"leave": {}, "arrive": [LOST, LOST, arrived]}
@@ -229,44 +218,6 @@ def test_a_host_that_hangs_in_a_step_is_lost(step):
     assert done["failed"] and done["lost"] and "no answer within" in done["msg"] and hung.ended()
 
 
-def test_every_step_on_the_host_is_bounded(monkeypatch):
-    limits: list[float] = []
-
-    @contextlib.contextmanager
-    def bounded(seconds):
-        limits.append(seconds)
-        yield
-
-    monkeypatch.setattr(action.guards, "bounded", bounded)
-    arrived = {"boot_id": "after", "system": "running"}
-    steps = {"read": LOST, "leave": {}, "arrive": arrived, "finish": LOST}
-    run = Action(steps, ("after",), wait_s=3600, timeout_s=1800)
-    run._read({})
-    run._reboot(play(["a"], here="a"))
-    run._finish({**play(["a"], here="a"), "cluster_reboot_rebooted": arrived})
-    step = action.STEP_S
-    assert limits == [step, 3600 + 2 * step, action.LOOK_S, 1800 + step, step]
-
-
-def test_a_limit_of_ansible_s_own_holds_instead():
-    def rings(_number, _frame):
-        raise TimeoutError("the task's own")
-
-    former = signal.signal(signal.SIGALRM, rings)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 7200)
-        with pytest.raises(TimeoutError), action.guards.bounded(3600):
-            Hung().once()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, former)
-
-
-def test_a_host_that_reboots_again_by_itself_has_failed():
-    steps = {"leave": {}, "arrive": {"boot_id": "third", "system": "running"}}
-    assert "again by itself" in Action(steps, ("after",))._reboot(play(["a"], here="a"))["msg"]
-
-
 def test_a_host_that_refuses_at_its_turn_is_left():
     steps = {"leave": {"failed": True, "refused": True, "msg": "MPI runs on it"}}
     found = Action(steps)._reboot(play(["a"], here="a"))
@@ -286,10 +237,6 @@ def test_a_host_that_asks_again_right_away_has_failed():
 
 
 # Reading and planning
-
-
-def test_a_host_that_is_not_reached_is_no_reason_to_stop():
-    assert Action({"read": LOST})._read({})["found"]["lost"] == "Connection refused"
 
 
 def test_the_plan_is_of_every_host_and_has_the_lock(tmp_path, monkeypatch):

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import os
 import signal
@@ -20,7 +19,6 @@ from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import (
     machine,
     reboots,
 )
-from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core import dataclass as ours
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.core.commands import (
     CommandError,
     run,
@@ -329,49 +327,3 @@ def test_a_broken_record_is_named(tmp_path, text):
     path.write_text(text)
     with pytest.raises(reboots.RecordError, match=str(path)):
         reboots.recorded("os", tmp_path)
-
-
-VALUES = st.one_of(st.integers(0, 2), st.sampled_from(["", "a"]))
-
-
-@st.composite
-def classes(draw):
-    """The same class made by both: fields that some of ==, hash and repr leave out."""
-    fields = [
-        (
-            f"field{number}",
-            {
-                "default": draw(VALUES),
-                "compare": draw(st.booleans()),
-                "repr": draw(st.booleans()),
-                "hash": draw(st.sampled_from([None, None, True, False])),
-            },
-        )
-        for number in range(draw(st.integers(0, 3)))
-    ]
-    frozen = draw(st.booleans())
-
-    def made(decorator):
-        body = {name: dataclasses.field(**options) for name, options in fields}
-        annotations = dict.fromkeys(body, "int")
-        plain = type("Made", (), {**body, "__annotations__": annotations, "__qualname__": "Made"})
-        return decorator(frozen=frozen)(plain)
-
-    names = [name for name, _options in fields]
-    given = st.dictionaries(st.sampled_from(names), VALUES) if names else st.just({})
-    return made(dataclasses.dataclass), made(ours.dataclass), draw(given), draw(given)
-
-
-@given(classes())
-def test_equality_hash_and_text_are_those_of_the_standard_one(drawn):
-    standard, own, left, right = drawn
-    assert (own(**left) == own(**right)) == (standard(**left) == standard(**right))
-    assert own(**left) != standard(**left)
-    assert repr(own(**left)) == repr(standard(**left))
-    if standard.__hash__ is None:
-        assert own.__hash__ is None
-    else:
-        same = hash(standard(**left)) == hash(standard(**right))
-        assert (hash(own(**left)) == hash(own(**right))) == same
-    assert dataclasses.asdict(own(**left)) == dataclasses.asdict(standard(**left))
-    assert dataclasses.replace(own(**left), **right) == own(**{**left, **right})

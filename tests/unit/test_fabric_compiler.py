@@ -147,7 +147,6 @@ def test_the_virtual_fabric_has_every_system_and_both_ends_of_each_link() -> Non
 
 
 def test_every_port_of_a_large_fabric_is_there_once() -> None:
-    """How long it takes: tests/bench/fabric.py."""
     switches = cluster_switches(big_model(512))
     assert sum(len(switch.ports) for switch in switches) == 512 * 8 + 2 * 16 * 32
 

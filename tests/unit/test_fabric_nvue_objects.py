@@ -142,8 +142,6 @@ def test_costs_are_said_for_what_costs_only() -> None:
 
 
 def test_a_plan_of_64_ports_grows_by_what_a_port_has_and_no_more() -> None:
-    """How long it takes: tests/bench/fabric.py."""
-
     def changes(ports: int) -> int:
         one, read = intent(ports=ports), present({}, ports=ports)
         assert len(SYSTEM.report(one, read).ports) == ports

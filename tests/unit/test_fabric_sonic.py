@@ -469,7 +469,7 @@ class TestReport:
 
 
 def test_a_whole_switch_is_planned_in_few_steps() -> None:
-    """However many ports it has: a patch takes minutes. Its time is in tests/bench/fabric.py."""
+    """However many ports it has: a patch takes minutes."""
     intent = intents(nodes=48)["leaf01"]
     assert len(intent.ports) == 64
     whole = plan(new_switch(), intent)

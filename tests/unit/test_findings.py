@@ -28,8 +28,8 @@ GOLDEN = Path(__file__).parent / "golden/findings.txt"
 MAKERS = ("Finding", "Wrong", "Exhausted", "report")
 """What is called with a code first, besides methods named add. Rules on versions are a table of
 their own: test_software_compatibility."""
-OF_PLAYBOOKS = {"inventory.template"}
-"""Raised by Ansible's own templating alone: test_qos_inventory reads what a play prints of it."""
+OF_PLAYBOOKS = {"inventory.template", "inventory.role_variable"}
+"""Tests read what a play prints of these: test_qos_inventory, test_cluster_directory."""
 
 
 def codes() -> Counter[str]:

@@ -217,9 +217,7 @@ def test_an_address_is_the_same_in_any_spelling() -> None:
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
     """A root whose files belong to this user, with cloud-init."""
-    for name in ("etc/cloud/cloud.cfg.d", "proc/self"):
-        (tmp_path / name).mkdir(parents=True)
-    (tmp_path / "proc/self/mountinfo").write_text("1 0 0:1 / / rw - overlay overlay rw\n")
+    (tmp_path / "etc/cloud/cloud.cfg.d").mkdir(parents=True)
     (tmp_path / "etc/hosts").write_text(DEBIAN)
     return Node("names", tmp_path, run, None, "b", uid=os.getuid(), gid=os.getgid())
 
@@ -246,12 +244,3 @@ def test_what_the_kernel_refuses_is_an_error(node: Node, monkeypatch: pytest.Mon
     monkeypatch.setattr(socket, "sethostname", refuse)
     (error,) = settle([Names("node01", TABLE, {})], node).errors
     assert "SYS_ADMIN" in error
-
-
-def test_a_mount_over_a_file_is_refused(node: Node) -> None:
-    (node.root / "proc/self/mountinfo").write_text(
-        "1 0 0:1 / / rw - overlay overlay rw\n2 1 0:2 /x/hosts /etc/hosts rw - tmpfs tmpfs rw\n"
-    )
-    with pytest.raises(PlanError, match="/etc/hosts: a mount of its own"):
-        settle([Names("node01", TABLE, {})], node)
-    assert node.read("/etc/hosts") == DEBIAN

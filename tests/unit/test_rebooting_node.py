@@ -70,9 +70,6 @@ def test_no_process_of_mpi_is_missed_and_no_other_is_taken_for_one(tmp_path):
     assert found[0].text() == f"/opt/bin/orted -mca ess env (pid 10, user {ME})"
 
 
-# Slurm
-
-
 @pytest.mark.parametrize(
     ("state", "busy_", "drained"),
     [
@@ -89,6 +86,9 @@ def test_no_process_of_mpi_is_missed_and_no_other_is_taken_for_one(tmp_path):
 def test_the_states_of_slurm(state, busy_, drained):
     found = slurm.parse("node01", SHOWN.format(state=state, reason=""))
     assert (found.busy, found.drained, found.ours) == (busy_, drained, False)
+
+
+# Slurm
 
 
 @pytest.mark.parametrize(
@@ -310,11 +310,6 @@ def test_two_runs_do_not_leave_at_once(root):
     assert not programs.did("systemctl reboot")
 
 
-def test_it_arrives_when_the_system_is_up(root):
-    programs = Programs("", systems=["initializing", "starting", "degraded"])
-    assert node.arrive(here(root, programs), 60) == {"boot_id": BOOT, "system": "degraded"}
-
-
 def test_reasons_are_struck_off_and_slurm_has_its_node_again(root):
     asks(root, "rails", BEFORE)
     (root / reboots.DIRECTORY / "os.json").unlink()
@@ -328,12 +323,6 @@ def test_reasons_are_struck_off_and_slurm_has_its_node_again(root):
 def test_a_reason_of_this_boot_is_not_struck_off(root):
     done = node.finish(here(root, Programs("IDLE")), ["os"], BOOT)
     assert done["left"] == {"os": ["why"]} and done["struck"] == []
-
-
-def test_a_node_that_slurm_does_not_take_back_keeps_its_reasons(root):
-    with pytest.raises(node.LeaveError, match="does not take it back"):
-        node.finish(here(root, Programs(broken="Unable to contact")), ["os"], BOOT)
-    assert reboots.required(root)
 
 
 def test_what_waits_for_a_reboot_right_after_one_has_failed(monkeypatch):

@@ -89,14 +89,6 @@ def test_every_host_has_one_turn_and_no_batch_mixes(hosts, size):
         assert batch[0].what == planning.REBOOT, "those that have rebooted are verified first"
 
 
-@pytest.mark.parametrize(
-    ("wanted", "members", "size"),
-    [(1, 8, 1), ("3", 8, 3), ("25%", 8, 2), ("25%", 3, 1), ("100%", 7, 7), ("12.5 %", 16, 2)],
-)
-def test_the_size_of_a_batch(wanted, members, size):
-    assert planning.batch_size(wanted, members) == size
-
-
 @pytest.mark.parametrize("wanted", [0, -1, "0%", "101%", "many", "", "1.5", "25%%"])
 def test_a_size_without_meaning_is_refused(wanted):
     with pytest.raises(planning.SettingError, match="cluster_reboot_batch is"):
@@ -209,17 +201,6 @@ def test_after_a_failure_the_rest_is_named_as_not_rebooted():
     assert found["d"]["text"] == "not rebooted: batch 1 did not come back right (b)"
 
 
-def test_a_host_that_says_nothing_in_its_turn_was_lost():
-    found = table.outcomes(planned(["a"], ["b"]), {}, check_mode=False)
-    assert found["a"]["status"] == table.FAILED and found["b"]["status"] == table.WAITING
-
-
-def test_one_that_is_left_at_its_turn_stops_nobody():
-    said = came(a=table.LEFT, b=table.VERIFIED)
-    found = table.outcomes(planned(["a"], ["b"]), said, check_mode=False)
-    assert found["b"]["status"] == table.VERIFIED
-
-
 def test_the_table_has_a_row_for_each():
     found = table.outcomes(planned(["a"]), {}, check_mode=True)
     assert table.lines(found) == [
@@ -237,10 +218,3 @@ def test_every_layer_that_records_reasons_is_verified_by_a_role():
     assert roles["os"] == "baremetal.mpi_roce.os_baseline"
     for record in ("os", "rdma", "gpu", "rails", "rails-firmware"):
         assert planning.layer_of(record, roles) is not None, record
-
-
-def test_every_role_of_verify_is_the_one_that_its_layer_applies():
-    verified = planning.verifiers(yaml.safe_load((TOP / "playbooks/verify.yml").read_text()))
-    for layer, role in verified.items():
-        applied = yaml.safe_load((TOP / f"playbooks/{layer}.yml").read_text())
-        assert [role] in [planning.imported(play) for play in applied], layer

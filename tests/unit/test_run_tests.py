@@ -5,15 +5,13 @@ from __future__ import annotations
 
 import argparse
 import fcntl
-import json
-import signal
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests import waiting
-from tests.waiting import deadline, until
+from tests.waiting import until
 from tools import run_tests
 
 TOP = Path(__file__).resolve().parents[2]
@@ -66,43 +64,11 @@ def test_a_run_of_no_tests_has_failed(runner, capsys, tmp_path, text):
     assert out.splitlines()[-1].startswith("0 passed, 1 failed")
 
 
-@pytest.mark.parametrize(("status", "ends"), [(3, "0 passed, 1"), (0, "1 passed, 0")])
-def test_a_report_that_was_not_written_to_its_end_is_none(runner, capsys, status, ends):
-    """On a full disk: the other lane's stages go on."""
-    script = f"echo '<testsuites><testsuite te' > {runner.LOGS}/unit.xml; exit {status}"
-    stages = [runner.Stage("unit", ["sh", "-c", script], pytest=True)]
-    assert run(runner, capsys, *stages)[1].splitlines()[-1].startswith(ends)
-
-
 def test_a_program_that_is_missing_fails_its_own_stage(runner, capsys):
     missing = runner.Stage("nope", ["no-such-program"], nodes=True)
     status, out = run(runner, capsys, missing, runner.Stage("lint", ["true"]))
     assert status == 1 and "no-such-program" in out
     assert out.splitlines()[-1] == "1 passed, 1 failed, 0 skipped"
-
-
-def test_who_interrupts_twice_leaves_no_stage_running(runner, monkeypatch):
-    ended = []
-
-    def end(running):
-        ended.append(running.stage.name)
-        signal.raise_signal(signal.SIGINT)
-        signal.raise_signal(signal.SIGTERM)
-        running.process.kill()
-        running.process.wait()
-
-    def interrupted(running):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(runner, "end", end)
-    monkeypatch.setattr(runner, "watch", interrupted)
-    before, order = signal.getsignal(signal.SIGINT), ["nodes", "x"]
-    stages = [
-        runner.Stage(name, ["sleep", "300"], nodes=name == "nodes") for name in ("nodes", "x")
-    ]
-    with pytest.raises(KeyboardInterrupt):
-        runner.run(runner.lanes(stages), {})
-    assert ended == order and signal.getsignal(signal.SIGINT) == before
 
 
 def test_what_could_not_run_has_failed(runner, capsys):
@@ -133,35 +99,6 @@ def test_a_stage_that_hangs_is_ended_with_all_it_started(runner, capsys, tmp_pat
     assert "Ended after its limit of 7200 s" in out, "60 minutes, on a machine of factor 2"
     state = Path(f"/proc/{pid.read_text().strip()}/stat")
     until(lambda: not alive(state), "what it started to be gone")
-
-
-def test_what_needs_no_nodes_runs_beside_them_and_gives_way(runner, capsys, tmp_path):
-    """Each of both ends only when it has seen the other."""
-    wait = f"until [ -e {tmp_path}/$1 ]; do sleep 0.05; done"
-    both = {"nodes": "lint", "lint": "nodes"}
-    stages = [
-        runner.Stage(
-            name,
-            [
-                "sh",
-                "-c",
-                f"touch {tmp_path}/{name}; {wait}; {{ nice; cat /proc/self/autogroup; }} "
-                f"> {tmp_path}/{name}.nice",
-                "sh",
-                of,
-            ],
-            nodes=name == "nodes",
-            minutes=deadline(1),
-        )
-        for name, of in both.items()
-    ]
-    status, out = run(runner, capsys, *stages)
-    assert status == 0, out
-    nice = {name: int((tmp_path / f"{name}.nice").read_text().split()[0]) for name in both}
-    assert nice["lint"] == min(nice["nodes"] + runner.GIVES_WAY, 19)
-    if Path("/proc/self/autogroup").exists():
-        groups = {name: (tmp_path / f"{name}.nice").read_text().split()[-1] for name in both}
-        assert groups == {"nodes": "0", "lint": str(runner.GIVES_WAY)}
 
 
 def test_a_second_run_waits_for_the_nodes_of_the_first_and_nothing_else(runner, capsys, tmp_path):
@@ -249,21 +186,6 @@ def test_long_tests_and_scenarios_run_with_all(runner, monkeypatch):
     assert always == {f"molecule {name}" for name in runner.MACHINE_SCENARIOS}
     for path in runner.ON_THE_CLUSTER:
         assert list((TOP / path).glob("test_*.py")), path
-
-
-def test_where_the_time_went_is_shown_and_kept(runner, capsys, tmp_path):
-    tests = "def test_quick(): pass\ndef test_slow(): sum(range(5_000_000))\n"
-    stages = [pytest_stage(runner, tmp_path, tests), runner.Stage("lint", ["true"])]
-    status, out = run(runner, capsys, *stages)
-    assert status == 0
-    slowest = next(line for line in out.splitlines() if " s  unit: " in line)
-    assert slowest.endswith("test_it::test_slow")
-    times = json.loads((runner.LOGS / "times.json").read_text())
-    assert [one["test"] for one in times["tests"]] == ["test_it::test_slow", "test_it::test_quick"]
-    slow, quick = (one["seconds"] for one in times["tests"])
-    assert slow > quick and set(times["stages"]) == {"unit", "lint"}
-    assert times["machine_factor"] == 2
-    assert any("%  lint" in line for line in out.splitlines())
 
 
 @pytest.mark.parametrize(("whole", "differs", "runs"), [(0, 0, False), (0, 1, True), (1, 0, True)])

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from ansible_collections.baremetal.mpi_roce.plugins.action import ssh_authority, ssh_trust
 from ansible_collections.baremetal.mpi_roce.plugins.module_utils.ssh.keys import digest
-from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.authority import AuthorityError
 from ansible_collections.baremetal.mpi_roce.plugins.plugin_utils.ssh.journal import Journal
 
 from tests.unit.ssh_cluster import directory, keypair
@@ -171,24 +170,3 @@ def test_expiry_is_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert prepared(tmp_path)["warnings"] == []
     (warning,) = prepared(tmp_path, warn_days=366)["warnings"]
     assert warning.startswith("ssh: certificates of node01 (365 days) expire within 366 days")
-
-
-def test_a_rotation_tells_where_it_stands(tmp_path: Path) -> None:
-    Host(tmp_path, "node01").run(prepared(tmp_path))
-    assert prepared(tmp_path, ca_generation=2)["warnings"] == [
-        "ssh: authority generation-2 is made, and every node gets to trust it"
-    ]
-    assert prepared(tmp_path, ca_generation=2)["warnings"] == [
-        "ssh: authority generation-2 signs once trusted by node01 too"
-    ]
-
-
-def test_one_key_of_an_authority_is_not_enough(tmp_path: Path) -> None:
-    with pytest.raises(AuthorityError, match="needs both"):
-        prepared(tmp_path, user_ca_key=str(tmp_path / "x"))
-
-
-def test_the_state_is_kept_per_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    wanted = tmp_path / ".local/state/baremetal.mpi_roce/b300/ssh-ca"
-    assert ssh_authority.state_dir_of({"state_dir": "", "cluster_name": "b300"}) == wanted

@@ -385,16 +385,6 @@ def test_a_host_key_the_operator_s_list_lacks_is_added(machine: Machine) -> None
     assert ours not in machine.places.sshd_drop_in.read_text()
 
 
-def test_no_outcome_holds_a_private_key(machine: Machine) -> None:
-    first = machine.call(machine.request())
-    second = machine.call(machine.request(**machine.sign(first)))
-    private = machine.places.user_key.read_text().splitlines()[2]
-    for outcome in (first, second):
-        told = repr(outcome)
-        assert "PRIVATE KEY" not in told
-        assert private not in told
-
-
 def test_one_run_at_a_time(machine: Machine) -> None:
     """The lock is taken before the first look, and check mode takes none."""
     machine.lay()

@@ -70,13 +70,6 @@ def test_an_existing_account_is_left_as_it_is(system: SimpleNamespace) -> None:
     assert mpi().commands() == mpi(None).commands() == []
 
 
-def test_groups_that_exist(system: SimpleNamespace) -> None:
-    system.groups["other"] = 2000
-    assert mpi().commands()[0] == ["groupadd", "mpi"]
-    system.groups["mpi"] = 2001
-    assert [step[0] for step in mpi().commands()] == ["useradd"]
-
-
 def test_another_number_and_a_number_in_use_are_refused(system: SimpleNamespace) -> None:
     system.users["bob"] = (2000, "/bin/bash")
     with pytest.raises(PlanError, match="uid 2000 for mpi belongs to bob"):
@@ -274,16 +267,6 @@ class Recorded:
         return Result(tuple(argv), 3, "", "")
 
 
-@pytest.mark.parametrize("active", ["ssh.service", "sshd.service", ""])
-def test_the_unit_that_runs_is_reloaded(active: str) -> None:
-    runner = Recorded(
-        {f"systemctl is-active --quiet {active or 'x'}": (0, ""), "systemctl reload": (0, "")}
-    )
-    Sshd(Path("/etc/ssh/sshd_config"), runner).reload()
-    found = [line for line in runner.asked if " reload " in line]
-    assert found == ([f"systemctl reload {active}"] if active else [])
-
-
 @pytest.mark.parametrize(
     ("listens", "asked"),
     [("0.0.0.0:22", "22 127.0.0.1"), ("[::]:2222", "2222 ::1"), ("10.0.0.11:22", "22 10.0.0.11")],
@@ -296,15 +279,6 @@ def test_the_certificate_on_the_wire(listens: str, asked: str) -> None:
     assert runner.asked[0].endswith(asked)
     runner.answers = {"ssh-keyscan": (1, "")}
     assert sshd.presented({}) is None
-
-
-def test_the_directory_that_debian_s_sshd_needs_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[str] = []
-    monkeypatch.setattr(Path, "mkdir", lambda self, **_options: made.append(str(self)))
-    wants = "Missing privilege separation directory: /run/sshd"
-    runner = Recorded({"sshd -t": (255, wants)})
-    assert Sshd(Path("/c"), runner).fault() == wants
-    assert (made, len(runner.asked)) == (["/run/sshd"], 2)
 
 
 USER = pwd.struct_passwd(("mpi", "x", os.geteuid(), os.getegid(), "", "/", "/bin/sh"))
@@ -373,9 +347,3 @@ def test_a_login_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyP
     program(tmp_path, monkeypatch, "exec sleep infinity")
     monkeypatch.setattr(probe, "GRACE_S", 0.1)
     assert "timed out" in probe.attempt("n", "n", USER, 0)["why"]
-
-
-def test_the_environment_is_the_user_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program(tmp_path, monkeypatch, 'echo "$HOME|$USER|$SSH_AUTH_SOCK|$LC_ALL" >&2\nexit 3')
-    monkeypatch.setenv("SSH_AUTH_SOCK", "/tmp/agent")
-    assert probe.attempt("n", "n", USER, 60)["why"] == "/|mpi||C"

@@ -127,25 +127,6 @@ def test_an_authority_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> 
         issue(tmp_path, key)
 
 
-def test_a_node_has_every_name_it_is_called_by() -> None:
-    assert publishing.names_of(entry("node01", "compute", 11), "example.org") == [
-        "node01",
-        "node01.example.org",
-        "10.0.0.11",
-        "node01-rail0",
-        "node01-rail1",
-    ]
-
-
-def test_storage_takes_no_part() -> None:
-    assert [each["name"] for each in publishing.members(directory(1))] == ["launcher", "node01"]
-
-
-def test_patterns_are_stems_and_the_management_network() -> None:
-    found = publishing.patterns_of(publishing.members(directory()))
-    assert found == ["launcher*", "node*", "10.0.0.*"]
-
-
 @pytest.mark.parametrize(
     ("prefix", "pattern"),
     [(8, "10.*"), (12, "10.*"), (16, "10.7.*"), (22, "10.7.*"), (24, "10.7.6.*"), (28, "10.7.6.*")],

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -55,24 +54,6 @@ def test_a_test_that_got_no_time_asks_once_more(clock: Clock) -> None:
         return len(asked) == 2
 
     assert waiting.until(after_a_pause, "it", 1)
-
-
-def test_the_factor_is_measured_once_and_kept_for_what_the_run_starts(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(waiting.VARIABLE)
-    took = iter([2.5 * waiting.REFERENCE_S])
-    monkeypatch.setattr(waiting, "_job", lambda: clock.sleep(next(took)))
-    assert waiting.factor() == waiting.factor() == 2.5
-    assert os.environ[waiting.VARIABLE] == "2.50"
-
-
-def test_a_faster_machine_gives_no_shorter_deadline(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv(waiting.VARIABLE)
-    monkeypatch.setattr(waiting, "_job", lambda: clock.sleep(0.01))
-    assert waiting.deadline(7) == 7
 
 
 SLEEPS = {
