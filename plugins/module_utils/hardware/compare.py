@@ -64,6 +64,11 @@ class Rail:
         speed: Optional[float] = self.entry.get("speed_gbps")
         return speed
 
+    @property
+    def place(self) -> str:
+        """`rail3 at 0000:5d:00.0`, for messages."""
+        return f"{self.name} at {self.pci}" if self.pci else self.name
+
 
 class Modelled:
     """A machine and the rails of the model."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...module_utils.core.checks import FAILED, OK
@@ -29,7 +29,7 @@ def rate_text(gbytes_s: float) -> str:
 def lines(result: Mapping[str, Any]) -> list[str]:
     """The figures as a table, with what they are measured against, and the verdict."""
     figures = result["figures"]
-    rows = [("size", "runs", "min", "median", "p99", "algbw", "busbw")]
+    rows: list[Sequence[str]] = [("size", "runs", "min", "median", "p99", "algbw", "busbw")]
     for one in figures["by_size"]:
         times = (time_text(one[key]) for key in ("min_us", "median_us", "p99_us"))
         rates = (rate_text(one[key]) for key in ("algbw_gbytes_s", "busbw_gbytes_s"))
